@@ -23,13 +23,18 @@ NODE, TEXT, CALL, REQUEST, STATE, BLOB, VALUE, SEED = (
     b"clew.value.1", b"clew.seed.1",
 )  # fmt: skip
 _pack_u32 = struct.Struct("<I").pack
+_short = [_pack_u32(n) for n in range(1024)]  # every effect takes several digests of short pieces
 _pack_f64 = struct.Struct("<d").pack
 
 
 def digest(tag: bytes, *pieces: bytes) -> bytes:
     """16-byte blake2b of length-prefixed ``pieces`` under ``tag``."""
-    data = b"".join([part for piece in pieces for part in (_pack_u32(len(piece)), piece)])
-    return blake2b(data, digest_size=SIZE, person=tag).digest()
+    return blake2b(b"".join(map(_sized, pieces)), digest_size=SIZE, person=tag).digest()
+
+
+def _sized(piece: bytes) -> bytes:
+    n = len(piece)
+    return (_short[n] if n < 1024 else _pack_u32(n)) + piece
 
 
 def encode(text: str) -> bytes:
@@ -117,6 +122,7 @@ def _message_pieces(message: Message) -> list[bytes]:
 
 
 _PLAIN = Message("", "")[2:]
+_NO_TOKENS = 2 * _sized(b"")
 
 
 def node_key(parent: bytes, message: Message, ids: Sequence[int] | None, tokenizer: str) -> bytes:
@@ -134,9 +140,11 @@ def node_keys(
     parent: bytes, parent_text: bytes, message: Message, ids: Sequence[int] | None, tokenizer: str
 ) -> tuple[bytes, bytes]:
     """``node_key`` and ``text_key`` of one message at once."""
-    pieces = _message_pieces(message)
-    tokens = (b"", b"") if ids is None else (b"+" + encode(tokenizer), pack_ids(ids))
-    return digest(NODE, parent, *tokens, *pieces), digest(TEXT, parent_text, *pieces)
+    said = b"".join(map(_sized, _message_pieces(message)))
+    tokens = _NO_TOKENS if ids is None else _sized(b"+" + encode(tokenizer)) + _sized(pack_ids(ids))
+    node = blake2b(_sized(parent) + tokens + said, digest_size=SIZE, person=NODE)
+    text = blake2b(_sized(parent_text) + said, digest_size=SIZE, person=TEXT)
+    return node.digest(), text.digest()
 
 
 def derive(seed: int, *path: int | str) -> int:

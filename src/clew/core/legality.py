@@ -26,15 +26,17 @@ _asked = struct.Struct("<qqq").pack  # seq, after, conversation
 _result = struct.Struct("<q?d?qqq").pack  # done, has reward, reward, terminal, head, forced, seed
 _sampling = struct.Struct("<qddq").pack
 _lengths: Callable[..., bytes] = struct.Struct("<15i").pack
+_length: Callable[..., bytes] = struct.Struct("<i").pack
 _issue_lengths: Callable[..., bytes] = struct.Struct("<5i").pack
+_NO_LEGAL = (b"", b"")
 
 
 def issue_key(prev: bytes, call: Call) -> bytes:
     """Digest of what a Call asked, chained to ``prev``, the issue digest of the Call before it (``b""`` for Call 0)."""
-    kind, action = call.kind.encode(), encode(call.action)
-    pieces = (prev, kind, call.request, call.node_in, action)
+    _, seq, kind, request, after, _, _, conversation, node_in, _, action = call[:11]
+    pieces = (prev, kind.encode(), request, node_in, encode(action))
     return blake2b(
-        b"".join((_issue_lengths(*map(len, pieces)), _asked(call.seq, call.after, call.conversation), *pieces)),
+        b"".join((_issue_lengths(*map(len, pieces)), _asked(seq, after, conversation), *pieces)),
         digest_size=SIZE,
         person=ISSUE,
     ).digest()
@@ -42,29 +44,31 @@ def issue_key(prev: bytes, call: Call) -> bytes:
 
 def call_key(issue: bytes, call: Call) -> bytes:
     """The key of a completed Call: its result on top of its issue digest."""
+    (_, _, _, _, _, done, _, _, _, node_out, _, text, reward, terminal, legal, state, _, child, head, forced, logprobs,
+     entropies, seed, setup, packed, finish, _, _, _, _, _, error) = call  # fmt: skip
     pieces = (
         issue,
-        call.node_out,
-        encode(call.text),
-        call.state,
-        call.child.encode(),
-        b"" if call.logprobs is None else call.logprobs.astype("<f4", copy=False).tobytes(),
-        b"" if call.entropies is None else call.entropies.astype("<f4", copy=False).tobytes(),
-        call.finish.encode(),
-        encode(call.error),
+        node_out,
+        encode(text),
+        state,
+        child.encode(),
+        b"" if logprobs is None else logprobs.astype("<f4", copy=False).tobytes(),
+        b"" if entropies is None else entropies.astype("<f4", copy=False).tobytes(),
+        finish.encode(),
+        encode(error),
     )
-    more = [b"" if call.setup is None else setup_bytes(call.setup)]
-    for sample in call.packed:
+    more = [b"" if setup is None else setup_bytes(setup)]
+    for sample in packed:
         more += _sample_pieces(sample)
-    lengths, legal = _legal_bytes(call.legal)
-    shape = (*map(len, pieces), call.logprobs is None, call.entropies is None, call.setup is None)
-    parts = [_lengths(*shape, len(call.legal), len(call.packed), len(call.legal) + len(more)), lengths]
-    parts.append(struct.pack(f"<{len(more)}i", *map(len, more)))
-    reward = call.reward
-    parts.append(
-        _result(call.done, reward is not None, reward or 0.0, call.terminal, call.head, call.forced, call.seed)
+    legal_lengths, legal_bytes = _legal_bytes(legal) if legal else _NO_LEGAL
+    shape = (*map(len, pieces), logprobs is None, entropies is None, setup is None)
+    head_bytes = (
+        _lengths(*shape, len(legal), len(packed), len(legal) + len(more)),
+        legal_lengths,
+        _length(len(more[0])) if not packed else struct.pack(f"<{len(more)}i", *map(len, more)),
+        _result(done, reward is not None, reward or 0.0, terminal, head, forced, seed),
     )
-    return blake2b(b"".join((*parts, *pieces, legal, *more)), digest_size=SIZE, person=CALL).digest()
+    return blake2b(b"".join((*head_bytes, *pieces, legal_bytes, *more)), digest_size=SIZE, person=CALL).digest()
 
 
 @lru_cache(maxsize=8192)

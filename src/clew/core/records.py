@@ -121,6 +121,17 @@ class Call(NamedTuple):
     error: str = ""
 
 
+_PLACE = {name: place for place, name in enumerate(Call._fields)}
+
+
+def changed(call: Call, **fields: Any) -> Call:
+    """``call._replace(**fields)``, faster: every effect does it."""
+    values = list(call)
+    for name, value in fields.items():
+        values[_PLACE[name]] = value
+    return Call._make(values)
+
+
 def action_text(action: str | ToolCall) -> str:
     """How an action is recorded: text as it is, a tool call as a JSON list of id, name, arguments."""
     if isinstance(action, ToolCall):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from clew.core.errors import BadInput, ClewError, ModelError
 from clew.core.keys import REQUEST, canonical, derive, digest, encode, value_digest
 from clew.core.protocols import Model
-from clew.core.records import Call, Cursor, Node, Request, Sample
+from clew.core.records import Call, Cursor, Node, Request, Sample, changed
 from clew.core.values import Completion, Message, Sampling, ToolSpec, Usage
 from clew.harness.messages import Reply, as_message, make_node
 from clew.harness.pending import Pending, batches, describe
@@ -82,7 +82,7 @@ async def ask(run: Effects, chat: Conversation, overrides: dict[str, Any]) -> Re
     if run.edits.edits or run.kept:
         reply, kept = run.at.get(("reply", pending.call.seq)), run.kept.get((chat.index, ordinal))
         if reply is not None or kept is not None:
-            pending.call = pending.call._replace(setup=chat.setup(model, sampling))
+            pending.call = changed(pending.call, setup=chat.setup(model, sampling))
             return given(run, pending, model, reply.value if reply is not None else kept.message, kept)  # type: ignore[union-attr]
     return await _sampled(run, pending, model, chat, sampling, taps)
 
@@ -99,11 +99,11 @@ async def _sampled(
     elif prefix is not None and renderer is not None:
         pending.forced = tuple(renderer.encode(prefix.value) if isinstance(prefix.value, str) else prefix.value)
     seed = derive(run.row.seed, call.seq)
-    pending.call = call._replace(
-        head=len(head), forced=len(pending.forced) or len(text), seed=seed, setup=chat.setup(model, sampling)
+    pending.call = changed(
+        call, head=len(head), forced=len(pending.forced) or len(text), seed=seed, setup=chat.setup(model, sampling)
     )
     run.open_calls[call.seq] = pending
-    request = _request(run, chat, sampling, taps, pending, seed)._replace(forced_text=text)
+    request = _request(run, chat, sampling, taps, pending, seed, text=text)
     if not batches(model):
         run.intend(pending)
     run.clerk.ask(run, pending, model, request)
@@ -111,7 +111,14 @@ async def _sampled(
 
 
 def _request(
-    run: Effects, chat: Conversation, sampling: Sampling, taps: Any, pending: Pending, seed: int, part: str = ""
+    run: Effects,
+    chat: Conversation,
+    sampling: Sampling,
+    taps: Any,
+    pending: Pending,
+    seed: int,
+    part: str = "",
+    text: str = "",
 ) -> Request:
     seq = pending.call.seq
     return Request(
@@ -121,6 +128,7 @@ def _request(
         tools=chat.tools,
         head=chat.model.renderer.head() if chat.model is not None and chat.model.renderer is not None else (),
         forced=pending.forced,
+        forced_text=text,
         taps=taps,
         deadline=run.deadline(),
         order=(*run.row.order, chat.index),

@@ -23,8 +23,9 @@ Entry = tuple["Effects", "Pending", Model, Request]
 class Clerk:
     """Sends asks to models and hands results back, in groups, so that concurrent runs share their commits.
 
-    Asks issued in one pass of the loop leave together after one commit (acts they depend on are durable first).
-    Results that arrive together are recorded, committed once, and only then handed to their agents.
+    Asks issued in one pass of the loop leave together; those that leave the process after one commit, so that what
+    they depend on is durable first. Results that arrive together are recorded, committed once, and only then handed
+    to their agents: with a batched engine of this process that is one commit each tick.
     """
 
     def __init__(self, store: Store, owner: str, concurrency: int) -> None:
@@ -88,7 +89,8 @@ class Clerk:
 
     def _send(self) -> None:
         out, self._out = self._out, []
-        if not self._commit([pending for _, pending, _, _ in out]):
+        leaves = not all(batches(model) for _, _, model, _ in out)
+        if leaves and not self._commit([pending for _, pending, _, _ in out]):
             return
         together: dict[int, list[Entry]] = {}
         for entry in out:

@@ -50,11 +50,11 @@ async def drive(
     *,
     redo: str = "stop",
     nested: bool = False,
-    shared: list[Call] | None = None,
+    calls: list[Call] | None = None,
 ) -> Run:
     """Take a run to its end: follow what is recorded, perform the rest, judge. An ended run is only judged, once.
 
-    ``shared`` spares a new fork the reading of the Calls it shares.
+    ``calls`` spares a new run the reading of the Calls it shares with others.
 
     Raises:
         LeaseHeld, InDoubt, ReplayDiverged, CannotRestore, StoreError: the run is left as it is and can be resumed.
@@ -68,7 +68,7 @@ async def drive(
         if seats is not None:
             seats.seat(1)
         try:
-            calls = store.calls(row.id) if shared is None else shared
+            calls = store.calls(row.id) if calls is None else calls
             if not (calls and calls[-1].kind == "end"):
                 effects = begin(runner, clerk, row, task, calls)
                 if calls:
@@ -89,7 +89,7 @@ async def drive(
                 seats.seat(-1)
             if effects is not None:
                 close(runner, effects)
-    run = Run(store, row.id)
+    run = Run(store, row)
     if on_run is not None:
         on_run(run)
     return run
@@ -219,7 +219,7 @@ async def watch(work: asyncio.Future[Any], effects: Effects) -> None:
 
 async def judged(runner: Runner, row: RunRow, task: Task, effects: Effects | None) -> None:
     """File the judge's verdict and the world's own claim, once."""
-    store, run = runner.store, Run(runner.store, row.id)
+    store, run = runner.store, Run(runner.store, row)
     if effects is None and store.annotations([row.id], target="run"):
         return
     rows = []

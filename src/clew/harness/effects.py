@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clew.core.errors import ReplayDiverged
 from clew.core.legality import call_key, issue_key
 from clew.core.protocols import Model, World
-from clew.core.records import Annotation, Call, CallKind, Cursor, Intervention, Node, RunRow
+from clew.core.records import Annotation, Call, CallKind, Cursor, Intervention, Node, RunRow, changed
 from clew.core.values import UNSET, Limits, Observation, Sampling, StopReason, Task
 from clew.harness import acts, asks
 from clew.harness.live import Conversation, LiveRun
@@ -23,9 +23,6 @@ from clew.harness.tape import Tape
 if TYPE_CHECKING:
     from clew.harness.clerk import Clerk
     from clew.harness.runner import Runner
-
-
-KEY = Call._fields.index("key")
 
 
 class Effects:
@@ -262,9 +259,9 @@ class Effects:
 
     def record(self, pending: Pending, **fields: Any) -> Call:
         """Complete a Call: it gets its tick of the clock and its key, and is put into the store (not yet committed)."""
-        call = pending.call._replace(done=self.clock, **fields)
+        call = changed(pending.call, done=self.clock, **fields)
+        call = changed(call, key=call_key(pending.issue, call))
         self.clock += 1
-        call = Call._make((*call[:KEY], call_key(pending.issue, call), *call[KEY + 1 :]))
         self.open_calls.pop(call.seq, None)
         for other in self.open_calls.values():
             self.intend(other)

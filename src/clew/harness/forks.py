@@ -84,5 +84,5 @@ async def fork(
         store.put_run(row)
     store.commit()
     async with Clerk(store, runner.owner, runner.concurrency) as clerk:
-        await gathered([drive(runner, clerk, row, task, on_run, shared=shared) for row in rows])
+        await gathered([drive(runner, clerk, row, task, on_run, calls=shared) for row in rows])
     return Group(store, group)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clew.core.errors import BadInput
 from clew.core.keys import derive
-from clew.core.records import GroupRow, RunRow
+from clew.core.records import Call, GroupRow, RunRow
 from clew.core.values import Task
 from clew.store import new_id
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 def open_groups(
     runner: Runner, tasks: Sequence[Task], n: int, seed: int, name: str, iteration: int
-) -> list[tuple[GroupRow, list[RunRow]]]:
+) -> list[tuple[GroupRow, list[RunRow], list[Call] | None]]:
+    """Each task's group with its runs; new ones have no Calls ([]), those of found ones are in the store (None)."""
     known = {}
     if name:
         known = {
             row.name: row for row in map(runner.store.group, runner.store.groups()) if row.name.startswith(f"{name}/")
         }
-    out = []
+    out: list[tuple[GroupRow, list[RunRow], list[Call] | None]] = []
     for index, task in enumerate(tasks):
         label = f"{name}/{iteration}/{index}" if name else ""
         if label in known:
@@ -33,7 +34,7 @@ def open_groups(
                     f"{label} was begun with {len(group.runs)} runs of {group.task_id}, not {n} of {task.id}",
                     remedy="Give the collection another name, or the same tasks, n and seed.",
                 )
-            out.append((group, [runner.store.row(run) for run in group.runs]))
+            out.append((group, [runner.store.row(run) for run in group.runs], None))
             continue
         identity = new_id()
         rows = [
@@ -50,6 +51,5 @@ def open_groups(
         runner.store.put_group(group)
         for row in rows:
             runner.store.put_run(row)
-        out.append((group, rows))
-    runner.store.commit()
+        out.append((group, rows, []))
     return out

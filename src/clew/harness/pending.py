@@ -30,15 +30,22 @@ class Stop(BaseException):
 class Pending:
     """An effect whose result is on its way."""
 
-    __slots__ = ("awaited", "call", "chat", "forced", "future", "issue", "model", "overtaken", "value")
+    __slots__ = ("_future", "awaited", "call", "chat", "forced", "issue", "model", "overtaken", "value")
 
     def __init__(self, call: Call, issue: bytes, chat: Conversation | None = None) -> None:
         self.call, self.issue, self.chat = call, issue, chat
         self.model: Model | None = None
         self.forced: tuple[int, ...] = ()
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._future: asyncio.Future[Any] | None = None
         self.value: Any = UNSET
         self.awaited = self.overtaken = False
+
+    @property
+    def future(self) -> asyncio.Future[Any]:
+        """Made when it is first looked at: most acts answer within their issue."""
+        if self._future is None:
+            self._future = asyncio.get_running_loop().create_future()
+        return self._future
 
 
 def describe(error: BaseException) -> str:

@@ -182,12 +182,12 @@ class Runner:
         old, self.model = self.model, model or self.model
         try:
             rows = open_groups(self, tasks, n, seed, name, iteration)
-            self._last_groups = [group for group, _ in rows]
+            self._last_groups = [group for group, _, _ in rows]
             async with Clerk(self.store, self.owner, self.concurrency) as clerk:
                 self._last_stops = clerk.stops
                 waiting = {}
-                for (group, members), task in zip(rows, tasks, strict=True):
-                    work = [drive(self, clerk, row, task, on_run) for row in members]
+                for (group, members, calls), task in zip(rows, tasks, strict=True):
+                    work = [drive(self, clerk, row, task, on_run, calls=calls) for row in members]
                     waiting[asyncio.ensure_future(gathered(work))] = group
                 stuck: list[BaseException] = []
                 try:

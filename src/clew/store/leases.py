@@ -14,14 +14,16 @@ class Leases(Records):
     def lease(self, run: str, owner: str, seconds: float) -> None:
         """Take or renew the right to write a run, until ``seconds`` from now.
 
-        The first lease of a run whose row waits for the commit waits with it: nobody else knows of the run.
+        The first lease of a run that was made here waits for the next commit, which refuses it if another process was
+        faster.
 
         Raises:
             LeaseHeld: another owner's lease has not expired and its process may live.
         """
         with self._lock:
             now = time.time()
-            if run in self._rows and run not in self._held:
+            if run in self._made:
+                self._made.discard(run)
                 self._claims[run], self._held[run] = (owner, now + seconds), owner
                 return
             self.row(run)

@@ -73,6 +73,7 @@ class Records(Database):
         self._groups: dict[str, GroupRow] = {}
         self._annotations: dict[Place, Annotation] = {}
         self._live: dict[str, RunRow] = {}  # rows of runs that are held here, which nobody else changes
+        self._made: set[str] = set()  # runs put here that nobody here has leased yet
         self._held: dict[str, str] = {}  # runs this store leased, and for whom
         self._claims: dict[str, tuple[str, float]] = {}  # first leases that wait for the commit: owner, until
         self._freed: dict[str, str] = {}  # releases that wait for the commit: owner
@@ -138,7 +139,9 @@ class Records(Database):
 
     def put_run(self, row: RunRow) -> None:
         with self._lock:
-            self._rows.setdefault(row.id, row)
+            if row.id not in self._rows:
+                self._rows[row.id] = row
+                self._made.add(row.id)
 
     def row(self, run: str) -> RunRow:
         with self._lock:

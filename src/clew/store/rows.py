@@ -99,7 +99,7 @@ class Codec:
         load: Callable[[bytes], bytes],
     ) -> None:
         self._number, self._name, self._keep, self._load = number, name, keep, load
-        self._setups: dict[Any, tuple[Setup, bytes]] = {}  # holds the setup, so that the ids in its key stay taken
+        self._setups: dict[int, tuple[Setup, bytes]] = {}  # by id, which stays taken while the setup is held here
         self._lists: dict[tuple[str, ...], bytes] = {}
         self._read: dict[bytes, Any] = {}
 
@@ -166,14 +166,13 @@ class Codec:
         return key
 
     def _setup(self, setup: Setup) -> bytes:
-        mark = (setup.model, setup.version, setup.asked, setup.in_force, setup.served_by, *map(id, setup.tools))
-        known = self._setups.get(mark)
+        known = self._setups.get(id(setup))
         if known is None:
             if len(self._setups) > 1_000:
                 self._setups.clear()
             tools = [self._keep(dump([t.name, t.description, t.schema]).encode()).hex() for t in setup.tools]
             body = [setup.model, setup.version, setup.asked, setup.in_force, tools, setup.served_by]
-            known = self._setups[mark] = (setup, self._keep(dump(body).encode()))
+            known = self._setups[id(setup)] = (setup, self._keep(dump(body).encode()))
         return known[1]
 
     def tool_keys(self, setup: bytes) -> set[bytes]:

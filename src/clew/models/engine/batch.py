@@ -292,14 +292,14 @@ class Batch:
         done = live.act & (ends | (count >= live.limit))
         if done.any():
             live.act &= ~done
-            for i in np.flatnonzero(done).tolist():
-                self._finish(int(rows[i]), int(count[i]), "stop" if ends[i] else "length", results)
+            which = np.flatnonzero(done)
+            self._finish(rows[which], count[which], ["stop" if e else "length" for e in ends[which]], results)
         if live.watched:
             for i in np.flatnonzero(live.act).tolist():
                 finish = self._watch(int(rows[i]), int(count[i]))
                 if finish:
                     live.act[i] = False
-                    self._finish(int(rows[i]), int(count[i]), finish, results)
+                    self._finish(rows[i : i + 1], count[i : i + 1], [finish], results)
 
     def _watch(self, slot: int, count: int) -> str:
         """How a request ends whose text holds a stop string, or whose time is up; else nothing."""
@@ -315,19 +315,26 @@ class Batch:
         late = request.deadline is not None and time.monotonic() > joined.entry.arrived + request.deadline
         return "cut" if late else ""
 
-    def _finish(self, slot: int, count: int, finish: str, results: list[Result]) -> None:
-        joined, slots = self._joined[slot], self._slots
-        assert joined is not None
-        entry, prompt = joined.entry, joined.start + len(joined.new)
-        request, ids = entry.request, tuple(self._tokens[slot, :count].tolist())
-        numbers = self._logprobs[slot, :count].copy(), -self._entropies[slot, :count]
-        _answer(entry, self._completion(entry, prompt, joined.start, finish, ids, numbers), results)
-        self._joined[slot], slots.busy[slot] = None, False
-        self.active -= 1
-        slots.length[slot] = prompt + count - 1
-        slots.tokens[slot, prompt : prompt + count - 1] = ids[:-1]
-        if request.holder and slots.holder[slot] == request.holder:
-            slots.path[slot], slots.reply[slot] = request.path, request.head + request.forced + ids
+    def _finish(self, rows: Any, counts: Any, finishes: Sequence[str], results: list[Result]) -> None:
+        """Answer the requests of some rows, [n] each, and let the rows go."""
+        slots, most = self._slots, int(counts.max())
+        tokens, logprobs = self._tokens[rows, :most], self._logprobs[rows, :most]  # copies, of which answers keep views
+        entropies = -self._entropies[rows, :most]
+        written = tokens.tolist()
+        for i, (slot, count, finish) in enumerate(zip(rows.tolist(), counts.tolist(), finishes, strict=True)):
+            joined = self._joined[slot]
+            assert joined is not None
+            entry, prompt = joined.entry, joined.start + len(joined.new)
+            request, ids = entry.request, tuple(written[i][:count])
+            numbers = logprobs[i, :count], entropies[i, :count]
+            _answer(entry, self._completion(entry, prompt, joined.start, finish, ids, numbers), results)
+            self._joined[slot] = None
+            slots.length[slot] = prompt + count - 1
+            slots.tokens[slot, prompt : prompt + count - 1] = tokens[i, : count - 1]
+            if request.holder and slots.holder[slot] == request.holder:
+                slots.path[slot], slots.reply[slot] = request.path, request.head + request.forced + ids
+        slots.busy[rows] = False
+        self.active -= len(rows)
 
     def _completion(
         self, entry: Waiting, prompt: int, cached: int, finish: str, ids: tuple[int, ...], numbers: Any
