@@ -285,12 +285,25 @@ def test_stop_strings_and_deadlines_end_a_reply(make: Make) -> None:
     assert len(late.tokens or ()) == 1
 
 
+def test_a_reply_may_fill_the_context_and_no_more(make: Make) -> None:
+    model = make()
+    talk = Talk(model, "r").say("w1")
+    whole = ask(model, [talk.request(1, max_tokens=9999)])[0]
+    prompt = whole.usage.prompt
+    room = model.context - prompt
+    assert whole.in_force is not None
+    assert whole.in_force.max_tokens == room
+    assert len(whole.tokens or ()) <= room
+    assert (whole.finish == "length") == (len(whole.tokens or ()) == room)
+    assert ask(model, [talk.request(1, max_tokens=room)])[0].in_force is None
+
+
 def test_what_is_wrong_with_one_request_is_its_result_alone(make: Make) -> None:
     model = make()
     talk = Talk(model, "r").say("w1")
     good = talk.request(1)
     bad = [
-        (good._replace(sampling=good.sampling._replace(max_tokens=300)), ContextOverflow),
+        (Talk(model, "s").say(" ".join(["w1"] * 300)).request(1), ContextOverflow),
         (good._replace(sampling=good.sampling._replace(temperature=-1.0)), BadInput),
         (good._replace(path=(talk.path[0]._replace(ids=None),)), BadInput),
         (good._replace(path=(talk.path[0]._replace(ids=(1, 999)),)), BadInput),

@@ -20,9 +20,11 @@ def command(query: tuple[str, ...], limit: int, as_json: bool, store_path: str) 
 
     \b
     clew log
-    clew log world=household return<0.5 'steps>20'
-    clew log tag:keep text:"open fridge" --json
+    clew log 'world=household return<0.5 steps>20'
+    clew log 'tag:keep text:"open fridge"' --json
     """
+    from clew.view.terminal import short
+
     store = common.open_store(store_path)
     runs = common.choose(store, query, limit=limit or None)
     known = {summary.run: summary for summary in store.summaries()}
@@ -61,7 +63,7 @@ def command(query: tuple[str, ...], limit: int, as_json: bool, store_path: str) 
                 row["run"],
                 time.strftime("%m-%d %H:%M", time.localtime(row["created"])),
                 row["task"],
-                str(row["model"])[-28:],
+                short(str(row["model"]).rstrip("/").rsplit("/", 1)[-1], 28),
                 row["steps"],
                 row["tokens"],
                 row["reward"],

@@ -61,10 +61,10 @@ def tree(run: Run, forks: Iterable[Run] | None = None, *, full: bool = False, wi
 
 
 def children_of(store: Keeper, run: Run) -> dict[int, list[Run]]:
-    """Runs forked directly from a run, by the Call they were forked at."""
+    """Runs forked directly from a run, oldest first, by the Call they were forked at."""
     found: dict[int, list[Run]] = {}
-    for name in sorted(store.find(f"parent={run.id}@")):
-        fork = Run(store, name)
+    forks = [Run(store, name) for name in store.find(f"parent={run.id}@")]
+    for fork in sorted(forks, key=lambda fork: (fork.row.created, fork.row.order)):
         if fork.parent is not None and fork.parent.run == run.id:
             found.setdefault(fork.parent.seq, []).append(fork)
     return found
@@ -131,10 +131,10 @@ def _next_act(run: Run, seq: int) -> str:
 
 def _own_edits(run: Run) -> list[Edit]:
     """The edits a fork adds to those it inherits."""
-    edits = list(run.changes.edits)
     if run.parent is None:
-        return edits
-    return [edit for edit in edits if edit.seq >= run.parent.seq]
+        return list(run.changes.edits)
+    inherited = Run(run.store, run.parent.run).changes.edits
+    return [edit for edit in run.changes.edits if edit not in inherited]
 
 
 def _voice(reward: float | None) -> str:

@@ -130,10 +130,11 @@ class Batch:
         live.count, live.last = self._count[rows], self._last[rows]
         live.at = slots.length[rows] + np.where(live.act, np.maximum(live.count - 1, 0), 0)
         live.limit = np.zeros(len(rows), np.int64)
-        asked = [j.entry.request if (j := self._joined[i]) is not None else None for i in rows.tolist()]
+        joined = [self._joined[i] for i in rows.tolist()]
+        asked = [None if j is None else j.entry.request for j in joined]
         some = next((r for r in asked if r is not None), None)
         if some is not None:
-            live.limit[:] = [0 if r is None else r.sampling.max_tokens - len(r.forced) for r in asked]
+            live.limit[:] = [0 if j is None else j.limit for j in joined]
             live.laws = Laws.of([(r or some).sampling for r in asked], self.forward.device)
         live.watched = any(r is not None and (r.sampling.stop or r.deadline is not None) for r in asked)
         live.ahead = AHEAD
@@ -167,11 +168,12 @@ class Batch:
         if limit <= 0 or (forced and self._stops[forced[-1]]):
             finish = "stop" if forced and self._stops[forced[-1]] else "length"
             return self._completion(entry, total, 0, finish, (), np.zeros((2, 0), np.float32))
-        if total + limit > self.forward.context:
+        if total >= self.forward.context:
             raise ContextOverflow(
-                f"{total} prompt and {limit} reply tokens exceed the context of {self.forward.context}",
-                remedy="Shorten the conversation or ask for fewer tokens (max_tokens).",
+                f"{total} prompt tokens leave no room for a reply in the context of {self.forward.context}",
+                remedy="Shorten the conversation, for instance with `player(window=4)`.",
             )
+        limit = min(limit, self.forward.context - total)
         slot = own if own is not None and not slots.busy[own] else self._vacant()
         if slot is None:
             return None
@@ -187,7 +189,7 @@ class Batch:
         slots.hold(slot, request.holder if own is None or own == slot else "")
         slots.path[slot], slots.busy[slot], slots.used[slot], slots.length[slot] = (), True, self._clock, total
         slots.ready[slot], slots.wave[slot] = start if source == slot else 0, wave
-        return Joining(entry, slot, new, start, source, wave)
+        return Joining(entry, slot, new, start, source, wave, limit)
 
     def _shared(self, ids: Any, slot: int) -> tuple[int, int, int]:
         """Row with the longest prefix of ``ids``, its length, and the wave that may copy it."""
@@ -348,8 +350,10 @@ class Batch:
             message = self._parsed[whole] = self._renderer.parse(whole)
         for stop in request.sampling.stop:
             message = message._replace(text=message.text.partition(stop)[0])
+        asked, most = request.sampling, len(request.forced) + self.forward.context - prompt
+        in_force = asked._replace(max_tokens=most) if most < asked.max_tokens else None
         return Completion(
-            message, ids, numbers[0], numbers[1], finish, None, self.version, self._model,
+            message, ids, numbers[0], numbers[1], finish, in_force, self.version, self._model,
             Usage(prompt, len(ids), cached), 0.0, time.monotonic() - entry.arrived,
         )  # fmt: skip
 

@@ -33,6 +33,7 @@ class Joining(NamedTuple):
     start: int
     source: int
     wave: int  # its prefill comes after those of earlier waves
+    limit: int  # most tokens to sample: what was asked for, or what the context leaves
 
 
 class Live:
