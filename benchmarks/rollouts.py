@@ -191,6 +191,8 @@ def main() -> None:
     raise_malloc_thresholds()
     trained = Local(options.model, steady=options.steady) if options.model else household_sft(steady=options.steady)
     untrained = small(Household().vocabulary(), steady=options.steady)
+    gc.collect()
+    gc.freeze()  # as the command line does once weights are loaded; for every variant alike
     results = {}
     for title, model in (("trained", trained), ("untrained, to the limit", untrained)):
         results[title] = report(f"{title}, {options.runs} runs", measure(model, options.runs, options.rounds))
