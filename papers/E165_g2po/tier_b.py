@@ -79,7 +79,7 @@ def pretrained(which: Split) -> Path:
     from clew.fit import checkpoint
     from clew.train.warmstart import Recipe, household_sft
 
-    changes = {"taskset": which.taskset, "steps": which.pretraining}
+    changes = {"taskset": which.taskset, "steps": which.pretraining, "target": 0.0}
     folder = ROOT / ".clew" / "models" / f"household-sft-{Recipe(**changes).digest}"
     if not checkpoint.exists(folder):
         household_sft(folder, **changes).close()

@@ -10,8 +10,9 @@ from clew.core.errors import BadInput
 from clew.core.registry import build
 from clew.harness import Runner
 from clew.harness.agents import player
+from clew.train import warmstart
 from clew.train.rows import sft_rows
-from clew.train.warmstart import Recipe, conversation, household_sft, pretrain
+from clew.train.warmstart import Recipe, conversation, household_sft, pretrain, sampled_success
 from clew.worlds.household import Household
 
 TINY = {"demonstrations": 24, "steps": 4, "batch": 4, "width": 16, "layers": 1, "heads": 2}
@@ -46,6 +47,39 @@ def test_the_same_recipe_gives_the_same_bits():
         model.close()
     assert ends[0][0] == ends[1][0] != ends[2][0]
     assert all(torch.equal(a, b) for a, b in zip(ends[0][1:], ends[1][1:], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "end", "checks"),
+    [({}, 10, 3), ({"target": 0.15}, 7, 2), ({"steps": 10}, 10, 2), ({"steps": 3}, 3, 0), ({"target": 0.0}, 20, 0)],
+)
+def test_it_ends_once_the_panel_succeeds(tmp_path, monkeypatch, changes, end, checks):
+    """Checks after steps 4, 7, 10 and so on, none after the last; the weights of the end are those that are kept."""
+    monkeypatch.chdir(tmp_path)
+    shares, seen = iter((0.1, 0.2, 0.4)), []
+    monkeypatch.setattr(warmstart, "sampled_success", lambda model, *_: seen.append(model.version) or next(shares))
+    recipe = {**TINY, "steps": 20, "check_from": 4, "check_every": 3, "target": 0.4, **changes}
+    done = []
+    model = household_sft(progress=lambda *at: done.append(at[:2]), **recipe)
+    assert done == [(i, recipe["steps"]) for i in range(1, end + 1)]
+    assert seen == [4, 7, 10][:checks]
+    *_, (_, _, plain) = pretrain(Recipe(**{**recipe, "steps": end, "target": 0.0}))
+    assert all(torch.equal(a, b) for a, b in zip(weights(model), weights(plain), strict=True))
+    model.close()
+    plain.close()
+
+
+def test_playing_the_panel_changes_nothing():
+    """Not the weights that follow, nor what the same weights would play again."""
+    ends = []
+    for target in (0.0, 1.0):
+        *_, (_, _, model) = pretrain(Recipe(**TINY, panel=3, check_from=1, check_every=1, target=target))
+        ends.append(weights(model))
+        house = build("tasksets", "household")
+        first, again = (sampled_success(model, house, 6, seed=1) for _ in range(2))
+        assert 0 <= first == again <= 1
+        model.close()
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
 
 
 def test_demonstrated_rows_are_what_the_agent_would_have_recorded(model):

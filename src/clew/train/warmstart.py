@@ -15,6 +15,7 @@ from clew.core.values import Message
 from clew.fit import checkpoint
 from clew.fit.adapters import quiet
 from clew.fit.trainer import Trainer
+from clew.harness import Runner
 from clew.models.local import Local, small
 from clew.train.rows import sft_rows
 
@@ -25,20 +26,29 @@ CACHE = Path(".clew") / "models"
 class Recipe:
     """How the model is made; its digest names the cached weights.
 
-    ``demonstrations`` episodes in which a share ``noise`` of the actions is random; ``steps`` steps of ``batch``
-    episodes each, tokens of observations weighing ``observation_weight``; Muon for the hidden matrices, AdamW for the
-    rest, rates constant and then falling to 0 over the last ``decay`` share of the steps.
+    ``demonstrations`` episodes in which a share ``noise`` of the actions is random; at most ``steps`` steps of
+    ``batch`` episodes each, tokens of observations weighing ``observation_weight``; Muon for the hidden matrices, AdamW
+    for the rest, rates constant and then falling to 0 over the last ``decay`` share of the steps.
+
+    Seeds differ in when a model learns to look for what it was asked to fetch. So after ``check_from`` steps, and then
+    every ``check_every``, it plays ``panel`` tasks of the train split, and training ends once a share ``target`` of
+    them succeeds (0: never sooner than after ``steps``). With less RL has too little to sharpen, with much more little
+    is left to it.
     """
 
     taskset: str = "household"
     demonstrations: int = 4000
     noise: float = 0.3
     observation_weight: float = 0.2
-    steps: int = 700
+    steps: int = 1300
     batch: int = 16
     muon_lr: float = 0.02
     lr: float = 3e-3
     decay: float = 0.0
+    target: float = 0.32
+    panel: int = 256
+    check_from: int = 400
+    check_every: int = 50
     width: int = 64
     layers: int = 2
     heads: int = 4
@@ -50,7 +60,10 @@ class Recipe:
 
 
 def pretrain(recipe: Recipe, *, ref: str = "", steady: bool = True) -> Iterator[tuple[int, float, Local]]:
-    """Train from scratch, giving (steps done, loss in nats, the model) after every step."""
+    """Train from scratch, giving (steps done, loss in nats, the model) after every step.
+
+    Steady, the same recipe ends after the same step with the same weights.
+    """
     taskset = build("tasksets", recipe.taskset)
     words, heads = taskset.vocabulary(), recipe.heads
     model = small(
@@ -67,6 +80,25 @@ def pretrain(recipe: Recipe, *, ref: str = "", steady: bool = True) -> Iterator[
         left = (recipe.steps - step) / max(1.0, recipe.decay * recipe.steps)
         report = trainer.step([rows[i] for i in chosen], min(1.0, left))
         yield step + 1, report.loss["sft"], model
+        past = step + 1 - recipe.check_from
+        due = recipe.target and past >= 0 and past % recipe.check_every == 0 and step + 1 < recipe.steps
+        if due and sampled_success(model, taskset, recipe.panel, recipe.seed) >= recipe.target:
+            return
+
+
+def sampled_success(model: Local, taskset: Any, tasks: int, seed: int = 0) -> float:
+    """Share, 0 to 1, of ``tasks`` tasks of the train split that the model solves, sampled at temperature 1, one run
+    each; none of the runs is kept.
+
+    Raises:
+        BadInput: the split has fewer tasks.
+    """
+    served: Any = model  # narrower than Model in that it always has a renderer
+    runner = Runner("clew.harness.agents:player", taskset, served, sampling={"max_tokens": 8})
+    drawn = taskset.sample(tasks, derive(seed, "panel"), "train")
+    share = runner.collect(drawn, 1, seed, name="panel").success().estimate
+    runner.store.close()
+    return share
 
 
 def conversation(steps: Sequence[tuple[str, str]]) -> list[Message]:
@@ -88,19 +120,19 @@ def household_sft(
         path: folder of the weights; default ``.clew/models/household-sft-DIGEST`` in the working directory, named by a
             digest of the recipe.
         seed: of demonstrations, initial weights and order.
-        progress: called with (steps done, steps in all, loss).
+        progress: called with (steps done, most steps, loss).
         changes: fields of Recipe.
     """
     recipe = Recipe(seed=seed, **changes)
     ref = make_ref("household-sft", {"seed": seed, **changes}, asdict(Recipe()))
     folder = Path(path) if path is not None else CACHE / f"household-sft-{recipe.digest}"
     if not checkpoint.exists(folder):
-        for done, loss, model in pretrain(recipe, ref=ref, steady=steady):
+        for done, loss, made in pretrain(recipe, ref=ref, steady=steady):
+            model = made
             if progress is not None:
                 progress(done, recipe.steps, loss)
-            if done == recipe.steps:
-                with quiet():
-                    checkpoint.replace(folder, model.save)
-                model.close()
+        with quiet():
+            checkpoint.replace(folder, model.save)
+        model.close()
     with quiet():
         return Local(checkpoint.locate(folder), ref=ref, steady=steady)
