@@ -56,9 +56,10 @@ export class Chart {
     const svg = d3.select(this.canvas).append("svg").attr("width", width).attr("height", height).attr("aria-hidden", "true");
     const steps = this.x.ticks(Math.max(2, Math.floor(width / 70))).filter(Number.isInteger);
     const lines = svg.append("g").attr("class", "axis");
+    const show = labels(this.y, 4);
     for (const tick of this.y.ticks(4)) {
       lines.append("line").attr("x1", EDGE.left).attr("x2", width - EDGE.right).attr("y1", this.y(tick)).attr("y2", this.y(tick));
-      lines.append("text").attr("x", EDGE.left - 6).attr("y", this.y(tick) + 3.5).attr("text-anchor", "end").text(short(tick));
+      lines.append("text").attr("x", EDGE.left - 6).attr("y", this.y(tick) + 3.5).attr("text-anchor", "end").text(show(tick));
     }
     for (const tick of steps) lines.append("text").attr("x", this.x(tick)).attr("y", height - 6).attr("text-anchor", "middle").text(tick);
     const line = d3.line().x(([x]) => this.x(x)).y(([, y]) => this.y(y));
@@ -120,8 +121,9 @@ export class Chart {
   }
 }
 
-function short(value) {
-  const size = Math.abs(value);
-  if (size >= 1e4 || (size > 0 && size < 1e-3)) return d3.format(".0e")(value).replace("-", "−");
-  return String(Number(value.toPrecision(3))).replace("-", "−");
+/** How ticks are written: with as many digits as tell them apart. */
+function labels(scale, count) {
+  const largest = d3.max(scale.domain(), Math.abs);
+  const format = largest >= 1e4 || largest < 1e-3 ? d3.format(".1~e") : scale.tickFormat(count);
+  return (value) => format(value).replaceAll("-", "−");
 }

@@ -39,7 +39,7 @@ class Diff {
 
   async begin() {
     const { at } = this.facts;
-    const verdict = at === null ? `equal: all ${whole(this.total)} Calls are the same` : `equal up to Call ${at}, ${plural(this.facts.total_a - at, "Call")} and ${whole(this.facts.total_b - at)} from there`;
+    const verdict = at === null ? `equal: all ${whole(this.total)} Calls are the same` : `equal up to Call ${at}; ${plural(this.facts.total_a - at, "Call")} on the left from there, ${whole(this.facts.total_b - at)} on the right`;
     const box = h("div", { class: "transcript two", tabindex: 0, role: "list", "aria-label": "Both runs" });
     put(
       this.root,

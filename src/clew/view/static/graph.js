@@ -8,6 +8,7 @@ import { curve, layout } from "./layout.js";
 import { colour } from "./tokens.js";
 
 const KINDS = ["low", "mid", "high"];
+const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 export class Graph {
   /** heard: {edge(edge), node(node)}, called when one is chosen. */
@@ -23,7 +24,7 @@ export class Graph {
     const values = this.nodes.map((node) => node.value).filter((value) => value !== null);
     [this.low, this.high] = [Math.min(0, ...values), Math.max(...values, 0) || 1];
     this.reach = d3.max(this.edges, (edge) => Math.abs(edge.value ?? 0)) || 1;
-    this.box = layout(this.nodes, this.edges);
+    this.box = layout(this.nodes, this.edges, { width: root.clientWidth - 40, height: root.clientHeight - 60 });
     this.draw();
     this.sight = new ResizeObserver(() => this.fit());
     this.sight.observe(root);
@@ -64,9 +65,22 @@ export class Graph {
     this.lines.append("path").attr("class", "hit").attr("d", path);
     this.lines.append("path").attr("class", "line").attr("d", path).attr("marker-end", (edge) => `url(#head-${this.side(edge.value)})`)
       .style("stroke-width", (edge) => `${this.width(edge.count)}px`).style("stroke", (edge) => this.stroke(edge)).style("stroke-dasharray", (edge) => (this.side(edge.value) === "low" ? "7 3" : null));
+    this.names();
     this.lines.append("title").text((edge) => plain(`${edge.action}\ntaken ${plural(edge.count, "time")}, advantage ${signed(edge.value)}`));
     this.lines.on("click", (edge, i) => this.choose(i)).on("keydown", (edge, i) => d3.event.key === "Enter" && this.choose(i));
     this.drawNodes();
+  }
+
+  /** Actions are written on the few arrows that matter most: far from 0 in advantage, and often taken. */
+  names() {
+    const weight = (edge) => Math.abs(edge.value ?? 0) / this.reach + 0.2 * Math.log1p(edge.count);
+    const told = new Set([...this.edges].sort((a, b) => weight(b) - weight(a)).slice(0, this.edges.length > 60 ? 6 : 14));
+    this.lines.filter((edge) => told.has(edge)).append("text").attr("class", "name").text((edge) => cut(plain(edge.action), 22))
+      .each(function () {
+        const line = this.parentNode.querySelector(".line");
+        const at = line.getPointAtLength(line.getTotalLength() / 2);
+        d3.select(this).attr("x", at.x).attr("y", at.y - 6);
+      });
   }
 
   drawNodes() {
@@ -104,7 +118,7 @@ export class Graph {
   fit() {
     const [width, height] = [this.root.clientWidth, this.root.clientHeight];
     if (!width || !height) return;
-    const scale = Math.min(1.4, width / this.box.width, height / this.box.height);
+    const scale = Math.min(1.2, (width - 40) / this.box.width, (height - 60) / this.box.height);
     const shift = d3.zoomIdentity.translate((width - this.box.width * scale) / 2, (height - this.box.height * scale) / 2).scale(scale);
     this.svg.call(this.zoom.transform, shift);
   }

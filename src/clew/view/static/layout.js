@@ -1,7 +1,7 @@
 // Where the nodes of a state graph lie: in columns by how soon a run gets there, in each ordered to cross little.
 
-/** Nodes get x and y in pixels; gives {width, height}. */
-export function layout(nodes, edges, { across = 116, down = 44 } = {}) {
+/** Nodes get x and y in pixels, columns along the longer side of the room there is; gives {width, height}. */
+export function layout(nodes, edges, { width, height }) {
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const out = new Map(nodes.map((node) => [node.id, []]));
   const into = new Map(nodes.map((node) => [node.id, []]));
@@ -15,15 +15,20 @@ export function layout(nodes, edges, { across = 116, down = 44 } = {}) {
     const near = sweep % 2 ? out : into;
     for (const column of sweep % 2 ? [...columns].reverse() : columns) order(column, near, byId);
   }
-  const height = Math.max(1, ...columns.map((column) => column.length)) * down;
-  columns.forEach((column, x) => {
-    const gap = Math.min(down * 2, height / column.length);
-    column.forEach((node, y) => {
-      node.x = 40 + x * across + (y % 2) * 14;
-      node.y = 30 + height / 2 + (y - (column.length - 1) / 2) * gap;
+  const tall = height > width * 1.1;
+  const most = Math.max(1, ...columns.map((column) => column.length));
+  const between = (value, low, high) => Math.max(low, Math.min(high, value));
+  const along = between((tall ? height : width) / columns.length, tall ? 52 : 74, 170);
+  const aside = between((tall ? width : height) / most, tall ? 58 : 40, 96);
+  const [length, breadth] = [columns.length * along, most * aside];
+  columns.forEach((column, rank) => {
+    const gap = Math.min(aside * 2, breadth / column.length);
+    column.forEach((node, i) => {
+      const [u, v] = [(rank + 0.5) * along + ((i % 2) - 0.5) * Math.min(14, along / 6), breadth / 2 + (i - (column.length - 1) / 2) * gap];
+      [node.x, node.y] = tall ? [v, u] : [u, v];
     });
   });
-  return { width: columns.length * across + 40, height: height + 60 };
+  return tall ? { width: breadth, height: length } : { width: length, height: breadth };
 }
 
 /** Columns of nodes: fewest transitions from a start; what no start reaches begins a column of its own. */

@@ -69,7 +69,8 @@ function tokenField() {
   return h("form", { class: "token", method: "get", action: "/" }, field, h("button", { type: "submit" }, "Enter"));
 }
 
-const store = { can_fork: false, readonly: false, path: "", live: {}, training: {} };
+const store = { can_fork: false, readonly: false, path: "" };
+const now = { live: {}, training: {}, away: false };
 
 async function readStore() {
   Object.assign(store, await get("store"));
@@ -79,13 +80,13 @@ async function readStore() {
 }
 
 function showLive() {
-  const { runs = 0, success = null, tokens_per_second: rate = 0, ended = 0 } = store.live;
+  const { runs = 0, success = null, tokens_per_second: rate = 0, ended = 0 } = now.live;
   const parts = [];
-  if (store.away) parts.push(h("span", { class: "warn" }, "no connection, trying again"));
+  if (now.away) parts.push(h("span", { class: "warn" }, "no connection, trying again"));
   if (runs) parts.push(h("span", { class: "beat" }, `${whole(runs)} running`));
   if (success !== null && (runs || rate)) parts.push(h("span", { title: `${plural(ended, "run")} ended` }, `success ${share(success, 0)}`));
   if (rate) parts.push(h("span", {}, `${whole(rate)} tok/s`));
-  for (const { name, step } of Object.values(store.training))
+  for (const { name, step } of Object.values(now.training))
     parts.push(h("a", { href: `#/training/${encodeURIComponent(name)}` }, plain(name), ` step ${step}`));
   put(document.getElementById("live"), parts);
 }
@@ -111,13 +112,13 @@ theme();
 document.getElementById("help").addEventListener("click", () => help(current));
 document.addEventListener("keydown", (event) => onKey(event, () => current));
 addEventListener("hashchange", route);
-listen("live", (data) => showLive(Object.assign(store.live, data)));
+listen("live", (data) => showLive(Object.assign(now.live, data)));
 listen("training", (data) => {
-  store.training[data.name] = data;
+  now.training[data.name] = data;
   showLive();
 });
 listen("open", (up) => {
-  store.away = !up;
+  now.away = !up;
   showLive();
 });
 try {

@@ -58,7 +58,7 @@ export function runRow(row, { fresh = false, marked = false } = {}) {
     cell("reward", number(row.reward)),
     cell("steps", whole(row.steps)),
     cell("tokens", whole(row.tokens)),
-    cell("cost", money(row.cost)),
+    h("span", { class: `c-cost ${row.cost ? "" : "nil"}` }, money(row.cost)),
     cell("seconds", seconds(row.seconds)),
     cell("stop", row.stop ? row.stop.replaceAll("_", " ") : "running"),
     h("span", { class: "c-tags" }, row.parent && h("span", { class: "tag fork", title: plain(`fork of ${row.parent}`) }, "fork"),
@@ -82,7 +82,7 @@ export function groupRow(row) {
     h("span", { class: "c-n", title: `${row.ended} of ${row.n} ended` }, row.ended < row.n ? `${row.ended}/${row.n}` : whole(row.n)),
     cell("mean", number(row.mean), h("span", { class: "dim" }, interval)),
     cell("spread", spread(row.rewards ?? [])),
-    h("span", { class: "c-signal" }, row.signal === null || row.signal === undefined ? "" : row.signal ? "yes" : h("span", { class: "dim" }, "none")),
+    h("span", { class: "c-signal" }, row.n < 2 || row.signal === null || row.signal === undefined ? "" : row.signal ? "yes" : h("span", { class: "dim" }, "none")),
     h("span", { class: "c-tags" }, row.kind && row.kind !== "iid" && h("span", { class: "tag" }, row.kind), h("span", { class: "dim" }, said(row.name || ""))),
   );
 }

@@ -82,7 +82,7 @@ class Runs {
     put(
       this.root,
       h("h1", { class: "hidden" }, "Runs"),
-      h("search", { class: "bar" }, this.field, terms, h("div", { class: "chips" }, this.chips, this.folder, this.sorter), this.count),
+      h("search", { class: "bar" }, this.field, terms, h("div", { class: "chips" }, this.chips, this.folder), this.sorter, this.count),
       (this.head = h("div", { class: "heads", role: "group", "aria-label": "Sort by" })),
       h("div", { class: "listbox" }, this.pill, (this.box = h("div", { class: "list" }))),
     );

@@ -26,6 +26,7 @@ export class Strip {
     const { seqs, values } = await get(`run/${name(this.run)}/marks`, { value });
     if (value !== (this.shade?.name ?? "reward")) return;
     Object.assign(this, { seqs, values });
+    this.root.hidden = !seqs.length;
     this.draw();
   }
 
@@ -51,7 +52,6 @@ export class Strip {
     const width = this.root.clientWidth;
     if (!width || !this.seqs.length) {
       put(this.root);
-      this.root.hidden = !this.seqs.length && this.shade !== undefined && !width;
       return;
     }
     this.width = width;

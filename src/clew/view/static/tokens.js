@@ -21,7 +21,7 @@ export class Shade {
     this.oneSided = name === "logprob" || name === "entropy";
     const reach = method ? Math.max(Math.abs(method.low ?? 0), Math.abs(method.high ?? 0)) : 0;
     this.signed = !method || (method.low ?? 0) < 0;
-    this.bound = name === "logprob" ? 5 : name === "entropy" ? 2 : nice(reach || 1);
+    this.bound = name === "logprob" ? 4 : name === "entropy" ? 2 : nice(reach || 1);
   }
 
   /** Where a value lies, -1 (orange) to 1 (blue); null where there is none. */

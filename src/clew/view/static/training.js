@@ -8,7 +8,12 @@ import { runLink } from "./runrow.js";
 
 const COLOURS = ["var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c6)"];
 const DASHES = [null, "6 3", "2 3", "9 3 2 3", null, "6 3"];
-const FIRST = /^(success|reward|return|loss|kl|entropy|signal|clip)/; // what one wants to see first
+/** What one wants to see first: how well it does, then how the fit goes, last how long things took. */
+function rank(metric) {
+  if (/(^|\/)(success|reward|return)/.test(metric)) return 0;
+  if (/(^|\/)(loss|kl|entropy|grad|dead|signal|clip)/.test(metric)) return 1;
+  return /(^|\/|_)(seconds|cpu)/.test(metric) ? 3 : 2;
+}
 
 export async function trainingView(root, where) {
   put(root, loading("Reading trainings"));
@@ -105,7 +110,6 @@ class TrainingView {
   draw() {
     const metrics = new Set();
     for (const training of this.chosen) for (const metric of Object.keys(this.data.get(training).metrics)) metrics.add(metric);
-    const rank = (metric) => (FIRST.test(metric.split("/").pop()) ? 0 : 1);
     const sorted = [...metrics].sort((a, b) => rank(a) - rank(b));
     const wanted = sorted.join("\n");
     if (this.drawn !== wanted) {
