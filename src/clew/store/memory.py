@@ -131,6 +131,9 @@ class MemoryStore(Keeper):
             found += [own[seq] for seq in sorted(own) if seq >= max(start, shared) and (stop is None or seq < stop)]
             return found
 
+    def conversations(self, run: str) -> list[int]:
+        return sorted({call.conversation for call in self.calls(run) if call.kind == "ask"})
+
     def put_group(self, row: GroupRow) -> None:
         self._groups[row.id] = row
 

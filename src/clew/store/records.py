@@ -199,14 +199,29 @@ class Records(Database):
 
     def calls(self, run: str, start: int = 0, stop: int | None = None) -> list[Call]:
         with self._lock:
-            lineage = self.row(run).lineage
-            own = Segment(run, lineage[-1].stop if lineage else 0, _END)
             found: list[Call] = []
-            for segment in (*lineage, own):
+            for segment in self._path(run):
                 low, high = max(start, segment.start), min(_END if stop is None else stop, segment.stop)
                 if low < high:
                     found += self._own(segment.run, low, high)
             return found
+
+    def _path(self, run: str) -> tuple[Segment, ...]:
+        """Whose Calls make up a run, its own last."""
+        lineage = self.row(run).lineage
+        return *lineage, Segment(run, lineage[-1].stop if lineage else 0, _END)
+
+    def conversations(self, run: str) -> list[int]:
+        """Numbers of the conversations in which a run asked something."""
+        sql = "SELECT DISTINCT conversation FROM call WHERE at >= ? AND at < ? AND kind = 1"
+        with self._lock:
+            found: set[int] = set()
+            for s in self._path(run):
+                no = (self._known(s.run) or 0) << BITS
+                found.update(chat for (chat,) in self._read(sql, (no + s.start, no + s.stop)))
+                calls = self._calls.get(s.run, {}).values()
+                found.update(c.conversation for c in calls if c.kind == "ask" and s.start <= c.seq < s.stop)
+            return sorted(found)
 
     def _own(self, run: str, low: int, high: int) -> list[Call]:
         """Calls a run issued itself, buffered ones over committed ones."""
@@ -296,9 +311,13 @@ class Records(Database):
             any_of = None if runs is None else set(runs)
             merged = {place(a): a for a in rows}
             for at, a in self._annotations.items():
-                if (any_of is None or a.run in any_of) and (seqs is None or seqs[0] <= a.seq < seqs[1]) and all(
-                    wanted is None or wanted == has
-                    for wanted, has in ((method, a.method), (target, a.target), (scope, a.scope))
+                if (
+                    (any_of is None or a.run in any_of)
+                    and (seqs is None or seqs[0] <= a.seq < seqs[1])
+                    and all(
+                        wanted is None or wanted == has
+                        for wanted, has in ((method, a.method), (target, a.target), (scope, a.scope))
+                    )
                 ):
                     merged[at] = a
             return list(merged.values())
