@@ -53,10 +53,10 @@ INSERT INTO lease VALUES (?1, ?2, ?3) ON CONFLICT(run) DO UPDATE SET owner = exc
 WHERE lease.owner = excluded.owner OR lease.until <= ?4"""
 _THREAD = f"""
 WITH RECURSIVE path({NODE_COLUMNS}, depth) AS (
-  SELECT {NODE_COLUMNS}, 0 FROM node WHERE key = ?
+  SELECT {NODE_COLUMNS}, 1 FROM node WHERE key = ?1
   UNION ALL
   SELECT {", ".join("n." + name for name in NODE_COLUMNS.split(", "))}, depth + 1
-  FROM path JOIN node n ON n.key = path.parent WHERE path.parent != x'')
+  FROM path JOIN node n ON n.key = path.parent WHERE path.parent NOT IN (x'', ?2) AND depth < ?3)
 SELECT {NODE_COLUMNS} FROM path ORDER BY depth"""
 
 
@@ -107,17 +107,36 @@ class Records(Database):
                 node = self._codec.read_node(rows[0])
             return node
 
-    def thread(self, tip: bytes) -> list[Node]:
+    def thread(self, tip: bytes, stop: bytes = b"", limit: int | None = None) -> list[Node]:
+        """Nodes of a path, its tip last: from its root, or after the node ``stop`` where that lies on it; at most
+        ``limit``, counted from the tip.
+
+        Raises:
+            UnknownName: a node of the path is missing.
+        """
         with self._lock:
             path: list[Node] = []
-            while tip and (node := self._nodes.get(tip)) is not None:
+            left = _END if limit is None else limit
+            while tip not in (b"", stop) and left > len(path) and (node := self._nodes.get(tip)) is not None:
                 path.append(node)
                 tip = node.parent
-            if tip:
-                path += map(self._codec.read_node, self._read(_THREAD, (tip,)))
-                if not path or path[-1].parent:
+            if tip not in (b"", stop) and left > len(path):
+                path += map(self._codec.read_node, self._read(_THREAD, (tip, stop, left - len(path))))
+                if not path or (path[-1].parent not in (b"", stop) and len(path) < left):
                     raise UnknownName(f"no node {(path[-1].parent if path else tip).hex()} in {self.path}")
             return path[::-1]
+
+    def nodes(self, keys: Iterable[bytes]) -> dict[bytes, Node]:
+        """Nodes by key; those the store does not have are left out."""
+        with self._lock:
+            wanted = dict.fromkeys(keys)
+            found = {key: node for key in wanted if (node := self._nodes.get(key)) is not None}
+            left = [key for key in wanted if key not in found]
+            for start in range(0, len(left), 500):  # bound variables of one statement are few
+                part = left[start : start + 500]
+                sql = f"SELECT {NODE_COLUMNS} FROM node WHERE key IN ({', '.join('?' * len(part))})"
+                found |= {row[0]: self._codec.read_node(row) for row in self._read(sql, part)}
+            return found
 
     def put_blob(self, data: bytes) -> bytes:
         key = blob_key(data)
@@ -180,14 +199,29 @@ class Records(Database):
 
     def calls(self, run: str, start: int = 0, stop: int | None = None) -> list[Call]:
         with self._lock:
-            lineage = self.row(run).lineage
-            own = Segment(run, lineage[-1].stop if lineage else 0, _END)
             found: list[Call] = []
-            for segment in (*lineage, own):
+            for segment in self._path(run):
                 low, high = max(start, segment.start), min(_END if stop is None else stop, segment.stop)
                 if low < high:
                     found += self._own(segment.run, low, high)
             return found
+
+    def _path(self, run: str) -> tuple[Segment, ...]:
+        """Whose Calls make up a run, its own last."""
+        lineage = self.row(run).lineage
+        return *lineage, Segment(run, lineage[-1].stop if lineage else 0, _END)
+
+    def conversations(self, run: str) -> list[int]:
+        """Numbers of the conversations in which a run asked something."""
+        sql = "SELECT DISTINCT conversation FROM call WHERE at >= ? AND at < ? AND kind = 1"
+        with self._lock:
+            found: set[int] = set()
+            for s in self._path(run):
+                no = (self._known(s.run) or 0) << BITS
+                found.update(chat for (chat,) in self._read(sql, (no + s.start, no + s.stop)))
+                calls = self._calls.get(s.run, {}).values()
+                found.update(c.conversation for c in calls if c.kind == "ask" and s.start <= c.seq < s.stop)
+            return sorted(found)
 
     def _own(self, run: str, low: int, high: int) -> list[Call]:
         """Calls a run issued itself, buffered ones over committed ones."""
@@ -219,6 +253,20 @@ class Records(Database):
             found = self._read("SELECT id FROM grp JOIN ident USING (no) ORDER BY no")
             return list(dict.fromkeys([*(id for (id,) in found), *self._groups]))
 
+    def group_names(self) -> dict[str, str]:
+        """The name of each group by its id, oldest first."""
+        with self._lock:
+            rows = self._read("SELECT ident.id, name FROM grp JOIN ident USING (no) ORDER BY no")
+            found = {id: readable(name) for id, name in rows}
+            return found | {id: row.name for id, row in self._groups.items()}
+
+    def forks(self) -> dict[str, str]:
+        """Where each forked run was forked (a cursor), by its id, oldest first."""
+        with self._lock:
+            rows = self._read("SELECT id, parent FROM run JOIN ident USING (no) WHERE parent != '' ORDER BY no")
+            found = {id: readable(parent) for id, parent in rows}
+            return found | {id: row.parent for id, row in self._rows.items() if row.parent}
+
     # annotations
 
     def annotate(self, rows: Iterable[Annotation]) -> None:
@@ -233,8 +281,13 @@ class Records(Database):
         method: str | None = None,
         target: str | None = None,
         scope: str | None = None,
+        seqs: tuple[int, int] | None = None,
     ) -> list[Annotation]:
-        """Values filed under the given runs, method, target and scope; None is any. In no order that means anything."""
+        """Values filed under the given runs, method, target and scope; None is any. In no order that means anything.
+
+        Args:
+            seqs: only those on Calls from the first number up to but excluding the second.
+        """
         where, values = ["TRUE"], []
         with self._lock:
             if runs is not None:
@@ -245,6 +298,8 @@ class Records(Database):
                     where.append(f"{column} = ?")
                     known = self._known(wanted) if column == "scope" else wanted
                     values.append(_TARGET.get(wanted, -1) if column == "target" else known)
+            if seqs is not None:
+                where.append(f"seq >= {int(seqs[0])} AND seq < {int(seqs[1])}")
             found = self._read(
                 "SELECT target, run, seq, node, method, version, params, scope, value, vals, data "
                 f"FROM annotation JOIN series ON series.no = series WHERE {' AND '.join(where)}",
@@ -256,12 +311,23 @@ class Records(Database):
             any_of = None if runs is None else set(runs)
             merged = {place(a): a for a in rows}
             for at, a in self._annotations.items():
-                if (any_of is None or a.run in any_of) and all(
-                    wanted is None or wanted == has
-                    for wanted, has in ((method, a.method), (target, a.target), (scope, a.scope))
+                if (
+                    (any_of is None or a.run in any_of)
+                    and (seqs is None or seqs[0] <= a.seq < seqs[1])
+                    and all(
+                        wanted is None or wanted == has
+                        for wanted, has in ((method, a.method), (target, a.target), (scope, a.scope))
+                    )
                 ):
                     merged[at] = a
             return list(merged.values())
+
+    def annotated(self, method: str) -> set[str]:
+        """Runs (and groups, where those were the target) of which a method says something."""
+        sql = "SELECT DISTINCT run FROM annotation WHERE series IN (SELECT no FROM series WHERE method = ?)"
+        with self._lock:
+            found = {self._name(no) for (no,) in self._read(sql, (method,))}
+            return found | {a.run for a in self._annotations.values() if a.method == method}
 
     def _annotation(self, row: tuple[Any, ...]) -> Annotation:
         target, run, seq, node, method, version, params, scope, value, vals, data = row

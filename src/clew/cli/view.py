@@ -1,0 +1,100 @@
+"""clew view: look at a store in the browser."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from urllib.parse import quote
+
+import click
+
+from clew.cli import common
+from clew.core.errors import BadInput
+
+PORT = 8420
+
+
+@click.command(short_help="Look at a store in the browser, live, and fork runs there.")
+@click.argument("path", metavar="[STORE]", required=False)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to serve at; any but loopback needs --token."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}, or a free one]"
+)
+@click.option(
+    "--token", envvar="CLEW_VIEW_TOKEN", default="", help="What a browser must know (or set CLEW_VIEW_TOKEN)."
+)
+@click.option("--read-only", is_flag=True, help="Write nothing: no forks from the page.")
+@click.option("--no-open", is_flag=True, help="Open no browser.")
+@common.store_option
+def command(
+    path: str | None, host: str, port: int | None, token: str, read_only: bool, no_open: bool, store_path: str
+) -> None:
+    """Serve a page on which a store is looked at while runs are made, and from which runs are forked.
+
+    \b
+    clew view
+    clew view other.db --read-only
+    CLEW_VIEW_TOKEN=$(openssl rand -hex 16) clew view --host 0.0.0.0
+    """
+    import uvicorn
+
+    from clew.view.guard import loopback
+    from clew.view.stores import Stores
+    from clew.view.web import application
+
+    if not loopback(host) and not token:
+        raise BadInput(
+            f"{host} can be reached by others, and there is no token",
+            remedy="Set CLEW_VIEW_TOKEN to something long and secret, or leave --host out.",
+        )
+    common.open_store(path or store_path).close()  # says now what is wrong with it
+    stores = Stores(path or store_path, readonly=read_only)
+    try:
+        listener = listen(host, port)
+        app = application(stores, host=host, token=token)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+        if token:
+            address += f"?token={quote(token, safe='')}"
+        click.echo(f"{stores.path} at {address}  (Ctrl-C ends)")
+        if not no_open and has_display():
+            threading.Timer(0.3, open_browser, (address,)).start()
+        server.run(sockets=[listener])
+    finally:
+        stores.close()
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """A socket bound to the port asked for; without one to the usual port, or to a free one where that is taken.
+
+    Raises:
+        BadInput: the address cannot be bound.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in [PORT, 0] if port is None else [port]:
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, number))
+            return listener
+        except OSError as error:
+            listener.close()
+            failed = error
+    raise BadInput(
+        f"{host}:{port or PORT} cannot be served: {failed.strerror}", remedy="Name another --host or --port."
+    )
+
+
+def has_display() -> bool:
+    """Whether a browser could show itself."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def open_browser(address: str) -> None:
+    import webbrowser
+
+    webbrowser.open(address)
