@@ -4,7 +4,7 @@
 import { h, plain, put } from "./dom.js";
 import { number } from "./format.js";
 
-const EDGE = { left: 46, right: 10, top: 8, bottom: 22 };
+const EDGE = { right: 10, top: 8, bottom: 22 };
 
 /** Means over up to `window` points around each; fewer at the ends. */
 export function smooth(points, window) {
@@ -49,17 +49,19 @@ export class Chart {
     put(this.canvas);
     if (!width || !this.curves.length) return;
     const all = this.curves.flatMap((curve) => curve.points);
-    this.x = d3.scaleLinear().domain(d3.extent(all, ([x]) => x)).range([EDGE.left, width - EDGE.right]);
     let [low, high] = d3.extent(all, ([, y]) => y);
     if (low === high) [low, high] = [low - (Math.abs(low) || 1) * 0.1, high + (Math.abs(high) || 1) * 0.1];
     this.y = d3.scaleLinear().domain([low, high]).nice(4).range([height - EDGE.bottom, EDGE.top]);
+    const show = labels(this.y, 4);
+    const ticks = this.y.ticks(4);
+    const left = Math.max(34, 10 + 6.2 * d3.max(ticks, (tick) => show(tick).length));
+    this.x = d3.scaleLinear().domain(d3.extent(all, ([x]) => x)).range([left, width - EDGE.right]);
     const svg = d3.select(this.canvas).append("svg").attr("width", width).attr("height", height).attr("aria-hidden", "true");
     const steps = this.x.ticks(Math.max(2, Math.floor(width / 70))).filter(Number.isInteger);
     const lines = svg.append("g").attr("class", "axis");
-    const show = labels(this.y, 4);
-    for (const tick of this.y.ticks(4)) {
-      lines.append("line").attr("x1", EDGE.left).attr("x2", width - EDGE.right).attr("y1", this.y(tick)).attr("y2", this.y(tick));
-      lines.append("text").attr("x", EDGE.left - 6).attr("y", this.y(tick) + 3.5).attr("text-anchor", "end").text(show(tick));
+    for (const tick of ticks) {
+      lines.append("line").attr("x1", left).attr("x2", width - EDGE.right).attr("y1", this.y(tick)).attr("y2", this.y(tick));
+      lines.append("text").attr("x", left - 6).attr("y", this.y(tick) + 3.5).attr("text-anchor", "end").text(show(tick));
     }
     for (const tick of steps) lines.append("text").attr("x", this.x(tick)).attr("y", height - 6).attr("text-anchor", "middle").text(tick);
     const line = d3.line().x(([x]) => this.x(x)).y(([, y]) => this.y(y));

@@ -110,12 +110,12 @@ export class ForkPanel {
   }
 
   sayParts() {
-    const said_ = (this.call.said ?? []).filter((message) => message.index !== undefined);
+    const said_ = this.call.said ?? [];
     if (!said_.length) return [h("p", { class: "hint" }, "Nothing was said between the last reply and this one.")];
-    const key = (m) => (m.conversation ? `${m.conversation}.${m.index}` : String(m.index));
+    const key = (m) => (m.index === null ? m.key : m.conversation ? `${m.conversation}.${m.index}` : String(m.index));
     const area = this.area("say", "Its new text; empty drops it", said_[0].text);
     const choose = h("select", { "aria-label": "Message", on: { change: () => (this.fields.say.value = said_[choose.selectedIndex].text) } },
-      said_.map((m) => h("option", { value: key(m) }, plain(`${key(m)} ${m.role}: ${m.text.slice(0, 40)}`))));
+      said_.map((m) => h("option", { value: key(m) }, plain(`${m.index ?? ""} ${m.role}: ${m.text.slice(0, 40)}`))));
     this.fields.which = choose;
     return [h("label", {}, "Message", choose), area];
   }

@@ -16,7 +16,7 @@ export class Graph {
     Object.assign(this, { root, data, heard, index: -1 });
     this.nodes = data.nodes.map((node) => ({ ...node }));
     this.byId = new Map(this.nodes.map((node) => [node.id, node]));
-    this.edges = data.edges.filter((edge) => this.byId.has(edge.from) && this.byId.has(edge.to));
+    this.edges = data.edges.filter((edge) => this.byId.has(edge.from) && this.byId.has(edge.to)).map((edge) => ({ ...edge }));
     const visits = d3.max(this.nodes, (node) => node.visits) || 1;
     const radius = d3.scaleSqrt().domain([0, visits]).range([4, 15]);
     this.size = (node) => radius(node.visits);
@@ -61,7 +61,13 @@ export class Graph {
     svg.call(this.zoom).on("dblclick.zoom", null);
     this.lines = this.stage.append("g").selectAll("g").data(this.edges).enter().append("g").attr("class", "edge").attr("role", "button").attr("tabindex", -1)
       .attr("aria-label", (edge) => plain(`${edge.action}, taken ${plural(edge.count, "time")}, advantage ${signed(edge.value)}`));
-    const path = (edge) => curve(this.byId.get(edge.from), this.byId.get(edge.to), this.size);
+    const seen = new Map();
+    for (const edge of this.edges) {
+      const pair = `${edge.from} ${edge.to}`;
+      edge.nth = seen.get(pair) ?? 0;
+      seen.set(pair, edge.nth + 1);
+    }
+    const path = (edge) => curve(this.byId.get(edge.from), this.byId.get(edge.to), this.size, edge.nth);
     this.lines.append("path").attr("class", "hit").attr("d", path);
     this.lines.append("path").attr("class", "line").attr("d", path).attr("marker-end", (edge) => `url(#head-${this.side(edge.value)})`)
       .style("stroke-width", (edge) => `${this.width(edge.count)}px`).style("stroke", (edge) => this.stroke(edge)).style("stroke-dasharray", (edge) => (this.side(edge.value) === "low" ? "7 3" : null));
@@ -75,11 +81,17 @@ export class Graph {
   names() {
     const weight = (edge) => Math.abs(edge.value ?? 0) / this.reach + 0.2 * Math.log1p(edge.count);
     const told = new Set([...this.edges].sort((a, b) => weight(b) - weight(a)).slice(0, this.edges.length > 60 ? 6 : 14));
+    const taken = this.nodes.map((node) => [node.x - 16, node.y - 14, node.x + 16, node.y + 26]);
     this.lines.filter((edge) => told.has(edge)).append("text").attr("class", "name").text((edge) => cut(plain(edge.action), 22))
       .each(function () {
         const line = this.parentNode.querySelector(".line");
         const at = line.getPointAtLength(line.getTotalLength() / 2);
-        d3.select(this).attr("x", at.x).attr("y", at.y - 6);
+        const half = this.textContent.length * 3.1;
+        const box = [at.x - half, at.y - 15, at.x + half, at.y - 3];
+        if (taken.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1])) this.remove();
+        else taken.push(box);
+        this.setAttribute("x", at.x);
+        this.setAttribute("y", at.y - 6);
       });
   }
 

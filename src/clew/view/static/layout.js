@@ -15,7 +15,7 @@ export function layout(nodes, edges, { width, height }) {
     const near = sweep % 2 ? out : into;
     for (const column of sweep % 2 ? [...columns].reverse() : columns) order(column, near, byId);
   }
-  const tall = height > width * 1.1;
+  const tall = height > width * 1.1 || width < 520;
   const most = Math.max(1, ...columns.map((column) => column.length));
   const between = (value, low, high) => Math.max(low, Math.min(high, value));
   const along = between((tall ? height : width) / columns.length, tall ? 52 : 74, 170);
@@ -62,15 +62,17 @@ function order(column, near, byId) {
   column.forEach((node, rank) => (node.rank = (rank + 0.5) / column.length));
 }
 
-/** The line of a transition: curved to one side, so that there and back are two; a loop where nothing changes. */
-export function curve(a, b, size) {
+/** The line of a transition: curved to one side, so that there and back are two; a loop where nothing
+ * changes. `nth` tells apart several actions that lead from one state to the same other. */
+export function curve(a, b, size, nth = 0) {
   if (a === b) {
-    const top = a.y - size(a);
-    return `M${a.x - 4},${top} C${a.x - 22},${top - 28} ${a.x + 22},${top - 28} ${a.x + 4},${top}`;
+    const top = a.y - size(a) + 1;
+    const reach = 26 + 16 * nth;
+    return `M${a.x - 4},${top} C${a.x - reach * 0.8},${top - reach} ${a.x + reach * 0.8},${top - reach} ${a.x + 4},${top}`;
   }
   const [dx, dy] = [b.x - a.x, b.y - a.y];
   const length = Math.hypot(dx, dy) || 1;
-  const bend = dx > 0 ? Math.min(18, length * 0.12) : Math.min(60, length * 0.3);
+  const bend = Math.min(18, length * 0.12) + nth * 22;
   const [cx, cy] = [(a.x + b.x) / 2 + (dy / length) * bend, (a.y + b.y) / 2 - (dx / length) * bend];
   const trim = (from, to, by) => {
     const far = Math.hypot(to[0] - from.x, to[1] - from.y) || 1;

@@ -122,7 +122,7 @@ function drawToken(token, shade, chosen) {
 
 /** A token's text, where line ends and nothing at all are to be seen. */
 function shown(text) {
-  if (text === "") return h("span", { class: "ctl" }, "∅");
+  if (text === "") return h("span", { class: "end" }, "∎");
   if (!text.includes("\n")) return visible(text);
   return text.split("\n").flatMap((part, i) => (i ? [h("span", { class: "ctl" }, "↵"), "\n", ...visible(part)] : visible(part)));
 }
