@@ -6,12 +6,13 @@ import os
 import socket
 import sys
 import threading
+from pathlib import Path
 from urllib.parse import quote
 
 import click
 
-from clew.cli import common
-from clew.core.errors import BadInput
+from clew.cli import common, making
+from clew.core.errors import BadInput, UnknownName
 
 PORT = 8420
 
@@ -43,8 +44,7 @@ def command(
     import uvicorn
 
     from clew.view.guard import loopback
-    from clew.view.stores import Stores
-    from clew.view.web import application
+    from clew.view.web import Viewer
 
     if not loopback(host) and not token:
         raise BadInput(
@@ -52,20 +52,33 @@ def command(
             remedy="Set CLEW_VIEW_TOKEN to something long and secret, or leave --host out.",
         )
     common.open_store(path or store_path).close()  # says now what is wrong with it
-    stores = Stores(path or store_path, readonly=read_only)
+    viewer = Viewer(
+        path or store_path,
+        host=host,
+        token=token,
+        readonly=read_only,
+        load=making.load_model,
+        papers=papers(),
+    )
+    listener = listen(host, port)
+    server = uvicorn.Server(uvicorn.Config(viewer.application(), log_level="warning", timeout_graceful_shutdown=1))
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+    if token:
+        address += f"?token={quote(token, safe='')}"
+    click.echo(f"{path or store_path} at {address}  (Ctrl-C ends)")
+    if not no_open and has_display():
+        threading.Timer(0.3, open_browser, (address,)).start()
+    server.run(sockets=[listener])
+
+
+def papers() -> Path | None:
+    """The folder of the papers, where the process runs in a checkout."""
+    from clew.cli.reproduce import checkout
+
     try:
-        listener = listen(host, port)
-        app = application(stores, host=host, token=token)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
-        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
-        if token:
-            address += f"?token={quote(token, safe='')}"
-        click.echo(f"{stores.path} at {address}  (Ctrl-C ends)")
-        if not no_open and has_display():
-            threading.Timer(0.3, open_browser, (address,)).start()
-        server.run(sockets=[listener])
-    finally:
-        stores.close()
+        return checkout(None) / "papers"
+    except UnknownName:
+        return None
 
 
 def listen(host: str, port: int | None) -> socket.socket:

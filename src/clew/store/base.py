@@ -19,6 +19,7 @@ import numpy.typing as npt
 from clew.core.errors import BadInput, LeaseHeld, UnknownName
 from clew.core.protocols import Store
 from clew.core.records import Annotation, Call, Fault, Node, Report
+from clew.core.values import F32
 
 if TYPE_CHECKING:
     from clew.store.summary import Folds, Page, Summary
@@ -72,6 +73,7 @@ class Keeper(Store, Protocol):
     ) -> list[Annotation]: ...
     def annotated(self, method: str) -> set[str]: ...
     def conversations(self, run: str) -> list[int]: ...
+    def numbers(self, run: str, name: str) -> dict[int, float]: ...
     def group_names(self) -> dict[str, str]: ...
     def forks(self) -> dict[str, str]: ...
     def summaries(self) -> list[Summary]: ...
@@ -254,6 +256,11 @@ def resolve(store: Keeper, text: str) -> str:
         f"no run is called {text!r} in {store.path}",
         remedy=f"Near names: {some(near)}. `clew log` lists all." if near else "The store holds no runs yet.",
     )
+
+
+def mean(values: F32 | None) -> float | None:
+    """The mean of what a Call holds per token; None where it holds nothing."""
+    return float(values.mean()) if values is not None and len(values) else None
 
 
 def some(names: Sequence[str], limit: int = 6) -> str:

@@ -17,6 +17,7 @@ from clew.store.base import (
     check_annotation,
     check_name,
     held,
+    mean,
     new_id,
     pack_outcomes,
     place,
@@ -133,6 +134,12 @@ class MemoryStore(Keeper):
 
     def conversations(self, run: str) -> list[int]:
         return sorted({call.conversation for call in self.calls(run) if call.kind == "ask"})
+
+    def numbers(self, run: str, name: str) -> dict[int, float]:
+        column = {"logprob": "logprobs", "entropy": "entropies", "reward": "reward"}[name]
+        held_ = ((call.seq, getattr(call, column)) for call in self.calls(run))
+        found = {seq: value if name == "reward" else mean(value) for seq, value in held_}
+        return {seq: value for seq, value in found.items() if value is not None}
 
     def put_group(self, row: GroupRow) -> None:
         self._groups[row.id] = row

@@ -126,18 +126,6 @@ class Records(Database):
                     raise UnknownName(f"no node {(path[-1].parent if path else tip).hex()} in {self.path}")
             return path[::-1]
 
-    def nodes(self, keys: Iterable[bytes]) -> dict[bytes, Node]:
-        """Nodes by key; those the store does not have are left out."""
-        with self._lock:
-            wanted = dict.fromkeys(keys)
-            found = {key: node for key in wanted if (node := self._nodes.get(key)) is not None}
-            left = [key for key in wanted if key not in found]
-            for start in range(0, len(left), 500):  # bound variables of one statement are few
-                part = left[start : start + 500]
-                sql = f"SELECT {NODE_COLUMNS} FROM node WHERE key IN ({', '.join('?' * len(part))})"
-                found |= {row[0]: self._codec.read_node(row) for row in self._read(sql, part)}
-            return found
-
     def put_blob(self, data: bytes) -> bytes:
         key = blob_key(data)
         with self._lock:
@@ -211,18 +199,6 @@ class Records(Database):
         lineage = self.row(run).lineage
         return *lineage, Segment(run, lineage[-1].stop if lineage else 0, _END)
 
-    def conversations(self, run: str) -> list[int]:
-        """Numbers of the conversations in which a run asked something."""
-        sql = "SELECT DISTINCT conversation FROM call WHERE at >= ? AND at < ? AND kind = 1"
-        with self._lock:
-            found: set[int] = set()
-            for s in self._path(run):
-                no = (self._known(s.run) or 0) << BITS
-                found.update(chat for (chat,) in self._read(sql, (no + s.start, no + s.stop)))
-                calls = self._calls.get(s.run, {}).values()
-                found.update(c.conversation for c in calls if c.kind == "ask" and s.start <= c.seq < s.stop)
-            return sorted(found)
-
     def _own(self, run: str, low: int, high: int) -> list[Call]:
         """Calls a run issued itself, buffered ones over committed ones."""
         no, buffered = self._known(run), self._calls.get(run)
@@ -252,20 +228,6 @@ class Records(Database):
         with self._lock:
             found = self._read("SELECT id FROM grp JOIN ident USING (no) ORDER BY no")
             return list(dict.fromkeys([*(id for (id,) in found), *self._groups]))
-
-    def group_names(self) -> dict[str, str]:
-        """The name of each group by its id, oldest first."""
-        with self._lock:
-            rows = self._read("SELECT ident.id, name FROM grp JOIN ident USING (no) ORDER BY no")
-            found = {id: readable(name) for id, name in rows}
-            return found | {id: row.name for id, row in self._groups.items()}
-
-    def forks(self) -> dict[str, str]:
-        """Where each forked run was forked (a cursor), by its id, oldest first."""
-        with self._lock:
-            rows = self._read("SELECT id, parent FROM run JOIN ident USING (no) WHERE parent != '' ORDER BY no")
-            found = {id: readable(parent) for id, parent in rows}
-            return found | {id: row.parent for id, row in self._rows.items() if row.parent}
 
     # annotations
 
@@ -321,13 +283,6 @@ class Records(Database):
                 ):
                     merged[at] = a
             return list(merged.values())
-
-    def annotated(self, method: str) -> set[str]:
-        """Runs (and groups, where those were the target) of which a method says something."""
-        sql = "SELECT DISTINCT run FROM annotation WHERE series IN (SELECT no FROM series WHERE method = ?)"
-        with self._lock:
-            found = {self._name(no) for (no,) in self._read(sql, (method,))}
-            return found | {a.run for a in self._annotations.values() if a.method == method}
 
     def _annotation(self, row: tuple[Any, ...]) -> Annotation:
         target, run, seq, node, method, version, params, scope, value, vals, data = row

@@ -80,6 +80,17 @@ def spread(values: Sequence[float]) -> tuple[float | None, float | None, float |
     return mean, mean - half, mean + half
 
 
+def share(good: int, n: int) -> dict[str, Any] | None:
+    """A share of n with Wilson's interval (1927) at 95 %; None of nothing."""
+    if n < 1:
+        return None
+    z = 1.959963984540054
+    p, spread = good / n, z * z / n
+    middle, half = p + spread / 2, z * math.sqrt(p * (1 - p) / n + spread / (4 * n))
+    low, high = (middle - half) / (1 + spread), (middle + half) / (1 + spread)
+    return {"estimate": p, "low": max(min(low, p), 0.0), "high": min(max(high, p), 1.0), "n": n}
+
+
 def runs(store: Keeper, query: str, limit: int, after: int) -> dict[str, Any]:
     """A page of the runs a query selects.
 

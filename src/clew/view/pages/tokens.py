@@ -37,7 +37,7 @@ def _texts(node: Node, ids: tuple[int, ...], model: str) -> list[Any]:
 
 @lru_cache(maxsize=16)
 def _decoder(tokenizer: str, model: str) -> Any:
-    """A function from an id to its text, or None: of the bundled fake, or of the tokenizer file beside local weights."""
+    """A function from an id to its text, or None: of the bundled fake, or of the file beside local weights."""
     if tokenizer.startswith("words-"):
         from clew.models.fakes import Markov
 

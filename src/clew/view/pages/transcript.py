@@ -51,11 +51,11 @@ def _before(store: Keeper, run: str, start: int, stop: int) -> list[Call]:
         back *= 8
 
 
-def values_on(store: Keeper, row: RunRow, start: int, stop: int) -> list[Annotation]:
+def values_on(store: Keeper, row: RunRow, start: int, stop: int, method: str | None = None) -> list[Annotation]:
     """Annotations on Calls of a range of a run's path, those filed under the runs it shares them with included."""
     owners = [(s.run, max(s.start, start), min(s.stop, stop)) for s in row.lineage]
-    found = [a for run, low, high in owners if low < high for a in store.annotations([run], seqs=(low, high))]
-    return [*found, *store.annotations([row.id], seqs=(start, stop))]
+    found = [a for run, low, high in owners if low < high for a in store.annotations([run], method, seqs=(low, high))]
+    return [*found, *store.annotations([row.id], method, seqs=(start, stop))]
 
 
 class _Page:
@@ -66,7 +66,7 @@ class _Page:
         self.nodes = store.nodes(key for c in path if c.kind == "ask" for key in (c.node_in, c.node_out) if key)
         runs = [row.id, *dict.fromkeys(s.run for s in row.lineage)]
         self.drifted = {a.node for a in store.annotations(runs, "drift", "node")}
-        self.marks = _by_call(row, values)
+        self.marks = by_call(row, values)
         self.said = self._said(path)
 
     def _said(self, path: Sequence[Call]) -> dict[int, list[dict[str, Any]]]:
@@ -145,8 +145,8 @@ _PLAIN_FIELDS = (
 )  # fmt: skip
 
 
-def _by_call(row: RunRow, values: Iterable[Annotation]) -> dict[int, tuple[dict[str, Any], dict[str, Any]]]:
-    """Values by Call: of the whole Call and of its tokens, by method. This run's own go before those of other scopes."""
+def by_call(row: RunRow, values: Iterable[Annotation]) -> dict[int, tuple[dict[str, Any], dict[str, Any]]]:
+    """Values by Call: of the whole Call and of its tokens, by method; this run's own go before those of others."""
     best: dict[tuple[int, str, str], tuple[tuple[int, str], Annotation]] = {}
     for a in values:
         if a.target in ("call", "tokens"):
