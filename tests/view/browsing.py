@@ -46,7 +46,9 @@ def browser() -> Iterator[Any]:
 def served(store: Path, *options: str, folder: Path | None = None) -> Iterator[str]:
     """`clew view` on a store as a process of its own; gives its address without the last slash."""
     command = [sys.executable, "-m", "clew.cli", "view", str(store), "--port", "0", "--no-open", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder or store.parent, env=environment())
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=folder or store.parent, env=environment()
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -122,3 +124,18 @@ def until(found: Any, seconds: float = 10.0) -> Any:
         if answer or time.monotonic() > limit:
             return answer
         time.sleep(0.05)
+
+
+def run_of(store: Any, query: str = "name=quickstart.after* steps>3") -> str:
+    """The newest run of a query; by itself one whose model can be loaded again."""
+    return str(store.find(query, 1)[0])
+
+
+def ask_of(store: Any, run: str) -> int:
+    """The second ask of a run."""
+    return int(next(call.seq for call in store.calls(run)[3:] if call.kind == "ask"))
+
+
+def rows(look: Watched) -> Any:
+    """The lines of the list that are in the document and filled."""
+    return look.page.locator(".list .row:not(.waiting)")

@@ -47,7 +47,8 @@ export const name = encodeURIComponent;
 const listeners = new Map();
 let source = null;
 
-/** Hear of events: `runs`, `training`, `live`, `reports`, `job`, and `open` after each connection. Returns how to stop. */
+/** Hear of events: `runs`, `training`, `live`, `reports`, `job`; `up` with whether there was
+ * a gap, and `down` as the connection comes and goes. Returns how to stop. */
 export function listen(kind, run) {
   if (!listeners.has(kind)) listeners.set(kind, new Set());
   listeners.get(kind).add(run);
@@ -62,7 +63,14 @@ export function connect() {
   source = new EventSource("/api/events");
   for (const kind of ["runs", "training", "live", "reports", "job"])
     source.addEventListener(kind, (event) => tell(kind, JSON.parse(event.data)));
-  source.addEventListener("open", () => tell("open", true));
-  source.addEventListener("error", () => tell("open", false));
+  let lost = false;
+  source.addEventListener("open", () => {
+    tell("up", lost); // what happened meanwhile was not heard
+    lost = false;
+  });
+  source.addEventListener("error", () => {
+    lost = true;
+    tell("down");
+  });
   addEventListener("pagehide", () => source.close());
 }

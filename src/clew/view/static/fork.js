@@ -73,8 +73,8 @@ export class ForkPanel {
 
   seed() {
     const choices = { "": "default", same: "same", fresh: "fresh", number: "a number" };
-    const exact = h("input", { type: "number", hidden: true, "aria-label": "Seed", value: 1 });
-    const choose = h("select", { name: "seed", on: { change: () => (exact.hidden = choose.value !== "number") } }, Object.entries(choices).map(([value, label]) => h("option", { value }, label)));
+    const exact = h("input", { type: "number", hidden: true, "aria-label": "Number of the seed", value: 1 });
+    const choose = h("select", { name: "seed", "aria-label": "Seed", on: { change: () => (exact.hidden = choose.value !== "number") } }, Object.entries(choices).map(([value, label]) => h("option", { value }, label)));
     this.fields.seed = { get value() { return choose.value === "number" ? Number(exact.value) : choose.value; } };
     return h("div", {}, h("label", {}, "Seed", choose), exact);
   }

@@ -18,7 +18,7 @@ function go(hash) {
 function focusSearch() {
   const field = document.querySelector("input[type=search]");
   field?.focus();
-  field?.select();
+  field?.setSelectionRange(field.value.length, field.value.length);
 }
 
 const typing = (el) => el.matches?.("input:not([type=checkbox], [type=radio]), textarea, select");

@@ -117,10 +117,11 @@ listen("training", (data) => {
   now.training[data.name] = data;
   showLive();
 });
-listen("open", (up) => {
-  now.away = !up;
-  showLive();
-});
+for (const way of ["up", "down"])
+  listen(way, () => {
+    now.away = way === "down";
+    showLive();
+  });
 try {
   await readStore();
   connect();

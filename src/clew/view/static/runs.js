@@ -39,7 +39,7 @@ class Runs {
 
   begin() {
     this.draw();
-    this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("open", (up) => up && this.again())];
+    this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("up", (gap) => gap && this.again())];
     this.again = later(150, () => this.refetch());
     this.turn = () => this.list?.refresh();
     narrow.addEventListener("change", this.turn);

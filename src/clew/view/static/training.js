@@ -45,7 +45,7 @@ class TrainingView {
     this.chosen = given.length ? given : [this.all.at(-1).name];
     this.picker = h("fieldset", { class: "picker" }, h("legend", {}, "Trainings"));
     this.charting = h("div", { class: "charts" });
-    this.rowBox = h("aside", { class: "rowspanel", "aria-label": "Rows of a step", hidden: true });
+    this.rowBox = h("aside", { class: "rowspanel", "aria-label": "Rows of a step", tabindex: -1, hidden: true });
     put(this.root, h("header", { class: "runhead" }, h("div", { class: "title" }, h("h1", {}, "Training")), this.picker), h("div", { class: "columns2 wide" }, this.charting, this.rowBox));
     this.changed = later(600, (training) => this.read(training).then(() => this.draw()));
     this.stops = [listen("training", (event) => this.chosen.includes(event.name) && this.changed(event.name))];
@@ -146,6 +146,7 @@ class TrainingView {
     this.index = -1;
     this.rowBox.hidden = false;
     put(this.rowBox, loading("Reading rows"));
+    this.rowBox.focus({ preventScroll: true });
     history.replaceState(null, "", `#/training/${this.chosen.map(name).join(",")}?step=${step}`);
     try {
       const { rows } = await get(`training/${name(training)}/rows`, { step });

@@ -1,4 +1,27 @@
-# Keys, addresses, sizes, themes
+"""The page as a whole: keys, addresses, sizes, themes, what is live, and what is written to be hostile."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clew.core.registry import build
+from clew.harness import Runner
+from clew.models.fakes import Scripted
+from tests.view.browsing import Watched, environment, rows, run_of, served, until
+
+SLOW = """
+import sys
+from clew.core.registry import build
+from clew.harness import Runner
+from clew.models.fakes import Scripted
+taskset = build("tasksets", "slow(of='household(rooms=2,steps=12)',seconds=0.5)")
+Runner("clew.harness.agents:player", taskset, Scripted({"": ["go kitchen"] * 50}), sys.argv[1]).collect(taskset.sample(1), 1)
+"""
 
 
 def test_the_page_is_worked_by_keys_alone(look, store):
@@ -42,7 +65,8 @@ def test_every_view_fits_and_follows_the_theme(chrome, site, store, size, scheme
     fork = store.find("origin=fork", 1)
     other = fork[0] if fork else store.find("", 2)[1]
     views = {
-        "runs": ("#/runs", ".row .c-run"), "groups": ("#/runs?fold=1", ".row .c-run"), "run": (f"#/run/{run}@3", ".call"),
+        "runs": ("#/runs", ".row .c-run"), "groups": ("#/runs?fold=1", ".row .c-run"),
+        "run": (f"#/run/{run}@3", ".call"),
         "diff": (f"#/diff/{run}/{other}", ".pair"), "group": (f"#/group/{group.id}", ".graph svg"),
         "training": ("#/training/quickstart,second", "figure svg"), "reports": ("#/reports", ".report"),
     }  # fmt: skip
@@ -83,17 +107,10 @@ def test_a_read_only_server_offers_no_fork(chrome, lab, store):
 
 def test_a_live_run_is_followed_as_it_is_made(look, lab):
     """A slow run of another process: its Calls arrive on its page while it runs."""
-    script = (
-        "import sys\n"
-        "from clew.core.registry import build\nfrom clew.harness import Runner\nfrom clew.models.fakes import Scripted\n"
-        "taskset = build('tasksets', \"slow(seconds=0.4)\")\n"
-        "runner = Runner('clew.harness.agents:player', taskset, Scripted({'': ['up'] * 50}), sys.argv[1])\n"
-        "runner.collect(taskset.sample(1), n=1)\n"
-    )
     look.open("#/runs")
     rows(look).first.wait_for()
     known = set(look.texts(".row .c-run"))
-    line = [sys.executable, "-c", script, str(lab / ".clew/store.db")]
+    line = [sys.executable, "-c", SLOW, str(lab / ".clew/store.db")]
     with subprocess.Popen(line, env=environment()) as other:
         new = until(lambda: set(look.texts(".row .c-run")) - known, 20)
         assert new, "the run did not appear"
@@ -108,7 +125,7 @@ def test_a_live_run_is_followed_as_it_is_made(look, lab):
 
 
 EVIL = (
-    "<script>window.hit=1;alert(1)</script><img src=x onerror=\"window.hit=2\"><a href=javascript:alert(3)>x</a>"
+    '<script>window.hit=1;alert(1)</script><img src=x onerror="window.hit=2"><a href=javascript:alert(3)>x</a>'
     "\x1b[31mred\x1b[0m\x1b]0;title\x07 \u202egnirts desrever\u202c \u2066iso\u2069 \u200b\ufeff \ud800 lone \x00 nul "
     "https://example.invalid/pixel.png '\"` ${7*7} {{7*7}} ]]> --> </textarea></style></title>"
 )
@@ -123,7 +140,7 @@ def hostile(tmp_path_factory):
     said = iter([EVIL, big, *["go kitchen"] * 20])
     runner = Runner("clew.harness.agents:player", taskset, Scripted({"": lambda request: next(said)}), path)
     group = runner.collect(taskset.sample(1), n=1, name=EVIL[:80])
-    runner.store.tag("<b>tag</b>\u202e", [run.id for run in group.runs])
+    runner.store.tag(group.runs[0].id, "<b>tag</b>\u202e")
     runner.store.commit()
     run = group.runs[0].id
     runner.store.close()
@@ -134,7 +151,14 @@ def test_a_hostile_transcript_changes_nothing_but_what_it_shows(chrome, hostile)
     path, run = hostile
     with served(path) as base:
         look = Watched(chrome, base)
-        for route in ("#/runs", "#/runs?fold=1", f"#/run/{run}@1", f"#/run/{run}@3", "#/runs?q=%3Cscript%3E", "#/<script>"):
+        for route in (
+            "#/runs",
+            "#/runs?fold=1",
+            f"#/run/{run}@1",
+            f"#/run/{run}@3",
+            "#/runs?q=%3Cscript%3E",
+            "#/<script>",
+        ):
             look.open(route)
             look.page.wait_for_timeout(500)
             assert look.page.evaluate("window.hit") is None
