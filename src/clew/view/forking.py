@@ -92,7 +92,7 @@ class Wish(NamedTuple):
 
 def quoted(word: str) -> str:
     """A word as a shell reads it; what a terminal would obey, or bring out of order, is written as an escape."""
-    if word.isprintable():
+    if all(c.isprintable() or c in "\n\t" for c in word):
         return shlex.quote(word)
     return "$'" + "".join(map(_escaped, word)) + "'"
 
