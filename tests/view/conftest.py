@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import uvicorn
 
@@ -37,15 +38,12 @@ def fill(store: Any, tasks: int = 2, n: int = 4, name: str = "evening") -> Any:
     keeper = made.store
     first = groups.runs[0]
     ask = next(call for call in first.calls if call.kind == "ask")
-    node = keeper.node(ask.node_out)
-    import numpy as np
-
+    grades = np.ones(len(keeper.node(ask.node_out).ids), np.float32)
+    grades[0] = np.nan  # the head
     keeper.annotate(
         [
             Annotation("call", "g2po", 0.25, first.id, ask.seq, scope=first.group),
-            Annotation(
-                "tokens", "grade", None, first.id, ask.seq, values=np.array([np.nan] + [1.0] * (len(node.ids) - 1), "f4")
-            ),
+            Annotation("tokens", "grade", None, first.id, ask.seq, values=grades),
         ]
     )
     keeper.tag(first.id, "keep")

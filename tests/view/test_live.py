@@ -48,8 +48,7 @@ def copy(path, tmp_path):
 
 
 def test_a_run_of_another_process_is_in_the_stream_within_a_second(copy):
-    other = writer(copy, 1)
-    with serving(copy) as client, client.events() as events:
+    with writer(copy, 1) as other, serving(copy) as client, client.events() as events:
         time.sleep(0.5)
         began = time.time()
         other.stdin.write("\n")
@@ -68,11 +67,11 @@ def test_a_run_of_another_process_is_in_the_stream_within_a_second(copy):
 
 
 def test_forks_run_while_another_process_writes_and_nothing_is_lost(copy):
-    other = writer(copy, 6)
-    with serving(copy) as client, client.events() as events:
+    with writer(copy, 6) as other, serving(copy) as client, client.events() as events:
         other.stdin.write("\n")
         other.stdin.flush()
-        jobs = [client.push("/api/fork", {"run": "keep", "seq": 1, "n": 8, "seed": "fresh"}, status=202) for _ in range(3)]
+        body = {"run": "keep", "seq": 1, "n": 8, "seed": "fresh"}
+        jobs = [client.push("/api/fork", body, status=202) for _ in range(3)]
         ended = {}
         for kind, data in events:
             if kind == "job" and data["state"] in ("done", "failed", "stopped"):
@@ -117,6 +116,7 @@ def test_a_job_that_fails_says_why(copy):
         done = next(data for kind, data in events if kind == "job" and data["state"] in ("done", "failed"))
         assert done["state"] == "failed"
         assert "no-such-model" in done["error"]
+        assert client.json("/api/runs", q="origin=fork")["total"] == 0, "nothing is left behind"
         client.push("/api/jobs/none/stop", status=404)
 
 
@@ -126,7 +126,7 @@ def test_a_job_can_be_stopped_and_its_runs_resumed(tmp_path):
     from clew.models.fakes import Markov
 
     place = tmp_path / "s.db"
-    slow = build("tasksets", 'slow(of="counter(low=2, high=3, steps=8)",seconds=0.5)')
+    slow = build("tasksets", 'slow(of="counter(low=2, high=3, steps=8)",seconds=0.15)')
     made = Runner("player", slow, Markov(corpus="up\nup\ndown", order=1, tokens=True), place)
     name = made.collect(made.taskset.sample(1), n=1).runs[0].id
     made.store.close()

@@ -160,14 +160,21 @@ def test_reports_of_papers_are_read_and_their_figures_are_named(tmp_path):
 
     results = tmp_path / "papers" / "E1_x" / "results"
     results.mkdir(parents=True)
-    (results / "summary_a.md").write_text("## Tier a\n\nHow.\n\n- NOT MET: PF1, at least 2; found -0.2 [-1, 0.5] n=24\n")
+    said = "## Tier a\n\nHow.\n\n- NOT MET: PF1, at least 2; found -0.2 [-1, 0.5] n=24\n"
+    (results / "summary_a.md").write_text(said)
     (results / "figure_a.svg").write_text("<svg/>")
     (tmp_path / "secret.svg").write_text("<svg/>")
     (found,) = reports.reports(MemoryStore(), tmp_path / "papers")
-    assert {"estimate": -0.2, "low": -1.0, "high": 0.5, "n": 24, "met": False, "design": "How."}.items() <= found.items()
+    figures = {"estimate": -0.2, "low": -1.0, "high": 0.5, "n": 24, "met": False, "design": "How."}
+    assert figures.items() <= found.items()
     assert found["figures"] == ["/api/figure/E1_x/figure_a.svg"]
     assert reports.figure(tmp_path / "papers", "E1_x", "figure_a.svg") == (b"<svg/>", "image/svg+xml")
-    for paper, name in (("..", "secret.svg"), ("E1_x", "../../../secret.svg"), ("E1_x", "summary_a.md"), ("E1_x", "no.svg")):
+    for paper, name in (
+        ("..", "secret.svg"),
+        ("E1_x", "../../../secret.svg"),
+        ("E1_x", "summary_a.md"),
+        ("E1_x", "n.svg"),
+    ):
         with pytest.raises(UnknownName):
             reports.figure(tmp_path / "papers", paper, name)
 
@@ -252,9 +259,10 @@ def test_no_control_character_reaches_a_terminal_by_paste():
 @pytest.mark.parametrize(
     "body",
     [
-        [], {"seq": 3}, {"run": "keep"}, {"run": "keep", "seq": -1}, {"run": "keep", "seq": "3"}, {"run": "nobody", "seq": 1},
-        {"run": "keep", "seq": 1, "n": 9999}, {"run": "keep", "seq": 1, "surprise": 1}, {"run": "keep", "seq": 1, "act": "x"},
-        {"run": "keep", "seq": 1, "seed": "x"}, {"run": "keep", "say": {"x": "y"}}, {"run": "keep", "say": [1]},
+        [], {"seq": 3}, {"run": "keep"}, {"run": "keep", "seq": -1}, {"run": "keep", "seq": "3"},
+        {"run": "nobody", "seq": 1}, {"run": "keep", "seq": 1, "n": 9999}, {"run": "keep", "seq": 1, "surprise": 1},
+        {"run": "keep", "seq": 1, "act": "x"}, {"run": "keep", "seq": 1, "seed": "x"},
+        {"run": "keep", "say": {"x": "y"}}, {"run": "keep", "say": [1]},
     ],
 )  # fmt: skip
 def test_a_wish_that_makes_no_sense_is_refused(seen, body):

@@ -184,4 +184,7 @@ def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model]) -> Runne
             raise UnknownName(f"{ref} is not needed")
         return load(ref)
 
-    return Runner.of(store, wish.run, resolve_model=resolve)
+    runner = Runner.of(store, wish.run, resolve_model=resolve)
+    if wish.model:
+        runner.model_of(wish.model)  # now: a fork that cannot be sampled leaves no run behind
+    return runner
