@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import threading
 from pathlib import Path
@@ -14,17 +13,13 @@ import click
 from clew.cli import common, making
 from clew.core.errors import BadInput, UnknownName
 
-PORT = 8420
-
 
 @click.command(short_help="Look at a store in the browser, live, and fork runs there.")
 @click.argument("path", metavar="[STORE]", required=False)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to serve at; any but loopback needs --token."
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}, or a free one]"
-)
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 8420, or a free one]")
 @click.option(
     "--token", envvar="CLEW_VIEW_TOKEN", default="", help="What a browser must know (or set CLEW_VIEW_TOKEN)."
 )
@@ -41,9 +36,8 @@ def command(
     clew view other.db --read-only
     CLEW_VIEW_TOKEN=$(openssl rand -hex 16) clew view --host 0.0.0.0
     """
-    import uvicorn
-
     from clew.view.guard import loopback
+    from clew.view.serving import Server, listen
     from clew.view.web import Viewer
 
     if not loopback(host) and not token:
@@ -61,14 +55,13 @@ def command(
         papers=papers(),
     )
     listener = listen(host, port)
-    server = uvicorn.Server(uvicorn.Config(viewer.application(), log_level="warning", timeout_graceful_shutdown=1))
     address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
     if token:
         address += f"?token={quote(token, safe='')}"
     click.echo(f"{path or store_path} at {address}  (Ctrl-C ends)")
     if not no_open and has_display():
         threading.Timer(0.3, open_browser, (address,)).start()
-    server.run(sockets=[listener])
+    Server(viewer).run(sockets=[listener])
 
 
 def papers() -> Path | None:
@@ -79,27 +72,6 @@ def papers() -> Path | None:
         return checkout(None) / "papers"
     except UnknownName:
         return None
-
-
-def listen(host: str, port: int | None) -> socket.socket:
-    """A socket bound to the port asked for; without one to the usual port, or to a free one where that is taken.
-
-    Raises:
-        BadInput: the address cannot be bound.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for number in [PORT, 0] if port is None else [port]:
-        listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, number))
-            return listener
-        except OSError as error:
-            listener.close()
-            failed = error
-    raise BadInput(
-        f"{host}:{port or PORT} cannot be served: {failed.strerror}", remedy="Name another --host or --port."
-    )
 
 
 def has_display() -> bool:

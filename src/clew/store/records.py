@@ -108,8 +108,7 @@ class Records(Database):
             return node
 
     def thread(self, tip: bytes, stop: bytes = b"", limit: int | None = None) -> list[Node]:
-        """Nodes of a path, its tip last: from its root, or after the node ``stop`` where that lies on it; at most
-        ``limit``, counted from the tip.
+        """Nodes of a path, its tip last, from its root or after the node ``stop``; at most ``limit`` from the tip.
 
         Raises:
             UnknownName: a node of the path is missing.

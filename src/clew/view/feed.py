@@ -197,10 +197,20 @@ class Feed:
                     self._send(events)
             await asyncio.sleep(EVERY)
 
-    async def close(self) -> None:
-        """Let every client go."""
-        for client in list(self._clients):
+    def end(self) -> None:
+        """Let every client go; from any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the server is gone
+                self._loop.call_soon_threadsafe(self._let_go)
+
+    def _let_go(self) -> None:
+        for client in self._clients:
             client.put_nowait(None)
         self._clients.clear()
+
+    async def close(self) -> None:
+        """Let every client go, and look no more."""
+        self._let_go()
         if self._task is not None:
             self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

@@ -92,7 +92,7 @@ class Wish(NamedTuple):
 
 def quoted(word: str) -> str:
     """A word as a shell reads it; what a terminal would obey, or bring out of order, is written as an escape."""
-    if word.isprintable():
+    if all(c.isprintable() or c in "\n\t" for c in word):
         return shlex.quote(word)
     return "$'" + "".join(map(_escaped, word)) + "'"
 
@@ -184,4 +184,7 @@ def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model]) -> Runne
             raise UnknownName(f"{ref} is not needed")
         return load(ref)
 
-    return Runner.of(store, wish.run, resolve_model=resolve)
+    runner = Runner.of(store, wish.run, resolve_model=resolve)
+    if wish.model:
+        runner.model_of(wish.model)  # now: a fork that cannot be sampled leaves no run behind
+    return runner

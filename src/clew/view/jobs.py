@@ -1,4 +1,4 @@
-"""Forks that were asked for on the page: one after the other, in a thread of their own, each through a store of its own.
+"""Forks that were asked for on the page: one after the other, in a thread of their own, each opening the store anew.
 
 The thread leaves its mark only in the store, as `clew fork` in another process would; other writers go on beside it.
 """

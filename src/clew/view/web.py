@@ -31,6 +31,7 @@ from clew.view.pages import runs as lists
 from clew.view.pages.strip import strip
 from clew.view.stores import Stores
 
+READING = "Start `clew view` without --read-only, on a store that can be written."
 Page = Callable[[Keeper, Request], Any]
 
 
@@ -159,17 +160,13 @@ class Viewer:
 
     async def _fork(self, request: Request) -> Response:
         if self.jobs is None:
-            return denied(
-                403, "this viewer forks nothing", "Start `clew view` without --read-only on a writable store."
-            )
+            return denied(403, "this viewer forks nothing", READING)
         asked = await self._wish(request)
         return Json(self.jobs.add(asked, asked.command(self.path)), 202)
 
     def _stop(self, request: Request) -> Response:
         if self.jobs is None:
-            return denied(
-                403, "this viewer forks nothing", "Start `clew view` without --read-only on a writable store."
-            )
+            return denied(403, "this viewer forks nothing", READING)
         return Json(self.jobs.stop(request.path_params["id"]))
 
     @property

@@ -28,7 +28,7 @@ def strip(store: Keeper, run: str, value: str) -> dict[str, Any]:
         found = store.numbers(run, value)
     else:
         row = store.row(run)
-        said = [a for a in values_on(store, row, 0, 1 << 24, value)]
+        said = values_on(store, row, 0, 1 << 24, value)
         for seq, (whole, single) in by_call(row, said).items():
             if whole.get(value) is not None:
                 found[seq] = whole[value]

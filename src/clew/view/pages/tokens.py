@@ -1,4 +1,4 @@
-"""The text of single tokens. The record keeps ids and the whole text; a tokenizer is loaded only where that is light."""
+"""The text of single tokens. The record keeps ids and the whole text; a tokenizer is loaded only where it is light."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def _texts(node: Node, ids: tuple[int, ...], model: str) -> list[Any]:
 def _decoder(tokenizer: str, model: str) -> Any:
     """A function from an id to its text, or None: of the bundled fake, or of the file beside local weights."""
     if tokenizer.startswith("words-"):
-        from clew.models.fakes import Markov
+        from clew.models import load
 
-        words = Markov().words
-        return (lambda i: words.decode([i])) if words.ref == tokenizer else None
+        words: Any = getattr(load(model), "words", None) if model.startswith("markov") else None
+        return (lambda i: words.decode([i])) if words is not None and words.ref == tokenizer else None
     try:
         file = Path(model).expanduser() / "tokenizer.json"
         if not file.is_file() or importlib.util.find_spec("tokenizers") is None:

@@ -212,21 +212,24 @@ def find(store: Keeper, run: str, text: str, start: int) -> int | None:
         UnknownName: no such run.
     """
     wanted, chunk = text.lower(), 256
-    while True:
-        part = store.calls(run, start, start + chunk)
+    before = [call.text for call in store.calls(run, max(start - LOOK_BACK, 0), start) if call.kind in ("open", "act")]
+    seen = before[-1] if before else ""
+    while wanted and (part := store.calls(run, start, start + chunk)):
         nodes = store.nodes(key for call in part for key in (call.node_in, call.node_out) if key)
         for each in part:
-            if wanted and any(wanted in said.lower() for said in _texts(each, nodes)):
+            if any(wanted in said.lower() for said in _texts(each, nodes, seen)):
                 return each.seq
-        if not part:
-            return None
+            seen = each.text if each.kind in ("open", "act") else seen
         start = part[-1].seq + 1
+    return None
 
 
-def _texts(call: Call, nodes: Mapping[bytes, Node]) -> Iterable[str]:
+def _texts(call: Call, nodes: Mapping[bytes, Node], seen: str) -> Iterable[str]:
+    """What stands in a Call; an observation that was passed on stands where it was made."""
     yield from (call.text, call.action, call.error)
     for key in (call.node_in, call.node_out):
-        if (node := nodes.get(key)) is not None:
+        node = nodes.get(key)
+        if node is not None and (key == call.node_out or node.message.text != seen):
             yield from (node.message.text, node.message.reasoning)
             yield from (f"{tool.name}({tool.arguments})" for tool in node.message.calls)
 

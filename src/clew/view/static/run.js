@@ -74,8 +74,8 @@ class RunView {
     this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("job", (job) => this.panel.heard(job))];
     await this.list.start(at.seq ?? 0);
     if (action === "fork" && at.seq === null) at.seq = await this.lastAsk();
-    await this.choose(at.seq, at.token, at.seq !== null);
-    if (action === "fork") this.fork();
+    const chosen = this.choose(at.seq, at.token, at.seq !== null); // its record is read while keys are answered already
+    if (action === "fork") chosen.then(() => this.fork());
     this.transcript.focus({ preventScroll: true });
   }
 

@@ -19,7 +19,7 @@ import clew
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
-SHOTS = Path(__file__).parent / "shots"
+SHOTS = Path(__file__).parents[1] / "shots"
 
 
 def chromium() -> str:

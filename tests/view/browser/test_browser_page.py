@@ -12,7 +12,7 @@ import pytest
 from clew.core.registry import build
 from clew.harness import Runner
 from clew.models.fakes import Scripted
-from tests.view.browsing import Watched, environment, rows, run_of, served, until
+from tests.view.browser.browsing import Watched, environment, rows, run_of, served, until
 
 SLOW = """
 import sys
@@ -20,7 +20,8 @@ from clew.core.registry import build
 from clew.harness import Runner
 from clew.models.fakes import Scripted
 taskset = build("tasksets", "slow(of='household(rooms=2,steps=12)',seconds=0.5)")
-Runner("clew.harness.agents:player", taskset, Scripted({"": ["go kitchen"] * 50}), sys.argv[1]).collect(taskset.sample(1), 1)
+model = Scripted({"": lambda request: "go kitchen"})
+Runner("clew.harness.agents:player", taskset, model, sys.argv[1]).collect(taskset.sample(1), 1)
 """
 
 
@@ -140,8 +141,6 @@ def hostile(tmp_path_factory):
     said = iter([EVIL, big, *["go kitchen"] * 20])
     runner = Runner("clew.harness.agents:player", taskset, Scripted({"": lambda request: next(said)}), path)
     group = runner.collect(taskset.sample(1), n=1, name=EVIL[:80])
-    runner.store.tag(group.runs[0].id, "<b>tag</b>\u202e")
-    runner.store.commit()
     run = group.runs[0].id
     runner.store.close()
     return path, run

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from tests.view.browsing import ask_of, environment, rows, run_of, until
+from tests.view.browser.browsing import ask_of, environment, rows, run_of, until
 
 COMING = """
 import sys, time
@@ -221,7 +221,7 @@ def test_what_cannot_be_forked_is_refused_with_a_remedy(look, store):
 
 
 def test_a_diff_shows_where_two_branches_part_and_what_differs(look, store):
-    row = store.row(store.find("origin=fork stop=done", 1)[0])
+    row = store.row(store.find("origin=fork -stop=open", 1)[0])
     parent, seq = row.parent.split("+")[0].split("@")
     look.open(f"#/diff/{parent}/{row.id}")
     look.page.wait_for_selector(".pair.parting")
