@@ -76,10 +76,14 @@ class Watched:
         self.page = self.context.new_page()
         self.faults: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda m: self.faults.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self.faults.append(f"{error} {error.stack}"))
         self.page.on("dialog", lambda dialog: (self.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
         self.context.on("request", lambda request: self.requests.append(request.url))
+
+    def _heard(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.faults.append(f"{message.text} {message.location.get('url')}")
 
     def open(self, route: str) -> Watched:
         """Go to a route of the page by its address, as from a bookmark."""
@@ -112,8 +116,8 @@ class Watched:
         """Close it, and fail if it wrote to the console, asked something of the user, or went elsewhere."""
         self.context.close()
         elsewhere = [u for u in self.requests if not u.startswith((self.base, "data:", "about:"))]
-        assert self.faults == []
-        assert elsewhere == []
+        assert not self.faults, self.faults
+        assert not elsewhere, elsewhere
 
 
 def until(found: Any, seconds: float = 10.0) -> Any:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+from clew.store import Run
 from tests.view.browser.browsing import ask_of, environment, rows, run_of, until
 
 COMING = """
@@ -162,7 +163,7 @@ def test_forks_from_the_page_arrive_with_their_rate_and_line(look, store, lab):
     command = panel.locator(".command")
     assert until(lambda: "open fridge" in command.inner_text() and "fresh" in command.inner_text())
     look.shot("fork-1280-light")
-    line = command.inner_text()
+    line = command.text_content()
     panel.get_by_role("button", name="Run 3 forks").click()
     look.page.wait_for_selector(".job.done", timeout=90_000)
     job = look.page.locator(".job.done").first
@@ -195,8 +196,9 @@ def test_a_fork_inside_a_reply_keeps_and_marks_the_tokens_before(look, store):
     panel.get_by_label("Samples").fill("1")
     assert until(lambda: f"{run}@{seq}+1" in panel.locator(".command").inner_text())
     panel.get_by_role("button", name="Run 1 fork").click()
-    look.page.wait_for_selector(".job.done", timeout=90_000)
-    look.page.locator(".job.done a.id").first.click()
+    job = look.page.locator(".job.done", has_text=f"@{seq}+1")
+    job.wait_for(timeout=90_000)
+    job.locator("a.id").first.click()
     look.page.wait_for_selector(".tok.forced:not(.sample)")
     assert look.page.locator(f".call[data-seq='{seq}'] .tok.forced").count() == 1
 
@@ -222,7 +224,8 @@ def test_what_cannot_be_forked_is_refused_with_a_remedy(look, store):
 
 def test_a_diff_shows_where_two_branches_part_and_what_differs(look, store):
     row = store.row(store.find("origin=fork -stop=open", 1)[0])
-    parent, seq = row.parent.split("+")[0].split("@")
+    parent = row.parent.split("@")[0]
+    seq = str(Run(store, parent).diff(Run(store, row.id)).seq)
     look.open(f"#/diff/{parent}/{row.id}")
     look.page.wait_for_selector(".pair.parting")
     assert look.page.locator(".pair.parting .call").first.get_attribute("data-seq") == seq

@@ -60,7 +60,7 @@ export class ForkPanel {
       h("label", { class: "check" }, (this.fields.keep = h("input", { type: "checkbox" })), "Keep later replies where they still come up"));
     put(this.root,
       h("h2", {}, "Fork at ", h("span", { class: "id" }, plain(place)), button("Close", this.ways.close, { class: "quiet" })),
-      form, h("div", { class: "shell" }, this.command, button("Copy", () => copy(this.command.textContent), { class: "quiet" })),
+      form, h("div", { class: "shell" }, this.command, button("Copy", () => copy(this.line), { class: "quiet" })),
       this.trouble, this.go, this.jobBox);
     this.drawChange();
     this.showCommand();
@@ -149,7 +149,8 @@ export class ForkPanel {
     try {
       const { command } = await post("fork/command", this.request());
       if (asked !== this.count) return;
-      put(this.command, command);
+      this.line = command;
+      put(this.command, command.split(/(?<= )/).map((word) => h("span", { class: word.length < 36 ? "word" : "" }, plain(word))));
       put(this.trouble);
       this.go.disabled = false;
       put(this.go, `Run ${plural(this.request().n, "fork")}`);

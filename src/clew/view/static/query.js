@@ -1,6 +1,6 @@
 // The query a person types and the one that is asked: loose words are searched in the messages.
 
-const TERM = /-?[A-Za-z_]+(?:!=|<=|>=|<|>|=|:)(?:"(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)/g;
+const TERM = /(?<!\S)-?[A-Za-z_]+(?:!=|<=|>=|<|>|=|:)(?:"(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)/g;
 const ID = /^[a-z2-7]{12}$/;
 
 /** Terms as they stand; words without a field become one text:"..." and a run's id becomes id=.... */

@@ -38,7 +38,8 @@ class Reports {
       put(this.root, head, notice("No reports", "`clew eval`, the audits and `clew reproduce` write them; each has an estimate, an interval and n."));
       return;
     }
-    this.list = h("ol", { class: "reports" }, reports.map((report) => card(report)));
+    const seen = new Set(); // a figure of several reports is drawn with the first of them
+    this.list = h("ol", { class: "reports" }, reports.map((report) => card(report, seen)));
     put(this.root, head, h("div", { class: "scroller" }, this.list));
   }
 
@@ -56,10 +57,11 @@ class Reports {
   }
 }
 
-function card(report) {
+function card(report, seen) {
   const { id, claim, estimate, low, high, level, n, design, runs = [], caveats = [], figures = [] } = report;
   const percent = Math.round(100 * (level ?? 0.95));
-  const own = figures.filter((url) => /^\/(?!\/)/.test(url)); // of this server only
+  const own = figures.filter((url) => /^\/(?!\/)/.test(url) && !seen.has(url)); // of this server only
+  own.forEach((url) => seen.add(url));
   return h("li", { class: "report" },
     h("h2", {}, said(claim)),
     h("div", { class: "figures" }, h("span", { class: "estimate num" }, number(estimate)), interval(estimate, low, high),
