@@ -93,6 +93,10 @@ def reads_parts(make: Factory) -> None:
     store.put_group(GroupRow("g", "iid", one.task_id, ("aaa",), "n/0/0"))
     values = [Annotation("call", "m", seq / 8, "aaa", seq) for seq in (1, 3, 5)]
     store.annotate([*values, Annotation("run", "grade", 0.5, "bbb")])
+    packed = np.array([[np.nan, -2.0, 1.0], [0.0, 3.0, np.nan]], np.float32)
+    store.annotate(
+        [Annotation("tokens", "token", None, "aaa", 1 + 2 * i, scope="s", values=packed[i]) for i in range(2)]
+    )
     store.put_metrics("t", 4, {"x": 1.0, "y": 2.0})
     for _ in range(2):  # before the commit and after
         asks = [call for call in store.calls("aaa") if call.kind == "ask"]
@@ -109,6 +113,11 @@ def reads_parts(make: Factory) -> None:
         assert store.annotated("m") == {"aaa"} and store.annotated("grade") == {"bbb"}
         assert store.conversations("bbb") == [0] and store.group_names() == {"g": "n/0/0"}
         assert store.forks() == {"bbb": "aaa@5"} and store.progress() == {"t": (4, 2)}
+        assert store.ranges("aaa") == [
+            ("m", "call", "", 0.125, 0.625, 3),
+            ("reward", "run", "", 1.0, 1.0, 1),
+            ("token", "tokens", "s", -2.0, 3.0, 2),
+        ]
         assert store.numbers("bbb", "reward") == {2: 0.0, 4: 0.0, 6: 0.5}
         assert list(store.numbers("bbb", "logprob")) == [1, 3, 5]
         assert np.isclose(store.numbers("bbb", "entropy")[5], 0.55)
