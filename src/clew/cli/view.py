@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -55,7 +56,8 @@ def command(
         papers=papers(),
     )
     listener = listen(host, port)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    address = f"http://{name}:{listener.getsockname()[1]}/"
     if token:
         address += f"?token={quote(token, safe='')}"
     click.echo(f"{path or store_path} at {address}  (Ctrl-C ends)")

@@ -37,6 +37,17 @@ class Outcomes(NamedTuple):
     costs: npt.NDArray[np.float32]
 
 
+class Range(NamedTuple):
+    """The least and greatest value of a method on one run's targets of a kind, in one scope; ``n`` targets have one."""
+
+    method: str
+    target: str
+    scope: str
+    low: float
+    high: float
+    n: int
+
+
 class Keeper(Store, Protocol):
     """A whole store: what each implements in its own way, and below it what all share."""
 
@@ -72,6 +83,7 @@ class Keeper(Store, Protocol):
         seqs: tuple[int, int] | None = None,
     ) -> list[Annotation]: ...
     def annotated(self, method: str) -> set[str]: ...
+    def ranges(self, run: str) -> list[Range]: ...
     def conversations(self, run: str) -> list[int]: ...
     def numbers(self, run: str, name: str) -> dict[int, float]: ...
     def group_names(self) -> dict[str, str]: ...
@@ -256,6 +268,20 @@ def resolve(store: Keeper, text: str) -> str:
         f"no run is called {text!r} in {store.path}",
         remedy=f"Near names: {some(near)}. `clew log` lists all." if near else "The store holds no runs yet.",
     )
+
+
+def ranges(rows: Iterable[Annotation]) -> list[Range]:
+    """What annotations reach from and to, by method, target and scope."""
+    found: dict[tuple[str, str, str], Range] = {}
+    for a in rows:
+        values = [] if a.values is None else a.values[~np.isnan(a.values)].tolist()
+        if a.value is not None:
+            values.append(a.value)
+        if values:
+            place = (a.method, a.target, a.scope)
+            known = found.get(place, Range(*place, values[0], values[0], 0))
+            found[place] = Range(*place, min(known.low, *values), max(known.high, *values), known.n + 1)
+    return [found[place] for place in sorted(found)]
 
 
 def mean(values: F32 | None) -> float | None:

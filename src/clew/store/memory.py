@@ -14,6 +14,7 @@ from clew.store.base import (
     Keeper,
     Outcomes,
     Place,
+    Range,
     check_annotation,
     check_name,
     held,
@@ -21,6 +22,7 @@ from clew.store.base import (
     new_id,
     pack_outcomes,
     place,
+    ranges,
     rewards,
 )
 from clew.store.query import choose, parse
@@ -186,6 +188,9 @@ class MemoryStore(Keeper):
                 and (scope is None or a.scope == scope)
                 and (seqs is None or seqs[0] <= a.seq < seqs[1])
             ]
+
+    def ranges(self, run: str) -> list[Range]:
+        return ranges(self.annotations([run]))
 
     def annotated(self, method: str) -> set[str]:
         return {a.run for a in self.annotations(method=method)}

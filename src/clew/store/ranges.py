@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from clew.core.records import Node
-from clew.store.base import mean
+from clew.store.base import Range, mean
 from clew.store.records import Records
-from clew.store.rows import BITS, NODE_COLUMNS, readable, unpack_floats
+from clew.store.rows import BITS, NODE_COLUMNS, TARGETS, readable, unpack_floats
 
 
 class Ranges(Records):
@@ -74,3 +76,31 @@ class Ranges(Records):
         with self._lock:
             found = {self._name(no) for (no,) in self._read(sql, (method,))}
             return found | {a.run for a in self._annotations.values() if a.method == method}
+
+    def ranges(self, run: str) -> list[Range]:
+        """What each method's values on a run and its Calls reach from and to, by target and scope."""
+        sql = """SELECT method, target, scope, min(value), max(value), count(value) FROM annotation
+            JOIN series ON series.no = series WHERE run = ? AND vals IS NULL AND value IS NOT NULL
+            GROUP BY method, target, scope"""
+        with self._lock:
+            self.commit()
+            no = self._known(run)
+            rows = self._read(sql, (no,))
+            found = [Range(m, TARGETS[t], self._name(s), low, high, n) for m, t, s, low, high, n in rows]
+            return sorted([*found, *self._token_ranges(no)])
+
+    def _token_ranges(self, no: int | None) -> list[Range]:
+        """The same of values that are packed, one per token."""
+        sql = """SELECT method, target, scope, vals FROM annotation JOIN series ON series.no = series
+            WHERE run = ? AND vals IS NOT NULL"""
+        packed: dict[tuple[str, int, int], list[bytes]] = {}
+        for method, target, scope, vals in self._read(sql, (no,)):
+            packed.setdefault((method, target, scope), []).append(vals)
+        found = []
+        for (method, target, scope), parts in packed.items():
+            values = np.frombuffer(b"".join(parts), "<f4")
+            values = values[~np.isnan(values)]
+            if len(values):
+                low, high = float(values.min()), float(values.max())
+                found.append(Range(method, TARGETS[target], self._name(scope), low, high, len(parts)))
+        return found

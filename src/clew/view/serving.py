@@ -33,7 +33,8 @@ def listen(host: str, port: int | None) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in [PORT, 0] if port is None else [port]:
-        listener = socket.socket(family)
+        # named as TCP, or asyncio does not switch off the delay of small packets
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, number))

@@ -99,7 +99,8 @@ class Viewer:
             """A route that reads the store's connection for ``use``; pages of other uses do not wait for it."""
 
             def answer(request: Request) -> Response:
-                made = page(self.stores.of(use), request)
+                searches = "text:" in request.query_params.get("q", "")
+                made = page(self.stores.of("find" if searches else use), request)
                 return made if isinstance(made, Response) else Json(made)
 
             return Route(path, answer, methods=["GET"])

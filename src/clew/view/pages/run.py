@@ -25,35 +25,19 @@ def head(store: Keeper, run: str) -> dict[str, Any]:
     task = json.loads(row.task) if row.task else {}
     kept = plain(row) | {"changes": json.loads(row.changes) if row.changes else None, "task": task}
     members = store.folds(f"group={row.group}", 1).groups if row.group else []
-    own = store.annotations([run])
+    verdicts = store.annotations([run], "reward", "run")
     return {
         "row": kept,
         "summary": names.row(summary),
         "prompt": task.get("prompt", ""),
-        "methods": _methods(own),
+        "methods": [plain(it) for it in store.ranges(run)],
         "conversations": store.conversations(run),
         "calls": summary.calls,
         "shared": row.lineage[-1].stop if row.lineage else 0,
         "group": names.fold(members[0]) if members else None,
         "tree": tree(store, run),
-        "rewards": {a.version: a.value for a in own if (a.target, a.method) == ("run", "reward")},
+        "rewards": {a.version: a.value for a in verdicts},
     }
-
-
-def _methods(found: list[Any]) -> list[dict[str, Any]]:
-    """What each method says, over the whole run: the range its values lie in."""
-    ranges: dict[tuple[str, str, str], list[float]] = {}
-    for a in found:
-        values = [] if a.values is None else [float(v) for v in a.values if v == v]
-        if a.value is not None:
-            values.append(a.value)
-        if values:
-            known = ranges.setdefault((a.method, a.target, a.scope), [values[0], values[0], 0])
-            ranges[a.method, a.target, a.scope] = [min(known[0], *values), max(known[1], *values), known[2] + 1]
-    return [
-        {"method": method, "target": target, "scope": scope, "low": low, "high": high, "n": int(n)}
-        for (method, target, scope), (low, high, n) in sorted(ranges.items())
-    ]
 
 
 def tree(store: Keeper, run: str) -> dict[str, Any]:

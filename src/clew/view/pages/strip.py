@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from clew.store import Keeper
+from clew.store.base import mean
 from clew.view.pages.transcript import by_call, values_on
 from clew.view.plain import plain
 
@@ -32,7 +33,9 @@ def strip(store: Keeper, run: str, value: str) -> dict[str, Any]:
         for seq, (whole, single) in by_call(row, said).items():
             if whole.get(value) is not None:
                 found[seq] = whole[value]
-            elif single.get(value) is not None and np.isfinite(single[value]).any():
-                found[seq] = float(np.nanmean(single[value]))
+            elif (
+                single.get(value) is not None and (number := mean(single[value][~np.isnan(single[value])])) is not None
+            ):
+                found[seq] = number
     seqs = sorted(found)
     return {"seqs": seqs, "values": [plain(found[seq]) for seq in seqs]}
