@@ -10,6 +10,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
@@ -254,10 +255,9 @@ def resolve(store: Keeper, text: str) -> str:
         BadInput: several are.
     """
     text = text.strip()
-    ids = store.run_ids()
-    if text in set(ids):
-        return text
-    tags = store.tags()
+    with suppress(UnknownName):
+        return store.row(text).id
+    ids, tags = store.run_ids(), store.tags()
     found = tags.get(text) or [run for run in ids if text and run.startswith(text)]
     if len(found) == 1:
         return found[0]
