@@ -116,16 +116,12 @@ def diff(store: Keeper, a: str, b: str) -> dict[str, Any]:
 
 
 def parting(store: Keeper, one: Summary, other: Summary) -> int | None:
-    """The first Call where two runs part: keys are chained, so that equal ones prove everything before them equal."""
-    low, high = 0, min(one.calls, other.calls)
-    while low < high:
-        middle = (low + high) // 2
-        mine, theirs = _at(store, one.run, middle), _at(store, other.run, middle)
-        if mine is not None and theirs is not None and mine.key and mine.key == theirs.key:
-            low = middle + 1
-        else:
-            high = middle
-    return None if low == one.calls == other.calls else low
+    """The first Call where two runs part; None if neither differs nor goes on."""
+    mine, theirs = store.keys(one.run), store.keys(other.run)
+    for seq, (a, b) in enumerate(zip(mine, theirs, strict=False)):
+        if a != b:
+            return seq
+    return None if len(mine) == len(theirs) else min(len(mine), len(theirs))
 
 
 def _at(store: Keeper, run: str, seq: int | None) -> Call | None:
