@@ -191,6 +191,11 @@ def test_two_runs_part_where_their_calls_do():
     assert found["at"] == one.diff(Run(store, "bbb")).seq
     assert [d["field"] for d in found["differs"]] == ["reply"]
     assert run.diff(store, "aaa", "aaa")["at"] is None
+    again = fork_at(store, one, 3, run="ccc")  # another reply, after which the same is done again
+    again.ask("view 1", "> act 1", sampled=3)
+    again.act("> act 1", "result 1", reward=0.0)
+    again.end()
+    assert run.diff(store, "aaa", "ccc")["at"] == one.diff(Run(store, "ccc")).seq == 3
     family = run.tree(store, "bbb")
     assert (family["run"], family["children"][0]["run"], family["children"][0]["seq"]) == ("aaa", "bbb", 3)
     assert (family["here"], family["children"][0]["here"]) == (False, True)

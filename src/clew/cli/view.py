@@ -46,21 +46,16 @@ def command(
             f"{host} can be reached by others, and there is no token",
             remedy="Set CLEW_VIEW_TOKEN to something long and secret, or leave --host out.",
         )
-    common.open_store(path or store_path).close()  # says now what is wrong with it
-    viewer = Viewer(
-        path or store_path,
-        host=host,
-        token=token,
-        readonly=read_only,
-        load=making.load_model,
-        papers=papers(),
-    )
+    place = path or store_path
+    if not Path(place).exists():
+        common.open_store(place)  # says how to make one
+    viewer = Viewer(place, host=host, token=token, readonly=read_only, load=making.load_model, papers=papers())
     listener = listen(host, port)
     name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listener.getsockname()[1]}/"
     if token:
         address += f"?token={quote(token, safe='')}"
-    click.echo(f"{path or store_path} at {address}  (Ctrl-C ends)")
+    click.echo(f"{place} at {address}  (Ctrl-C ends)")
     if not no_open and has_display():
         threading.Timer(0.3, open_browser, (address,)).start()
     Server(viewer).run(sockets=[listener])

@@ -10,6 +10,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
@@ -85,6 +86,7 @@ class Keeper(Store, Protocol):
     def annotated(self, method: str) -> set[str]: ...
     def ranges(self, run: str) -> list[Range]: ...
     def conversations(self, run: str) -> list[int]: ...
+    def keys(self, run: str) -> list[bytes]: ...
     def numbers(self, run: str, name: str) -> dict[int, float]: ...
     def group_names(self) -> dict[str, str]: ...
     def forks(self) -> dict[str, str]: ...
@@ -254,10 +256,9 @@ def resolve(store: Keeper, text: str) -> str:
         BadInput: several are.
     """
     text = text.strip()
-    ids = store.run_ids()
-    if text in set(ids):
-        return text
-    tags = store.tags()
+    with suppress(UnknownName):
+        return store.row(text).id
+    ids, tags = store.run_ids(), store.tags()
     found = tags.get(text) or [run for run in ids if text and run.startswith(text)]
     if len(found) == 1:
         return found[0]

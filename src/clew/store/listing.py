@@ -16,7 +16,7 @@ from clew.core.errors import StoreError
 from clew.core.records import RunRow, Segment
 from clew.store.base import rewards
 from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, named, parse
-from clew.store.rows import BITS, readable, storable
+from clew.store.rows import BITS, RUN_COLUMNS, readable, storable
 from clew.store.scrub import Scrub
 from clew.store.summary import Folds, Page, Summary
 
@@ -32,6 +32,8 @@ SELECT max(CASE kind WHEN 7 THEN action END), coalesce(sum(kind = 2), 0), count(
 FROM call WHERE at >= ? AND at < ?"""
 _SETUP = "SELECT setup FROM call WHERE at >= ? AND at < ? AND setup IS NOT NULL ORDER BY at LIMIT 1"
 _TIP = f"SELECT max(at) FROM call WHERE at >= ?1 << {BITS} AND at < (?1 + 1) << {BITS}"
+_LIGHT = f"SELECT {RUN_COLUMNS.replace(', task,', ', NULL,')} FROM run WHERE no = ?"
+_ENDED = ("ended",)  # the mark of a run that changes no more
 _OVERLAP = 64  # Calls of one run that may wait for a result at once and still be seen to get it
 _DONE = f"SELECT count(*), max(done), sum(done < 0) FROM call WHERE at > ?1 - {_OVERLAP} AND at <= ?1 AND at >= ?2"
 # of several verdicts the one with the highest version, parameters and scope counts, as in `base.rewards`
@@ -78,13 +80,17 @@ class Listing(Scrub):
         self._drop_fresh(touched)
         touched += [no for no in self._newer() if no not in missing]  # begun, ended and summarised since the last time
         for no in missing:
-            mark = self._mark(no)
-            if self._marks.get(no) != mark:
-                made = self._count(self.row(self._name(no)))
-                row = (no, *(storable(v) if isinstance(v, str) else v for v in made[1:-1]))
-                self._db.execute(f"INSERT OR REPLACE INTO fresh_1 VALUES ({_MARKS})", row)
-                self._marks[no] = mark
-                touched.append(no)
+            known = self._marks.get(no)
+            if known == _ENDED or (known is not None and known == self._mark(no)):
+                continue
+            made = self._count(self._light(no))
+            self._marks[no] = _ENDED
+            if not made.stop:
+                self._marks[no] = self._mark(no)  # before it is counted, so that nothing slips between
+                made = self._count(self._light(no))
+            row = (no, *(storable(v) if isinstance(v, str) else v for v in made[1:-1]))
+            self._db.execute(f"INSERT OR REPLACE INTO fresh_1 VALUES ({_MARKS})", row)
+            touched.append(no)
         kept = self.readonly or self._keep()
         if touched:
             self._tick += 1
@@ -125,6 +131,10 @@ class Listing(Scrub):
         self._db.executemany("DELETE FROM fresh_1 WHERE run = ?", [(no,) for no in numbers])
         for no in numbers:
             self._marks.pop(no, None)
+
+    def _light(self, no: int) -> RunRow:
+        """The row of a run without its task, which may be long."""
+        return self._codec.read_run(self._read(_LIGHT, (no,))[0])
 
     def _count(self, row: RunRow) -> Summary:
         """``summarise``, counted in SQL."""

@@ -137,6 +137,9 @@ class MemoryStore(Keeper):
     def conversations(self, run: str) -> list[int]:
         return sorted({call.conversation for call in self.calls(run) if call.kind == "ask"})
 
+    def keys(self, run: str) -> list[bytes]:
+        return [call.key for call in self.calls(run)]
+
     def numbers(self, run: str, name: str) -> dict[int, float]:
         column = {"logprob": "logprobs", "entropy": "entropies", "reward": "reward"}[name]
         held_ = ((call.seq, getattr(call, column)) for call in self.calls(run))

@@ -39,6 +39,19 @@ class Ranges(Records):
                 found.update(c.conversation for c in calls if c.kind == "ask" and s.start <= c.seq < s.stop)
             return sorted(found)
 
+    def keys(self, run: str) -> list[bytes]:
+        """Keys of a run's Calls in order of issue; two runs part where these do."""
+        with self._lock:
+            self.commit()
+            found: list[bytes] = []
+            for s in self._path(run):
+                no = (self._known(s.run) or 0) << BITS
+                rows = self._read(
+                    "SELECT key FROM call WHERE at >= ? AND at < ? ORDER BY at", (no + s.start, no + s.stop)
+                )
+                found += [key for (key,) in rows]
+            return found
+
     def numbers(self, run: str, name: str) -> dict[int, float]:
         """One number of each Call of a run that has it, by seq: ``logprob`` or ``entropy`` (nats, mean over the sampled
         tokens) or ``reward``.

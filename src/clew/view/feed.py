@@ -171,12 +171,12 @@ class Feed:
         """Events as a server sends them, without an end."""
         self._loop = asyncio.get_running_loop()
         client: asyncio.Queue[Event | None] = asyncio.Queue()
-        if self._task is None or self._task.done():
-            watcher = await asyncio.to_thread(lambda: Watcher(self._open()))
-            if self._task is None or self._task.done():
-                self._task = asyncio.create_task(self._watch(watcher))
         self._clients.add(client)
         try:
+            if self._task is None or self._task.done():
+                watcher = await asyncio.to_thread(lambda: Watcher(self._open()))
+                if self._task is None or self._task.done():
+                    self._task = asyncio.create_task(self._watch(watcher))
             yield b"retry: 1000\n\n: connected\n\n"
             while True:
                 try:
@@ -191,11 +191,14 @@ class Feed:
             self._clients.discard(client)
 
     async def _watch(self, watcher: Watcher) -> None:
-        while self._clients or watcher.clock() - watcher.begun < EVERY * 5:
-            with suppress(StoreError):  # a busy or full disk: look again
-                if events := await asyncio.to_thread(watcher.look):
-                    self._send(events)
-            await asyncio.sleep(EVERY)
+        try:
+            while self._clients:
+                with suppress(StoreError):  # a busy or full disk: look again
+                    if events := await asyncio.to_thread(watcher.look):
+                        self._send(events)
+                await asyncio.sleep(EVERY)
+        finally:
+            self._let_go()  # who still listens connects anew
 
     def end(self) -> None:
         """Let every client go; from any thread."""

@@ -142,9 +142,8 @@ def wish(store: Keeper, data: Any) -> Wish:
         if name in given:
             fields[name] = tuple(_checked(name, item, kind) for item in _checked(name, given[name], list))
     said = _checked("say", given.get("say", {}), dict)
-    fields["say"] = {
-        _place(run, name): None if text is None else _checked("say", text, str) for name, text in said.items()
-    }
+    texts = {name: _checked("say", text, str) if text else None for name, text in said.items()}
+    fields["say"] = {_place(run, name): text for name, text in texts.items()}
     if not 1 <= fields.get("n", 1) <= MOST:
         raise BadInput(f"{fields['n']} forks", remedy=f"Ask for 1 to {MOST}.")
     made = Wish(**fields)

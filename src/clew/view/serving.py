@@ -17,7 +17,14 @@ class Server(uvicorn.Server):
     """Serves a viewer until it is told to end; pages that listen are let go first, since their streams never end."""
 
     def __init__(self, viewer: Viewer) -> None:
-        super().__init__(uvicorn.Config(viewer.application(), log_level="warning", timeout_graceful_shutdown=2))
+        config = uvicorn.Config(
+            viewer.application(),
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=2,
+        )
+        super().__init__(config)
         self._viewer = viewer
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -17,8 +17,8 @@ class Stores:
     """
 
     def __init__(self, store: str | Path | Keeper, readonly: bool = False) -> None:
-        self._shared = store if isinstance(store, MemoryStore) else None
         self.path = str(store if isinstance(store, str | Path) else store.path)
+        self._shared = store if isinstance(store, MemoryStore) else MemoryStore() if self.path == ":memory:" else None
         self._open: dict[str, Keeper] = {}
         self._lock = threading.Lock()
         self._readonly = readonly

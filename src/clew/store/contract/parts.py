@@ -119,6 +119,7 @@ def reads_parts(make: Factory) -> None:
             ("token", "tokens", "s", -2.0, 3.0, 2),
         ]
         assert store.numbers("bbb", "reward") == {2: 0.0, 4: 0.0, 6: 0.5}
+        assert store.keys("bbb") == [call.key for call in store.calls("bbb")]
         assert list(store.numbers("bbb", "logprob")) == [1, 3, 5]
         assert np.isclose(store.numbers("bbb", "entropy")[5], 0.55)
         store.commit()

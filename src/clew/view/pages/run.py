@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from clew.core.errors import UnknownName
 from clew.core.records import Call, Cursor, Intervention
 from clew.store import Keeper, Summary
 from clew.view.pages.runs import Names
+from clew.view.pages.transcript import CUT
 from clew.view.plain import plain
 from clew.view.terminal import describe, did
 
@@ -23,13 +25,15 @@ def head(store: Keeper, run: str) -> dict[str, Any]:
     """
     row, summary, names = store.row(run), store.summary(run), Names(store)
     task = json.loads(row.task) if row.task else {}
+    prompt = str(task.pop("prompt", ""))
     kept = plain(row) | {"changes": json.loads(row.changes) if row.changes else None, "task": task}
-    members = store.folds(f"group={row.group}", 1).groups if row.group else []
+    quoted = re.sub(r'(["\\])', r"\\\1", row.group)
+    members = store.folds(f'group="{quoted}"', 1).groups if row.group else []
     verdicts = store.annotations([run], "reward", "run")
     return {
         "row": kept,
         "summary": names.row(summary),
-        "prompt": task.get("prompt", ""),
+        "prompt": prompt[:CUT],
         "methods": [plain(it) for it in store.ranges(run)],
         "conversations": store.conversations(run),
         "calls": summary.calls,
@@ -112,16 +116,12 @@ def diff(store: Keeper, a: str, b: str) -> dict[str, Any]:
 
 
 def parting(store: Keeper, one: Summary, other: Summary) -> int | None:
-    """The first Call where two runs part: keys are chained, so that equal ones prove everything before them equal."""
-    low, high = 0, min(one.calls, other.calls)
-    while low < high:
-        middle = (low + high) // 2
-        mine, theirs = _at(store, one.run, middle), _at(store, other.run, middle)
-        if mine is not None and theirs is not None and mine.key and mine.key == theirs.key:
-            low = middle + 1
-        else:
-            high = middle
-    return None if low == one.calls == other.calls else low
+    """The first Call where two runs part; None if neither differs nor goes on."""
+    mine, theirs = store.keys(one.run), store.keys(other.run)
+    for seq, (a, b) in enumerate(zip(mine, theirs, strict=False)):
+        if a != b:
+            return seq
+    return None if len(mine) == len(theirs) else min(len(mine), len(theirs))
 
 
 def _at(store: Keeper, run: str, seq: int | None) -> Call | None:

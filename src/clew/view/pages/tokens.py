@@ -9,6 +9,7 @@ from typing import Any
 
 from clew.core.records import Call, Node
 
+SHOWN = 20_000  # tokens of one reply at most
 KINDS = ("h", "f", "s")  # head, forced, sampled
 
 
@@ -22,7 +23,7 @@ def tokens(call: Call, node: Node) -> list[list[Any]] | None:
     texts = ["", *[""] * (call.head - 1), *said] if call.head else said
     return [
         [text, i, KINDS[(place >= call.head) + (place >= forced)]]
-        for place, (text, i) in enumerate(zip(texts, node.ids, strict=True))
+        for place, (text, i) in enumerate(zip(texts[:SHOWN], node.ids[:SHOWN], strict=True))
     ]
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from clew.core.records import Annotation, Call, Node, RunRow
+from clew.core.values import F32
 from clew.store import Keeper
-from clew.view.pages.tokens import tokens
+from clew.view.pages.tokens import SHOWN, tokens
 from clew.view.plain import plain
 from clew.view.terminal import did
 
@@ -22,6 +23,11 @@ LOOK_BACK = 64  # Calls before a page in which the conversation's last ask is lo
 def cut(text: str) -> dict[str, Any]:
     """A text, and its whole length where only its beginning is given."""
     return {"text": text} if len(text) <= CUT else {"text": text[:CUT], "cut": len(text)}
+
+
+def _head(values: F32 | None) -> F32 | None:
+    """What is given of values per token."""
+    return None if values is None else values[:SHOWN]
 
 
 def calls(store: Keeper, run: str, start: int, stop: int) -> list[dict[str, Any]]:
@@ -110,13 +116,14 @@ class _Page:
         row = {name: getattr(call, name) for name in _PLAIN_FIELDS}
         row |= {
             **cut(call.text),
-            "action": did(call),
+            "action": did(call)[:CUT],
+            "error": call.error[:CUT],
             "tool": call.finish == "tool",
             "said": self.said.get(call.seq, []),
             "reply": self.reply(call),
-            "values": {"logprob": call.logprobs, "entropy": call.entropies},
+            "values": {"logprob": _head(call.logprobs), "entropy": _head(call.entropies)},
             "marks": values,
-            "token_marks": token_values,
+            "token_marks": {method: _head(single) for method, single in token_values.items()},
             "drift": bool(self.drifted) and any(node in self.drifted for node in self._own_nodes(call)),
             "samples": len(call.packed),
         }
@@ -134,7 +141,7 @@ class _Page:
             "key": node.key,
             **cut(node.message.text),
             "reasoning": node.message.reasoning[:CUT],
-            "calls": node.message.calls,
+            "calls": [tool._replace(arguments=tool.arguments[:CUT]) for tool in node.message.calls],
             "tokens": tokens(call, node),
         }
 
