@@ -647,4 +647,4 @@ def test_bad_values_do_not_block_the_commit_of_others(tmp_path):
 
 def test_storeys_are_one_chain():
     chain = [cls.__name__ for cls in SQLiteStore.__mro__ if issubclass(cls, Database)]
-    assert chain == ["SQLiteStore", "Derived", "Scrub", "Shelf", "Leases", "Records", "Database"]
+    assert chain == ["SQLiteStore", "Derived", "Listing", "Scrub", "Shelf", "Leases", "Ranges", "Records", "Database"]

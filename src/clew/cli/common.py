@@ -7,7 +7,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -132,26 +132,9 @@ def groups_of(runs: Iterable[Run]) -> list[Group]:
     return [Group(runs[0].store, name) for name in names]
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it: NaN becomes null, bytes hex, records mappings."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, bytes):
-        return value.hex()
-    if hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple | set):
-        return [plain(item) for item in value]
-    if value is None or isinstance(value, str | int | bool):
-        return str(value) if type(value) is not str and isinstance(value, str) else value
-    return str(value)
-
-
 def print_json(value: Any) -> None:
+    from clew.view.plain import plain
+
     click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli import common, making
-from clew.core.errors import BadInput, UnknownName
+from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.store import Run
@@ -45,43 +45,33 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     clew fork 4fzk2w@7+3 --temperature 0
     clew fork 4fzk2w --say 0='You are in a hurry.' --keep
     """
-    from clew.harness import Runner
+    from clew.view.forking import Wish, runner_for
 
     store = common.open_store(store_path)
     run, at = common.cursor(store, place, options["step"])
     if options["low"]:
         at = run.low_point(options["low"])
-    rewrite = dict(_said(text) for text in options["said"])
-    if at is None and not rewrite:
+    names = ("reply", "prefix", "result", "temperature", "max_tokens", "top_p", "keep")
+    wish = Wish(
+        run=run.id,
+        seq=at.seq if at else None,
+        token=at.token if at else 0,
+        n=n,
+        prefix_ids=_ids(options["prefix_ids"]),
+        say=dict(_said(text) for text in options["said"]),
+        act=options["acts"],
+        model=options["model"] or "",
+        seed=options["seed"] or "",
+        **{name: options[name] for name in names},
+    )
+    if at is None and not wish.say:
         raise BadInput(f"{place!r} names no place in the run", remedy="Write run@call, or add --step or --low.")
-    seed = options["seed"]
-    other = options["model"]
-
-    def resolve(ref: str) -> Any:
-        """The model forks are sampled from; with another model named, the recorded one is not even built."""
-        if other is not None and ref != other:
-            raise UnknownName(f"{ref} is not needed")
-        return making.load_model(ref, options)
-
-    runner = Runner.of(store, run, resolve_model=resolve)
-    if other is None:
+    arguments = wish.arguments()
+    runner = runner_for(store, wish, lambda ref: making.load_model(ref, options))
+    if not wish.model:
         _say_versions(run, at, runner.model)
     with making.interruptible("clew resume"), making.watching(n, "forks") as watch:
-        group = runner.fork(
-            run,
-            at,
-            n,
-            reply=options["reply"],
-            prefix=_prefix(options),
-            result=options["result"],
-            rewrite=rewrite or None,
-            world=list(options["acts"]) or None,
-            model=other,
-            sampling=making.sampling(options) or None,
-            seed=int(seed) if seed and seed.lstrip("-").isdigit() else seed,
-            keep=options["keep"],
-            on_run=watch,
-        )
+        group = runner.fork(run, **arguments, on_run=watch)
     _report(run, group, as_json)
 
 
@@ -109,21 +99,16 @@ def _say_versions(run: Run, at: Any, model: Any) -> None:
         )
 
 
-def _prefix(options: dict[str, Any]) -> Any:
-    if not options["prefix_ids"]:
-        return options["prefix"]
+def _ids(text: str | None) -> tuple[int, ...]:
     try:
-        return [int(piece) for piece in options["prefix_ids"].split(",")]
+        return tuple(int(piece) for piece in text.split(",")) if text else ()
     except ValueError as error:
-        raise BadInput(
-            f"--prefix-ids {options['prefix_ids']!r}", remedy="Write numbers with commas: 17,4,93."
-        ) from error
+        raise BadInput(f"--prefix-ids {text!r}", remedy="Write numbers with commas: 17,4,93.") from error
 
 
-def _said(text: str) -> tuple[Any, str | None]:
+def _said(text: str) -> tuple[str, str | None]:
     place, equals, value = text.partition("=")
     pieces = place.split(".")
     if not equals or not all(piece.isdigit() for piece in pieces) or len(pieces) > 2:
         raise BadInput(f"--say {text!r}", remedy="Write the message's index and its new text: --say 0='Be quick.'")
-    numbers = [int(piece) for piece in pieces]
-    return (numbers[0] if len(numbers) == 1 else (numbers[0], numbers[1])), value or None
+    return place, value or None

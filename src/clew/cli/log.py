@@ -27,7 +27,6 @@ def command(query: tuple[str, ...], limit: int, as_json: bool, store_path: str) 
 
     store = common.open_store(store_path)
     runs = common.choose(store, query, limit=limit or None)
-    known = {summary.run: summary for summary in store.summaries()}
     tags: dict[str, list[str]] = {}
     for name, named in store.tags().items():
         for run in named:
@@ -47,7 +46,7 @@ def command(query: tuple[str, ...], limit: int, as_json: bool, store_path: str) 
             "tags": tags.get(it.run, []),
             "created": it.created,
         }
-        for it in (known[run.id] for run in runs)
+        for it in (store.summary(run.id) for run in runs)
     ]
     if as_json:
         common.print_json(rows)

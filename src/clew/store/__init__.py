@@ -7,10 +7,23 @@ from pathlib import Path
 from clew.store.base import Keeper, new_id, resolve
 from clew.store.groups import Group, Groups
 from clew.store.memory import MemoryStore
-from clew.store.summary import Summary
+from clew.store.summary import Folds, Page, Summary
 from clew.store.view import Run, Step
 
-__all__ = ["Group", "Groups", "Keeper", "MemoryStore", "Run", "Step", "Summary", "new_id", "open_store", "resolve"]
+__all__ = [
+    "Folds",
+    "Group",
+    "Groups",
+    "Keeper",
+    "MemoryStore",
+    "Page",
+    "Run",
+    "Step",
+    "Summary",
+    "new_id",
+    "open_store",
+    "resolve",
+]
 
 
 def open_store(path: str | Path | Keeper) -> Keeper:

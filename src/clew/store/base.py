@@ -10,6 +10,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
@@ -19,9 +20,10 @@ import numpy.typing as npt
 from clew.core.errors import BadInput, LeaseHeld, UnknownName
 from clew.core.protocols import Store
 from clew.core.records import Annotation, Call, Fault, Node, Report
+from clew.core.values import F32
 
 if TYPE_CHECKING:
-    from clew.store.summary import Summary
+    from clew.store.summary import Folds, Page, Summary
     from clew.store.upkeep import Burial, Garbage
     from clew.store.view import Run
 
@@ -34,6 +36,17 @@ class Outcomes(NamedTuple):
     seeds: npt.NDArray[np.int64]
     outcomes: npt.NDArray[np.float32]
     costs: npt.NDArray[np.float32]
+
+
+class Range(NamedTuple):
+    """The least and greatest value of a method on one run's targets of a kind, in one scope; ``n`` targets have one."""
+
+    method: str
+    target: str
+    scope: str
+    low: float
+    high: float
+    n: int
 
 
 class Keeper(Store, Protocol):
@@ -58,8 +71,30 @@ class Keeper(Store, Protocol):
     def put_metrics(self, training: str, step: int, values: Mapping[str, float]) -> None: ...
     def metrics(self, training: str) -> dict[int, dict[str, float]]: ...
     def trainings(self) -> list[str]: ...
+    def progress(self) -> dict[str, tuple[int, int]]: ...
     def leased(self) -> list[str]: ...
+    def thread(self, tip: bytes, stop: bytes = b"", limit: int | None = None) -> list[Node]: ...
+    def nodes(self, keys: Iterable[bytes]) -> dict[bytes, Node]: ...
+    def annotations(
+        self,
+        runs: Sequence[str] | None = None,
+        method: str | None = None,
+        target: str | None = None,
+        scope: str | None = None,
+        seqs: tuple[int, int] | None = None,
+    ) -> list[Annotation]: ...
+    def annotated(self, method: str) -> set[str]: ...
+    def ranges(self, run: str) -> list[Range]: ...
+    def conversations(self, run: str) -> list[int]: ...
+    def keys(self, run: str) -> list[bytes]: ...
+    def numbers(self, run: str, name: str) -> dict[int, float]: ...
+    def group_names(self) -> dict[str, str]: ...
+    def forks(self) -> dict[str, str]: ...
     def summaries(self) -> list[Summary]: ...
+    def summary(self, run: str) -> Summary: ...
+    def page(self, query: str = "", limit: int | None = None, start: int = 0) -> Page: ...
+    def folds(self, query: str = "", limit: int | None = None, start: int = 0) -> Folds: ...
+    def changed(self, since: int | None = None) -> tuple[int, list[str]]: ...
     def search(self, words: Sequence[str]) -> set[str]: ...
     def bury(self, burial: Burial) -> None: ...
     def tombstones(self) -> dict[str, bytes]: ...
@@ -90,25 +125,13 @@ class Keeper(Store, Protocol):
 
         return [Run(self, run) for run in self.find(query, limit)]
 
-    def summary(self, run: str) -> Summary:
-        """What a list shows of one run, as it stands now.
-
-        Raises:
-            UnknownName: no such run.
-        """
-        from clew.store.summary import summary
-
-        return summary(self, run)
-
     def find(self, query: str = "", limit: int | None = None) -> list[str]:
         """Ids of the runs a query selects, newest first unless it sorts.
 
         Raises:
             BadQuery: the query does not parse; the message names the term and its position.
         """
-        from clew.store.query import find
-
-        return find(self, query, limit)
+        return [row.run for row in self.page(query, limit).rows]
 
     def verify(self, rebuild: bool = False) -> list[Fault]:
         """Derive every key anew and check every rule of the record; empty for a sound store.
@@ -233,10 +256,9 @@ def resolve(store: Keeper, text: str) -> str:
         BadInput: several are.
     """
     text = text.strip()
-    ids = store.run_ids()
-    if text in set(ids):
-        return text
-    tags = store.tags()
+    with suppress(UnknownName):
+        return store.row(text).id
+    ids, tags = store.run_ids(), store.tags()
     found = tags.get(text) or [run for run in ids if text and run.startswith(text)]
     if len(found) == 1:
         return found[0]
@@ -247,6 +269,25 @@ def resolve(store: Keeper, text: str) -> str:
         f"no run is called {text!r} in {store.path}",
         remedy=f"Near names: {some(near)}. `clew log` lists all." if near else "The store holds no runs yet.",
     )
+
+
+def ranges(rows: Iterable[Annotation]) -> list[Range]:
+    """What annotations reach from and to, by method, target and scope."""
+    found: dict[tuple[str, str, str], Range] = {}
+    for a in rows:
+        values = [] if a.values is None else a.values[~np.isnan(a.values)].tolist()
+        if a.value is not None:
+            values.append(a.value)
+        if values:
+            place = (a.method, a.target, a.scope)
+            known = found.get(place, Range(*place, values[0], values[0], 0))
+            found[place] = Range(*place, min(known.low, *values), max(known.high, *values), known.n + 1)
+    return [found[place] for place in sorted(found)]
+
+
+def mean(values: F32 | None) -> float | None:
+    """The mean of what a Call holds per token; None where it holds nothing."""
+    return float(values.mean()) if values is not None and len(values) else None
 
 
 def some(names: Sequence[str], limit: int = 6) -> str:

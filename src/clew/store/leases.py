@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from clew.store.base import gone, held
-from clew.store.records import Records
+from clew.store.ranges import Ranges
 
 
-class Leases(Records):
+class Leases(Ranges):
     """Part of SQLiteStore."""
 
     def lease(self, run: str, owner: str, seconds: float) -> None:

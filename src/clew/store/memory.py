@@ -14,16 +14,20 @@ from clew.store.base import (
     Keeper,
     Outcomes,
     Place,
+    Range,
     check_annotation,
     check_name,
     held,
+    mean,
     new_id,
     pack_outcomes,
     place,
+    ranges,
     rewards,
 )
+from clew.store.query import choose, parse
 from clew.store.rows import check_call
-from clew.store.summary import Summary, document, says, summarise
+from clew.store.summary import Folds, Page, Summary, document, fold, says, summarise
 from clew.store.upkeep import Burial
 
 
@@ -46,6 +50,8 @@ class MemoryStore(Keeper):
         self._outcomes: dict[tuple[str, str], Outcomes] = {}
         self._tombstones: dict[str, bytes] = {}
         self._metrics: dict[str, dict[int, dict[str, float]]] = {}
+        self._tick = 0
+        self._touched: dict[str, int] = {}  # runs that changed, by the tick of their last change, latest last
 
     # content
 
@@ -60,12 +66,15 @@ class MemoryStore(Keeper):
         except KeyError:
             raise UnknownName(f"no node {key.hex() or '(empty key)'} in {self.path}") from None
 
-    def thread(self, tip: bytes) -> list[Node]:
-        path = []
-        while tip:
+    def thread(self, tip: bytes, stop: bytes = b"", limit: int | None = None) -> list[Node]:
+        path: list[Node] = []
+        while tip not in (b"", stop) and (limit is None or len(path) < limit):
             path.append(self.node(tip))
             tip = path[-1].parent
         return path[::-1]
+
+    def nodes(self, keys: Iterable[bytes]) -> dict[bytes, Node]:
+        return {key: self._nodes[key] for key in dict.fromkeys(keys) if key in self._nodes}
 
     def put_blob(self, data: bytes) -> bytes:
         key = blob_key(data)
@@ -84,6 +93,7 @@ class MemoryStore(Keeper):
         with self._lock:
             self._rows.setdefault(row.id, row)
             self._calls.setdefault(row.id, {})
+            self._touch(row.id)
 
     def row(self, run: str) -> RunRow:
         try:
@@ -109,6 +119,7 @@ class MemoryStore(Keeper):
                     "a completed Call is never rewritten", remedy="Fork the run to change it.", at=f"{run}@{call.seq}"
                 )
             own[call.seq] = call
+            self._touch(run)
 
     def calls(self, run: str, start: int = 0, stop: int | None = None) -> list[Call]:
         with self._lock:
@@ -123,6 +134,18 @@ class MemoryStore(Keeper):
             found += [own[seq] for seq in sorted(own) if seq >= max(start, shared) and (stop is None or seq < stop)]
             return found
 
+    def conversations(self, run: str) -> list[int]:
+        return sorted({call.conversation for call in self.calls(run) if call.kind == "ask"})
+
+    def keys(self, run: str) -> list[bytes]:
+        return [call.key for call in self.calls(run)]
+
+    def numbers(self, run: str, name: str) -> dict[int, float]:
+        column = {"logprob": "logprobs", "entropy": "entropies", "reward": "reward"}[name]
+        held_ = ((call.seq, getattr(call, column)) for call in self.calls(run))
+        found = {seq: value if name == "reward" else mean(value) for seq, value in held_}
+        return {seq: value for seq, value in found.items() if value is not None}
+
     def put_group(self, row: GroupRow) -> None:
         self._groups[row.id] = row
 
@@ -134,6 +157,13 @@ class MemoryStore(Keeper):
 
     def groups(self) -> list[str]:
         return list(self._groups)
+
+    def group_names(self) -> dict[str, str]:
+        return {id: row.name for id, row in self._groups.items()}
+
+    def forks(self) -> dict[str, str]:
+        with self._lock:
+            return {id: row.parent for id, row in self._rows.items() if row.parent}
 
     # annotations and claims
 
@@ -149,6 +179,7 @@ class MemoryStore(Keeper):
         method: str | None = None,
         target: str | None = None,
         scope: str | None = None,
+        seqs: tuple[int, int] | None = None,
     ) -> list[Annotation]:
         with self._lock:
             return [
@@ -158,7 +189,14 @@ class MemoryStore(Keeper):
                 if (method is None or a.method == method)
                 and (target is None or a.target == target)
                 and (scope is None or a.scope == scope)
+                and (seqs is None or seqs[0] <= a.seq < seqs[1])
             ]
+
+    def ranges(self, run: str) -> list[Range]:
+        return ranges(self.annotations([run]))
+
+    def annotated(self, method: str) -> set[str]:
+        return {a.run for a in self.annotations(method=method)}
 
     def put_report(self, report: Report, id: str = "") -> str:
         name = id or new_id()
@@ -193,6 +231,10 @@ class MemoryStore(Keeper):
 
     def trainings(self) -> list[str]:
         return sorted(self._metrics)
+
+    def progress(self) -> dict[str, tuple[int, int]]:
+        with self._lock:
+            return {name: (max(m, default=-1), sum(map(len, m.values()))) for name, m in sorted(self._metrics.items())}
 
     # names and leases
 
@@ -240,8 +282,29 @@ class MemoryStore(Keeper):
     # upkeep and search
 
     def summaries(self) -> list[Summary]:
-        judged = rewards(self)
-        return [summarise(row, self.calls(run))._replace(reward=judged.get(run)) for run, row in self._rows.items()]
+        return [self.summary(run) for run in self.run_ids()]
+
+    def summary(self, run: str) -> Summary:
+        return summarise(self.row(run), self.calls(run))._replace(reward=rewards(self, [run]).get(run))
+
+    def page(self, query: str = "", limit: int | None = None, start: int = 0) -> Page:
+        found = choose(self, parse(query), self.summaries())
+        return Page(found[start : None if limit is None else start + limit], len(found))
+
+    def folds(self, query: str = "", limit: int | None = None, start: int = 0) -> Folds:
+        rows = self.summaries()
+        return fold(rows, choose(self, parse(query), rows), limit, start)
+
+    def changed(self, since: int | None = None) -> tuple[int, list[str]]:
+        with self._lock:
+            found = [] if since is None else [run for run, tick in self._touched.items() if tick > since]
+            return self._tick, found
+
+    def _touch(self, run: str) -> None:
+        """Note that a run changed, as the latest of all."""
+        self._tick += 1
+        self._touched.pop(run, None)
+        self._touched[run] = self._tick
 
     def search(self, phrase: Sequence[str]) -> set[str]:
         return {run for run in self._rows if says(document(self, run), phrase)}
@@ -281,6 +344,7 @@ class MemoryStore(Keeper):
         with self._lock:
             for run in gone:
                 self._rows.pop(run, None)
+                self._touched.pop(run, None)
                 self._calls.pop(run, None)
                 self._leases.pop(run, None)
             for name, runs_ in self.tags().items():

@@ -112,7 +112,7 @@ def _check(term: Term) -> None:
     elif op not in ("=", ":", "!="):
         raise _bad(term, "it is a name", f"Compare with = or :, as in {field}={value}.")
     if field in DATES:
-        _moment(term)
+        moment(term)
     if field == "sort" and (value.lstrip("-") not in sortable or op != ":" or term.negated):
         raise _bad(
             term, "runs cannot be sorted so", f"Write sort:FIELD or sort:-FIELD with one of {', '.join(sortable)}."
@@ -127,7 +127,7 @@ def _bad(term: Term, why: str, remedy: str) -> BadQuery:
     return BadQuery(f"{str(term)!r} at position {term.place}: {why}", remedy=remedy)
 
 
-def _moment(term: Term) -> float:
+def moment(term: Term) -> float:
     """Seconds since the epoch of a local date, or of so long ago (30m, 2h, 3d, 1w)."""
     ago = re.fullmatch(r"(\d+)([smhdw])", term.value)
     if ago:
@@ -138,25 +138,28 @@ def _moment(term: Term) -> float:
         raise _bad(term, f"{term.value!r} is no date", f"Write {term.field}:2026-01-31 or {term.field}:2h.") from None
 
 
-def find(store: Keeper, text: str, limit: int | None = None) -> list[str]:
-    """Ids of the runs a query selects: newest first, or as it sorts.
+def choose(store: Keeper, query: Query, rows: Sequence[Summary]) -> list[Summary]:
+    """Those of ``rows`` (in order of creation) that a query selects, newest first or as it sorts.
 
-    Raises:
-        BadQuery: the query does not parse.
+    What a store in memory does; the slow twin of the SQL that ``listing`` makes of a query.
     """
-    query = parse(text)
-    found = list(enumerate(store.summaries()))
+    found = list(enumerate(rows))
     for term in query.terms:
         test = _bind(term, store)
         found = [pair for pair in found if test(pair[1]) != term.negated]
     found.sort(key=lambda pair: (pair[1].created, pair[0]), reverse=True)
     for field, down in reversed(query.order):
-        name = NUMBERS.get(field, {"id": "run"}.get(field, field))
+        name = column(field)
         present = [pair for pair in found if getattr(pair[1], name) is not None]
         absent = [pair for pair in found if getattr(pair[1], name) is None]
         present.sort(key=lambda pair, name=name: getattr(pair[1], name), reverse=down)  # type: ignore[misc]
         found = present + absent
-    return [row.run for _, row in found[:limit]]
+    return [row for _, row in found]
+
+
+def column(field: str) -> str:
+    """The field of Summary that a field of the language reads."""
+    return NUMBERS.get(field, {"id": "run"}.get(field, field))
 
 
 def _bind(term: Term, store: Keeper) -> Test:
@@ -171,39 +174,35 @@ def _bind(term: Term, store: Keeper) -> Test:
 
         return number
     if field in DATES:
-        moment, later = _moment(term), field == "after"
-        return lambda row: (row.created >= moment) if later else (row.created < moment)
-    wanted = _elsewhere(term, store) if field in ELSEWHERE else None
-    if wanted is not None:
-        chosen = wanted
+        moment_, later = moment(term), field == "after"
+        return lambda row: (row.created >= moment_) if later else (row.created < moment_)
+    if field in ELSEWHERE:
+        chosen = elsewhere(term, store)
         return lambda row: (row.run in chosen) != (op == "!=")
-    return lambda row: _named(row, term) != (op == "!=")
+    return lambda row: named(getattr(row, column(field)), field, op, value) != (op == "!=")
 
 
-def _elsewhere(term: Term, store: Keeper) -> set[str]:
+def elsewhere(term: Term, store: Keeper) -> set[str]:
     """Runs that a term selects by what is not in their summary."""
     field, value = term.field, term.value
     if field == "tag":
         return {run for name, runs in store.tags().items() if fnmatchcase(name, value) for run in runs}
     if field == "has":
-        return {a.run for a in store.annotations(method=value)}
+        return store.annotated(value)
     if field == "text":
         return store.search(words(value))
-    rows = [store.group(group) for group in store.groups()]
-    return {run for row in rows if _matches((row.name,), term.op, value) for run in row.runs}
+    fitting = [group for group, name in store.group_names().items() if _matches((name,), term.op, value)]
+    return {run for group in fitting for run in store.group(group).runs}
 
 
-def _named(row: Summary, term: Term) -> bool:
-    field, value = term.field, term.value
-    if field == "id":
-        return row.run.startswith(value)
-    if field == "parent":
-        return row.parent.startswith(value)
-    has = getattr(row, field)
+def named(has: str, field: str, op: str, value: str) -> bool:
+    """Whether a name fits; ``!=`` is left to the caller."""
+    if field in ("id", "parent"):
+        return has.startswith(value)
     if field == "stop":
-        return _matches((has or "open",), term.op, value)
+        return _matches((has or "open",), op, value)
     short = has.rpartition(":")[2] if field == "agent" else has.partition("(")[0]
-    return _matches((has, short), term.op, value)
+    return _matches((has, short), op, value)
 
 
 def _matches(names: Sequence[str], op: str, value: str) -> bool:

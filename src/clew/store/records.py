@@ -53,10 +53,10 @@ INSERT INTO lease VALUES (?1, ?2, ?3) ON CONFLICT(run) DO UPDATE SET owner = exc
 WHERE lease.owner = excluded.owner OR lease.until <= ?4"""
 _THREAD = f"""
 WITH RECURSIVE path({NODE_COLUMNS}, depth) AS (
-  SELECT {NODE_COLUMNS}, 0 FROM node WHERE key = ?
+  SELECT {NODE_COLUMNS}, 1 FROM node WHERE key = ?1
   UNION ALL
   SELECT {", ".join("n." + name for name in NODE_COLUMNS.split(", "))}, depth + 1
-  FROM path JOIN node n ON n.key = path.parent WHERE path.parent != x'')
+  FROM path JOIN node n ON n.key = path.parent WHERE path.parent NOT IN (x'', ?2) AND depth < ?3)
 SELECT {NODE_COLUMNS} FROM path ORDER BY depth"""
 
 
@@ -107,15 +107,21 @@ class Records(Database):
                 node = self._codec.read_node(rows[0])
             return node
 
-    def thread(self, tip: bytes) -> list[Node]:
+    def thread(self, tip: bytes, stop: bytes = b"", limit: int | None = None) -> list[Node]:
+        """Nodes of a path, its tip last, from its root or after the node ``stop``; at most ``limit`` from the tip.
+
+        Raises:
+            UnknownName: a node of the path is missing.
+        """
         with self._lock:
             path: list[Node] = []
-            while tip and (node := self._nodes.get(tip)) is not None:
+            left = _END if limit is None else limit
+            while tip not in (b"", stop) and left > len(path) and (node := self._nodes.get(tip)) is not None:
                 path.append(node)
                 tip = node.parent
-            if tip:
-                path += map(self._codec.read_node, self._read(_THREAD, (tip,)))
-                if not path or path[-1].parent:
+            if tip not in (b"", stop) and left > len(path):
+                path += map(self._codec.read_node, self._read(_THREAD, (tip, stop, left - len(path))))
+                if not path or (path[-1].parent not in (b"", stop) and len(path) < left):
                     raise UnknownName(f"no node {(path[-1].parent if path else tip).hex()} in {self.path}")
             return path[::-1]
 
@@ -180,14 +186,17 @@ class Records(Database):
 
     def calls(self, run: str, start: int = 0, stop: int | None = None) -> list[Call]:
         with self._lock:
-            lineage = self.row(run).lineage
-            own = Segment(run, lineage[-1].stop if lineage else 0, _END)
             found: list[Call] = []
-            for segment in (*lineage, own):
+            for segment in self._path(run):
                 low, high = max(start, segment.start), min(_END if stop is None else stop, segment.stop)
                 if low < high:
                     found += self._own(segment.run, low, high)
             return found
+
+    def _path(self, run: str) -> tuple[Segment, ...]:
+        """Whose Calls make up a run, its own last."""
+        lineage = self.row(run).lineage
+        return *lineage, Segment(run, lineage[-1].stop if lineage else 0, _END)
 
     def _own(self, run: str, low: int, high: int) -> list[Call]:
         """Calls a run issued itself, buffered ones over committed ones."""
@@ -233,8 +242,13 @@ class Records(Database):
         method: str | None = None,
         target: str | None = None,
         scope: str | None = None,
+        seqs: tuple[int, int] | None = None,
     ) -> list[Annotation]:
-        """Values filed under the given runs, method, target and scope; None is any. In no order that means anything."""
+        """Values filed under the given runs, method, target and scope; None is any. In no order that means anything.
+
+        Args:
+            seqs: only those on Calls from the first number up to but excluding the second.
+        """
         where, values = ["TRUE"], []
         with self._lock:
             if runs is not None:
@@ -245,6 +259,8 @@ class Records(Database):
                     where.append(f"{column} = ?")
                     known = self._known(wanted) if column == "scope" else wanted
                     values.append(_TARGET.get(wanted, -1) if column == "target" else known)
+            if seqs is not None:
+                where.append(f"seq >= {int(seqs[0])} AND seq < {int(seqs[1])}")
             found = self._read(
                 "SELECT target, run, seq, node, method, version, params, scope, value, vals, data "
                 f"FROM annotation JOIN series ON series.no = series WHERE {' AND '.join(where)}",
@@ -256,9 +272,13 @@ class Records(Database):
             any_of = None if runs is None else set(runs)
             merged = {place(a): a for a in rows}
             for at, a in self._annotations.items():
-                if (any_of is None or a.run in any_of) and all(
-                    wanted is None or wanted == has
-                    for wanted, has in ((method, a.method), (target, a.target), (scope, a.scope))
+                if (
+                    (any_of is None or a.run in any_of)
+                    and (seqs is None or seqs[0] <= a.seq < seqs[1])
+                    and all(
+                        wanted is None or wanted == has
+                        for wanted, has in ((method, a.method), (target, a.target), (scope, a.scope))
+                    )
                 ):
                     merged[at] = a
             return list(merged.values())

@@ -110,3 +110,8 @@ class Shelf(Leases):
     def trainings(self) -> list[str]:
         """Names of trainings, in order."""
         return [str(name) for (name,) in self._read("SELECT DISTINCT training FROM metric ORDER BY training")]
+
+    def progress(self) -> dict[str, tuple[int, int]]:
+        """Per training its last step and how many numbers were kept of it: differs when something was added."""
+        sql = "SELECT training, max(step), count(*) FROM metric GROUP BY training ORDER BY training"
+        return {str(name): (step, count) for name, step, count in self._read(sql)}

@@ -1,7 +1,8 @@
 """SQLiteStore: one file in WAL mode, written in short immediate transactions by any number of local processes.
 
-Built in six storeys, each one file: ``database`` (the file and its errors), ``records`` (what every effect writes),
-``leases``, ``shelf`` (tags, reports, small tables), ``scrub`` (tombstones, removal), ``derived`` (summaries, search).
+Built in eight storeys, each one file: ``database`` (the file and its errors), ``records`` (what every effect writes),
+``ranges`` (reads of parts), ``leases``, ``shelf`` (tags, reports, small tables), ``scrub`` (tombstones, removal),
+``listing`` (summaries, queries), ``derived`` (search).
 """
 
 from __future__ import annotations

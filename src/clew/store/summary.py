@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from clew.core.records import Call, RunRow
-from clew.store.base import Keeper, rewards
+from clew.store.base import Keeper
 from clew.store.view import sampled, span
 
 _WORD = re.compile(r"[^\W_]+")
@@ -36,6 +36,33 @@ class Summary(NamedTuple):
     reward: float | None = None  # the judge's, read afresh each time
 
 
+class Page(NamedTuple):
+    """Some of the runs a query selects, and how many it selects in all."""
+
+    rows: list[Summary]
+    total: int
+
+
+class Folds(NamedTuple):
+    """Some of the groups that hold a selected run, each with all its runs, oldest first; and how many there are.
+
+    A run without a group stands alone.
+    """
+
+    groups: list[list[Summary]]
+    total: int
+
+
+def fold(rows: Iterable[Summary], chosen: Sequence[Summary], limit: int | None, start: int) -> Folds:
+    """The groups of the chosen runs, in the order of these, filled up from ``rows``."""
+    members: dict[str, list[Summary]] = {}
+    for row in rows:
+        members.setdefault(row.group or row.run, []).append(row)
+    names = list(dict.fromkeys(row.group or row.run for row in chosen))
+    stop = None if limit is None else start + limit
+    return Folds([members[name] for name in names[start:stop]], len(names))
+
+
 def summarise(row: RunRow, path: Sequence[Call]) -> Summary:
     """The summary of a run from its Calls; the slow twin of what SQLiteStore counts in SQL."""
     own = path[row.lineage[-1].stop if row.lineage else 0 :]
@@ -58,15 +85,6 @@ def summarise(row: RunRow, path: Sequence[Call]) -> Summary:
         cost=sum(c.cost for c in own),
         seconds=span(own),
     )
-
-
-def summary(store: Keeper, run: str) -> Summary:
-    """The summary of one run, as it stands now.
-
-    Raises:
-        UnknownName: no such run.
-    """
-    return summarise(store.row(run), store.calls(run))._replace(reward=rewards(store, [run]).get(run))
 
 
 def words(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clew.store.contract import content, whole
+from clew.store.contract import content, parts, whole
 from clew.store.contract.script import SETUP, Factory, Script, fork_at, make_node, tamper
 
 __all__ = ["CHECKS", "SETUP", "Factory", "Script", "check_store", "fork_at", "make_node", "tamper"]
@@ -23,6 +23,9 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
     content.keeps_annotations,
     content.keeps_small_tables,
     whole.finds_runs,
+    parts.pages_runs,
+    parts.tells_what_changed,
+    parts.reads_parts,
     whole.leases_runs,
     whole.proves_itself,
     whole.checks_legality,

@@ -1,0 +1,82 @@
+"""clew view: look at a store in the browser."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+
+from clew.cli import common, making
+from clew.core.errors import BadInput, UnknownName
+
+
+@click.command(short_help="Look at a store in the browser, live, and fork runs there.")
+@click.argument("path", metavar="[STORE]", required=False)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to serve at; any but loopback needs --token."
+)
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 8420, or a free one]")
+@click.option(
+    "--token", envvar="CLEW_VIEW_TOKEN", default="", help="What a browser must know (or set CLEW_VIEW_TOKEN)."
+)
+@click.option("--read-only", is_flag=True, help="Write nothing: no forks from the page.")
+@click.option("--no-open", is_flag=True, help="Open no browser.")
+@common.store_option
+def command(
+    path: str | None, host: str, port: int | None, token: str, read_only: bool, no_open: bool, store_path: str
+) -> None:
+    """Serve a page on which a store is looked at while runs are made, and from which runs are forked.
+
+    \b
+    clew view
+    clew view other.db --read-only
+    CLEW_VIEW_TOKEN=$(openssl rand -hex 16) clew view --host 0.0.0.0
+    """
+    from clew.view.guard import loopback
+    from clew.view.serving import Server, listen
+    from clew.view.web import Viewer
+
+    if not loopback(host) and not token:
+        raise BadInput(
+            f"{host} can be reached by others, and there is no token",
+            remedy="Set CLEW_VIEW_TOKEN to something long and secret, or leave --host out.",
+        )
+    place = path or store_path
+    if not Path(place).exists():
+        common.open_store(place)  # says how to make one
+    viewer = Viewer(place, host=host, token=token, readonly=read_only, load=making.load_model, papers=papers())
+    listener = listen(host, port)
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    address = f"http://{name}:{listener.getsockname()[1]}/"
+    if token:
+        address += f"?token={quote(token, safe='')}"
+    click.echo(f"{place} at {address}  (Ctrl-C ends)")
+    if not no_open and has_display():
+        threading.Timer(0.3, open_browser, (address,)).start()
+    Server(viewer).run(sockets=[listener])
+
+
+def papers() -> Path | None:
+    """The folder of the papers, where the process runs in a checkout."""
+    from clew.cli.reproduce import checkout
+
+    try:
+        return checkout(None) / "papers"
+    except UnknownName:
+        return None
+
+
+def has_display() -> bool:
+    """Whether a browser could show itself."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def open_browser(address: str) -> None:
+    import webbrowser
+
+    webbrowser.open(address)

@@ -1,0 +1,189 @@
+"""A fork as somebody asks for it: checked, written as a command line, and carried out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clew.core.errors import BadInput, UnknownName
+from clew.core.protocols import Model
+from clew.core.records import Cursor
+from clew.store import Keeper, Run
+
+if TYPE_CHECKING:
+    from clew.harness import Runner
+
+MOST = 256  # forks of one wish that comes over the network
+_TEXTS = ("reply", "prefix", "result", "model", "seed")
+_SAMPLING = ("temperature", "max_tokens", "top_p")
+
+
+class Wish(NamedTuple):
+    """Where to fork a run, what to change there, how often. What is empty or None stays as it was."""
+
+    run: str
+    seq: int | None = None  # Call; None where an edited message says it
+    token: int = 0
+    n: int = 1
+    reply: str | None = None
+    prefix: str | None = None
+    prefix_ids: tuple[int, ...] = ()
+    result: str | None = None
+    say: Mapping[str, str | None] = {}  # "I" or "CHAT.I" of a message of the agent -> its new text, None drops it
+    act: tuple[str, ...] = ()
+    model: str = ""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    top_p: float | None = None
+    seed: str = ""  # same, fresh or a number; empty: same if something is changed, else fresh
+    keep: bool = False
+
+    @property
+    def at(self) -> Cursor | None:
+        return None if self.seq is None else Cursor(self.run, self.seq, self.token)
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in _SAMPLING}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def arguments(self) -> dict[str, Any]:
+        """What ``Runner.fork`` is called with.
+
+        Raises:
+            BadInput: no place, or a message or seed that is not written as it must be.
+        """
+        if self.at is None and not self.say:
+            raise BadInput(f"{self.run!r} names no place in the run", remedy="Write run@call, or edit a message.")
+        if self.seed not in ("", "same", "fresh") and not re.fullmatch(r"-?\d+", self.seed):
+            raise BadInput(f"seed {self.seed!r} is not a number", remedy='Give a number, "same" or "fresh".')
+        return {
+            "at": self.at,
+            "n": self.n,
+            "reply": self.reply,
+            "prefix": list(self.prefix_ids) or self.prefix,
+            "result": self.result,
+            "rewrite": {message(name): text for name, text in self.say.items()} or None,
+            "world": list(self.act) or None,
+            "model": self.model or None,
+            "sampling": self.sampling or None,
+            "seed": (int(self.seed) if self.seed.lstrip("-").isdigit() else self.seed) or None,
+            "keep": self.keep,
+        }
+
+    def command(self, store: str = "") -> str:
+        """The line that does the same. ``store``: its path, where it is not the usual one."""
+        words = ["clew", "fork", str(self.at or self.run)]
+        if self.n != 1:
+            words += ["-n", str(self.n)]
+        options = {name: getattr(self, name) for name in ("reply", "prefix", "result")}
+        options |= {"prefix-ids": ",".join(map(str, self.prefix_ids)) or None}
+        options |= {name.replace("_", "-"): f"{value:g}" for name, value in self.sampling.items()}
+        options |= {"model": self.model or None, "seed": self.seed or None}
+        pairs = [(name, value) for name, value in options.items() if value is not None]
+        pairs += [("say", f"{place}={text or ''}") for place, text in self.say.items()]
+        pairs += [("act", text) for text in self.act]
+        for name, value in [*pairs, *([("store", store)] if store else [])]:
+            words += [f"--{name}={value}"] if value.startswith("-") else [f"--{name}", value]
+        return " ".join(map(quoted, [*words, *(["--keep"] if self.keep else [])]))
+
+
+def quoted(word: str) -> str:
+    """A word as a shell reads it; what a terminal would obey, or bring out of order, is written as an escape."""
+    if all(c.isprintable() or c in "\n\t" for c in word):
+        return shlex.quote(word)
+    return "$'" + "".join(map(_escaped, word)) + "'"
+
+
+def _escaped(c: str) -> str:
+    if c in "\\'":
+        return "\\" + c
+    return c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode("utf-8", "replace"))
+
+
+def message(place: str) -> Any:
+    """Which message ``I`` or ``CHAT.I`` means.
+
+    Raises:
+        BadInput: neither is written.
+    """
+    numbers = place.split(".")
+    if not all(re.fullmatch(r"\d{1,9}", number) for number in numbers) or len(numbers) > 2:
+        raise BadInput(f"{place!r} names no message", remedy="Write the message's index, or conversation.index.")
+    return int(numbers[0]) if len(numbers) == 1 else (int(numbers[0]), int(numbers[1]))
+
+
+def wish(store: Keeper, data: Any) -> Wish:
+    """A wish from JSON. A message may also be named by the key of its node.
+
+    Raises:
+        BadInput: a field is unknown or of another kind, or the run has no such place.
+        UnknownName: no such run.
+    """
+    if not isinstance(data, Mapping) or not isinstance(data.get("run"), str):
+        raise BadInput("a fork is an object that names a run", remedy='Send {"run": "...", "seq": 3}.')
+    given = {name: value for name, value in data.items() if value not in (None, "", [], {})}
+    if unknown := sorted(set(given) - set(Wish._fields)):
+        raise BadInput(f"a fork has no field {unknown[0]!r}", remedy=f"Known: {', '.join(Wish._fields)}.")
+    run = store.run(given["run"])
+    fields: dict[str, Any] = {"run": run.id, "keep": bool(given.get("keep"))}
+    for name in _TEXTS:
+        if name in given:
+            fields[name] = _checked(name, str(given[name]) if name == "seed" else given[name], str)
+    for name in ("seq", "token", "n", "max_tokens"):
+        if name in given:
+            fields[name] = _checked(name, given[name], int)
+    for name in ("temperature", "top_p"):
+        if name in given:
+            fields[name] = float(_checked(name, given[name], int, float))
+    for name, kind in (("prefix_ids", int), ("act", str)):
+        if name in given:
+            fields[name] = tuple(_checked(name, item, kind) for item in _checked(name, given[name], list))
+    said = _checked("say", given.get("say", {}), dict)
+    texts = {name: _checked("say", text, str) if text else None for name, text in said.items()}
+    fields["say"] = {_place(run, name): text for name, text in texts.items()}
+    if not 1 <= fields.get("n", 1) <= MOST:
+        raise BadInput(f"{fields['n']} forks", remedy=f"Ask for 1 to {MOST}.")
+    made = Wish(**fields)
+    made.arguments()
+    return made
+
+
+def _checked(name: str, value: Any, *kinds: type) -> Any:
+    if not isinstance(value, kinds) or isinstance(value, bool) or (isinstance(value, int | float) and value < 0):
+        raise BadInput(f"{name}={value!r} is not {' or '.join(kind.__name__ for kind in kinds)}, at least 0")
+    return value
+
+
+def _place(run: Run, name: str) -> str:
+    """A message as the command line names it."""
+    if not re.fullmatch(r"[0-9a-f]{32,}", name):
+        message(name)
+        return name
+    from clew.harness.edits import said_at
+
+    conversation, index = said_at(run, bytes.fromhex(name))
+    return str(index) if conversation == 0 else f"{conversation}.{index}"
+
+
+def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model]) -> Runner:
+    """The runner that carries a wish out: ``runner.fork(wish.run, **wish.arguments())``.
+
+    Where the wish names another model, the recorded one is not even built.
+
+    Raises:
+        UnknownName: the run's agent, world or model is not known here.
+    """
+    from clew.harness import Runner
+
+    def resolve(ref: str) -> Model:
+        if wish.model and ref != wish.model:
+            raise UnknownName(f"{ref} is not needed")
+        return load(ref)
+
+    runner = Runner.of(store, wish.run, resolve_model=resolve)
+    if wish.model:
+        runner.model_of(wish.model)  # now: a fork that cannot be sampled leaves no run behind
+    return runner

@@ -1,0 +1,1 @@
+"""What the pages of the web viewer show: plain functions from a store to values that JSON can hold."""

@@ -1,0 +1,116 @@
+"""A group: its runs, and the merged state graph that the credit passes see, with what methods say of its edges."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from clew.core.errors import BadInput
+from clew.core.records import Call
+from clew.credit.steps import F64, Steps, steps
+from clew.store import Group, Keeper, Step
+from clew.view.pages.runs import Names
+from clew.view.plain import plain
+from clew.view.terminal import did, short
+
+EMPTY: dict[str, Any] = {"nodes": [], "edges": [], "cut": False}
+EDGES = 400  # edges drawn at most, the most taken first
+CALLS = 50_000  # Calls of a group above which no graph is made
+
+
+def page(store: Keeper, group: str, method: str = "") -> dict[str, Any]:
+    """A group with its merged graph.
+
+    Args:
+        method: whose step values the edges carry; default: the first that annotated steps of this group.
+
+    Raises:
+        UnknownName: no such group.
+    """
+    it, names = Group(store, group), Names(store)
+    rows = [store.summary(run) for run in it.row.runs]
+    found = store.annotations(it.row.runs, target="call")
+    scoped = [a for a in found if a.scope == group] or found
+    methods = sorted({a.method for a in scoped if a.value is not None})
+    chosen = method or (methods[0] if methods else "")
+    values = {(a.run, a.seq): a.value for a in scoped if a.method == chosen and a.value is not None}
+    return {
+        "group": {**names.fold(rows), "group": group},
+        "runs": [names.row(row) for row in rows],
+        "methods": methods,
+        "method": chosen,
+        "graph": graph(it, values) if sum(row.calls for row in rows) <= CALLS else {**EMPTY, "cut": True},
+    }
+
+
+def graph(group: Group, values: dict[tuple[str, int], float]) -> dict[str, Any]:
+    """Nodes and edges of the merged graph over the judged runs of a group; empty where none was judged.
+
+    A node's value is the mean return-to-go of its visits, an edge's the mean of a method's values on its steps.
+    """
+    try:
+        table = steps(group)
+    except BadInput:
+        return EMPTY
+    walks = {run.id: run.steps for run in group}
+    took = [walks[table.runs[run]][t] for run, t in zip(table.run.tolist(), table.t.tolist(), strict=True)]
+    seen: dict[int, Call] = {}
+    edges: dict[tuple[int, int, int], list[int]] = {}
+    for row, step in enumerate(took):
+        state, after = int(table.state[row]), int(table.next[row])
+        edges.setdefault((state, after, int(table.action[row])), []).append(row)
+        if step.before is not None:
+            seen.setdefault(state, step.before)
+        if step.act is not None and after >= 0:
+            seen.setdefault(after, step.act)
+    drawn = sorted(edges.items(), key=lambda item: -len(item[1]))[:EDGES]
+    nodes = {node for (state, after, _), _ in drawn for node in (state, after) if node >= 0}
+    returns = table.returns(1.0)
+    return {
+        "nodes": [_node(node, seen.get(node), table, returns) for node in sorted(nodes)],
+        "edges": [_edge(i, edge, rows, took, table, values) for i, (edge, rows) in enumerate(drawn)],
+        "cut": len(edges) > len(drawn),
+    }
+
+
+def _node(node: int, call: Call | None, table: Steps, returns: F64) -> dict[str, Any]:
+    visits, ends = table.state == node, table.last & (table.next == node)
+    worth = np.concatenate([returns[visits], table.outcome[ends]])
+    return {
+        "id": node,
+        "state": call.state.hex() if call else "",
+        "text": short(call.text, 200) if call else "",
+        "visits": len(worth),
+        "start": bool((visits & (table.t == 0)).any()),
+        "terminal": not visits.any(),
+        "value": plain(float(worth.mean())) if len(worth) else None,
+    }
+
+
+def _edge(
+    number: int,
+    edge: tuple[int, int, int],
+    rows: list[int],
+    took: list[Step],
+    table: Steps,
+    values: dict[tuple[str, int], float],
+) -> dict[str, Any]:
+    said = [values[ask] for row in rows for ask in table.asks[row] if ask in values]
+    first = took[rows[0]].act
+    return {
+        "id": number,
+        "from": edge[0],
+        "to": edge[1] if edge[1] >= 0 else None,
+        "action": short(did(first), 200) if first else "",
+        "count": len(rows),
+        "value": math.fsum(said) / len(said) if said else None,
+        "steps": [{"run": table.runs[table.run[row]], "seq": _place(took[row])} for row in rows],
+    }
+
+
+def _place(step: Step) -> int | None:
+    """Where a step begins: its first ask, or its act where it asked nothing."""
+    call = step.asks[0] if step.asks else step.act
+    return call.seq if call else None

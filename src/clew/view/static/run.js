@@ -1,0 +1,299 @@
+// A run: the tree of its forks, its transcript, and what produced the Call or token that is selected.
+
+import { get, listen, name } from "./api.js";
+import { button, copy, h, later, loading, failure, plain, put, said, toast } from "./dom.js";
+import { cursor, drawCall, place } from "./call.js";
+import { FlowList } from "./flowlist.js";
+import { ForkPanel } from "./fork.js";
+import { drawInspector, drawRun } from "./inspector.js";
+import { runHead } from "./runhead.js";
+import { Strip } from "./strip.js";
+import { Shade, tokensOf } from "./tokens.js";
+import { drawTree, forksAt, lines } from "./tree.js";
+
+const PAGE = 100; // Calls read at once
+const TABS = ["Forks", "Transcript", "Inspect"];
+
+export async function runView(root, where, store) {
+  const at = cursor(where.parts[0] ?? "");
+  put(root, loading("Reading the run"));
+  const start = Math.floor((at.seq ?? 0) / PAGE) * PAGE;
+  const first = readCalls(at.run, start, start + PAGE); // asked for together with the facts
+  first.catch(() => {});
+  const [facts] = await Promise.all([get(`run/${name(at.run)}`), store.known]);
+  const view = new RunView(root, facts, store);
+  await view.begin(at, where.query.get("do"), { start, first });
+  return view;
+}
+
+async function readCalls(run, start, stop) {
+  const { calls, total } = await get(`run/${name(run)}/calls`, { start, stop });
+  return { rows: calls, total };
+}
+
+class RunView {
+  constructor(root, facts, store) {
+    Object.assign(this, { root, facts, store, run: facts.summary.run });
+    this.seq = this.token = null;
+    this.keys = {
+      j: ["Next Call", () => this.step(1)],
+      k: ["Previous Call", () => this.step(-1)],
+      n: ["Next reply of the model", () => this.step(1, "ask")],
+      N: ["Previous reply of the model", () => this.step(-1, "ask")],
+      l: ["Next token of the reply", () => this.stepToken(1)],
+      h: ["Previous token", () => this.stepToken(-1)],
+      m: ["To the lowest value of the run", () => this.lowest()],
+      G: ["To its end", () => this.choose(this.total - 1, null, true)],
+      enter: ["Look at the selected Call", () => this.setTab("Inspect")],
+      f: ["Fork here", () => this.fork()],
+      d: ["Compare with the run it was forked from, or with its first fork", () => this.diff()],
+      g: ["Open its group", () => this.group()],
+      v: ["Next value to shade by", () => this.nextShade()],
+      c: ["Copy the place as clew fork takes it", () => copy(this.placeText())],
+      esc: ["Close the fork panel", () => this.setPanel("inspect")],
+    };
+  }
+
+  get total() {
+    return this.list?.pages.total ?? this.facts.calls;
+  }
+
+  async begin(at, action, early) {
+    this.draw();
+    this.forks = forksAt(this.facts.tree, this.run);
+    this.list = new FlowList(this.transcript, {
+      load: (start, stop) => {
+        const { first } = early.start === start ? early : {};
+        early.start = null;
+        return first ?? readCalls(this.run, start, stop);
+      },
+      page: PAGE,
+      draw: (call) => drawCall(call, this.context()),
+      failed: (error) => put(this.notes, failure(error)),
+    });
+    this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
+    this.setShade(this.shades()[0], false);
+    this.tree();
+    this.reloadFacts = later(250, () => this.readFacts());
+    this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("job", (job) => this.panel.heard(job))];
+    await this.list.start(at.seq ?? 0);
+    this.showStrip(); // after the transcript, which is looked at first
+    if (action === "fork" && at.seq === null) at.seq = await this.lastAsk();
+    const chosen = this.choose(at.seq, at.token, at.seq !== null); // its record is read while keys are answered already
+    if (action === "fork") chosen.then(() => this.fork());
+    this.transcript.focus({ preventScroll: true });
+  }
+
+  close() {
+    this.stops?.forEach((stop) => stop());
+    this.list?.destroy();
+    this.strip?.destroy();
+  }
+
+  stay(where) {
+    const at = cursor(where.parts[0] ?? "");
+    if (where.view !== "run" || at.run !== this.run) return false;
+    this.choose(at.seq, at.token, true);
+    return true;
+  }
+
+  draw() {
+    this.head = h("header", { class: "runhead" });
+    this.shader = h("select", { "aria-label": "Shade by", on: { change: () => this.setShade(this.shader.value) } });
+    this.legend = h("span", { class: "legends" });
+    this.finder = h("input", { type: "search", placeholder: "Find in this run", "aria-label": "Find in this run", on: { keydown: (event) => event.key === "Enter" && this.find() } });
+    this.transcript = h("div", { class: "transcript", tabindex: 0, role: "list", "aria-label": "Transcript" });
+    this.notes = h("div", { class: "notes" });
+    this.treeBox = h("nav", { class: "side left", "aria-label": "Forks" });
+    this.inspector = h("div", { class: "inspect" });
+    this.forkBox = h("div", { class: "forkbox", hidden: true });
+    this.side = h("aside", { class: "side right", "aria-label": "What produced it" }, this.inspector, this.forkBox);
+    const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.finder);
+    this.tabs = TABS.map((label) => button(label, () => this.setTab(label), { role: "tab" }));
+    put(this.root, this.head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, this.tabs),
+      h("div", { class: "columns3" }, this.treeBox, h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.notes, this.transcript), this.side));
+    this.panel = new ForkPanel(this.forkBox, this.store, { close: () => this.setPanel("inspect"), path: (seq) => this.callAt(seq) });
+    this.setTab("Transcript");
+    this.drawHead();
+  }
+
+  drawHead() {
+    put(this.head, runHead(this.facts.summary, this.facts.prompt, this.store.can_fork && (() => this.fork()), () => this.diff(), () => this.group()));
+  }
+
+  context() {
+    return {
+      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks,
+      before: (call) => this.list.pages.at(call.seq - 1), choose: (seq, token) => this.choose(seq, token, false, true),
+    };
+  }
+
+  /** Values that replies can be shaded by: what the model said of itself, then every method. */
+  shades() {
+    const methods = this.facts.methods.filter((m) => m.target === "call" || m.target === "tokens").map((m) => m.method);
+    return [...new Set(["logprob", "entropy", ...methods])];
+  }
+
+  setShade(value, strip = true) {
+    if (!this.shader.options.length) put(this.shader, this.shades().map((one) => h("option", { value: one }, plain(one))), h("option", { value: "" }, "nothing"));
+    this.shader.value = value;
+    this.shade = value ? new Shade(value, this.facts.methods.find((m) => m.method === value)) : null;
+    put(this.legend, this.shade?.legend());
+    this.list?.redrawAll();
+    if (strip) this.showStrip();
+    if (this.detail) this.inspect();
+  }
+
+  showStrip() {
+    this.strip.show(this.shade, this.facts.calls).catch((error) => put(this.notes, failure(error)));
+  }
+
+  nextShade() {
+    const all = this.shades();
+    this.setShade(all[(all.indexOf(this.shade?.name) + 1) % all.length]);
+    toast(`Shaded by ${this.shade.name}`);
+  }
+
+  tree() {
+    drawTree(this.treeBox, this.facts.tree, this.run, (other) => (location.hash = `#/diff/${name(this.run)}/${name(other)}`));
+    const here = this.treeBox.querySelector(".here");
+    if (here && here.offsetTop > this.treeBox.clientHeight) this.treeBox.scrollTop = here.offsetTop - 80;
+  }
+
+  /** Select a Call, or a token of its reply, and show what produced it. */
+  async choose(seq, token = null, show = false, byHand = false) {
+    const before = this.seq;
+    if (seq !== null) seq = Math.max(0, Math.min(this.total - 1, seq));
+    Object.assign(this, { seq, token });
+    for (const i of new Set([before, seq])) if (i !== null) this.list.redraw(i);
+    if (seq !== null && show) this.list.show(seq);
+    else this.list.render();
+    history.replaceState(null, "", seq === null ? `#/run/${name(this.run)}` : place(this.run, seq, token));
+    this.strip.mark(seq);
+    if (byHand && matchMedia("(max-width: 700px)").matches && before === seq) this.setTab("Inspect");
+    await this.inspect();
+    if (!this.forkBox.hidden) this.panel.at(this.run, await this.callAt(seq), token);
+  }
+
+  async inspect() {
+    const { seq, token } = this;
+    if (seq === null) {
+      drawRun(this.inspector, this.facts);
+      return;
+    }
+    try {
+      if (this.detail?.seq !== seq) this.detail = { seq, ...(await get(`run/${name(this.run)}/call/${seq}`)) };
+      const call = await this.callAt(seq);
+      if (this.seq === seq && this.token === token) drawInspector(this.inspector, this, call, this.detail);
+    } catch (error) {
+      put(this.inspector, failure(error));
+    }
+  }
+
+  /** A Call of this run, read where it is not at hand. */
+  async callAt(seq) {
+    if (seq === null || seq < 0) return null;
+    const at = this.list.pages.at(seq);
+    return at ?? (await get(`run/${name(this.run)}/calls`, { start: seq, stop: seq + 1 })).calls[0] ?? null;
+  }
+
+  async lastAsk() {
+    const { calls } = await get(`run/${name(this.run)}/calls`, { start: Math.max(0, this.total - 20), stop: this.total });
+    return calls.filter((call) => call.kind === "ask").at(-1)?.seq ?? this.total - 1;
+  }
+
+  async step(by, kind = null) {
+    let seq = this.seq === null ? (by > 0 ? 0 : this.total - 1) : this.seq + by;
+    for (let tries = 0; kind && tries < 200 && seq >= 0 && seq < this.total; tries++, seq += by)
+      if ((await this.callAt(seq))?.kind === kind) break;
+    if (seq >= 0 && seq < this.total) this.choose(seq, null, true);
+  }
+
+  async stepToken(by) {
+    const call = await this.callAt(this.seq);
+    const count = call ? tokensOf(call).length : 0;
+    if (!count) return;
+    const next = this.token === null ? (by > 0 ? 0 : count - 1) : this.token + by;
+    this.choose(this.seq, Math.max(0, Math.min(count - 1, next)), true);
+  }
+
+  lowest() {
+    const seq = this.strip.lowest;
+    if (seq === null) toast("No value along this run");
+    else this.choose(seq, null, true);
+  }
+
+  async find() {
+    try {
+      const { seq } = await get("find", { run: this.run, text: this.finder.value, from: this.seq === null ? 0 : this.seq + 1 });
+      if (seq !== null) this.choose(seq, null, true);
+      else toast(this.seq === null ? "Nothing here says that" : "No further Call says that");
+    } catch (error) {
+      toast(`${error.message} ${error.remedy ?? ""}`);
+    }
+  }
+
+  placeText() {
+    return this.seq === null ? this.run : `${this.run}@${this.seq}${this.token ? `+${this.token}` : ""}`;
+  }
+
+  async fork() {
+    if (!this.store.can_fork) {
+      toast("This server does not fork: it was started read-only");
+      return;
+    }
+    if (this.seq === null) await this.choose(await this.lastAsk(), null, true);
+    this.setPanel("fork");
+    this.panel.at(this.run, await this.callAt(this.seq), this.token);
+    this.panel.focus();
+  }
+
+  setPanel(which) {
+    this.forkBox.hidden = which !== "fork";
+    this.inspector.hidden = which === "fork";
+    if (which === "fork") this.setTab("Inspect");
+    else this.transcript.focus({ preventScroll: true });
+  }
+
+  setTab(label) {
+    this.root.dataset.tab = label;
+    for (const tab of this.tabs) tab.setAttribute("aria-selected", String(tab.textContent === label));
+    this.list?.render();
+  }
+
+  diff() {
+    const parent = this.facts.summary.parent.split("@")[0];
+    const other = parent || lines(this.facts.tree).find((line) => line.node.run !== this.run)?.node.run;
+    if (other) location.hash = `#/diff/${name(parent ? other : this.run)}/${name(parent ? this.run : other)}`;
+    else toast("Nothing to compare with: fork it, or mark two runs of the list with d");
+  }
+
+  group() {
+    if (this.facts.summary.group) location.hash = `#/group/${name(this.facts.summary.group)}`;
+    else toast("This run belongs to no group");
+  }
+
+  /** This run went on, or a run of its family did. */
+  heard(rows) {
+    const family = new Set(lines(this.facts.tree).map((line) => line.node.run));
+    if (!rows.some((row) => family.has(row.run) || family.has((row.parent || "").split("@")[0]))) return;
+    if (rows.some((row) => row.run === this.run) && !this.facts.summary.stop) this.follow();
+    this.reloadFacts();
+  }
+
+  async follow() {
+    const end = this.list.atEnd;
+    await this.list.pages.grow();
+    if (end) this.transcript.scrollTop = this.transcript.scrollHeight;
+  }
+
+  async readFacts() {
+    this.facts = await get(`run/${name(this.run)}`).catch(() => this.facts);
+    this.forks = forksAt(this.facts.tree, this.run);
+    this.drawHead();
+    this.tree();
+    this.list.redrawAll();
+    this.showStrip();
+    if (this.seq === null) this.inspect();
+  }
+}

@@ -1,0 +1,271 @@
+"""The viewer as a web application: each address is one function from a store to JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from clew.core.errors import BadInput, ClewError, MissingExtra, StoreError, UnknownName
+from clew.core.protocols import Model
+from clew.store import Keeper, resolve
+from clew.view import files
+from clew.view.feed import Feed
+from clew.view.forking import Wish, wish
+from clew.view.guard import Guard, denied
+from clew.view.jobs import Jobs
+from clew.view.pages import graph, reports, training, transcript
+from clew.view.pages import run as run_page
+from clew.view.pages import runs as lists
+from clew.view.pages.strip import strip
+from clew.view.stores import Stores
+
+READING = "Start `clew view` without --read-only, on a store that can be written."
+Page = Callable[[Keeper, Request], Any]
+
+
+class Json(Response):
+    """JSON in ASCII: lone surrogates, which are no UTF-8, travel as escapes."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+class Viewer:
+    """What every request shares.
+
+    Args:
+        store: a path, or a store in memory.
+        host: the address or name it is served at; requests for other names are refused.
+        token: what a client must know; empty: nothing.
+        readonly: write nothing, and fork nothing.
+        load: gives the model of a reference, for forks; without it there are none.
+        papers: the folder of the papers of a checkout, whose reports are shown too.
+    """
+
+    def __init__(
+        self,
+        store: str | Path | Keeper,
+        *,
+        host: str = "127.0.0.1",
+        token: str = "",
+        readonly: bool = False,
+        load: Callable[[str], Model] | None = None,
+        papers: Path | None = None,
+    ) -> None:
+        self.stores = Stores(store, readonly)
+        self.host, self.token, self.papers = host, token, papers
+        self.feed = Feed(lambda: self.stores.of("feed"))
+        self.jobs = None if load is None or self.stores.readonly else Jobs(self.stores, load, self._tell)
+
+    def _tell(self, job: dict[str, Any]) -> None:
+        self.feed.tell("job", job)
+
+    def application(self) -> Starlette:
+        """The viewer as an ASGI application; it closes what it opened when the server ends."""
+
+        @asynccontextmanager
+        async def life(app: Starlette) -> AsyncIterator[None]:
+            try:
+                yield
+            finally:
+                await self.feed.close()
+                if self.jobs is not None:
+                    await asyncio.to_thread(self.jobs.close)
+                self.stores.close()
+
+        return Starlette(
+            routes=self._routes(),
+            lifespan=life,
+            middleware=[Middleware(Guard, host=self.host, token=self.token)],
+            exception_handlers={ClewError: _explain, HTTPException: _plain_error, Exception: _unexpected},
+        )
+
+    def _routes(self) -> list[Route]:
+        def get(path: str, page: Page, use: str = "runs") -> Route:
+            """A route that reads the store's connection for ``use``; pages of other uses do not wait for it."""
+
+            def answer(request: Request) -> Response:
+                searches = "text:" in request.query_params.get("q", "")
+                made = page(self.stores.of("find" if searches else use), request)
+                return made if isinstance(made, Response) else Json(made)
+
+            return Route(path, answer, methods=["GET"])
+
+        return [
+            Route("/", lambda request: _file("index.html")),
+            Route("/static/{name:path}", lambda request: _file(request.path_params["name"])),
+            get("/api/store", self._about, "lists"),
+            get("/api/runs", _listed(lists.runs), "lists"),
+            get("/api/groups", _listed(lists.groups), "lists"),
+            Route("/api/events", self._events),
+            get("/api/run/{run}", lambda s, r: run_page.head(s, _run(s, r))),
+            get("/api/run/{run}/calls", _calls),
+            get("/api/run/{run}/call/{seq:int}", _call),
+            get("/api/run/{run}/marks", lambda s, r: strip(s, _run(s, r), r.query_params.get("value", "")), "find"),
+            get("/api/node/{key}/text", _text),
+            get("/api/find", _find, "find"),
+            get("/api/diff", lambda s, r: run_page.diff(s, *(resolve(s, r.query_params.get(x, "")) for x in "ab"))),
+            get("/api/group/{group}", _group, "find"),
+            get("/api/trainings", lambda s, r: training.trainings(s), "lists"),
+            get("/api/training/{name}", lambda s, r: training.training(s, r.path_params["name"]), "lists"),
+            get("/api/training/{name}/rows", _rows, "find"),
+            get("/api/reports", lambda s, r: reports.reports(s, self.papers), "lists"),
+            get("/api/figure/{paper}/{name}", self._figure),
+            Route("/api/fork/command", self._command, methods=["POST"]),
+            Route("/api/fork", self._fork, methods=["POST"]),
+            Route("/api/jobs", lambda request: Json(self.jobs.list() if self.jobs else [])),
+            Route("/api/jobs/{id}/stop", self._stop, methods=["POST"]),
+        ]
+
+    def _about(self, store: Keeper, request: Request) -> dict[str, Any]:
+        try:
+            number = version("clew")
+        except PackageNotFoundError:
+            number = ""
+        can = {"readonly": self.stores.readonly, "can_fork": self.jobs is not None, "version": number}
+        return lists.about(store) | can
+
+    async def _events(self, request: Request) -> Response:
+        return StreamingResponse(self.feed.listen(), media_type="text/event-stream")
+
+    def _figure(self, store: Keeper, request: Request) -> Response:
+        body, kind = reports.figure(self.papers, request.path_params["paper"], request.path_params["name"])
+        # a picture may style itself, and nothing else
+        policy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+        return Response(body, media_type=kind, headers={"Content-Security-Policy": policy})
+
+    async def _wish(self, request: Request) -> Wish:
+        try:
+            data = json.loads(await request.body())
+        except ValueError as error:
+            raise BadInput(f"the body is not JSON: {error}", remedy="Send an object.") from error
+        return await asyncio.to_thread(wish, self.stores.of("runs"), data)
+
+    async def _command(self, request: Request) -> Response:
+        asked = await self._wish(request)
+        return Json({"command": asked.command(self.path)})
+
+    async def _fork(self, request: Request) -> Response:
+        if self.jobs is None:
+            return denied(403, "this viewer forks nothing", READING)
+        asked = await self._wish(request)
+        return Json(self.jobs.add(asked, asked.command(self.path)), 202)
+
+    def _stop(self, request: Request) -> Response:
+        if self.jobs is None:
+            return denied(403, "this viewer forks nothing", READING)
+        return Json(self.jobs.stop(request.path_params["id"]))
+
+    @property
+    def path(self) -> str:
+        """The store as a command line must name it; empty where it takes this one anyway."""
+        return "" if self.stores.path == ".clew/store.db" else self.stores.path
+
+
+def _file(name: str) -> Response:
+    body, kind = files.static(name)
+    return Response(body, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+def _number(request: Request, name: str, default: int, most: int = 1 << 24) -> int:
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or len(text) > 9:
+        raise BadInput(f"{name}={text!r} is not a number", remedy=f"Write {name}={default}, say.")
+    return min(int(text), most)
+
+
+def _run(store: Keeper, request: Request) -> str:
+    return resolve(store, request.path_params["run"])
+
+
+def _listed(page: Callable[[Keeper, str, int, int], dict[str, Any]]) -> Page:
+    def listed(store: Keeper, request: Request) -> dict[str, Any]:
+        limit = _number(request, "limit", 100, lists.LIMIT)
+        return page(store, request.query_params.get("q", ""), limit, _number(request, "after", 0))
+
+    return listed
+
+
+def _calls(store: Keeper, request: Request) -> dict[str, Any]:
+    run = _run(store, request)
+    start = _number(request, "start", 0)
+    stop = _number(request, "stop", start + 100)
+    return {"calls": transcript.calls(store, run, start, stop), "total": store.summary(run).calls}
+
+
+def _call(store: Keeper, request: Request) -> dict[str, Any]:
+    run, seq = _run(store, request), request.path_params["seq"]
+    found = transcript.call(store, run, seq)
+    if found is None:
+        raise UnknownName(f"run {run} has no Call {seq}")
+    return found
+
+
+def _text(store: Keeper, request: Request) -> Response:
+    """The whole of a message, or (``?call=RUN@SEQ``) of an observation, as plain text."""
+    place, key = request.query_params.get("call", ""), request.path_params["key"]
+    if place:
+        run, _, seq = place.rpartition("@")
+        call = next(iter(store.calls(resolve(store, run), int(seq), int(seq) + 1)), None) if seq.isdecimal() else None
+        if call is None:
+            raise UnknownName(f"no Call {place}")
+        text = call.text
+    else:
+        try:
+            text = transcript.text(store, bytes.fromhex(key))
+        except ValueError:
+            raise UnknownName(f"no node {key!r}") from None
+    return PlainTextResponse(text.encode("utf-8", "replace"))
+
+
+def _find(store: Keeper, request: Request) -> dict[str, Any]:
+    run = resolve(store, request.query_params.get("run", ""))
+    words = request.query_params.get("text", "")
+    return {"seq": transcript.find(store, run, words, _number(request, "from", 0))}
+
+
+def _group(store: Keeper, request: Request) -> dict[str, Any]:
+    return graph.page(store, request.path_params["group"], request.query_params.get("method", ""))
+
+
+def _rows(store: Keeper, request: Request) -> dict[str, Any]:
+    return training.rows(store, request.path_params["name"], _number(request, "step", 0))
+
+
+def _explain(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ClewError)
+    status = 500
+    if isinstance(error, UnknownName):
+        status = 404
+    elif isinstance(error, MissingExtra):
+        status = 501
+    elif isinstance(error, BadInput):
+        status = 400
+    elif isinstance(error, StoreError):
+        status = 503
+    return Json({"error": error.message, "remedy": error.remedy, "kind": type(error).__name__}, status)
+
+
+def _plain_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return Json({"error": str(error.detail), "remedy": "", "kind": "NotFound"}, error.status_code)
+
+
+def _unexpected(request: Request, error: Exception) -> Response:
+    return Json({"error": f"{type(error).__name__}: {error}", "remedy": "", "kind": type(error).__name__}, 500)
