@@ -15,7 +15,7 @@ class Mark(NamedTuple):
 
     name: str
     promise: str
-    found: Report
+    found: Report | str
     met: bool
 
     def __str__(self) -> str:

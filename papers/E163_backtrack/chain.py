@@ -38,7 +38,7 @@ class Graph:
 
     @property
     def tilt(self) -> F64:
-        """Logits of the uniform walker, float64 [4, 1]: its odds of the desired move are L for c and b, 1/L for a, d."""
+        """Logits of the uniform walker, float64 [4, 1]: odds of the desired move are L for c, b and 1/L for a, d."""
         return np.log(self.parallel) * np.array([[1.0], [-1.0], [1.0], [-1.0]])
 
     def policy(self, logits: F64 | None = None) -> F64:
@@ -97,20 +97,35 @@ def chances(graph: Graph, policy: F64) -> F64:
     return np.stack([desired, 1.0 - desired], axis=1)
 
 
-def _system(graph: Graph, policy: F64) -> tuple[F64, F64]:
-    """I - P over the transient states, and the mean steps of one move from each."""
+def _rows(graph: Graph, policy: F64) -> tuple[F64, F64, F64]:
+    """P among the transient states [states, states], chance of the target [states], mean steps of a move [states]."""
     (to, steps), chance = moves(graph), chances(graph, policy)
-    left = np.eye(graph.states)
+    inner, target = np.zeros((graph.states, graph.states)), np.where(to < 0, chance, 0.0).sum(axis=1)
     for move in range(2):
         inside = to[:, move] >= 0
-        np.subtract.at(left, (np.flatnonzero(inside), to[inside, move]), chance[inside, move])
-    return left, (chance * steps).sum(axis=1)
+        np.add.at(inner, (np.flatnonzero(inside), to[inside, move]), chance[inside, move])
+    return inner, target, (chance * steps).sum(axis=1)
 
 
 def hitting(graph: Graph, policy: F64) -> F64:
-    """Expected steps to the target from each state, float64 [states]: (I - P) h = steps."""
-    left, steps = _system(graph, policy)
-    return np.linalg.solve(left, steps)
+    """Expected steps to the target from each state, float64 [states].
+
+    States are eliminated from the last to the first without a subtraction (Grassmann, Taksar and Heyman 1985), which
+    keeps full relative accuracy where H reaches 1e14 and a linear solver has lost three digits.
+    """
+    inner, target, steps = _rows(graph, policy)
+    leaves = np.ones(graph.states)
+    for n in range(graph.states - 1, 0, -1):
+        leaves[n] = inner[n, :n].sum() + target[n]
+        share = inner[:n, n] / leaves[n]
+        inner[:n, :n] += np.outer(share, inner[n, :n])
+        target[:n] += share * target[n]
+        steps[:n] += share * steps[n]
+    h = np.empty(graph.states)
+    h[FORK] = steps[FORK] / target[FORK]
+    for n in range(1, graph.states):
+        h[n] = (steps[n] + inner[n, :n] @ h[:n]) / leaves[n]
+    return h
 
 
 def expected_steps(graph: Graph, policy: F64) -> float:
@@ -122,9 +137,10 @@ def gradient(graph: Graph, policy: F64) -> tuple[F64, float]:
     """dJ/dg for J = 1 - H, float64 [4, K], and H.
 
     dJ/dg_{x,j} = sum over branches of Occ(state) q (1 - q) (h_other - h_desired), with Occ the expected visits and h
-    the expected steps after the move (specs/E163, 3a).
+    the expected steps after the move (specs/E163, 3a). By a linear solver: for policies of moderate H.
     """
-    left, steps = _system(graph, policy)
+    inner, _, steps = _rows(graph, policy)
+    left = np.eye(graph.states) - inner
     h = np.linalg.solve(left, steps)
     start = np.zeros(graph.states)
     start[FORK] = 1.0
