@@ -111,7 +111,7 @@ def hitting(graph: Graph, policy: F64) -> F64:
     """Expected steps to the target from each state, float64 [states].
 
     States are eliminated from the last to the first without a subtraction (Grassmann, Taksar and Heyman 1985), which
-    keeps full relative accuracy where H reaches 1e14 and a linear solver has lost three digits.
+    keeps full relative accuracy where H reaches 1e14 and a linear solver has two or three digits right.
     """
     inner, target, steps = _rows(graph, policy)
     leaves = np.ones(graph.states)
