@@ -25,7 +25,7 @@ from clew.cli import common, making
 def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Run an agent and keep everything it does.
 
-    AGENT is a bundled agent (player, tool_user, chatter), module:function, or file.py:function.
+    AGENT is a bundled agent (player, tool_user, chatter, demonstrator), module:function, or file.py:function.
 
     \b
     clew run --world household --tasks 8 --n 4

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from clew.core.errors import BadInput
+from clew.core.registry import build
 from clew.core.values import Message, Observation
 from clew.harness.live import Conversation, LiveRun
 from clew.harness.messages import as_message
@@ -19,6 +23,25 @@ async def player(run: LiveRun, window: int = 0) -> None:
             chat = _recent(run, chat, window)
         reply = await chat.ask(run.view)
         await run.act(reply)
+
+
+async def demonstrator(run: LiveRun, world: str, **how: Any) -> None:
+    """Performs what the world's taskset demonstrates for the task, another demonstration in every run; asks no model.
+
+    Args:
+        world: reference of a taskset with ``demonstrate(task, seed=..., ...)``, such as the run's own.
+        how: further arguments of ``demonstrate``, as ``kind`` for maze or ``noise`` for household.
+
+    Raises:
+        BadInput: the taskset demonstrates nothing.
+    """
+    taskset = build("tasksets", world)
+    if not hasattr(taskset, "demonstrate"):
+        raise BadInput(f"{world} has no demonstrations", remedy="Those of maze and household do.")
+    seed = int(await run.draw("demonstration") * 2**32)
+    for action in taskset.demonstrate(run.task, seed=seed, **how):
+        if not run.done:
+            await run.act(action)
 
 
 def _recent(run: LiveRun, chat: Conversation, window: int) -> Conversation:

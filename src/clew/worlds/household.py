@@ -187,18 +187,24 @@ class Household:
 
         Returns (task, [(observation, action), ...]) with failures kept.
         """
-        episodes = []
-        for i, task in enumerate(self.sample(n, seed, split)):
-            rng = random.Random(derive(seed, "demonstrations", i))
-            world, steps = self.open(task), []
-            seen = world.observe()
-            while not seen.done:
-                actions = admissible(world)
-                action = actions[int(rng.random() * len(actions))] if rng.random() < noise else expert(world)
-                steps.append((seen.text, action))
-                seen = world.step(action)
-            episodes.append((task, steps))
-        return episodes
+        return [
+            (task, self._episode(task, random.Random(derive(seed, "demonstrations", i)), noise))
+            for i, task in enumerate(self.sample(n, seed, split))
+        ]
+
+    def demonstrate(self, task: Task, seed: int = 0, noise: float = 0.3) -> list[str]:
+        """Actions of one such episode, until it is over."""
+        return [action for _, action in self._episode(task, random.Random(derive(seed, "demonstrate", task.id)), noise)]
+
+    def _episode(self, task: Task, rng: random.Random, noise: float) -> list[tuple[str, str]]:
+        world, steps = self.open(task), list[tuple[str, str]]()
+        seen = world.observe()
+        while not seen.done:
+            actions = admissible(world)
+            action = actions[int(rng.random() * len(actions))] if rng.random() < noise else expert(world)
+            steps.append((seen.text, action))
+            seen = world.step(action)
+        return steps
 
 
 DEFAULTS = {name: p.default for name, p in inspect.signature(Household).parameters.items()}

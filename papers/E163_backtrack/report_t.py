@@ -1,0 +1,168 @@
+"""Tables, pass marks and figure of tier T, from its lines of results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from papers.E163_backtrack.tier_t import RETREATS, SHIFTS, WATCHED
+from papers.stats import Mark, markdown
+
+Line = dict[str, Any]
+SPEC = {  # specs/E163 section 4, as printed: base, golden SFT, optimum
+    (3, 3, 2): ("276.0", "784.5", "36"),
+    (4, 4, 3): ("754.7", "10459", "64"),
+    (5, 5, 3): ("1450.0", "74355.7", "100"),
+    (10, 5, 5): ("4124.0", "741502", "210"),
+    (5, 15, 5): ("15562.0", "1.24e14", "280"),
+    (15, 15, 5): ("50142.0", "4.37e14", "900"),
+}
+PRINTED_EARLY = (1769, 3819, 17269)
+PRINTED_RETREATS = (9301, 1921, 307, 150, 116)
+PRINTED_ASCENT = (50142, 39503, 20240, 4178, 1078, 900.44)
+
+
+def of(lines: Sequence[Line], kind: str) -> list[Line]:
+    return [x for x in lines if x["kind"] == kind]
+
+
+def rounds_to(value: float, printed: str) -> bool:
+    """Whether ``value``, rounded as ``printed`` is, reads the same."""
+    digits, _, power = printed.partition("e")
+    places = len(digits.partition(".")[2])
+    return f"{value / 10 ** int(power or 0):.{places}f}" == digits
+
+
+def pass_marks(lines: Sequence[Line]) -> list[Mark]:
+    tables, growth, sft = of(lines, "table"), of(lines, "growth"), of(lines, "golden SFT")
+    off = [
+        f"({x['w']}, {x['k']}, {x['l']})"
+        for x in tables
+        for value, printed in zip((x["base"], x["golden"], x["best"]), SPEC[x["w"], x["k"], x["l"]], strict=True)
+        if not rounds_to(value, printed)
+    ]
+    twin = max(abs(x["golden"] / x["recurrence"] - 1) for x in tables)
+    closed = max(x["error"] for x in of(lines, "closed form"))
+    law = max(abs(r * x["l"] / (x["l"] + 1) ** 2 - 1) for x in growth for r in x["ratios"])
+    drift, loss = max(x["drift"] for x in sft), max(x["loss"] for x in sft)
+    ascent, slopes = of(lines, "sign ascent")[0], of(lines, "differences")
+    last, error = ascent["h"][str(WATCHED[-1])], max(x["error"] for x in slopes)
+    entries = 3 * len(tables)
+    return [
+        Mark(
+            "T1a",
+            f"the {entries} entries of section 4 as printed",
+            f"{entries - len(off)} of {entries}; other: golden SFT at {', '.join(off) or 'none'}",
+            not off,
+        ),
+        Mark("T1b", "solver and published recurrence agree to 1e-6", f"{twin:.1e} at worst", twin < 1e-6),
+        Mark("T1c", "H* = (2W - 1)(2K + 1) + 1 for 20 random graphs", f"{closed:.1e} at worst", closed < 1e-9),
+        Mark("T2", "growth within 1 % of (L + 1)^2 / L for K >= 4", f"{law:.2%} at worst", law < 0.01),
+        Mark("T3a", "b and d do not move at all", f"{drift} after 5,000 steps", drift == 0.0),
+        Mark("T3b", "cross-entropy above its floor under 1e-3", f"{loss:.1e} nats at worst", loss < 1e-3),
+        Mark("T4a", "H(1200) <= 901 at (15, 15, 5)", f"{last:.3f}", last <= 901),
+        Mark("T4b", "no probability under 0.9999", f"{ascent['lowest']:.6f}", ascent["lowest"] >= 0.9999),
+        Mark(
+            "T4c",
+            "every sign positive at every step",
+            str(ascent["all positive"]).lower(),
+            bool(ascent["all positive"]),
+        ),
+        Mark("T5", "gradient against differences within 1e-5", f"{error:.1e} at 20 points", error <= 1e-5),
+    ]
+
+
+def _tables(lines: Sequence[Line]) -> str:
+    rows = []
+    for x in of(lines, "table"):
+        spec = SPEC[x["w"], x["k"], x["l"]]
+        shown = [f"{value:,.1f} ({printed})" for value, printed in zip((x["base"], x["golden"]), spec, strict=False)]
+        rows.append([f"({x['w']}, {x['k']}, {x['l']})", *shown, str(x["best"]), f"{x['golden'] / x['base']:.3g}"])
+    return markdown(["(W, K, L)", "uniform walker", "golden SFT", "optimum", "SFT / uniform"], rows)
+
+
+def _growth(lines: Sequence[Line]) -> str:
+    rows = [
+        [str(x["l"]), f"{x['ratios'][0]:.4f}", f"{x['ratios'][-1]:.4f}", f"{(x['l'] + 1) ** 2 / x['l']:.4f}"]
+        for x in of(lines, "growth")
+    ]
+    return markdown(["L", "H(5) / H(4)", "H(11) / H(10)", "(L + 1)^2 / L"], rows)
+
+
+def _partial(lines: Sequence[Line]) -> str:
+    x = of(lines, "partial")[0]
+    early = zip(SHIFTS, x["early"], PRINTED_EARLY, strict=True)
+    shifted = zip(RETREATS, x["outward and shifted"], PRINTED_RETREATS, strict=True)
+    rows = [[f"outward rows shifted by {s}", f"{h:,.0f}", f"{p:,}"] for s, h, p in early]
+    rows += [
+        ["retreat perfect, outward untrained", f"{x['retreat only']:,.0f}", "92,920"],
+        ["outward and d perfect", f"{x['outward and d']:,.0f}", "200"],
+        ["outward and b perfect", f"{x['outward and b']:,.0f}", "21,844"],
+        *([f"outward perfect, retreat shifted by {s}", f"{h:,.0f}", f"{p:,}"] for s, h, p in shifted),
+    ]
+    return markdown(["policy at (5, 5, 3)", "H", "specs/E163"], rows)
+
+
+def _ascent(lines: Sequence[Line]) -> str:
+    h = of(lines, "sign ascent")[0]["h"]
+    rows = [[str(i), f"{h[str(i)]:,.2f}", f"{p:,}"] for i, p in zip(WATCHED, PRINTED_ASCENT, strict=True)]
+    return markdown(["step", "H", "specs/E163"], rows)
+
+
+def report(lines: Sequence[Line]) -> str:
+    """Markdown of the tier, pass marks first."""
+    dips = [
+        f"({x['w']}, {x['k']}, {x['l']}): lowest {min(h for _, h in x['curve']):,.1f}, first {x['curve'][0][1]:,.1f}, "
+        f"after {x['curve'][-1][0]:,} steps {x['curve'][-1][1]:,.1f}"
+        for x in of(lines, "golden SFT")
+    ]
+    parts = [
+        "## Tier T: exact",
+        f"{len(lines)} cells, {sum(x['cpu_s'] for x in lines):.1f} CPU-seconds. H is the expected number of steps, "
+        "solved and not sampled; nothing here has an interval.",
+        "\n".join(f"- {mark}" for mark in pass_marks(lines)),
+        "### H (what specs/E163 section 4 prints in brackets)",
+        _tables(lines),
+        "### Growth of golden-path SFT per diamond",
+        _growth(lines),
+        "### H along golden-path SFT (gradient descent, rate 1)",
+        "\n".join(f"- {dip}" for dip in dips),
+        "### Half-trained policies",
+        _partial(lines),
+        "### Sign gradient ascent at (15, 15, 5), rate .01",
+        _ascent(lines),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def figure(lines: Sequence[Line], path: Path) -> None:
+    """Left: H against K for the three policies at L = 5. Right: H along sign ascent and along golden-path SFT."""
+    import matplotlib
+    import numpy as np
+
+    from papers.E163_backtrack.chain import Graph, expected_steps, golden
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"svg.hashsalt": "E163", "font.size": 9})
+    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    sizes = range(1, 16)
+    graphs = [Graph(15, k, 5) for k in sizes]
+    left.plot(sizes, [expected_steps(g, golden(g)) for g in graphs], color="#D55E00", label="golden-path SFT")
+    left.plot(
+        sizes, [expected_steps(g, g.policy()) for g in graphs], color="#000000", linestyle="--", label="uniform walker"
+    )
+    left.plot(sizes, [g.best for g in graphs], color="#0072B2", linestyle=":", label="optimum")
+    left.set(yscale="log", xlabel="diamonds K (W = 15, L = 5)", ylabel="expected steps")
+    ascent = np.array(of(lines, "sign ascent")[0]["curve"])
+    right.plot(ascent[:, 0], ascent[:, 1], color="#0072B2", label="sign ascent, (15, 15, 5)")
+    sft = np.array(of(lines, "golden SFT")[-1]["curve"])
+    right.plot(sft[:, 0], sft[:, 1], color="#D55E00", label="golden-path SFT, (5, 5, 3)")
+    right.set(yscale="log", xlabel="step", xlim=(0, 1200))
+    for axis in (left, right):
+        axis.grid(alpha=0.25)
+        axis.legend(frameon=False, fontsize=8)
+    fig.savefig(path, metadata={"Date": None})
+    plt.close(fig)

@@ -1,0 +1,87 @@
+"""Supervised data from runs, with their recoveries or without, and back from such data to the acts it teaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from clew.audit.coverage import Trail, trails
+from clew.core.errors import BadInput
+from clew.core.values import Message
+from clew.exchange import files
+from clew.exchange.transcript import Transcript
+from clew.store import Run
+from clew.worlds.loops import loop_erase
+
+NEEDS = "Give a file made by `clew distil` or `clew export FILE.jsonl`, whose lines name their run."
+
+
+def demonstration(run: Run, erase: bool = False) -> Transcript:
+    """A run as a conversation to imitate: what was seen from the user, what was done by the assistant.
+
+    Args:
+        erase: keep only the acts that loop erasure of the state keys keeps, so that no state is entered twice; what was
+            seen before each of them stays as it was recorded.
+
+    Raises:
+        BadInput: the world names no states, or the acts are tool calls.
+    """
+    path = trails([run])[0]
+    kept = loop_erase(path.states) if erase else list(range(len(path.actions)))
+    steps, messages = run.steps, list[Message]()
+    for number in (path.steps[i] for i in kept):
+        step = steps[number]
+        assert step.act is not None
+        assert step.before is not None
+        if step.act.finish == "tool":
+            raise BadInput(
+                f"run {run.id} acts by tool calls, which cannot be taken out of their conversation",
+                remedy="Distil runs of a world that takes text; for whole conversations use `clew export FILE.jsonl`.",
+            )
+        reply = run.store.node(step.asks[-1].node_out).message if step.asks and step.asks[-1].node_out else None
+        said = reply if reply and reply.text else Message("assistant", step.act.action)
+        messages += [Message("user", step.before.text), said]
+    about = {
+        "run": run.id,
+        "taskset": run.taskset,
+        "steps": [path.steps[i] for i in kept],
+        "recoveries": "erased" if erase else "kept",
+    }
+    return Transcript(tuple(messages), run.task_id, reward=run.reward, model=run.model, about=about)
+
+
+def sources(path: Path) -> Iterator[tuple[str, list[int] | None]]:
+    """The run of each line of a data set, and which of its steps the line holds (None: all).
+
+    Raises:
+        BadInput: the file cannot be read, or a line does not name its run.
+    """
+    for number, line in files.lines(path):
+        try:
+            about = files.loads(line)["clew"]
+            run, steps = about["run"], about.get("steps")
+            if not isinstance(run, str) or not (steps is None or all(isinstance(i, int) for i in steps)):
+                raise TypeError
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise BadInput(f"{path.name}:{number} does not say which run it was made of", remedy=NEEDS) from None
+        yield run, steps
+
+
+def taught(path: Path, store: Any) -> tuple[list[Trail], list[tuple[str, Any, str]]]:
+    """The whole trails of the runs a data set was made of, and (task, state, action) of every act it teaches.
+
+    Raises:
+        BadInput: the file is empty or names no runs, or none acted on a world that names its states.
+        UnknownName: a run is not in the store.
+    """
+    lines = list(sources(path))
+    if not lines:
+        raise BadInput(f"{path} is empty", remedy=NEEDS)
+    whole = {trail.run: trail for trail in trails(Run(store, run) for run in dict.fromkeys(run for run, _ in lines))}
+    acts = []
+    for run, steps in lines:
+        if run in whole:
+            wanted = whole[run].steps if steps is None else steps
+            acts += [act for act, i in zip(whole[run].acts(), whole[run].steps, strict=True) if i in set(wanted)]
+    return list(whole.values()), acts
