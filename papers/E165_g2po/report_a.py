@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from papers.E165_g2po.stats import Mark, difference, interval, mean, ratio
 from papers.E165_g2po.tabular import LR
 from papers.E165_g2po.tier_a import ARMS, EPSILONS, SEEDS, SWEPT, VARIANTS
+from papers.stats import Mark, difference, interval, markdown, mean, ratio
 
 Line = dict[str, Any]
 SPEC = {  # specs/E165 section 8a: AUC at unit RMS in clean, stoch, alias, and clean without rescaling
@@ -46,10 +46,6 @@ def cell(x: np.ndarray) -> str:
         return "-"
     found = interval("", mean, x)
     return f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
-
-
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)])
 
 
 def report(lines: Sequence[Line]) -> str:

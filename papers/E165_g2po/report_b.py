@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from papers.E165_g2po.report_a import STYLE, markdown
-from papers.E165_g2po.stats import Mark, t_interval, t_value
+from papers.E165_g2po.report_a import STYLE
 from papers.E165_g2po.tier_b import ARMS, SPLITS
+from papers.stats import Mark, markdown, t_interval, t_value
 
 Line = dict[str, Any]
 LAST = 5  # iterations whose rollouts are averaged for "success at equal CPU-seconds"

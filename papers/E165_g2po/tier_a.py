@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,6 +11,9 @@ import numpy as np
 from clew.credit import Steps, Term, advantages, aliasing, presets
 from papers.E165_g2po import tabular
 from papers.E165_g2po.tabular import ITERATIONS, LR
+from papers.experiment import portions
+
+__all__ = ["ARMS", "cells", "cost", "portions", "run"]
 
 EP, NC, EC, _ = presets.g2po()
 ARMS: dict[str, Sequence[Term]] = {
@@ -171,12 +173,3 @@ def _detect(setting: Cell, seeds: Sequence[int]) -> list[dict[str, Any]]:
         found = aliasing(tabular.rollout(house, eps_soft(pool, setting["eps"], setting["variant"]), 0).steps)
         out.append({"found": found.found, "p": found.p, "effect": round(found.effect, 4), "lam": found.lam})
     return out
-
-
-def portions(todo: list[Cell]) -> Iterator[tuple[Cell, list[int]]]:
-    """Settings with their seeds; the seeds of one setting run side by side."""
-    found: dict[str, tuple[Cell, list[int]]] = {}
-    for cell in todo:
-        setting = {k: v for k, v in cell.items() if k != "seed"}
-        found.setdefault(json.dumps(setting), (setting, []))[1].append(cell["seed"])
-    yield from found.values()

@@ -14,7 +14,8 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from clew.core.errors import BadInput
-from papers.E165_g2po import report_b, run, stats, tier_a, tier_b
+from papers import stats
+from papers.E165_g2po import report_b, run, tier_a, tier_b
 
 CELLS = [
     {"kind": "learn", "arm": arm, "variant": "clean", "rescale": True, "lr": 2.0, "seed": seed}

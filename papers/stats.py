@@ -1,8 +1,8 @@
-"""Intervals and pass marks."""
+"""Intervals, pass marks and tables of the papers' reports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from clew.core.records import Report
 
 
 class Mark(NamedTuple):
-    """A pass mark of specs/E165: what was promised, what came out, and whether the point estimate meets it."""
+    """A pass mark of a paper's spec: what was promised, what came out, and whether the point estimate meets it."""
 
     name: str
     promise: str
@@ -68,3 +68,8 @@ def t_value(difference_: np.ndarray) -> float:
         return float("nan")
     spread = difference_.std(ddof=1) / np.sqrt(len(difference_))
     return float(difference_.mean() / spread) if spread > 0 else float("inf")
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)])

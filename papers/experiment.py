@@ -1,0 +1,164 @@
+"""What the experiments of papers share: cells whose results are lines of a file, computed once, resumed, reported.
+
+A cell is one setting at one seed; its result is one JSON line of FOLDER/TIER.jsonl. Lines that exist are not computed
+again, so a killed run goes on where it stopped.
+
+A tier is a module (or anything) with ``cells(quick)``, the settings with their seeds; ``portions(todo)``, settings with
+the seeds that are run side by side; ``run(setting, seeds)``, the results in the order of the seeds; and ``cost(cell)``
+in CPU-seconds, for the forecast. Its report has ``report(lines)``, Markdown, and ``figure(lines, path)``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from clew.core.errors import BadInput
+
+Line = dict[str, Any]
+
+
+def load(path: Path) -> list[Line]:
+    """The lines of a results file; a last line cut short by a kill is dropped, from the file too."""
+    if not path.exists():
+        return []
+    whole, _, torn = path.read_text().rpartition("\n")
+    if torn:
+        path.write_text(whole + "\n" if whole else "")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def append(path: Path, lines: list[Line]) -> None:
+    with path.open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold a results file against a second process, whose lines would be lost or doubled.
+
+    Raises:
+        BadInput: another process is writing it.
+    """
+    with path.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(f"another process is writing {path}", remedy="Wait for it, or give another --out.") from None
+        yield
+
+
+def portions(todo: list[Line]) -> Iterator[tuple[Line, list[int]]]:
+    """Settings with all their seeds, for tiers that run the seeds of one setting side by side."""
+    found: dict[str, tuple[Line, list[int]]] = {}
+    for cell in todo:
+        setting = {k: v for k, v in cell.items() if k != "seed"}
+        found.setdefault(json.dumps(setting), (setting, []))[1].append(cell["seed"])
+    yield from found.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A paper's experiment.
+
+    name: as in ``clew reproduce NAME``. here: its folder. settings: the fields that name a cell, results apart; the
+    first few that a cell has are shown while it runs. tiers, reports: by the tier's name.
+    """
+
+    name: str
+    here: Path
+    settings: tuple[str, ...]
+    tiers: Mapping[str, Any]
+    reports: Mapping[str, Any]
+
+    def key(self, cell: Line) -> str:
+        """What names a cell: its settings and seed, without its results."""
+        return json.dumps({k: cell[k] for k in (*self.settings, "seed") if k in cell}, sort_keys=True)
+
+    def compute(self, name: str, quick: bool, out: Path, console: Console) -> list[Line]:
+        """Every cell of a tier, those that were missing computed and appended."""
+        tier, path = self.tiers[name], out / f"{name}.jsonl"
+        cells, have = list(tier.cells(quick)), {self.key(line) for line in load(path)}
+        todo = [cell for cell in cells if self.key(cell) not in have]
+        forecast = f"{len(todo)} to compute, about {sum(map(tier.cost, todo)) / 60:.1f} CPU-minutes"
+        console.print(f"tier {name}: {len(cells)} cells, {forecast} -> {path}")
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(f"tier {name}", total=max(len(todo), 1), completed=int(not todo))
+            for setting, seeds in tier.portions(todo):
+                shown = [str(setting[k]) for k in self.settings if k in setting][:3]
+                bar.update(task, description=" ".join(shown))
+                start = time.process_time()
+                results = tier.run(setting, seeds)
+                each = round((time.process_time() - start) / len(seeds), 3)
+                append(path, [{**setting, "seed": s, **r, "cpu_s": each} for s, r in zip(seeds, results, strict=True)])
+                bar.advance(task, len(seeds))
+        wanted = {self.key(cell) for cell in cells}
+        return [line for line in load(path) if self.key(line) in wanted]
+
+    def main(
+        self,
+        quick: bool = False,
+        tier: str | None = None,
+        out: Path | str | None = None,
+        console: Console | None = None,
+    ) -> int:
+        """Compute what is missing and report. Returns 0: a pass mark that is not met is a result, not an error.
+
+        Args:
+            quick: a smaller version, in minutes; its results go to a folder of their own.
+            tier: one tier only.
+            out: folder of the results; default ``results`` beside the experiment, for ``quick`` ``.clew/NAME-quick``
+                in the present folder.
+        """
+        console = console or Console()
+        folder = Path(out) if out else Path(".clew") / f"{self.name}-quick" if quick else self.here / "results"
+        chosen = [tier] if tier else list(self.tiers)
+        for name in chosen:
+            if name not in self.tiers:
+                console.print(f"no tier is called {name!r}; known: {', '.join(self.tiers)}")
+                return 2
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in chosen:
+            with alone(folder / f"{name}.jsonl"):
+                lines = self.compute(name, quick, folder, console)
+            self.write(name, lines, folder, console)
+        return 0
+
+    def write(self, name: str, lines: list[Line], folder: Path, console: Console) -> None:
+        """Print and keep a tier's report, and its figure where matplotlib is installed."""
+        text = self.reports[name].report(lines)
+        (folder / f"summary_{name}.md").write_text(text)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        if importlib.util.find_spec("matplotlib"):
+            self.reports[name].figure(lines, folder / f"figure_{name}.svg")
+            console.print(f"figure: {folder / f'figure_{name}.svg'}")
+        else:
+            console.print("no figure: pip install 'clew[plot]'")
+
+    def parse(self, argv: list[str] | None = None) -> int:
+        """The command line of an experiment."""
+        parser = argparse.ArgumentParser(prog=self.name)
+        parser.add_argument("--quick", action="store_true", help="a small version that ends in minutes")
+        parser.add_argument("--tier", choices=list(self.tiers), help="one tier only")
+        parser.add_argument("--out", type=Path, help="folder of the results")
+        try:
+            return self.main(**vars(parser.parse_args(argv)))
+        except BadInput as error:
+            print(error, file=sys.stderr)
+            return 2
