@@ -7,12 +7,18 @@ often, it has more leaves than its share. ``sibling`` undoes that; ``group`` and
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.core.errors import BadInput
+from clew.core.keys import value_digest
+from clew.core.records import Annotation, Call, Cursor
+from clew.core.values import F32
+from clew.credit.steps import as_groups
 
 F64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -133,3 +139,154 @@ def _against_siblings(tree: Tree, by_depth: list[Ints], value: F64) -> F64:
         apart = n / np.maximum(n - 1, 1) * (value[level] - value[mother])
         advantage[level] = np.where(n > 1, apart, advantage[mother])
     return advantage
+
+
+@dataclass(frozen=True, slots=True)
+class TreeCredit:
+    """What ``tree`` found for some groups; ``annotations`` as a trainer reads them.
+
+    edges: stretches of tokens between forks. live, dead: groups with and without two different raw outcomes.
+    """
+
+    method: str
+    params: Mapping[str, Any]
+    digest: str
+    edges: int
+    live: int
+    dead: int
+    values: tuple[Annotation, ...]
+
+    def annotations(self) -> Sequence[Annotation]:
+        """One row per own ask of each run, target ``tokens``: a value per sampled token, NaN elsewhere."""
+        return self.values
+
+    def __repr__(self) -> str:
+        return f"<TreeCredit {self.method} {self.edges} edges, {self.live} groups with a signal, {self.dead} without>"
+
+
+class Stretch(NamedTuple):
+    """The sampled tokens ``start`` up to ``stop`` of one ask that lie on one edge, counted within the reply's ids."""
+
+    call: Call
+    start: int
+    stop: int
+    node: int
+
+
+def tree(
+    groups: Any, *, baseline: Baseline = "leave-out", normalise: bool = True, store: bool = True, name: str = "tree"
+) -> TreeCredit:
+    """Advantages of groups grown by forks, each sampled token once; a group of independent runs is a flat tree.
+
+    A token's value is its edge's weight times the number of the tree's leaves, so that on a flat tree it is the run's
+    own advantage. Undecided leaves (no reward) count nowhere. See ``weights`` for the baselines; leave-out learnt most
+    in papers/E162_uucb.
+
+    Raises:
+        BadInput: no such baseline, or a run has no token ids.
+    """
+    params = {"baseline": baseline, "normalise": normalise}
+    digest = value_digest(params).hex()
+    out, edges, live = list[Annotation](), 0, 0
+    listed = as_groups(groups)
+    for group in listed:
+        shape, stretches = of_group(group)
+        edges += len(shape.parent) - 1
+        found = weights(shape, baseline, normalise)
+        if found.weight.any():
+            live += 1
+            value = np.where(shape.draws > 0, found.weight * shape.leaves[0], np.nan)
+            out += _rows(group, stretches, value, name, digest)
+    if store and listed:
+        listed[0].store.annotate(out)
+        listed[0].store.commit()
+    return TreeCredit(name, params, digest, edges, live, len(listed) - live, tuple(out))
+
+
+def of_group(group: Any) -> tuple[Tree, list[Stretch]]:
+    """A group's runs as one tree, node 0 its root, and which sampled tokens lie on each edge.
+
+    Runs that were forked from none of the group's start at the root.
+    """
+    runs = {run.id: run for run in group}
+    cuts: dict[str, set[Spot]] = {run: set() for run in runs}
+    starts: dict[str, tuple[str, Spot] | None] = {}
+    for run in group:
+        starts[run.id] = _home(runs, run)
+        if (start := starts[run.id]) is not None:
+            cuts[start[0]].add(start[1])
+    parent, ends, stretches = [-1], dict[str, int](), list[Stretch]()
+    at: dict[tuple[str, Spot], int] = {}
+    for run in group:
+        start = starts[run.id]
+        node = 0 if start is None else at[start]
+        left = sorted(cuts[run.id])
+        for call in run.calls[run.shared :]:
+            if call.kind != "ask" or not call.node_out:
+                continue
+            first = call.forced
+            last = first + (len(call.logprobs) if call.logprobs is not None else 0)
+            while left and left[0] < (call.seq, last):
+                spot = left.pop(0)
+                stretches.append(Stretch(call, call.head + first, call.head + spot[1], len(parent)))
+                parent.append(node)
+                first, node = spot[1], len(parent) - 1
+                at[run.id, spot] = node
+            stretches.append(Stretch(call, call.head + first, call.head + last, len(parent)))
+        for spot in left:  # forks after the last token: their edges leave the end
+            at[run.id, spot] = len(parent)
+        parent.append(node)
+        ends[run.id] = len(parent) - 1
+    return _tree(group, parent, ends), stretches
+
+
+Spot = tuple[int, int]  # seq of an ask, token of its reply
+
+
+def _home(runs: Mapping[str, Any], run: Any) -> tuple[str, Spot] | None:
+    """The run of the group whose own tokens the fork was cut from, and where; None for the root."""
+    at = run.parent
+    while at is not None and at.run in runs:
+        owner = runs[at.run]
+        before = owner.parent
+        if before is not None and (at.seq, at.token) <= (before.seq, before.token):
+            at = Cursor(before.run, at.seq, at.token)
+            continue
+        first = next((c.seq for c in owner.calls if c.kind == "ask"), 0)
+        return None if before is None and (at.seq, at.token) <= (first, 0) else (at.run, (at.seq, at.token))
+    return None
+
+
+def _tree(group: Any, parent: list[int], ends: Mapping[str, int]) -> Tree:
+    leaves, total, square = (np.zeros(len(parent)) for _ in range(3))
+    for run, reward in zip(group, group.rewards, strict=True):
+        if np.isfinite(reward):
+            node = ends[run.id]
+            while node >= 0:
+                leaves[node], total[node], square[node] = (
+                    leaves[node] + 1,
+                    total[node] + reward,
+                    square[node] + reward**2,
+                )
+                node = parent[node]
+    draws = (leaves > 0).astype(float)
+    draws[0] = 0.0
+    return Tree(np.array(parent), draws, leaves, total, square)
+
+
+def _rows(group: Any, stretches: list[Stretch], value: F64, name: str, digest: str) -> list[Annotation]:
+    """One row of token values per ask."""
+    filled: dict[tuple[str, int], F32] = {}
+    for call, start, stop, node in stretches:
+        if call.logprobs is None:
+            raise BadInput(
+                f"ask {call.run}@{call.seq} has no token ids", remedy="Grow trees with a model that gives token ids."
+            )
+        size = call.head + call.forced + len(call.logprobs)
+        row = filled.setdefault((call.run, call.seq), np.full(size, np.nan, np.float32))
+        row[start:stop] = value[node]
+    return [
+        Annotation("tokens", name, None, run, seq, b"", "1", digest, group.id, row)
+        for (run, seq), row in filled.items()
+        if np.isfinite(row).any()
+    ]

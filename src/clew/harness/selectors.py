@@ -58,7 +58,7 @@ def value(candidates: Candidates) -> F64:
 
 
 def forks(candidates: Candidates, scores: F64, floor: float) -> F64:
-    """The scores, minus infinity where the next token is all but certain (entropy below ``floor``, nats), except at the root.
+    """The scores, minus infinity where the next token is all but certain (entropy below ``floor``); not at the root.
 
     Branching there decodes the same tokens again. Step 2 of specs/E162 section 3 keeps the places of highest entropy.
     """

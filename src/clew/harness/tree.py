@@ -1,7 +1,7 @@
 """Tree rollouts: a group grown by forks that a selector chooses, within a budget of decoded tokens (E162).
 
-A leaf is a run. The first leaves of a task are runs of their own; a later one is a fork of a run of the tree, before one
-of its asks or inside a reply, so that what they share is stored and decoded once. The tree is read from the
+A leaf is a run. The first leaves of a task are runs of their own; a later one is a fork of a run of the tree, before
+one of its asks or inside a reply, so that what they share is stored and decoded once. The tree is read from the
 group's runs alone: a collection that was stopped goes on where it was.
 """
 
