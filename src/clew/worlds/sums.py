@@ -1,8 +1,8 @@
 """Sums: add up a row of numbers on a written scratchpad; the verifier reads the answer (specs/E162).
 
 The world shows ``add 7 4 9``. One reply is wanted, such as ``7 + 4 = 11 , 11 + 9 = 20 answer 20``: every step is
-written down, an error is carried on, and each step is a place where a rollout can go wrong. How long the row is sets how hard
-the task is.
+written down, an error is carried on, and each step is a place where a rollout can go wrong. The length of the row sets
+how hard the task is.
 """
 
 from __future__ import annotations
