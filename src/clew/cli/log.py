@@ -13,19 +13,25 @@ from clew.cli import common
 @click.command(short_help="List runs, newest first; filter with a query.")
 @click.argument("query", nargs=-1)
 @click.option("-n", "--limit", default=20, show_default=True, help="How many at most; 0 for all.")
+@click.option("--dead-groups", is_flag=True, help="Groups whose runs were all judged alike, and why, by collection.")
 @common.json_option
 @common.store_option
-def command(query: tuple[str, ...], limit: int, as_json: bool, store_path: str) -> None:
+def command(query: tuple[str, ...], limit: int, dead_groups: bool, as_json: bool, store_path: str) -> None:
     """List runs, newest first.
+
+    With --dead-groups, one line for each collection or iteration: how many groups gave no signal since all their runs
+    were judged alike, on the judge's raw verdicts, and which components of the verdict still differed there.
 
     \b
     clew log
     clew log 'world=household return<0.5 steps>20'
     clew log 'tag:keep text:"open fridge"' --json
+    clew log --dead-groups name=first/*
     """
-    from clew.view.terminal import short
-
     store = common.open_store(store_path)
+    if dead_groups:
+        _dead(store, query, limit, as_json)
+        return
     runs = common.choose(store, query, limit=limit or None)
     tags: dict[str, list[str]] = {}
     for name, named in store.tags().items():
@@ -54,6 +60,12 @@ def command(query: tuple[str, ...], limit: int, as_json: bool, store_path: str) 
     if not rows:
         click.echo("no run fits; `clew log` without a query lists all" if query else "the store holds no runs yet")
         return
+    _table(rows)
+
+
+def _table(rows: list[dict[str, Any]]) -> None:
+    from clew.view.terminal import short
+
     columns = ("run", "when", "task", "model", "steps", "tokens", "reward", "stop", "from", "tags")
     common.print_table(
         columns,
@@ -72,4 +84,40 @@ def command(query: tuple[str, ...], limit: int, as_json: bool, store_path: str) 
             )
             for row in rows
         ],
+    )
+
+
+def _dead(store: Any, query: tuple[str, ...], limit: int, as_json: bool) -> None:
+    from clew.store.dead import dead_groups
+
+    names = dict.fromkeys(run.group for run in reversed(common.choose(store, query)) if run.group)
+    lines = dead_groups(store, [store.group(name) for name in names])
+    lines = lines[-limit:] if limit else lines
+    if as_json:
+        common.print_json([{**line._asdict(), "share": line.share} for line in lines])
+        return
+    if not lines:
+        click.echo("no group with two runs or more fits; `clew run -n 8` makes some")
+        return
+    components = sorted({name for line in lines for name in line.alike} - {"reward"})
+    columns = ("collection", "groups", "runs each", "dead", "all lost", "all won", "undecided")
+    rows = [
+        (
+            x.label or "-",
+            x.groups,
+            x.leaves,
+            x.dead,
+            x.lost,
+            x.won,
+            x.undecided,
+            *(x.spared.get(c, 0) for c in components),
+        )
+        for x in lines
+    ]
+    common.print_table((*columns, *(f"{c} differs" for c in components)), rows)
+    total = sum(line.groups for line in lines)
+    dead, lost, won, open_ = (sum(getattr(x, f) for x in lines) for f in ("dead", "lost", "won", "undecided"))
+    click.echo(
+        f"\n{dead / total:.0%} of {total} groups gave no signal: all runs failed in {lost} (too hard), all succeeded "
+        f"in {won} (too easy), {open_} had fewer than two verdicts"
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from clew.core.errors import (
     BadInput,
+    ClewError,
     ContextOverflow,
     ModelError,
     ReplayDiverged,
@@ -218,7 +219,8 @@ async def watch(work: asyncio.Future[Any], effects: Effects) -> None:
 
 
 async def judged(runner: Runner, row: RunRow, task: Task, effects: Effects | None) -> None:
-    """File the judge's verdict and the world's own claim, once."""
+    """File the judge's verdict and the world's own claim, once. A judge that fails leaves the run undecided: no reward,
+    which is not a reward of zero."""
     store, run = runner.store, Run(runner.store, row)
     if effects is None and store.annotations([row.id], target="run"):
         return
@@ -226,7 +228,13 @@ async def judged(runner: Runner, row: RunRow, task: Task, effects: Effects | Non
     if effects is not None and effects.claimed is not None:
         rows.append(Annotation("run", "env", effects.claimed, run=row.id, scope=row.id))
     if (effects.ended if effects is not None else run.stop) not in UNJUDGED:
-        rows += await runner.verdict(run, task, effects.world if effects is not None else None)
+        try:
+            rows += await runner.verdict(run, task, effects.world if effects is not None else None)
+        except ClewError:
+            raise
+        except Exception as error:
+            told = json.dumps({"error": f"{type(error).__name__}: {error}"})
+            rows.append(Annotation("run", "undecided", run=row.id, scope=row.id, data=told))
     if rows:
         store.annotate(rows)
 

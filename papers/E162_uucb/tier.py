@@ -1,0 +1,186 @@
+"""The cells of E162: what is run, and how one line of results comes about."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from clew.harness import selectors
+from papers.E162_uucb import proxy
+from papers.E162_uucb.chain import CLASSES, Chains, Forest, chains, grow
+from papers.E162_uucb.learn import learn
+from papers.experiment import portions
+
+__all__ = ["cells", "cost", "portions", "run"]
+
+Cell = dict[str, Any]
+DEPTH, LEAVES, PROMPTS = 16, 8, 600
+TOKENS = DEPTH * LEAVES
+
+
+def passed(candidates: selectors.Candidates) -> selectors.Candidates:
+    """The other reading of n_v: every rollout that passed a node counts as an exploration of it."""
+    return candidates._replace(tries=candidates.visits)
+
+
+ARMS: dict[str, selectors.Selector] = {
+    **selectors.SELECTORS,
+    "uct, forks": partial(selectors.uct, floor=0.1),
+    "random, forks": partial(selectors.random, floor=0.1),
+    "uucb, anywhere": partial(selectors.uucb, floor=0.0),
+    "uucb, n passed": lambda c, noise: selectors.uucb(passed(c), noise),
+    "uucb, n passed, anywhere": lambda c, noise: selectors.uucb(passed(c), noise, floor=0.0),
+}
+LEARNERS = ("flat", "uucb", "uucb, sibling", "uucb, leave-out")
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    """Every cell, one line of results each; ``quick``: one seed of the tables, five of the training."""
+    for seed in range(1 if quick else 5):
+        for arm in ARMS:
+            for name in CLASSES:
+                yield {"kind": "grow", "arm": arm, "prompts": name, "seed": seed}
+        for arm in ("flat", "uucb"):
+            yield {"kind": "move", "arm": arm, "prompts": "mid", "seed": seed}
+        for depth in (8, 16, 32):
+            for seeds in (2, 4, 8):
+                yield {"kind": "proxy", "depth": depth, "seeds": seeds, "seed": seed}
+        yield {"kind": "bounds", "seed": seed}
+    for arm in LEARNERS:
+        for seed in range(5 if quick else 20):
+            yield {"kind": "learn", "arm": arm, "seed": seed}
+
+
+def cost(cell: Cell) -> float:
+    """CPU-seconds of one cell, as measured; for the forecast only."""
+    return {"grow": 0.9, "move": 0.8, "proxy": 1.5, "bounds": 0.3, "learn": 0.6}[cell["kind"]]
+
+
+def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+    """Results of one setting, in the order of its seeds."""
+    kinds = {"grow": _grow, "move": _move, "proxy": _proxy, "bounds": _bounds, "learn": _learn}
+    return [kinds[setting["kind"]](setting, seed) for seed in seeds]
+
+
+def _learn(setting: Cell, seed: int) -> Cell:
+    return learn(setting["arm"], seed)
+
+
+def bits(flags: np.ndarray) -> str:
+    """Booleans as hex, one bit each; ``unbits`` reads them back."""
+    return np.packbits(flags).tobytes().hex()
+
+
+def unbits(text: str, n: int = PROMPTS) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))[:n].astype(float)
+
+
+def _grow(setting: Cell, seed: int) -> Cell:
+    """One selector at equal tokens, at equal leaves, and flat sampling given the CPU time that the selector took."""
+    how, prompts = ARMS[setting["arm"]], chains(PROMPTS, CLASSES[setting["prompts"]], DEPTH, seed)
+    began = time.process_time()
+    forest = grow(prompts, how, tokens=TOKENS, seed=seed)
+    spent = time.process_time() - began
+    fewer = grow(prompts, how, leaves=LEAVES, seed=seed)
+    timed = _flat_for(prompts, spent, seed)
+    out = _spread("tokens", forest) | _spread("leaves", fewer) | _spread("timed", timed)
+    p = prompts.values[:, 0]
+    exact = {str(n): float(np.mean(1 - p**n - (1 - p) ** n)) for n in (4, 8)}
+    return out | {"cpu_tree": round(spent, 4), "exact": exact}
+
+
+def _flat_for(prompts: Chains, seconds: float, seed: int, most: int = 8 * LEAVES) -> Forest:
+    """Flat sampling of all prompts, leaf by leaf, until it has taken ``seconds`` of CPU time or ``most`` leaves."""
+    forest = Forest(prompts, 1 + most * DEPTH, seed)
+    began = time.process_time()
+    lanes, root = np.arange(len(forest.used)), np.zeros(len(forest.used), np.int64)
+    for leaf in range(most):
+        forest.expand(lanes, root)
+        if leaf and time.process_time() - began >= seconds:
+            break
+    return forest
+
+
+def _spread(name: str, forest: Forest) -> Cell:
+    found = {"mixed": bits(forest.mixed), "std": round(float(forest.spread.mean()), 5)}
+    return {name: found | {"used": float(forest.used.mean()), "n": float(forest.leaves.mean())}}
+
+
+def _move(setting: Cell, seed: int) -> Cell:
+    """All of the budget to each prompt, against 5 leaves' worth first and the rest to prompts still uniform (P5)."""
+    how, prompts = ARMS[setting["arm"]], chains(PROMPTS, CLASSES[setting["prompts"]], DEPTH, seed)
+    plain = grow(prompts, how, tokens=TOKENS, seed=seed)
+    forest = Forest(prompts, 1 + 8 * TOKENS, seed).grow(how, tokens=5 * DEPTH)
+    left, uniform = TOKENS * PROMPTS - int(forest.used.sum()), ~forest.mixed
+    while uniform.any() and left >= DEPTH * uniform.sum() // 4:
+        share = min(max(left // int(uniform.sum()), DEPTH), 3 * DEPTH)
+        grant = uniform & (np.cumsum(uniform) * share <= left)
+        before = int(forest.used.sum())
+        forest.grow(how, tokens=forest.used + share, only=grant)
+        left -= int(forest.used.sum()) - before
+        uniform = ~forest.mixed
+        if not grant.any() or before == int(forest.used.sum()):
+            break
+    moved = {"mixed": bits(forest.mixed), "used": float(forest.used.mean())}
+    return {"plain": {"mixed": bits(plain.mixed), "used": float(plain.used.mean())}, "moved": moved}
+
+
+def _proxy(setting: Cell, seed: int) -> Cell:
+    """F and its coverage term alone against the truth, on random multisets over prompts of all classes.
+
+    ``all``: the truth is the chance of one more success. ``uniform``: only prompts whose seed rollouts ended alike, the
+    truth is the chance that the tree becomes mixed. ``ratio``: greedy on F over the best, in truth.
+    """
+    depth, found = setting["depth"], {"all": Audit(), "uniform": Audit()}
+    rng = np.random.default_rng([seed, depth, setting["seeds"]])
+    for forks in CLASSES.values():
+        prompts = chains(60, forks, depth, seed)
+        forest = grow(prompts, selectors.flat, leaves=setting["seeds"], seed=seed)
+        rates, values = selectors.rate(forest.candidates()), prompts.values
+        for lane in range(len(values)):
+            nodes = np.flatnonzero((forest.depth[lane] >= 0) & (forest.depth[lane] < depth))
+            at = forest.depth[lane, nodes]
+            true = np.where(forest.alive[lane, nodes], values[lane, at], 0.0)
+            places = proxy.Places(rates[lane, nodes], forest.tries[lane, nodes], prompts.chance[lane, at])
+            found["all"].add(places, true, rng)
+            if not forest.mixed[lane]:
+                if forest.won[lane] > 0:
+                    places, true = places._replace(rate=1 - places.rate), 1 - true
+                found["uniform"].add(places, true, rng)
+    return {name: audit.result() for name, audit in found.items()}
+
+
+class Audit:
+    """Pairs of proxy and truth, pooled and by prompt."""
+
+    def __init__(self, sets: int = 24, k: int = 4) -> None:
+        self.sets, self.k = sets, k
+        self.rows: list[np.ndarray] = []
+        self.reached = self.best = 0.0
+
+    def add(self, places: proxy.Places, true: np.ndarray, rng: np.random.Generator) -> None:
+        counts = rng.multinomial(self.k, np.full(len(true), 1 / len(true)), self.sets).astype(float)
+        kinds = (proxy.proxy(places, counts), proxy.truth(places.rate, counts), proxy.truth(true, counts))
+        self.rows.append(np.stack(kinds))
+        self.reached += float(proxy.truth(true, proxy.greedy(places, self.k)))
+        self.best += float(1 - (1 - true.max()) ** self.k)
+
+    def result(self) -> Cell:
+        pooled = np.corrcoef(np.concatenate(self.rows, axis=1))[2, :2]
+        within = [np.corrcoef(r)[2, :2] for r in self.rows if r.std(axis=1).min() > 1e-12]
+        names = ("proxy", "coverage")
+        out: Cell = {f"pooled {name}": round(float(x), 4) for name, x in zip(names, pooled, strict=True)}
+        out |= {f"within {name}": round(float(x), 4) for name, x in zip(names, np.mean(within, axis=0), strict=True)}
+        return out | {"prompts": len(self.rows), "ratio": round(self.reached / self.best, 4)}
+
+
+def _bounds(setting: Cell, seed: int) -> Cell:
+    rng = np.random.default_rng([seed, 7])
+    violations, excess = proxy.diminishing(rng, 1000)
+    p = 0.3
+    mixed = [1 - p**n - (1 - p) ** n for n in (1, 2, 3)]
+    return {"violations": violations, "excess": excess, "greedy": proxy.greedy_ratio(rng, 100), "raw": mixed}

@@ -1,0 +1,91 @@
+"""E162's experiment: trees with known truth, results that are complete, and what the claims rest on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from clew.harness import selectors
+from papers.E162_uucb import chain, learn, proxy, report, run, tier
+from papers.experiment import load
+
+
+def test_committed_results_are_complete() -> None:
+    """Every cell has its line, the summary is what the lines give, and the equal-leaf table is in it."""
+    lines = load(run.HERE / "results" / "chain.jsonl")
+    assert {run.E162.key(line) for line in lines} == {run.E162.key(cell) for cell in tier.cells(False)}
+    made = report.report(lines)
+    assert made == (run.HERE / "results" / "summary_chain.md").read_text()
+    assert "at equal leaves" in made
+    del lines[0]["leaves"]
+    with pytest.raises(KeyError):
+        report.report(lines)
+
+
+def test_a_forest_keeps_its_books() -> None:
+    prompts = chain.chains(50, 2, seed=3)
+    forest = chain.grow(prompts, selectors.uucb, tokens=128.0, seed=3)
+    assert (forest.used <= 128).all()
+    assert (forest.used > 110).all()
+    leaf = forest.depth == forest.length
+    assert np.array_equal((forest.visits * leaf).sum(axis=1), forest.leaves)
+    assert np.array_equal((forest.wins * leaf).sum(axis=1), forest.won)
+    assert np.array_equal((forest.visits * leaf * forest.alive).sum(axis=1), forest.won), "outcomes are the raw truth"
+    assert np.array_equal(forest.draws.sum(axis=1), forest.used), "each decoded token is one draw of one edge"
+    assert np.array_equal(forest.tries.sum(axis=1), forest.leaves)
+
+
+def test_flat_sampling_has_the_known_chance() -> None:
+    prompts = chain.chains(4000, 2, seed=5)
+    found = chain.grow(prompts, selectors.flat, leaves=8, seed=5).mixed.mean()
+    p = prompts.values[:, 0]
+    exact = float(np.mean(1 - p**8 - (1 - p) ** 8))
+    assert abs(found - exact) < 3 * np.sqrt(exact * (1 - exact) / 4000)
+
+
+def test_f_is_submodular_and_the_raw_objective_is_not() -> None:
+    violations, excess = proxy.diminishing(np.random.default_rng(0), 1000)
+    assert violations == 0
+    assert excess <= 1e-9
+    assert proxy.greedy_ratio(np.random.default_rng(1), 40) >= 1 - 1 / np.e
+    mixed = [1 - 0.3**n - 0.7**n for n in (1, 2, 3)]
+    assert mixed[1] - mixed[0] > 0 == mixed[0]
+    assert mixed[1] - mixed[0] > mixed[2] - mixed[1]
+
+
+def test_a_flat_tree_learns_as_grpo_does() -> None:
+    """The tree's ascent on independent rollouts is the sum over rollouts of A_i grad log pi over n."""
+    prompts = chain.chains(6, 1, depth=4, seed=1)
+    forest = chain.grow(prompts, selectors.flat, leaves=8, seed=1)
+    found = learn.ascent(forest, "group")
+    expected = np.zeros_like(found)
+    for lane in np.flatnonzero(forest.mixed):
+        q = forest.won[lane] / 8
+        for leaf in np.flatnonzero(forest.depth[lane] == 4):
+            advantage = (forest.alive[lane, leaf] - q) / np.sqrt(q * (1 - q))
+            node = leaf
+            while node:
+                depth = forest.depth[lane, node] - 1
+                step = np.eye(4)[forest.token[lane, node]] - prompts.chance[lane, depth]
+                expected[lane, depth] += forest.visits[lane, leaf] * advantage / 8 * step
+                node = forest.parent[lane, node]
+    assert found == pytest.approx(expected)
+    assert np.abs(expected).max() > 0
+
+
+def test_an_experiment_reports_every_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tier, "PROMPTS", 240)
+    monkeypatch.setattr(report, "unbits", lambda text: tier.unbits(text, 240))
+    monkeypatch.setattr(learn, "UPDATES", 2)
+    cells = [cell for cell in tier.cells(True) if cell["seed"] == 0]
+    monkeypatch.setattr(tier, "cells", lambda quick: iter(cells))
+    assert run.main(quick=True, out=tmp_path, console=Console(quiet=True)) == 0
+    text = (tmp_path / "summary_chain.md").read_text()
+    assert all(f" P{i} " in text for i in range(1, 9))
+    assert (tmp_path / "figure_chain.svg").exists()
