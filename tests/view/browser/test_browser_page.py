@@ -28,7 +28,7 @@ Runner("clew.harness.agents:player", taskset, model, sys.argv[1]).collect(taskse
 
 
 def test_the_page_is_worked_by_keys_alone(look, store):
-    look.open("#/runs")
+    look.open("#/runs?q=name%3Dquickstart/*")
     rows(look).first.wait_for()
     newest = look.texts(".row .c-run")
     look.press("j", "j")
@@ -47,8 +47,9 @@ def test_the_page_is_worked_by_keys_alone(look, store):
     look.press("b")
     assert until(lambda: look.route.startswith(f"#/run/{newest[0]}@1"))
     look.press("Tab")
-    outline = look.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-    assert outline != "none"
+    look.page.wait_for_function("document.activeElement !== document.body")
+    seen = "s => s.outlineStyle !== 'none' || s.boxShadow !== 'none'"
+    assert look.page.evaluate(f"({seen})(getComputedStyle(document.activeElement))"), "focus is to be seen"
 
 
 def test_two_runs_of_the_list_are_compared_by_d(look, store):
