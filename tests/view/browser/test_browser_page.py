@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import clew.view
 from clew.core.registry import build
 from clew.harness import Runner
 from clew.models.fakes import Scripted
 from tests.view.browser.browsing import Watched, environment, rows, run_of, served, until
 
+STATIC = Path(clew.view.__file__).parent / "static"
 SLOW = """
 import sys
 from clew.core.registry import build
@@ -26,7 +28,7 @@ Runner("clew.harness.agents:player", taskset, model, sys.argv[1]).collect(taskse
 
 
 def test_the_page_is_worked_by_keys_alone(look, store):
-    look.open("#/runs")
+    look.open("#/runs?q=name%3Dquickstart/*")
     rows(look).first.wait_for()
     newest = look.texts(".row .c-run")
     look.press("j", "j")
@@ -45,8 +47,9 @@ def test_the_page_is_worked_by_keys_alone(look, store):
     look.press("b")
     assert until(lambda: look.route.startswith(f"#/run/{newest[0]}@1"))
     look.press("Tab")
-    outline = look.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-    assert outline != "none"
+    look.page.wait_for_function("document.activeElement !== document.body")
+    seen = "s => s.outlineStyle !== 'none' || s.boxShadow !== 'none'"
+    assert look.page.evaluate(f"({seen})(getComputedStyle(document.activeElement))"), "focus is to be seen"
 
 
 def test_two_runs_of_the_list_are_compared_by_d(look, store):
@@ -82,6 +85,16 @@ def test_every_view_fits_and_follows_the_theme(chrome, site, store, size, scheme
         assert light == (scheme == "light"), (name, paper)
         look.shot(f"{name}-{size[0]}-{scheme}")
     look.close()
+
+
+def test_modules_are_asked_for_at_once():
+    """The page names every module, so that a first view does not wait for one after the other; and each stays small."""
+    modules = {path.name: path.read_text() for path in STATIC.glob("*.js")}
+    page = (STATIC / "index.html").read_text()
+    assert set(re.findall(r'modulepreload" href="/static/(\w+\.js)"', page)) | {"main.js"} == set(modules)
+    assert [name for name, text in modules.items() if text.count("\n") > 300] == []
+    markup = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(")
+    assert [name for name, text in modules.items() if markup.search(text)] == []
 
 
 def test_the_theme_can_be_chosen_and_is_kept(look):

@@ -43,6 +43,18 @@ export async function wholeText(path) {
 
 export const name = encodeURIComponent;
 
+/** D3, which only the views that plot wait for. */
+export function plotting() {
+  plotting.ready ??= new Promise((done, fail) => {
+    const script = document.createElement("script");
+    script.src = "/static/d3.js";
+    script.onload = done;
+    script.onerror = () => fail(new Refused(0, { error: "D3 did not load", remedy: "It comes with `pip install clew`: is mpld3 installed?" }));
+    document.head.append(script);
+  });
+  return plotting.ready;
+}
+
 // Server-sent events, handed to whoever listens; the browser reconnects by itself.
 const listeners = new Map();
 let source = null;

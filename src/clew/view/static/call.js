@@ -36,6 +36,12 @@ export function place(run, seq, token = null) {
   return `#/run/${encodeURIComponent(run)}@${seq}${token === null ? "" : `+${token}`}`;
 }
 
+/** #/run/ID@SEQ+TOKEN as its parts. */
+export function cursor(text) {
+  const [, run, seq, token] = text.match(/^(.*?)(?:@(\d+)(?:\+(\d+))?)?$/);
+  return { run, seq: seq === undefined ? null : Number(seq), token: token === undefined ? null : Number(token) };
+}
+
 const BODIES = {
   open: (call) => [part("world", long(call.text, call.cut, whole(call)))],
   ask,
@@ -51,7 +57,9 @@ function ask(call, ctx, chosen) {
   if (!call.reply) return [...out, part("model", h("em", { class: "dim" }, call.done < 0 ? "asked, no answer yet" : "no answer"))];
   const { text, cut, key, reasoning, calls, tokens } = call.reply;
   if (reasoning) out.push(part("thought", h("details", { open: chosen }, h("summary", {}, bytes(reasoning.length)), said(reasoning))));
-  const body = tokens && !cut ? drawTokens(call, ctx.shade, chosen ? ctx.token : -1) : long(text, cut, textPath(key));
+  const drawn = tokens && !cut ? drawTokens(call, ctx.shade, chosen ? ctx.token : -1) : null;
+  const spelled = drawn && tokens.every(([piece]) => piece !== null);
+  const body = spelled ? drawn : [long(text, cut, textPath(key)), drawn];
   if (text || tokens || !calls?.length) out.push(part("model", chat, body));
   for (const tool of calls ?? []) out.push(part("call", drawTool(tool)));
   if (call.samples) out.push(part("", h("span", { class: "dim" }, `and ${plural(call.samples, "more sample")} of the same request`)));

@@ -99,8 +99,9 @@ export class ForkPanel {
   prefixParts() {
     const tokens = tokensOf(this.call);
     const kept = this.token ?? 0;
-    const text = tokens.slice(0, kept).map((token) => token.text).join("");
-    const as = h("select", { name: "as", "aria-label": "Force as" }, h("option", { value: "text" }, "text"), tokens.length > 0 && h("option", { value: "ids" }, "token ids"));
+    const text = tokens.slice(0, kept).map((token) => token.text ?? `⟨${token.id}⟩`).join("");
+    const spelled = tokens.slice(0, kept).every((token) => token.text !== null);
+    const as = h("select", { name: "as", "aria-label": "Force as" }, spelled && h("option", { value: "text" }, "text"), tokens.length > 0 && h("option", { value: "ids" }, "token ids"));
     const area = this.area("prefix", "Then force", "", 2);
     this.fields.as = as;
     const keptNote = kept

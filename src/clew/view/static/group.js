@@ -1,6 +1,6 @@
 // A group: its returns, whether they differ, and the merged graph of the states its runs went through.
 
-import { get, name } from "./api.js";
+import { get, name, plotting } from "./api.js";
 import { button, h, loading, failure, notice, plain, put, said } from "./dom.js";
 import { number, plural, signed, tail, whole } from "./format.js";
 import { Graph } from "./graph.js";
@@ -10,7 +10,8 @@ export async function groupView(root, where) {
   put(root, loading("Reading the group"));
   const id = where.parts[0] ?? "";
   const method = where.query.get("method") ?? "";
-  return new GroupView(root, id, await get(`group/${name(id)}`, { method })).begin();
+  const [data] = await Promise.all([get(`group/${name(id)}`, { method }), plotting()]);
+  return new GroupView(root, id, data).begin();
 }
 
 class GroupView {

@@ -80,7 +80,7 @@ const hex = (key) => (key ? h("span", { class: "mono key", title: key }, key) : 
 
 function drawToken(token, methods, call) {
   const logprob = token.value("logprob");
-  const rows = [["Text", said(JSON.stringify(token.text), { class: "mono" })], ["Id", h("span", { class: "mono" }, String(token.id))],
+  const rows = [["Text", token.text === null ? null : said(JSON.stringify(token.text), { class: "mono" })], ["Id", h("span", { class: "mono" }, String(token.id))],
     ["How", token.kind === "f" ? h("span", { class: "tok forced" }, "forced") : "sampled"]];
   if (logprob !== null) rows.push(["Logprob", `${number(logprob, 4)} nats`], ["Probability", `${(100 * Math.exp(logprob)).toPrecision(3)} %`]);
   const entropy = token.value("entropy");

@@ -123,9 +123,12 @@ for (const way of ["up", "down"])
     showLive();
   });
 try {
-  await readStore();
+  store.known = readStore(); // meanwhile the view asks for what it shows
+  store.known.catch(() => {});
+  const shown = route();
+  await store.known;
   connect();
-  await route();
+  await shown;
 } catch (error) {
   put(main, failure(error), error.status === 401 ? tokenField() : button("Try again", () => location.reload()));
 }

@@ -58,12 +58,12 @@ class Reports {
 }
 
 function card(report, seen) {
-  const { id, claim, estimate, low, high, level, n, design, runs = [], caveats = [], figures = [] } = report;
+  const { id, claim, source = "", met = null, estimate, low, high, level, n, design, runs = [], caveats = [], figures = [] } = report;
   const percent = Math.round(100 * (level ?? 0.95));
   const own = figures.filter((url) => /^\/(?!\/)/.test(url) && !seen.has(url)); // of this server only
   own.forEach((url) => seen.add(url));
   return h("li", { class: "report" },
-    h("h2", {}, said(claim)),
+    h("h2", {}, said(claim), met !== null && h("span", { class: `tag ${met ? "" : "warn"}` }, met ? "met" : "not met"), h("span", { class: "dim source" }, said(source || id))),
     h("div", { class: "figures" }, h("span", { class: "estimate num" }, number(estimate)), interval(estimate, low, high),
       h("span", { class: "num" }, `[${number(low)}, ${number(high)}]`), h("span", { class: "dim" }, `${percent} % interval`), h("span", { class: "num" }, `n = ${whole(n)}`)),
     caveats.length > 0 && h("ul", { class: "caveats" }, caveats.map((one) => h("li", {}, said(one)))),

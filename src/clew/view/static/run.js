@@ -2,31 +2,33 @@
 
 import { get, listen, name } from "./api.js";
 import { button, copy, h, later, loading, failure, plain, put, said, toast } from "./dom.js";
-import { money, number, seconds, tail, whole } from "./format.js";
-import { drawCall, place } from "./call.js";
+import { cursor, drawCall, place } from "./call.js";
 import { FlowList } from "./flowlist.js";
 import { ForkPanel } from "./fork.js";
 import { drawInspector, drawRun } from "./inspector.js";
-import { dot } from "./runrow.js";
+import { runHead } from "./runhead.js";
 import { Strip } from "./strip.js";
 import { Shade, tokensOf } from "./tokens.js";
 import { drawTree, forksAt, lines } from "./tree.js";
 
+const PAGE = 100; // Calls read at once
 const TABS = ["Forks", "Transcript", "Inspect"];
-
-/** #/run/ID@SEQ+TOKEN as its parts. */
-function cursor(text) {
-  const [, run, seq, token] = text.match(/^(.*?)(?:@(\d+)(?:\+(\d+))?)?$/);
-  return { run, seq: seq === undefined ? null : Number(seq), token: token === undefined ? null : Number(token) };
-}
 
 export async function runView(root, where, store) {
   const at = cursor(where.parts[0] ?? "");
   put(root, loading("Reading the run"));
-  const facts = await get(`run/${name(at.run)}`);
+  const start = Math.floor((at.seq ?? 0) / PAGE) * PAGE;
+  const first = readCalls(at.run, start, start + PAGE); // asked for together with the facts
+  first.catch(() => {});
+  const [facts] = await Promise.all([get(`run/${name(at.run)}`), store.known]);
   const view = new RunView(root, facts, store);
-  await view.begin(at, where.query.get("do"));
+  await view.begin(at, where.query.get("do"), { start, first });
   return view;
+}
+
+async function readCalls(run, start, stop) {
+  const { calls, total } = await get(`run/${name(run)}/calls`, { start, stop });
+  return { rows: calls, total };
 }
 
 class RunView {
@@ -56,23 +58,26 @@ class RunView {
     return this.list?.pages.total ?? this.facts.calls;
   }
 
-  async begin(at, action) {
+  async begin(at, action, early) {
     this.draw();
     this.forks = forksAt(this.facts.tree, this.run);
     this.list = new FlowList(this.transcript, {
-      load: async (start, stop) => {
-        const { calls, total } = await get(`run/${name(this.run)}/calls`, { start, stop });
-        return { rows: calls, total };
+      load: (start, stop) => {
+        const { first } = early.start === start ? early : {};
+        early.start = null;
+        return first ?? readCalls(this.run, start, stop);
       },
+      page: PAGE,
       draw: (call) => drawCall(call, this.context()),
       failed: (error) => put(this.notes, failure(error)),
     });
     this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
-    this.setShade(this.shades()[0]);
+    this.setShade(this.shades()[0], false);
     this.tree();
     this.reloadFacts = later(250, () => this.readFacts());
     this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("job", (job) => this.panel.heard(job))];
     await this.list.start(at.seq ?? 0);
+    this.showStrip(); // after the transcript, which is looked at first
     if (action === "fork" && at.seq === null) at.seq = await this.lastAsk();
     const chosen = this.choose(at.seq, at.token, at.seq !== null); // its record is read while keys are answered already
     if (action === "fork") chosen.then(() => this.fork());
@@ -113,21 +118,7 @@ class RunView {
   }
 
   drawHead() {
-    const s = this.facts.summary;
-    const fact = (label, value, title) => h("span", { class: "fact", title: plain(title ?? "") }, h("span", { class: "dim" }, `${label} `), value);
-    const parent = s.parent ? fact("fork of", h("a", { class: "id", href: `#/run/${s.parent}` }, plain(s.parent))) : null;
-    put(
-      this.head,
-      h("div", { class: "title" }, dot(s), h("h1", { class: "id" }, plain(s.run)), h("span", { class: "prompt" }, said(this.facts.prompt || s.task)),
-        h("span", { class: "actions" },
-          this.store.can_fork && button(["Fork ", h("kbd", {}, "f")], () => this.fork(), { class: "primary" }),
-          button(["Diff ", h("kbd", {}, "d")], () => this.diff()), s.group && button(["Group ", h("kbd", {}, "g")], () => this.group()))),
-      h("div", { class: "facts" },
-        fact("return", h("b", {}, number(s.reward))), fact("stop", s.stop ? s.stop.replaceAll("_", " ") : "running"), fact("steps", whole(s.steps)),
-        fact("tokens", whole(s.tokens)), fact("cost", money(s.cost)), fact("time", seconds(s.seconds)), fact("task", said(s.task)),
-        fact("world", said(s.world.split("(")[0]), s.world), fact("agent", said(tail(s.agent)), s.agent), fact("model", said(tail(s.model)), s.model),
-        fact("seed", String(s.seed)), parent, (s.tags ?? []).map((tag) => h("span", { class: "tag" }, said(tag)))),
-    );
+    put(this.head, runHead(this.facts.summary, this.facts.prompt, this.store.can_fork && (() => this.fork()), () => this.diff(), () => this.group()));
   }
 
   context() {
@@ -143,14 +134,18 @@ class RunView {
     return [...new Set(["logprob", "entropy", ...methods])];
   }
 
-  setShade(value) {
+  setShade(value, strip = true) {
     if (!this.shader.options.length) put(this.shader, this.shades().map((one) => h("option", { value: one }, plain(one))), h("option", { value: "" }, "nothing"));
     this.shader.value = value;
     this.shade = value ? new Shade(value, this.facts.methods.find((m) => m.method === value)) : null;
     put(this.legend, this.shade?.legend());
     this.list?.redrawAll();
-    this.strip.show(this.shade, this.facts.calls).catch((error) => put(this.notes, failure(error)));
+    if (strip) this.showStrip();
     if (this.detail) this.inspect();
+  }
+
+  showStrip() {
+    this.strip.show(this.shade, this.facts.calls).catch((error) => put(this.notes, failure(error)));
   }
 
   nextShade() {
@@ -298,7 +293,7 @@ class RunView {
     this.drawHead();
     this.tree();
     this.list.redrawAll();
-    this.strip.show(this.shade, this.facts.calls).catch(() => {});
+    this.showStrip();
     if (this.seq === null) this.inspect();
   }
 }

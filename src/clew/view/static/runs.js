@@ -96,8 +96,9 @@ class Runs {
     this.list?.destroy();
     this.unseen.clear();
     this.pill.hidden = true;
-    const fresh = (box) => this.box.replaceWith((this.box = box));
-    fresh(h("div", { class: `list ${this.fold ? "groups" : "runs"}` }));
+    const [old, box] = [this.box, h("div", { class: `list ${this.fold ? "groups" : "runs"}` })];
+    const focused = old === document.activeElement;
+    old.replaceWith((this.box = box));
     this.list = new RowList(this.box, {
       height: () => (narrow.matches ? 58 : 30),
       label: this.fold ? "Groups" : "Runs",
@@ -111,6 +112,7 @@ class Runs {
       put(this.count, "");
       put(this.list.root, failure(error));
     };
+    if (focused) box.focus({ preventScroll: true });
     this.heads();
   }
 
@@ -130,7 +132,9 @@ class Runs {
       return button([label, arrow], () => this.search(resort(this.typed, sort)), { class: `c-${kind} ${on ? "on" : ""}`, title, "aria-pressed": String(on) });
     });
     this.head.className = `heads ${this.fold ? "groups" : "runs"}`;
+    const focused = [...this.head.children].indexOf(document.activeElement);
     put(this.head, heads);
+    this.head.children[focused]?.focus();
     for (const chip of this.chips) chip.setAttribute("aria-pressed", String(hasTerm(this.typed, chip.dataset.term)));
     this.folder.setAttribute("aria-pressed", String(this.fold));
     const choices = [["", "newest first"], ...RUN_COLUMNS.filter((c) => c.sort).flatMap((c) => [[`-${c.sort}`, `${c.label} ↓`], [c.sort, `${c.label} ↑`]])];
@@ -244,6 +248,7 @@ class Runs {
         continue;
       }
       Object.assign(this.list.pages.at(i), row);
+      missing ||= Boolean(this.typed) && this.box.scrollTop < 40; // it may no longer fit, or stand elsewhere
       const el = this.list.drawn.get(i);
       if (el) {
         this.list.drop(i, el);

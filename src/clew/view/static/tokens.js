@@ -116,12 +116,13 @@ function drawToken(token, shade, chosen) {
   const value = shade ? token.value(shade.name) : null;
   const kind = token.kind === "f" ? "forced" : "sampled";
   const told = [`+${token.offset}`, `id ${token.id}`, kind, value !== null && `${shade.name} ${shade.show(value)}`].filter(Boolean);
-  const el = h("span", { class: `tok ${kind} ${token.offset === chosen ? "chosen" : ""}`, title: plain(told.join("  ")), data: { token: token.offset } }, shown(token.text));
+  const el = h("span", { class: `tok ${kind} ${token.offset === chosen ? "chosen" : ""}`, title: plain(told.join("  ")), data: { token: token.offset } }, shown(token));
   return shade ? shade.paint(el, value) : el;
 }
 
-/** A token's text, where line ends and nothing at all are to be seen. */
-function shown(text) {
+/** A token's text, where line ends and nothing at all are to be seen; its number where no one here can spell it. */
+function shown({ text, id }) {
+  if (text === null) return h("span", { class: "end" }, `${id} `);
   if (text === "") return h("span", { class: "end" }, "∎");
   if (!text.includes("\n")) return visible(text);
   return text.split("\n").flatMap((part, i) => (i ? [h("span", { class: "ctl" }, "↵"), "\n", ...visible(part)] : visible(part)));

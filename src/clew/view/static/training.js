@@ -1,6 +1,6 @@
 // Training: curves of any trainings over each other; from a point to its runs and rows, from a row to its cursor.
 
-import { get, listen, name } from "./api.js";
+import { get, listen, name, plotting } from "./api.js";
 import { Chart } from "./chart.js";
 import { button, h, later, loading, failure, notice, plain, put, said } from "./dom.js";
 import { number, plural, signed, whole } from "./format.js";
@@ -17,7 +17,7 @@ function rank(metric) {
 
 export async function trainingView(root, where) {
   put(root, loading("Reading trainings"));
-  const all = await get("trainings");
+  const [all] = await Promise.all([get("trainings"), plotting()]);
   return new TrainingView(root, all).begin(where);
 }
 
