@@ -36,7 +36,6 @@ def test_it_says_what_is_wrong_with_the_store_before_it_serves(tmp_path):
 
 def test_a_taken_port_is_an_error_where_it_was_asked_for():
     with listen("127.0.0.1", 0) as taken:
-        taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(BadInput, match=f"127.0.0.1:{port} cannot be served"):
             listen("127.0.0.1", port)
@@ -65,20 +64,23 @@ def test_it_prints_its_address_serves_and_ends_quietly_while_a_page_listens(path
     environment = os.environ | {"CLEW_VIEW_TOKEN": "long and secret", "PYTHONUNBUFFERED": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(line, env=environment, text=True, **pipes) as server:
-        said = server.stdout.readline()
-        address = next(word for word in said.split() if word.startswith("http://127.0.0.1:"))
-        assert "token=long%20and%20secret" in address
-        with httpx.Client(base_url=address.partition("?")[0], timeout=20) as client:
-            assert client.get("api/store").status_code == 401
-            client.get(address, follow_redirects=False)
-            assert client.get("api/store").json()["runs"] == 8
-            with client.stream("GET", "api/events") as stream:
-                lines = stream.iter_lines()
-                assert next(lines).startswith("retry")
-                server.send_signal(signal.SIGTERM)
-                assert list(lines)[-1] == ""
-        assert server.wait(10) in (0, -signal.SIGTERM)
-        assert server.stderr.read() == ""
+        try:
+            said = server.stdout.readline()
+            address = next(word for word in said.split() if word.startswith("http://127.0.0.1:"))
+            assert "token=long%20and%20secret" in address
+            with httpx.Client(base_url=address.partition("?")[0], timeout=20) as client:
+                assert client.get("api/store").status_code == 401
+                client.get(address, follow_redirects=False)
+                assert client.get("api/store").json()["runs"] == 8
+                with client.stream("GET", "api/events") as stream:
+                    lines = stream.iter_lines()
+                    assert next(lines).startswith("retry")
+                    server.send_signal(signal.SIGTERM)
+                    assert list(lines)[-1] == ""
+            assert server.wait(20) in (0, -signal.SIGTERM)
+            assert server.stderr.read() == ""
+        finally:
+            server.kill()
 
 
 def test_the_wheel_holds_the_page():

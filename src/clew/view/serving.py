@@ -33,7 +33,7 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """A socket bound to the port asked for; without one to the usual port, or to a free one where that is taken.
+    """A listening socket at the port asked for; without one to the usual port, or to a free one where that is taken.
 
     Raises:
         BadInput: the address cannot be bound.
@@ -45,6 +45,7 @@ def listen(host: str, port: int | None) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, number))
+            listener.listen(128)  # now: whoever reads the address may ask before the server is up
             return listener
         except OSError as error:
             listener.close()
