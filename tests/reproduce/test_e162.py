@@ -85,7 +85,7 @@ def test_an_experiment_reports_every_mark(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(learn, "UPDATES", 2)
     cells = [cell for cell in tier.cells(True) if cell["seed"] == 0]
     monkeypatch.setattr(tier, "cells", lambda quick: iter(cells))
-    assert run.main(quick=True, out=tmp_path, console=Console(quiet=True)) == 0
+    assert run.main(quick=True, tier="chain", out=tmp_path, console=Console(quiet=True)) == 0
     text = (tmp_path / "summary_chain.md").read_text()
     assert all(f" P{i} " in text for i in range(1, 9))
     assert (tmp_path / "figure_chain.svg").exists()

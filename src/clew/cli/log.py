@@ -28,8 +28,6 @@ def command(query: tuple[str, ...], limit: int, dead_groups: bool, as_json: bool
     clew log 'tag:keep text:"open fridge"' --json
     clew log --dead-groups name=first/*
     """
-    from clew.view.terminal import short
-
     store = common.open_store(store_path)
     if dead_groups:
         _dead(store, query, limit, as_json)
@@ -63,6 +61,12 @@ def command(query: tuple[str, ...], limit: int, dead_groups: bool, as_json: bool
     if not rows:
         click.echo("no run fits; `clew log` without a query lists all" if query else "the store holds no runs yet")
         return
+    _runs(rows)
+
+
+def _runs(rows: list[dict[str, Any]]) -> None:
+    from clew.view.terminal import short
+
     columns = ("run", "when", "task", "model", "steps", "tokens", "reward", "stop", "from", "tags")
     common.print_table(
         columns,
