@@ -182,3 +182,18 @@ def test_a_prompt_that_does_not_fit_ends_the_run_and_says_why(clew, tmp_path):
     row = json.loads(clew("log", "--json").output)[0]
     assert row["stop"] == "context_full"
     assert "context" in clew("show", row["run"]).output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--budget", "64"), "Add --rollouts tree"),
+        (("--rollouts", "tree", "--selector", "best"), "no selector"),
+        (("--rollouts", "tree", "--selector", "uct(beta=1)"), "beta"),
+        (("--rollouts", "tree", "--spare", "0.5"), "Give tokens="),
+        (("--rollouts", "tree", "--budget", "0"), "at least 1"),
+    ],
+)
+def test_trees_that_cannot_grow_are_refused(clew, options, said):
+    done = clew("train", "--name", "t", "--model", "nowhere", *options, code=2)
+    assert said in done.output

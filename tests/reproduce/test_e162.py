@@ -12,7 +12,7 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from clew.harness import selectors
-from papers.E162_uucb import chain, learn, proxy, report, run, tier
+from papers.E162_uucb import chain, learn, proxy, report, report_sums, run, tier, tier_sums
 from papers.experiment import load
 
 
@@ -85,7 +85,44 @@ def test_an_experiment_reports_every_mark(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(learn, "UPDATES", 2)
     cells = [cell for cell in tier.cells(True) if cell["seed"] == 0]
     monkeypatch.setattr(tier, "cells", lambda quick: iter(cells))
-    assert run.main(quick=True, out=tmp_path, console=Console(quiet=True)) == 0
+    assert run.main(quick=True, tier="chain", out=tmp_path, console=Console(quiet=True)) == 0
     text = (tmp_path / "summary_chain.md").read_text()
     assert all(f" P{i} " in text for i in range(1, 9))
     assert (tmp_path / "figure_chain.svg").exists()
+
+
+def test_committed_results_on_sums_are_complete() -> None:
+    lines = load(run.HERE / "results" / "sums.jsonl")
+    assert {run.E162.key(line) for line in lines} == {run.E162.key(cell) for cell in tier_sums.cells(False)}
+    assert report_sums.report(lines) == (run.HERE / "results" / "summary_sums.md").read_text()
+    for line in lines:
+        assert len(line["dead"]) == tier_sums.TASKS
+        assert line["leaves"] == tier_sums.LEAVES if line["kind"] == "leaves" else line["leaves"] > 2
+
+
+def test_marks_on_sums_can_fail() -> None:
+    def line(kind: str, arm: str, seed: int, dead: float, tokens: float) -> dict:
+        shares = {"dead": [int(i < 48 * dead) for i in range(48)], "tokens": tokens, "leaves": 8.0, "cpu_s": 1.0}
+        return {
+            "kind": kind,
+            "arm": arm,
+            "seed": seed,
+            "std": 0.1,
+            "success": 0.1,
+            "depth": 0.5,
+            "collect_cpu": 1.0,
+        } | shares
+
+    def verdicts(dead: float, tokens: float) -> dict[str, bool]:
+        made = []
+        for seed in range(3):
+            shift = seed / 48
+            made += [line("tokens", "flat", seed, 0.6 + shift, 240), line("leaves", "flat", seed, 0.6 + shift, 240)]
+            made += [line("tokens", "uucb", seed, dead, 240), line("leaves", "uucb", seed, 0.6, tokens)]
+        return {mark.name: mark.met for mark in report_sums.marks(report_sums.Lines(made))}
+
+    good, bad = verdicts(0.3, 120.0), verdicts(0.58, 180.0)
+    assert good["dead groups"]
+    assert good["saving"]
+    assert not bad["dead groups"]
+    assert not bad["saving"]

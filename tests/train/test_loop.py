@@ -162,3 +162,32 @@ def test_killed_at_any_moment_the_weights_come_out_the_same(tmp_path):
         driver.stdin.close()
         driver.stdout.close()
         driver.wait(30)
+
+
+def test_trees_train_as_flat_rollouts_do(house, model, tmp_path):
+    """Same loop, rows and trainer; tokens that forks share are decoded, counted and trained once; it goes on."""
+    from clew.credit.tree import tree
+    from clew.harness.tree import Growth
+    from clew.store.view import sampled
+
+    class Lenient(type(house)):
+        async def judge(self, task, run, world):
+            return {"reward": float(run.row.seed % 3 > 0)}
+
+    def work(iterations):
+        taskset = Lenient(rooms=2, receptacles=2, objects=2, closed=1, steps=4)
+        runner = Runner(player, taskset, model, tmp_path / "s.db", sampling={"max_tokens": 3})
+        growth = Growth(leaves=6, selector="entropy")
+        plan = Plan(name="t", iterations=iterations, tasks=2, growth=growth, checkpoint_every=1)
+        return Training(runner, Trainer(model), tree, plan)
+
+    [done] = work(1).run()
+    runs = done.groups.runs
+    assert {g.kind for g in done.groups} == {"tree"}
+    assert len(runs) == 12
+    assert any(run.parent is not None for run in runs)
+    own = sum(sampled(call) for run in runs for call in run.calls[run.shared :])
+    assert done.tokens == own < sum(run.tokens for run in runs)
+    assert done.step is not None
+    assert done.step.mismatch < 1e-5, "forced prefixes are scored as the sampler scored what came after them"
+    assert [d.number for d in work(2).run()] == [1]

@@ -35,7 +35,10 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
         name, arguments = registry.parse_ref(ref)
         found.append((ref, registry.lookup("credits", name)(groups, **arguments, store=not dry)))
     summary = [_summary(ref, credit) for ref, credit in found]
-    pairs = [_compare(a, b) for a, b in itertools.combinations(found, 2)]
+    by_step = [
+        (ref, credit) for ref, credit in found if hasattr(credit, "diagnostics")
+    ]  # tree values tokens, not steps
+    pairs = [_compare(a, b) for a, b in itertools.combinations(by_step, 2)]
     if as_json:
         common.print_json({"methods": summary, "pairs": pairs})
         return
@@ -50,6 +53,8 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
 def _summary(ref: str, credit: Any) -> dict[str, Any]:
     import numpy as np
 
+    if not hasattr(credit, "diagnostics"):
+        return _of_tokens(ref, credit)
     present = credit.diagnostics.present
     value = credit.value[present]
     return {
@@ -62,6 +67,26 @@ def _summary(ref: str, credit: Any) -> dict[str, Any]:
         "negative": float(np.mean(value < 0)) if len(value) else None,
         "silent groups": float(credit.diagnostics.silent_groups),
         "singletons": float(credit.diagnostics.singleton_steps),
+    }
+
+
+def _of_tokens(ref: str, credit: Any) -> dict[str, Any]:
+    """The same line for a method that values tokens: its steps are the edges of trees, valued counts tokens."""
+    import numpy as np
+
+    rows = [a.values[np.isfinite(a.values)] for a in credit.annotations()]
+    value = np.concatenate(rows) if rows else np.zeros(0)
+    groups = credit.live + credit.dead
+    return {
+        "method": ref,
+        "groups": groups,
+        "runs": credit.runs,
+        "steps": credit.edges,
+        "valued": len(value),
+        "rms": float(np.sqrt(np.mean(value**2))) if len(value) else None,
+        "negative": float(np.mean(value < 0)) if len(value) else None,
+        "silent groups": credit.dead / groups if groups else None,
+        "singletons": None,
     }
 
 

@@ -60,10 +60,10 @@ def command(query: tuple[str, ...], limit: int, dead_groups: bool, as_json: bool
     if not rows:
         click.echo("no run fits; `clew log` without a query lists all" if query else "the store holds no runs yet")
         return
-    _table(rows)
+    _runs(rows)
 
 
-def _table(rows: list[dict[str, Any]]) -> None:
+def _runs(rows: list[dict[str, Any]]) -> None:
     from clew.view.terminal import short
 
     columns = ("run", "when", "task", "model", "steps", "tokens", "reward", "stop", "from", "tags")

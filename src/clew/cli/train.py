@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from clew.cli import common, learning, making
+
+
+def tree_options(function: Any) -> Any:
+    for option in (
+        click.option("--spare", default=0.0, show_default=True, help="Share of all tokens kept for trees all alike."),
+        click.option("--budget", type=int, help="Tokens decoded per task; default: -n runs, whatever they take."),
+        click.option("--selector", default="uucb", show_default=True, help="uucb, entropy, uct, random or flat."),
+        click.option("--rollouts", type=click.Choice(["flat", "tree"]), default="flat", show_default=True,
+                     help="Independent runs, or trees grown by forks."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
 
 
 @click.command(short_help="Improve local weights by RL on tasks of a world.")
@@ -15,7 +28,8 @@ from clew.cli import common, learning, making
 @click.option("--model", default="household-sft", show_default=True, help="Name or folder of local weights.")
 @click.option("--agent", default="player", show_default=True, help="As `clew run` takes it.")
 @click.option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@click.option("--credit", "method", default="g2po", show_default=True, help="As `clew credit` takes it.")
+@click.option("--credit", "method", help="As `clew credit` takes it. Default: g2po; tree where rollouts are trees.")
+@tree_options
 @click.option("--iterations", default=45, show_default=True, help="How many; more than before goes on.")
 @click.option("--tasks", default=8, show_default=True, help="Fresh tasks in an iteration.")
 @click.option("-n", "--n", "n", default=8, show_default=True, help="Runs of each task.")
@@ -27,11 +41,12 @@ from clew.cli import common, learning, making
 @making.sampling_options
 @common.json_option
 @common.store_option
-def command(name: str, method: str, as_json: bool, store_path: str, **options: Any) -> None:
+def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
     """Collect, credit, fit, again and again; every run is kept, and checkpoints are folders of weights.
 
     \b
     clew train --name first --iterations 20
+    clew train --name wood --world sums --model FOLDER --rollouts tree --budget 256 --spare 0.3
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
     from functools import partial
@@ -41,6 +56,8 @@ def command(name: str, method: str, as_json: bool, store_path: str, **options: A
     from clew.harness import Runner
     from clew.train.loop import Plan, Training
 
+    growth = _growth(options)
+    method = method or ("tree" if growth is not None else "g2po")
     credit, arguments = registry.parse_ref(method)
     estimator = partial(registry.lookup("credits", credit), **arguments)
     taskset = registry.build("tasksets", options["world"])
@@ -57,6 +74,7 @@ def command(name: str, method: str, as_json: bool, store_path: str, **options: A
         seed=options["seed"],
         eval_every=options["eval_every"],
         eval_tasks=options["eval_tasks"],
+        growth=growth,
     )
     trainer = Trainer(model, options["lr"], lora={"r": options["lora"]} if options["lora"] else None)
     settings = {"model": options["model"], "credit": method, "lr": options["lr"], "lora": options["lora"]}
@@ -64,6 +82,25 @@ def command(name: str, method: str, as_json: bool, store_path: str, **options: A
     with making.interruptible("the same line again"):
         learning.follow(training)
     _report(training, credit, store_path, as_json)
+
+
+def _growth(options: Mapping[str, Any]) -> Any:
+    """How trees grow, or None for flat rollouts.
+
+    Raises:
+        BadInput: a tree's option without --rollouts tree, or a growth that makes no sense.
+    """
+    from clew.core.errors import BadInput
+    from clew.core.registry import parse_ref
+    from clew.harness.tree import Growth
+
+    if options["rollouts"] == "flat":
+        if options["budget"] is not None or options["spare"] or options["selector"] != "uucb":
+            raise BadInput("--selector, --budget and --spare say how trees grow", remedy="Add --rollouts tree.")
+        return None
+    name, settings = parse_ref(options["selector"])
+    bound = {"leaves": options["n"]} if options["budget"] is None else {"tokens": options["budget"]}
+    return Growth(selector=name, settings=tuple(sorted(settings.items())), spare=options["spare"], **bound)
 
 
 def _report(training: Any, method: str, store_path: str, as_json: bool) -> None:

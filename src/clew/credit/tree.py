@@ -145,12 +145,14 @@ def _against_siblings(tree: Tree, by_depth: list[Ints], value: F64) -> F64:
 class TreeCredit:
     """What ``tree`` found for some groups; ``annotations`` as a trainer reads them.
 
-    edges: stretches of tokens between forks. live, dead: groups with and without two different raw outcomes.
+    runs: leaves. edges: stretches of tokens between forks. live, dead: groups with and without two different
+    raw outcomes.
     """
 
     method: str
     params: Mapping[str, Any]
     digest: str
+    runs: int
     edges: int
     live: int
     dead: int
@@ -200,7 +202,7 @@ def tree(
     if store and listed:
         listed[0].store.annotate(out)
         listed[0].store.commit()
-    return TreeCredit(name, params, digest, edges, live, len(listed) - live, tuple(out))
+    return TreeCredit(name, params, digest, sum(map(len, listed)), edges, live, len(listed) - live, tuple(out))
 
 
 def of_group(group: Any) -> tuple[Tree, list[Stretch]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +13,12 @@ from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Scores
 from clew.core.records import Report
+from clew.core.values import Task
 from clew.fit import checkpoint
 from clew.fit.trainer import StepReport, Trainer
-from clew.harness import Runner
+from clew.harness import Runner, tree
 from clew.store import Groups
+from clew.store.view import sampled
 from clew.train.rows import Annotated, reference, rows
 
 Credit = Callable[[Groups], Annotated]
@@ -29,7 +31,7 @@ class Plan:
     Every iteration draws ``tasks`` fresh tasks and runs each ``rollouts`` times. ``eval_every`` k evaluates on the
     first ``eval_tasks`` tasks of ``eval_split`` before the first and after each k-th iteration (0: never). ``kl``
     weighs a k3 penalty towards the reference model (0: none). A checkpoint follows every ``checkpoint_every``
-    iterations.
+    iterations. With ``growth`` each task's runs are a tree grown by forks, and ``rollouts`` is not read.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Plan:
     eval_tasks: int = 64
     eval_split: str = "eval"
     checkpoint_every: int = 5
+    growth: tree.Growth | None = None
 
 
 class Iteration(NamedTuple):
@@ -52,7 +55,7 @@ class Iteration(NamedTuple):
     groups: Groups
     success: Report
     dead: float  # share of groups whose runs were all rewarded alike
-    tokens: int  # sampled
+    tokens: int  # sampled, those that forks share once
     step: StepReport | None
     evaluation: Report | None
     seconds: dict[str, float]  # collect, credit, rows, fit
@@ -111,7 +114,8 @@ class Training:
     def _record(self, settings: dict[str, Any]) -> None:
         assert self.folder is not None
         path = self.folder / "settings.json"
-        mine = {"plan": asdict(self.plan), "agent": self.runner.agent_ref, "taskset": self.taskset.ref, **settings}
+        plan = {k: v for k, v in asdict(self.plan).items() if k != "growth" or v is not None}
+        mine = {"plan": plan, "agent": self.runner.agent_ref, "taskset": self.taskset.ref, **settings}
         mine = json.loads(json.dumps(mine))
         if path.exists():
             before = json.loads(path.read_text())
@@ -180,7 +184,7 @@ class Training:
             seconds[name], clock = now - clock, now
 
         tasks = self.taskset.sample(plan.tasks, derive(plan.seed, "tasks", index), "train")
-        groups = self.runner.collect(tasks, plan.rollouts, plan.seed, name=plan.name, iteration=index, on_run=on_run)
+        groups = self._collect(tasks, index, on_run)
         lap("collect")
         credit = self.credit(groups)
         lap("credit")
@@ -198,7 +202,7 @@ class Training:
             groups=groups,
             success=groups.success(),
             dead=sum(not group.signal for group in groups) / len(groups),
-            tokens=sum(run.tokens for run in groups.runs),
+            tokens=sum(sampled(call) for run in groups.runs for call in run.calls[run.shared :]),
             step=step,
             evaluation=evaluation,
             seconds=seconds,
@@ -206,6 +210,12 @@ class Training:
         self.store.put_metrics(plan.name, index, done.metrics())
         self.store.commit()
         return done
+
+    def _collect(self, tasks: Sequence[Task], index: int, on_run: Callable[[Any], None] | None) -> Groups:
+        plan, kept = self.plan, {"name": self.plan.name, "iteration": index}
+        if plan.growth is None:
+            return self.runner.collect(tasks, plan.rollouts, plan.seed, on_run=on_run, **kept)  # type: ignore[arg-type]
+        return tree.collect(self.runner, tasks, plan.growth, plan.seed, on_run=on_run, **kept)  # type: ignore[arg-type]
 
     def evaluate(self, iteration: int) -> Report:
         """Success on the fixed evaluation tasks, one run each, under seeds that do not depend on the iteration."""
