@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from clew.worlds.maze import Star
-from papers.E163_backtrack import chain, report_d, report_s, report_t, tier_d, tier_n, tier_s, tier_t, walk
+from papers.E163_backtrack import chain, report_d, report_n, report_s, report_t, tier_d, tier_n, tier_s, tier_t, walk
 from papers.E163_backtrack.chain import A, B, C, D, Graph, expected_steps, golden, gradient
 from papers.E163_backtrack.run import E163
 from papers.experiment import load
@@ -158,7 +158,7 @@ def test_d4_the_gap_grows_with_l() -> None:
 
 @pytest.mark.parametrize(
     ("name", "tier", "report"),
-    [("T", tier_t, report_t), ("S", tier_s, report_s), ("D", tier_d, report_d)],
+    [("T", tier_t, report_t), ("S", tier_s, report_s), ("D", tier_d, report_d), ("N", tier_n, report_n)],
 )
 def test_committed_results_are_complete(name: str, tier, report) -> None:
     """Every cell has its line, and the summary is what the lines give."""
