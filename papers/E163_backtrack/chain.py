@@ -108,22 +108,31 @@ def _rows(graph: Graph, policy: F64) -> tuple[F64, F64, F64]:
 
 
 def hitting(graph: Graph, policy: F64) -> F64:
-    """Expected steps to the target from each state, float64 [states].
+    """Expected steps to the target from each state, float64 [states]."""
+    return eliminate(*_rows(graph, policy))
+
+
+def eliminate(inner: F64, target: F64, steps: F64) -> F64:
+    """Expected steps to the target of any chain, float64 [S]; changes its arguments.
 
     States are eliminated from the last to the first without a subtraction (Grassmann, Taksar and Heyman 1985), which
     keeps full relative accuracy where H reaches 1e14 and a linear solver has two or three digits right.
+
+    Args:
+        inner: chances among the S transient states [S, S]. target: chance of the target [S]. steps: mean steps of a
+            move [S].
     """
-    inner, target, steps = _rows(graph, policy)
-    leaves = np.ones(graph.states)
-    for n in range(graph.states - 1, 0, -1):
+    size = len(steps)
+    leaves = np.ones(size)
+    for n in range(size - 1, 0, -1):
         leaves[n] = inner[n, :n].sum() + target[n]
         share = inner[:n, n] / leaves[n]
         inner[:n, :n] += np.outer(share, inner[n, :n])
         target[:n] += share * target[n]
         steps[:n] += share * steps[n]
-    h = np.empty(graph.states)
-    h[FORK] = steps[FORK] / target[FORK]
-    for n in range(1, graph.states):
+    h = np.empty(size)
+    h[0] = steps[0] / target[0]
+    for n in range(1, size):
         h[n] = (steps[n] + inner[n, :n] @ h[:n]) / leaves[n]
     return h
 

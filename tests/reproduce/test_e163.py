@@ -10,12 +10,13 @@ import pytest
 from rich.console import Console
 
 from clew.worlds.maze import Star
-from papers.E163_backtrack import chain, report_d, report_s, report_t, tier_d, tier_s, tier_t, walk
+from papers.E163_backtrack import chain, report_d, report_n, report_s, report_t, tier_d, tier_n, tier_s, tier_t, walk
 from papers.E163_backtrack.chain import A, B, C, D, Graph, expected_steps, golden, gradient
 from papers.E163_backtrack.run import E163
 from papers.experiment import load
 
 SMALL = Graph(3, 3, 2)
+SMALL_STAR = Star(3, 2, 2)
 
 
 def rational_golden(graph: Graph) -> Fraction:
@@ -156,7 +157,8 @@ def test_d4_the_gap_grows_with_l() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tier", "report"), [("T", tier_t, report_t), ("S", tier_s, report_s), ("D", tier_d, report_d)]
+    ("name", "tier", "report"),
+    [("T", tier_t, report_t), ("S", tier_s, report_s), ("D", tier_d, report_d), ("N", tier_n, report_n)],
 )
 def test_committed_results_are_complete(name: str, tier, report) -> None:
     """Every cell has its line, and the summary is what the lines give."""
@@ -181,3 +183,44 @@ def test_the_exact_tier_runs_and_resumes(tmp_path) -> None:
 def test_policies_have_the_stated_base_chances() -> None:
     q = Graph(2, 1, 4).policy()[:, 0]
     assert q[[C, A, B, D]] == pytest.approx([4 / 5, 1 / 5, 4 / 5, 1 / 5])
+
+
+def test_the_network_walks_the_same_maze() -> None:
+    """Floor against the symmetric chain, its walker against its solver, and an untrained model's policy is legal."""
+    torch = pytest.importorskip("torch")
+    from papers.E163_backtrack.neural import Floor, Walker, imitate, policy_of, reinforce, value_head
+
+    floor, graph, rng = Floor.of(SMALL_STAR), Graph(3, 2, 2), np.random.default_rng(0)
+    assert floor.expected_steps(floor.uniform) == pytest.approx(expected_steps(graph, graph.policy()), rel=1e-12)
+    assert floor.keeps(floor.uniform) == pytest.approx([2 / 3, 1 / 3, 2 / 3, 1 / 3])
+    length = floor.walk(floor.uniform, 4000, 10**5, rng)[-1]
+    exact = floor.expected_steps(floor.uniform)
+    assert length.mean() == pytest.approx(exact, abs=4 * length.std() / np.sqrt(len(length)))
+    torch.manual_seed(0)
+    model = Walker(SMALL_STAR.nodes, width=16)
+    policy = policy_of(model, floor)
+    assert policy.sum(axis=1) == pytest.approx(np.ones(len(policy)))
+    assert (policy[floor.lanes == 0] == 0).all()
+    counts = floor.counts(*floor.walk(floor.uniform, 500, 1000, rng)[:2])
+    imitate(model, floor, lambda _: counts, 300, rate=3e-3)
+    assert np.abs(floor.keeps(policy_of(model, floor)) - floor.keeps(floor.uniform)).max() < 0.1
+    curve, walked = reinforce(model, floor, 10, rng)
+    assert len(curve) == 2
+    assert walked > 11 * 64 * 6
+    hidden = rng.normal(size=(30, 4))
+    wanted = hidden @ [1.0, -2.0, 0.5, 3.0] + 7
+    assert value_head(hidden, wanted, np.full(30, 1000)) == pytest.approx(wanted, abs=0.01)
+
+
+def test_traces_of_the_neural_tier() -> None:
+    pytest.importorskip("torch")
+    from papers.E163_backtrack.neural import Floor
+
+    floor, rng = Floor.of(tier_n.STAR), np.random.default_rng(0)
+    teacher = tier_n._teacher(floor)
+    assert floor.keeps(teacher) == pytest.approx([tier_n.SKILL] * 4)
+    full, erased = (tier_n._traces(floor, teacher, erase, rng) for erase in (False, True))
+    seen = [[counts[floor.family == family].sum() for family in range(4)] for counts in (full, erased)]
+    assert min(seen[0]) > 0
+    assert seen[1] == [tier_n.TRACES * 4, tier_n.TRACES * 4, 0, 0]
+    assert tier_n._golden(floor, rng, 10).sum() == 10 * 9
