@@ -80,7 +80,7 @@ def _table(table: Lines, kind: str) -> str:
     rows = []
     for arm in ARMS:
         if len(table.get(kind, arm, "dead")):
-            fields = ("dead", "std", "success", "depth")
+            fields = ("dead", "std", "success", "place")
             cells = [text(over(table.get(kind, arm, field))) for field in fields]
             numbers = [float(table.get(kind, arm, field).mean()) for field in ("tokens", "leaves", "collect_cpu")]
             rows.append([arm, *cells, f"{numbers[0]:.0f}", f"{numbers[1]:.1f}", f"{numbers[2]:.2f}"])

@@ -91,7 +91,7 @@ def _one(setting: Cell, seed: int) -> Cell:
         "success": float(np.mean([r.mean() for r in rewards])),
         "tokens": sum(map(own, groups.runs)) / TASKS,
         "leaves": len(groups.runs) / TASKS,
-        "depth": float(np.mean(depth)) if depth else 0.0,
+        "place": float(np.mean(depth)) if depth else 0.0,
         "collect_cpu": round(spent, 3),
         "budget": bound.get("tokens", 0),
     }
