@@ -1,9 +1,27 @@
 """Audits of recorded runs and of data made from them: what was compared, what was covered, what was learnt from.
 
 ``coverage`` asks which share of the states reached after a mistake, and of the retreats out of them, ever receives a
-training signal.
+training signal. ``survey`` and ``detect`` find the tokens at which a run's chance of success fell, ``effect`` and
+``pairs`` what they lead to (the statistics are in ``clew.audit.cliffs``).
 """
 
 from clew.audit.coverage import Coverage, Trail, coverage, trails
+from clew.audit.detect import Found, Search, Survey, detect, survey
+from clew.audit.effect import Candidates, Effect, Pairs, effect, pairs
 
-__all__ = ["Coverage", "Trail", "coverage", "trails"]
+__all__ = [
+    "Candidates",
+    "Coverage",
+    "Effect",
+    "Found",
+    "Pairs",
+    "Search",
+    "Survey",
+    "Trail",
+    "coverage",
+    "detect",
+    "effect",
+    "pairs",
+    "survey",
+    "trails",
+]

@@ -95,6 +95,13 @@ class Scores(Protocol):
     def score(self, ids: Sequence[Sequence[int]], temperature: float = 1.0) -> list[F32]: ...
 
 
+@runtime_checkable
+class Tops(Protocol):
+    """The ``k`` likeliest next tokens after each row at temperature 1: ids and logprobs (nats), likeliest first."""
+
+    def top(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[tuple[int, ...], F32]]: ...
+
+
 class Store(Protocol):
     """Where runs are kept. Writes become durable at ``commit``; a reader sees what was committed."""
 

@@ -31,7 +31,7 @@ SCORED = 1 << 24  # logits held at once by ``score``
 
 
 class Local:
-    """A causal LM in this process: a Model with ``Batches`` and ``Scores``.
+    """A causal LM in this process: a Model with ``Batches``, ``Scores`` and ``Tops``.
 
     Args:
         source: folder or hub name of a Hugging Face model, or a module.
@@ -149,6 +149,26 @@ class Local:
             found |= {row: logp[i, : len(ids[row]) - 1].copy() for i, row in enumerate(group)}
         self.module.train(training)
         return [found[i] for i in range(len(ids))]
+
+    @torch.no_grad()
+    def top(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[tuple[int, ...], F32]]:
+        """The ``k`` likeliest next tokens after each row at temperature 1: ids, and logprobs (nats, float32 [k]).
+
+        Raises:
+            BadInput: an empty row, or a row longer than the context.
+        """
+        if any(not 1 <= len(row) <= self.context for row in ids):
+            raise BadInput(f"rows of {sorted({len(row) for row in ids})} tokens", remedy=f"Give 1 to {self.context}.")
+        device = next(self.module.parameters()).device
+        training = self.module.training
+        self.module.eval()
+        found: list[tuple[tuple[int, ...], F32]] = []
+        for row in ids:
+            logits = self.module(input_ids=torch.tensor([list(row)], device=device), use_cache=False).logits[0, -1]
+            values, tokens = logits.float().log_softmax(-1).topk(min(k, logits.shape[-1]))
+            found.append((tuple(tokens.tolist()), values.cpu().numpy()))
+        self.module.train(training)
+        return found
 
     def save(self, path: str | Path) -> None:
         """Write a folder that ``Local(path)`` and ``from_pretrained`` load: weights, tokenizer, renderer settings."""

@@ -94,6 +94,33 @@ def entropy(t: Tokens) -> Pair:
 entropy.reads_entropy = True  # type: ignore[attr-defined]
 
 
+def dpo(t: Tokens, beta: float = 0.1) -> Pair:
+    """Sigmoid preference loss (DPO, arXiv 2305.18290 eq. 7), mean over the chosen rows.
+
+    With m(row) the weighted sum of logp - ref over the row's tokens: ``-log sigmoid(beta (m(chosen) - m(rejected)))``, for
+    each chosen row against the one rejected row of its set. Where a row's only weight lies on one token this is
+    Cliff-DPO (arXiv 2606.25524; specs/E172 section 5), where it lies on a whole reply DPO of sequences. Count: chosen
+    rows.
+
+    Raises:
+        BadInput: rows without reference logprobs, or a set without exactly one rejected row.
+    """
+    if t.ref is None:
+        raise BadInput("dpo needs reference logprobs", remedy="Call train.rows.reference(rows, model) first.")
+    gap = torch.where(t.mask, t.weights * (t.logp - t.ref), 0.0)
+    margin = t.logp.new_zeros(t.rows).index_add(0, t.row, gap)
+    worse: dict[str, int] = {}
+    for i, (name, role) in enumerate(zip(t.sets, t.roles, strict=True)):
+        if role == "rejected" and worse.setdefault(name, i) != i:
+            raise BadInput(f"set {name!r} has two rejected rows", remedy="Give each rejected row a set of its own.")
+    better = [i for i, role in enumerate(t.roles) if role == "chosen"]
+    if lost := [t.sets[i] for i in better if t.sets[i] not in worse]:
+        raise BadInput(f"set {lost[0]!r} has no rejected row", remedy="A set is one rejected row and its chosen ones.")
+    against = [worse[t.sets[i]] for i in better]
+    loss = -torch.nn.functional.logsigmoid(beta * (margin[better] - margin[against]))
+    return loss.sum(), torch.tensor(len(better), device=t.logp.device)
+
+
 def _total(loss: Tensor, mask: Tensor) -> Pair:
     return torch.where(mask, loss, 0.0).sum(), mask.sum()
 

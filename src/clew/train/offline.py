@@ -1,0 +1,99 @@
+"""Training on rows that exist already: passes over sets in an order fixed by the seed, stoppable, resumed to the bit."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from clew.core.errors import BadInput
+from clew.core.keys import derive, value_digest
+from clew.core.records import LossRow
+from clew.fit import checkpoint
+from clew.fit.trainer import StepReport, Trainer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """How rows are gone over: ``epochs`` times, about ``batch`` rows a step, rows of one set together.
+
+    The rate rises over the first share ``warmup`` of the steps and falls to 0 along a cosine. A checkpoint follows every
+    ``checkpoint_every`` steps.
+    """
+
+    epochs: int = 1
+    batch: int = 64
+    warmup: float = 0.1
+    seed: int = 0
+    checkpoint_every: int = 20
+
+    def __post_init__(self) -> None:
+        if min(self.epochs, self.batch, self.checkpoint_every) < 1 or not 0 <= self.warmup < 1:
+            raise BadInput(f"{self}", remedy="Counts are at least 1, warmup within [0, 1).")
+
+    def steps(self, rows: Sequence[LossRow]) -> list[list[int]]:
+        """The rows of every step, by number."""
+        sets: dict[object, list[int]] = {}
+        for i, row in enumerate(rows):
+            sets.setdefault(row.set or i, []).append(i)
+        units, out = list(sets.values()), list[list[int]]()
+        for epoch in range(self.epochs):
+            fresh = True
+            for unit in np.random.default_rng(derive(self.seed, "epoch", epoch)).permutation(len(units)).tolist():
+                if fresh or len(out[-1]) >= self.batch:
+                    out.append([])
+                fresh = False
+                out[-1] += units[unit]
+        return out
+
+    def rate(self, step: int, total: int) -> float:
+        """Factor of the learning rate at a step, from 0."""
+        ramp = max(1, round(self.warmup * total))
+        if step < ramp:
+            return (step + 1) / ramp
+        return 0.5 * (1 + math.cos(math.pi * (step - ramp) / max(1, total - ramp)))
+
+
+def fit(
+    trainer: Trainer, rows: Sequence[LossRow], passes: Passes, folder: str | Path | None = None
+) -> Iterator[tuple[int, int, StepReport]]:
+    """Train, giving (steps done, steps in all, report) after each; goes on from the checkpoint in ``folder``.
+
+    Reference logprobs must be in the rows, from the weights as they were before the first step.
+
+    Raises:
+        BadInput: the folder was begun with other rows or passes.
+    """
+    order, home = passes.steps(rows), Path(folder) if folder is not None else None
+    start = 0
+    if home is not None:
+        _record(home, {"passes": asdict(passes), "rows": _digest(rows)})
+        if checkpoint.exists(home / "checkpoint"):
+            start = trainer.load(home / "checkpoint")["step"]
+    for step in range(start, len(order)):
+        report = trainer.step([rows[i] for i in order[step]], passes.rate(step, len(order)))
+        if home is not None and ((step + 1) % passes.checkpoint_every == 0 or step + 1 == len(order)):
+            trainer.save(home / "checkpoint", {"step": step + 1})
+        yield step + 1, len(order), report
+
+
+def _digest(rows: Sequence[LossRow]) -> str:
+    """Names the rows by what they hold and in which order."""
+    told = [[row.ids.tobytes(), row.set, row.role, [w.tobytes() for w in row.weights.values()]] for row in rows]
+    return value_digest(told).hex()
+
+
+def _record(home: Path, mine: dict[str, object]) -> None:
+    path = home / "offline.json"
+    if path.exists() and json.loads(path.read_text()) != mine:
+        raise BadInput(
+            f"{home} was begun with other rows or other passes", remedy="Give the training another --name."
+        )
+    home.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".writing")
+    fresh.write_text(json.dumps(mine, indent=1) + "\n")
+    fresh.replace(path)

@@ -1,0 +1,120 @@
+"""Preference pairs as LossRows: single tokens, as an audit filed them beside the runs, or whole replies (DPO, E172).
+
+A set is one rejected row and the chosen rows that are preferred to it. The weight stream says which tokens of a row
+count, so that one loss (``losses.dpo``) serves pairs of single tokens and of whole replies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.core.errors import BadInput
+from clew.core.records import Annotation, Call, Cursor, LossRow
+from clew.train.rows import leaves
+
+METHOD = "cliff-pair"
+LOSS = "cliff-dpo"
+CHOSEN, REJECTED = "chosen", "rejected"
+
+
+def pair_rows(
+    runs: Iterable[Any],
+    method: str = METHOD,
+    component: str = LOSS,
+    *,
+    kinds: Sequence[str] | None = None,
+    eos: int | None = None,
+) -> list[LossRow]:
+    """Rows of the single-token pairs that ``method`` filed on the asks of some runs; each ask once.
+
+    A row is the path up to a token, and that token, which alone counts: nothing is appended to it. The released code
+    lets the end token follow and counts it too; ``eos`` reproduces that, with the id of that token.
+
+    Args:
+        kinds: of cliffs, such as ``("uncertain", "sampled-off")``; None takes all.
+
+    Raises:
+        BadInput: no pairs there, or pairs of several parameter sets on one ask.
+    """
+    found: dict[tuple[str, int], Annotation] = {}
+    listed = list(runs)
+    for run in listed:
+        for a in run.annotations(method, "call"):
+            old = found.setdefault((a.run, a.seq), a)
+            if old.params != a.params:
+                raise BadInput(
+                    f"{method!r} was filed with several sets of parameters at {a.run}@{a.seq}",
+                    remedy="Train on runs that one search made pairs of; or look for cliffs in a fresh copy of the store.",
+                )
+    out: list[LossRow] = []
+    for (owner, seq), annotation in sorted(found.items()):
+        store = listed[0].store
+        call = store.calls(owner, seq, seq + 1)[0]
+        path = [i for node in store.thread(call.node_in) for i in node.ids or ()]
+        reply = store.node(call.node_out).ids
+        by_token: dict[int, list[dict[str, Any]]] = {}
+        for item in json.loads(annotation.data):
+            if kinds is None or item["kind"] in kinds:
+                by_token.setdefault(int(item["token"]), []).append(item)
+        for token, items in sorted(by_token.items()):
+            before = [*path, *reply[: call.head + token]]
+            name, source = str(Cursor(owner, seq, token)), [(len(before), Cursor(owner, seq, token))]
+            tail = [] if eos is None else [eos]
+            ends = [(REJECTED, items[0]["rejected"]), *((CHOSEN, item["chosen"]) for item in items)]
+            out += [_row([*before, int(i), *tail], len(before), component, name, role, source) for role, i in ends]
+    if not out:
+        raise BadInput(
+            f"these {len(listed)} runs have no {method!r} values" + (f" of kind {', '.join(kinds)}" if kinds else ""),
+            remedy="Make pairs first: clew cliffs RUNS --pairs FILE.",
+        )
+    return out
+
+
+def outcome_pairs(groups: Iterable[Any], component: str = "dpo") -> list[LossRow]:
+    """Rows of whole runs: in each group the i-th that succeeded is preferred to the i-th that did not.
+
+    All sampled tokens count. Groups whose runs all ended alike give none.
+
+    Raises:
+        BadInput: a run holds several conversations.
+    """
+    out: list[LossRow] = []
+    for group in groups:
+        good = [run for run in group if run.reward is not None and run.reward > 0.5]
+        bad = [run for run in group if run.reward is not None and run.reward <= 0.5]
+        for i, (win, loss) in enumerate(zip(good, bad, strict=False)):
+            for run, role in ((loss, REJECTED), (win, CHOSEN)):
+                paths = leaves(run)
+                if len(paths) != 1:
+                    raise BadInput(f"run {run.id} has {len(paths)} conversations", remedy="Pair runs that have one.")
+                path, spans = paths[0]
+                ids = [i for node in path for i in node.ids or ()]
+                weight = np.zeros(len(ids), np.float32)
+                for span in spans:
+                    weight[span.start : span.stop] = 1
+                source = [(s.start, _at(s.call)) for s in spans]
+                row = _row(ids, len(ids), component, f"{group.id}/{i}", role, source)
+                row.weights = {component: weight}
+                out.append(row)
+    return out
+
+
+def _at(call: Call) -> Cursor:
+    return Cursor(call.run, call.seq, call.forced)
+
+
+def _row(
+    ids: Sequence[int], start: int, component: str, name: str, role: str, source: list[tuple[int, Cursor]]
+) -> LossRow:
+    """A row whose tokens from ``start`` on count."""
+    n = len(ids)
+    weight = np.zeros(n, np.float32)
+    weight[start:] = 1
+    return LossRow(
+        np.asarray(ids, np.int32), np.zeros(n, bool), {component: weight}, np.full(n, np.nan, np.float32),
+        source=source, set=name, role=role,
+    )  # fmt: skip
