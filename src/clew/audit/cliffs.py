@@ -11,8 +11,8 @@ detectors:
   is tested anew on a fresh one (``p_values``), whose estimates selection has not touched, and Benjamini and Hochberg's
   procedure holds the share of false cliffs among the confirmed (``confirmed``).
 
-Outcomes have three values: right, wrong, undecided. Undecided ones enter no n and are counted apart. Pure passes: arrays
-in, values out.
+Outcomes have three values: right, wrong, undecided. Undecided ones enter no n and are counted apart. Pure passes:
+arrays in, values out.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def bound(chance: ArrayLike) -> F64:
     return 1 - np.asarray(chance, float)
 
 
-def testable(chance: ArrayLike, margin: float = MARGIN) -> Bools:
+def can_fall(chance: ArrayLike, margin: float = MARGIN) -> Bools:
     """Whether a token of that chance could drop by more than the margin at all."""
     return np.asarray(bound(chance) > margin)
 
@@ -204,12 +204,12 @@ def confirmed(before: Counts, after: Counts, margin: float = MARGIN, level: floa
 def entropy(logprobs: ArrayLike) -> F64:
     """-sum p ln p in nats over the last axis, as given and not renormalised: of the top 20 a lower bound."""
     values = np.asarray(logprobs, float)
-    with np.errstate(invalid="ignore"):
-        return -np.where(np.isfinite(values), np.exp(values) * values, 0.0).sum(axis=-1)
+    terms = np.where(np.isfinite(values), np.exp(values) * np.where(np.isfinite(values), values, 0.0), 0.0)
+    return np.asarray(-terms.sum(axis=-1))
 
 
 def rank(logprobs: ArrayLike, token: float, eps: float = 1e-9) -> int:
-    """1 + how many of ``logprobs`` exceed the token's own by more than ``eps``: all that tie for the top have rank 1."""
+    """1 + how many of ``logprobs`` exceed the token's own by more than ``eps``: all tied tops have rank 1."""
     return 1 + int((np.asarray(logprobs, float) > token + eps).sum())
 
 

@@ -2,8 +2,8 @@
 
 ``survey`` says which tokens (or steps) of some runs could be cliffs at all and what sampling them costs; ``detect``
 samples continuations from before and after each (``harness.potentials``), tests them (``audit.cliffs``) and gives a
-``Found``, whose ``annotations`` are values beside the runs: ``potential`` on tokens, ``cliff`` on Calls. What was sampled
-is kept, so that a search that was stopped goes on where it was, and a second one costs nothing.
+``Found``, whose ``annotations`` are values beside the runs: ``potential`` on tokens, ``cliff`` on Calls. What was
+sampled is kept, so that a search that was stopped goes on where it was, and a second one costs nothing.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Told = Callable[[int], None] | None
 class Search:
     """How cliffs are looked for.
 
-    at: every sampled token, or whole steps (an ask up to the next step's). n: continuations from each place. fresh: those
-    of the second, independent batch. margin: the least drop that counts. level: of the test, and of the share of false
-    cliffs. detector: see ``audit.cliffs``; ``published`` tests every token after the first, once, and stops after 20
-    zeros.
+    at: every sampled token, or whole steps (an ask up to the next step's). n: continuations from each place. fresh:
+    those of the second, independent batch. margin: the least drop that counts. level: of the test, and of the share of
+    false cliffs. detector: see ``audit.cliffs``; ``published`` tests every token after the first, once, and stops after
+    20 zeros.
     """
 
     at: Literal["tokens", "steps"] = "tokens"
@@ -127,7 +127,7 @@ class Survey:
         return value_digest([asdict(self.search), settings]).hex()
 
 
-def survey(runs: Iterable[Run], of: Callable[[Run], Continuations], search: Search = Search()) -> Survey:  # noqa: B008
+def survey(runs: Iterable[Run], of: Callable[[Run], Continuations], search: Search = Search()) -> Survey:
     """Where cliffs of some runs can be.
 
     Args:
@@ -156,7 +156,7 @@ def survey(runs: Iterable[Run], of: Callable[[Run], Continuations], search: Sear
         first = {p.run: p for p in reversed(positions)}
         tested = [p for p in positions if p is not first[p.run]]  # nothing is sampled before the first token
     else:
-        tested = [p for p in positions if cliffs.testable(p.chance, search.margin)]
+        tested = [p for p in positions if cliffs.can_fall(p.chance, search.margin)]
     return Survey(search, listed, positions, tested, owners, left)
 
 
@@ -184,7 +184,8 @@ class Found:
         k, n = len(self.confirmed), len(self.cliffs)
         low, high = cliffs.wilson(k, n)
         return Report(
-            claim="flagged positions that a fresh batch confirms", estimate=k / n, low=float(low), high=float(high), n=n,
+            claim="flagged positions that a fresh batch confirms",
+            estimate=k / n, low=float(low), high=float(high), n=n,
             design=f"{self.survey.search.fresh} + {self.survey.search.fresh} fresh continuations each, Wilson interval",
         )  # fmt: skip
 
@@ -282,7 +283,7 @@ def around(positions: Sequence[Position], potentials: dict[Start, Counts]) -> tu
 
 def _published(plan: Survey, told: Told) -> Found:
     """Every position in order, one batch, run by run, until so many places in a row had no right continuation."""
-    n, none = plan.search.n, Counts(*(np.int64(x) for x in (0, plan.search.n, 0)))
+    n, none = plan.search.n, Counts.all_decided(0, plan.search.n)
     known: dict[Start, Counts] = {}
     made = 0
     for run in dict.fromkeys(p.run for p in plan.tested):
@@ -311,10 +312,15 @@ def _cliffs(
     out = []
     for i, position in enumerate(hits):
         kind, entropy, rank = _kind(plan, position)
-        values = (first[0].potential[i], first[1].potential[i])
-        numbers = [float(x[i]) for x in (second[0].potential, second[1].potential, drop, low, high, p, q)]
-        pair = (float(values[0]), float(values[1]))
-        out.append(Cliff(position, kind, entropy, rank, pair, *numbers, bool(keep[i])))
+        out.append(
+            Cliff(
+                position, kind, entropy, rank,
+                first=(float(first[0].potential[i]), float(first[1].potential[i])),
+                before=float(second[0].potential[i]), after=float(second[1].potential[i]),
+                drop=float(drop[i]), low=float(low[i]), high=float(high[i]), p=float(p[i]), q=float(q[i]),
+                confirmed=bool(keep[i]),
+            )
+        )  # fmt: skip
     return out
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clew.audit import cliffs
 from clew.audit.cliffs import F64, RIGHT
@@ -103,7 +104,7 @@ def _measured(of: dict[str, Continuations], arms: dict[Cliff, list[Start]], n: i
                 decided = samples.outcomes[~np.isnan(samples.outcomes)]
                 right[arm, i] = float((decided > RIGHT).mean()) if len(decided) else np.nan
                 tokens[arm, i] = float(samples.tokens.mean())
-    whole = ~np.isnan(right).any(axis=0)
+    whole: NDArray[np.bool_] = np.asarray(~np.isnan(right).any(axis=0))
     if not whole.any():
         return None
     kept = [c for c, ok in zip(arms, whole, strict=True) if ok]
@@ -146,7 +147,7 @@ class Pairs:
         return sum(len(chosen) for _, chosen in self.items)
 
     def records(self) -> list[dict[str, Any]]:
-        """One JSON object a pair: where it is, the ids the model had received, chosen and rejected, their potentials."""
+        """One JSON object a pair: where it is, the ids the model had received, both tokens and their potentials."""
         run = self.found.survey.runs[0]
         return [
             {
@@ -184,8 +185,8 @@ class Pairs:
         store.commit()
 
 
-def pairs(found: Found, how: Candidates = Candidates(), told: Told = None) -> Pairs:  # noqa: B008
-    """Single-token pairs (section 5): rejected is a confirmed cliff token, chosen each other candidate that is no cliff.
+def pairs(found: Found, how: Candidates = Candidates(), told: Told = None) -> Pairs:
+    """Single-token pairs (section 5): rejected a confirmed cliff token, chosen each other candidate that is no cliff.
 
     Raises:
         BadInput: the cliffs are steps, or the model does not list next tokens.

@@ -53,9 +53,9 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     """Estimate the chance of success along runs, and find the tokens at which it fell.
 
     From before and after each token that can matter, continuations are sampled and judged; a token whose drop is
-    significant is tested again on a fresh batch. A token that the policy picks with chance p lowers the chance of success
-    by 1 - p at most, so that most tokens need no sampling. What was sampled is kept: the same line goes on where it
-    stopped, and costs nothing the second time. Values are filed as `potential` and `cliff`.
+    significant is tested again on a fresh batch. A token that the policy picks with chance p lowers the chance of
+    success by 1 - p at most, so that most tokens need no sampling. What was sampled is kept: the same line goes on where
+    it stopped, and costs nothing the second time. Values are filed as `potential` and `cliff`.
 
     \b
     clew cliffs 4fzk2w
@@ -180,7 +180,9 @@ def _report(found: Found, effect: Effect | None, made: Pairs | None, options: di
     if len(found.survey.runs) == 1:
         _curve(found)
     flagged, kept = len(found.cliffs), len(found.confirmed)
-    again = ", no second batch" if found.survey.search.detector == "published" else f", {kept} confirmed on a fresh batch"
+    again = (
+        ", no second batch" if found.survey.search.detector == "published" else f", {kept} confirmed on a fresh batch"
+    )
     click.echo(f"{found.continuations:,} continuations, {found.undecided} undecided: {flagged} flagged{again}")
     if found.cliffs:
         common.print_table(
@@ -215,7 +217,14 @@ def _line(found: Found, cliff: Cliff) -> tuple[Any, ...]:
     p = cliff.position
     numbers = [round(x, 3) for x in (cliff.before, cliff.after, cliff.drop, cliff.low, cliff.high)]
     said = _text(found, p.seq, p.run, p.token)
-    return (str(p.before), said, cliff.kind or "", *numbers, float(f"{cliff.q:.2g}"), "yes" if cliff.confirmed else "no")
+    return (
+        str(p.before),
+        said,
+        cliff.kind or "",
+        *numbers,
+        float(f"{cliff.q:.2g}"),
+        "yes" if cliff.confirmed else "no",
+    )
 
 
 def _text(found: Found, seq: int, run: str, token: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clew.cli import common, learning, making
+from clew.cli import common, learning, making, offline
 
 
 def tree_options(function: Any) -> Any:
@@ -22,7 +22,7 @@ def tree_options(function: Any) -> Any:
     return function
 
 
-@click.command(short_help="Improve local weights by RL on tasks of a world.")
+@click.command(short_help="Improve local weights by RL on tasks of a world, or by preference pairs of stored runs.")
 @click.option("--name", required=True, help="Names the training; the same line goes on where it stopped.")
 @click.option("--world", default="household", show_default=True, help="See `clew worlds`.")
 @click.option("--model", default="household-sft", show_default=True, help="Name or folder of local weights.")
@@ -38,17 +38,25 @@ def tree_options(function: Any) -> Any:
 @click.option("--eval-every", default=0, show_default=True, help="Evaluate after every so many iterations; 0 never.")
 @click.option("--eval-tasks", default=64, show_default=True, help="On how many held-out tasks.")
 @click.option("--seed", default=0, show_default=True, help="Fixes tasks and sampling.")
+@offline.offline_options
 @making.sampling_options
 @common.json_option
 @common.store_option
 def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
     """Collect, credit, fit, again and again; every run is kept, and checkpoints are folders of weights.
 
+    With --loss nothing is collected: the weights learn from runs that the store holds.
+
     \b
     clew train --name first --iterations 20
     clew train --name wood --world sums --model FOLDER --rollouts tree --budget 256 --spare 0.3
+    clew train --name steep --loss cliff-dpo --model FOLDER --lr 1e-4 --data world=sums
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
+    if options["loss"]:
+        offline.train(name, store_path, as_json, options)
+        return
+    _without_loss(options)
     from functools import partial
 
     from clew.core import registry
@@ -82,6 +90,15 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     with making.interruptible("the same line again"):
         learning.follow(training)
     _report(training, credit, store_path, as_json)
+
+
+def _without_loss(options: Mapping[str, Any]) -> None:
+    if options["data"] or options["types"] or options["compat_eos"]:
+        from clew.core.errors import BadInput
+
+        raise BadInput(
+            "--data, --types and --compat-eos belong to --loss", remedy="Add --loss cliff-dpo or --loss dpo."
+        )
 
 
 def _growth(options: Mapping[str, Any]) -> Any:

@@ -128,7 +128,7 @@ class Continuations:
             made = door(self._make(portion))
             for start, new in made.items():
                 old = have.get(start)
-                have[start] = Samples(*map(np.concatenate, zip(old, new, strict=True))) if old else new  # type: ignore[arg-type]
+                have[start] = Samples(*map(np.concatenate, zip(old, new, strict=True))) if old else new
                 self._keep(stage, start, have[start])
                 if on_samples is not None:
                     on_samples(len(new.seeds))
@@ -167,7 +167,7 @@ class Continuations:
         aside = copy.copy(self.runner)
         aside.store = open_store(":memory:")
         if self.runner.taskset is not None:
-            aside.taskset = Patient(self.runner.taskset, self.judge_seconds)  # type: ignore[assignment]
+            aside.taskset = Patient(self.runner.taskset, self.judge_seconds)
         for run in dict.fromkeys(start.run for start, _ in portion):
             _copy(aside.store, self.runner.store, run)
         ended: dict[str, Run] = {}

@@ -97,8 +97,8 @@ entropy.reads_entropy = True  # type: ignore[attr-defined]
 def dpo(t: Tokens, beta: float = 0.1) -> Pair:
     """Sigmoid preference loss (DPO, arXiv 2305.18290 eq. 7), mean over the chosen rows.
 
-    With m(row) the weighted sum of logp - ref over the row's tokens: ``-log sigmoid(beta (m(chosen) - m(rejected)))``, for
-    each chosen row against the one rejected row of its set. Where a row's only weight lies on one token this is
+    With m(row) the weighted sum of logp - ref over the row's tokens: ``-log sigmoid(beta (m(chosen) - m(rejected)))``,
+    for each chosen row against the one rejected row of its set. Where a row's only weight lies on one token this is
     Cliff-DPO (arXiv 2606.25524; specs/E172 section 5), where it lies on a whole reply DPO of sequences. Count: chosen
     rows.
 

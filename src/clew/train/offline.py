@@ -1,10 +1,10 @@
-"""Training on rows that exist already: passes over sets in an order fixed by the seed, stoppable, resumed to the bit."""
+"""Training on rows that exist already: passes over sets in an order fixed by the seed, resumed to the bit."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from clew.fit.trainer import StepReport, Trainer
 class Passes:
     """How rows are gone over: ``epochs`` times, about ``batch`` rows a step, rows of one set together.
 
-    The rate rises over the first share ``warmup`` of the steps and falls to 0 along a cosine. A checkpoint follows every
-    ``checkpoint_every`` steps.
+    The rate rises over the first share ``warmup`` of the steps and falls to 0 along a cosine. A checkpoint follows
+    every ``checkpoint_every`` steps.
     """
 
     epochs: int = 1
@@ -59,19 +59,27 @@ class Passes:
 
 
 def fit(
-    trainer: Trainer, rows: Sequence[LossRow], passes: Passes, folder: str | Path | None = None
+    trainer: Trainer,
+    rows: Sequence[LossRow],
+    passes: Passes,
+    folder: str | Path | None = None,
+    *,
+    settings: Mapping[str, object] | None = None,
 ) -> Iterator[tuple[int, int, StepReport]]:
     """Train, giving (steps done, steps in all, report) after each; goes on from the checkpoint in ``folder``.
 
     Reference logprobs must be in the rows, from the weights as they were before the first step.
 
+    Args:
+        settings: further JSON that must be the same when the training goes on, such as the loss and its parameters.
+
     Raises:
-        BadInput: the folder was begun with other rows or passes.
+        BadInput: the folder was begun with other rows, passes or settings.
     """
     order, home = passes.steps(rows), Path(folder) if folder is not None else None
     start = 0
     if home is not None:
-        _record(home, {"passes": asdict(passes), "rows": _digest(rows)})
+        _record(home, {"passes": asdict(passes), "rows": _digest(rows), "settings": dict(settings or {})})
         if checkpoint.exists(home / "checkpoint"):
             start = trainer.load(home / "checkpoint")["step"]
     for step in range(start, len(order)):
@@ -89,10 +97,11 @@ def _digest(rows: Sequence[LossRow]) -> str:
 
 def _record(home: Path, mine: dict[str, object]) -> None:
     path = home / "offline.json"
-    if path.exists() and json.loads(path.read_text()) != mine:
-        raise BadInput(
-            f"{home} was begun with other rows or other passes", remedy="Give the training another --name."
-        )
+    if (home / "settings.json").exists():
+        raise BadInput(f"{home} is a training that samples", remedy="Give this one another name.")
+    if path.exists() and (before := json.loads(path.read_text())) != mine:
+        changed = [key for key in mine if before.get(key) != mine[key]]
+        raise BadInput(f"{home} was begun with other {', '.join(changed)}", remedy="Give the training another name.")
     home.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".writing")
     fresh.write_text(json.dumps(mine, indent=1) + "\n")
