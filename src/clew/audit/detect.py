@@ -9,21 +9,21 @@ sampled is kept, so that a search that was stopped goes on where it was, and a s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from clew.audit import cliffs
+from clew.audit import cliffs, positions
 from clew.audit.cliffs import F64, Counts, Kind
+from clew.audit.positions import Position, prefix
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
-from clew.core.protocols import Scores, Tops
-from clew.core.records import Annotation, Call, Report
+from clew.core.protocols import Tops
+from clew.core.records import Annotation, Report
 from clew.harness.potentials import Continuations, Start
 from clew.store import Run
-from clew.store.view import sampled
 
 CLIFF, POTENTIAL = "cliff", "potential"
 LISTED = 20  # next tokens that entropy is summed over, as in the source
@@ -53,21 +53,6 @@ class Search:
             raise BadInput(
                 f"{self}", remedy="Needs n and fresh of 2 or more, a margin in [0, 1) and a level in (0, .5)."
             )
-
-
-class Position(NamedTuple):
-    """A token of a reply (counted after its head), or a step (``token`` and ``id`` -1), and the places around it.
-
-    chance: of the token, or of all that the step sampled, under the sampler in force; 0 where it is not known.
-    """
-
-    run: str  # that issued it
-    seq: int
-    token: int
-    id: int
-    chance: float
-    before: Start
-    after: Start
 
 
 class Cliff(NamedTuple):
@@ -141,23 +126,23 @@ def survey(runs: Iterable[Run], of: Callable[[Run], Continuations], search: Sear
         if run.row.spawned_by:
             raise BadInput(f"run {run.id} was spawned by another", remedy=f"Choose its parent, {run.row.spawned_by}.")
         hands = of(run)
-        known = _chances(run, hands.runner.model, search.at)
-        for position in (_tokens if search.at == "tokens" else _steps)(run, known):
+        known = positions.chances(run, hands.runner.model, search.at)
+        for position in (positions.tokens if search.at == "tokens" else positions.steps)(run, known):
             found.setdefault((position.run, position.seq, position.token), position)
             owners.setdefault(position.run, hands)
             for start in (position.before, position.after):
-                left[start] = float(_left(run, start))
-    positions = list(found.values())
-    if not positions:
+                left[start] = float(positions.left(run, start))
+    every = list(found.values())
+    if not every:
         raise BadInput(
             f"nothing was sampled in these {len(listed)} runs", remedy="Choose runs in which a model was asked."
         )
     if search.detector == "published":
-        first = {p.run: p for p in reversed(positions)}
-        tested = [p for p in positions if p is not first[p.run]]  # nothing is sampled before the first token
+        first = {p.run: p for p in reversed(every)}
+        tested = [p for p in every if p is not first[p.run]]  # nothing is sampled before the first token
     else:
-        tested = [p for p in positions if cliffs.can_fall(p.chance, search.margin)]
-    return Survey(search, listed, positions, tested, owners, left)
+        tested = [p for p in every if cliffs.can_fall(p.chance, search.margin)]
+    return Survey(search, listed, every, tested, owners, left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,14 +309,6 @@ def _cliffs(
     return out
 
 
-def prefix(run: Run, position: Position) -> list[int]:
-    """The token ids that the model had received before a position."""
-    call = run.store.calls(position.run, position.seq, position.seq + 1)[0]
-    path = [i for node in run.store.thread(call.node_in) for i in node.ids or ()]
-    reply = run.store.node(call.node_out).ids or ()
-    return [*path, *reply[: call.head + position.token]]
-
-
 def _kind(plan: Survey, position: Position) -> tuple[Kind | None, float | None, int | None]:
     model = plan.of[position.run].runner.model
     if position.token < 0 or not isinstance(model, Tops):
@@ -341,80 +318,3 @@ def _kind(plan: Survey, position: Position) -> tuple[Kind | None, float | None, 
     own = float(logprobs[ids.index(position.id)]) if position.id in ids else -np.inf
     rank = cliffs.rank(logprobs, own)
     return cliffs.kind(entropy, rank), entropy, rank
-
-
-# ---- what was sampled -----------------------------------------------------------------------------------------------
-
-
-def _chances(run: Run, model: Any, at: str) -> dict[tuple[str, int], F64]:
-    """Per ask the chance of each token it sampled, [sampled], of the policy that continues.
-
-    A scoring pass of that policy where it can score, else what was recorded. A sampler that cuts the tail raises the
-    chance of what it keeps, so that the bound from the whole distribution stays one.
-    """
-    asks = [c for c in run.calls if c.kind == "ask" and c.done >= 0 and c.node_out]
-    out: dict[tuple[str, int], F64] = {}
-    rows: dict[float, list[tuple[Call, list[int]]]] = {}
-    for call in asks:
-        ids = [node.ids for node in run.store.thread(call.node_out)]
-        if call.logprobs is None or any(i is None for i in ids):
-            if at == "tokens":
-                raise BadInput(
-                    f"run {run.id} has no token ids at Call {call.seq}",
-                    remedy="Look for cliffs at steps (--at steps), or make runs with a model that gives token ids.",
-                )
-            continue
-        heat = (call.setup.in_force or call.setup.asked).temperature if call.setup else 1.0  # type: ignore[union-attr]
-        if heat <= 0:
-            raise BadInput(
-                f"run {run.id} was sampled at temperature 0, where all continuations are alike",
-                remedy="Make runs with a temperature above 0.",
-            )
-        out[call.run, call.seq] = np.exp(call.logprobs.astype(float))
-        rows.setdefault(heat, []).append((call, [i for part in ids for i in part or ()]))
-    if isinstance(model, Scores):
-        for heat, some in rows.items():
-            for (call, _), scores in zip(some, model.score([ids for _, ids in some], heat), strict=True):
-                if n := sampled(call):
-                    out[call.run, call.seq] = np.exp(scores[-n:].astype(float))
-    return out
-
-
-def _tokens(run: Run, known: dict[tuple[str, int], F64]) -> Iterator[Position]:
-    for call in run.calls:
-        chance = known.get((call.run, call.seq)) if call.kind == "ask" else None
-        if chance is None:
-            continue
-        ids = run.store.node(call.node_out).ids or ()
-        for i, value in enumerate(chance.tolist()):
-            token = call.forced + i
-            before, after = Start(call.run, call.seq, token), Start(call.run, call.seq, token + 1)
-            yield Position(call.run, call.seq, token, ids[call.head + token], value, before, after)
-
-
-def _steps(run: Run, known: dict[tuple[str, int], F64]) -> Iterator[Position]:
-    """Whole steps. What else than asks and the world was drawn in one is not in its chance, so that it is 0."""
-    calls, steps = run.calls, run.steps
-    firsts = [(step.asks or (step.act,))[0] for step in steps]
-    for i, step in enumerate(steps):
-        first = firsts[i]
-        assert first is not None
-        if not step.asks:
-            continue
-        then = firsts[i + 1] if i + 1 < len(steps) else next((c for c in calls if c.kind == "end"), None)
-        if then is None:
-            continue
-        plain = all(c.kind in ("ask", "act", "note") for c in calls[first.seq : then.seq])
-        values = [known.get((a.run, a.seq)) for a in step.asks]
-        chance = float(np.prod([v.prod() for v in values if v is not None])) if plain and None not in [
-            None if v is None else 0 for v in values
-        ] else 0.0  # fmt: skip
-        yield Position(first.run, first.seq, -1, -1, chance, Start(first.run, first.seq), Start(then.run, then.seq))
-
-
-def _left(run: Run, start: Start) -> int:
-    """Tokens that the record decoded from a place on."""
-    later = [c for c in run.calls if c.kind == "ask" and c.seq >= start.seq]
-    whole = sum(map(sampled, later))
-    inside = next((c for c in later if c.seq == start.seq), None)
-    return whole - (max(0, start.token - inside.forced) if inside is not None else 0)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from clew.audit import cliffs
 from clew.audit.cliffs import F64, RIGHT
-from clew.audit.detect import LISTED, Cliff, Found, Position, Told, around, counted, prefix
+from clew.audit.detect import LISTED, Cliff, Found, Told, around, counted
+from clew.audit.positions import Position, prefix
 from clew.core.errors import BadInput
 from clew.core.keys import derive, value_digest
 from clew.core.protocols import Tops

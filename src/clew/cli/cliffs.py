@@ -54,8 +54,8 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
 
     From before and after each token that can matter, continuations are sampled and judged; a token whose drop is
     significant is tested again on a fresh batch. A token that the policy picks with chance p lowers the chance of
-    success by 1 - p at most, so that most tokens need no sampling. What was sampled is kept: the same line goes on where
-    it stopped, and costs nothing the second time. Values are filed as `potential` and `cliff`.
+    success by 1 - p at most, so that most tokens need no sampling. What was sampled is kept: the same line goes on
+    where it stopped, and costs nothing the second time. Values are filed as `potential` and `cliff`.
 
     \b
     clew cliffs 4fzk2w

@@ -26,8 +26,8 @@ def offline_options(function: Any) -> Any:
         click.option("--batch", default=64, show_default=True, help="Rows of a step, with --loss."),
         click.option("--epochs", default=1, show_default=True, help="Passes over the rows, with --loss."),
         click.option("--data", multiple=True, metavar="RUNS", help="Runs or a query to learn from; may be repeated."),
-        click.option("--loss", type=click.Choice(LOSSES), help="Learn from stored runs instead of new ones: from the pairs "
-                     "of `clew cliffs --pairs`, or (dpo) from each group's runs that succeeded and failed."),
+        click.option("--loss", type=click.Choice(LOSSES), help="Learn from stored runs instead of new ones: from the "
+                     "pairs of `clew cliffs --pairs`, or (dpo) from each group's runs that succeeded and failed."),
     ):  # fmt: skip
         function = option(function)
     return function
