@@ -84,8 +84,8 @@ def wilson(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[F64, F6
     middle, half = p + z2 / (2 * np.maximum(m, 1)), np.sqrt(z2 * (p * (1 - p) + z2 / (4 * np.maximum(m, 1))))
     half, scale = half / np.sqrt(np.maximum(m, 1)), 1 + z2 / np.maximum(m, 1)
     none = m == 0
-    low = np.where(none, 0.0, np.clip((middle - half) / scale, 0, 1))
-    return low, np.where(none, 1.0, np.clip((middle + half) / scale, 0, 1))
+    low, high = np.clip((middle - half) / scale, 0, p), np.clip((middle + half) / scale, p, 1)
+    return np.where(none, 0.0, low), np.where(none, 1.0, high)
 
 
 def drop_interval(before: Counts, after: Counts, level: float = 0.95) -> tuple[F64, F64]:

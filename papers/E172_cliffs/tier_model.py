@@ -1,0 +1,130 @@
+"""The claims in a real model: which cliffs replicate, what a faulty grader does, and Cliff-DPO at equal cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.audit import cliffs
+from clew.audit.detect import Found, Search, around, counted, detect, survey
+from clew.audit.effect import ARMS, effect
+from clew.harness.potentials import Continuations
+from papers.E172_cliffs import learners
+from papers.E172_cliffs.learners import injected
+
+Cell = dict[str, Any]
+N, STEMS, AUDITED, BURSTS = 64, 80, 24, 0.01
+LEARNERS = (
+    ("cliff-dpo", "own"), ("cliff-dpo, eos", "own"), ("sequence dpo", "cpu"), ("reinforce", "cpu"),
+    ("sequence dpo", "rollouts"), ("reinforce", "rollouts"),
+)  # fmt: skip
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    """Seeds outermost: a seed is a model with its tasks and sampling, made once for all of its cells."""
+    for seed in range(1 if quick else 5):
+        stems = 24 if quick else STEMS
+        yield {"kind": "detect", "stems": 8 if quick else AUDITED, "seed": seed}
+        yield {"kind": "effect", "stems": stems, "seed": seed}
+        yield {"kind": "base", "stems": stems, "seed": seed}
+        for arm, budget in LEARNERS:
+            yield {"kind": "learn", "arm": arm, "budget": budget, "stems": stems, "seed": seed}
+
+
+def portions(todo: list[Cell]) -> Iterator[tuple[Cell, list[int]]]:
+    for cell in todo:
+        yield {k: v for k, v in cell.items() if k != "seed"}, [cell["seed"]]
+
+
+def cost(cell: Cell) -> float:
+    """CPU-seconds of one cell, as measured; what a seed's cells share falls on those that come first."""
+    each = {"detect": 45.0, "effect": 45.0, "base": 2.0}
+    if cell["kind"] in each:
+        return each[cell["kind"]] * cell["stems"] / (AUDITED if cell["kind"] == "detect" else STEMS)
+    slow = {"own": 5.0, "cpu": 32.0, "rollouts": 60.0}
+    return slow[cell["budget"]] * cell["stems"] / STEMS
+
+
+def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+    kinds = {"detect": _detect, "effect": _effect, "base": _base, "learn": _learn}
+    return [kinds[setting["kind"]](setting, seed) for seed in seeds]
+
+
+def _base(setting: Cell, seed: int) -> Cell:
+    return learners.accuracy(learners.base(seed))
+
+
+def _learn(setting: Cell, seed: int) -> Cell:
+    learnt = learners.learn(setting["arm"], setting["budget"], seed, setting["stems"])
+    numbers = {k: getattr(learnt, k) for k in ("loss_tokens", "seconds", "rollouts", "steps")}
+    return learners.accuracy(learnt.model) | numbers | learnt.extra
+
+
+def _effect(setting: Cell, seed: int) -> Cell:
+    """What the search found, and delete against keep with both controls."""
+    found = learners.searched(seed, setting["stems"])
+    kinds = {}
+    for kind in ("deterministic", "uncertain", "sampled-off", "other"):
+        some = [c for c in found.found.cliffs if c.kind == kind]
+        kinds[kind] = [len(some), sum(c.confirmed for c in some)]
+    out: Cell = {"tested": len(found.found.survey.tested), "positions": len(found.found.survey.positions)}
+    out |= {"kinds": kinds, "pairs": len(found.pairs), "seconds": found.seconds, "rollouts": found.rollouts}
+    out["failed"] = sum((r.reward or 0.0) <= cliffs.RIGHT for r in found.runs)
+    measured = effect(found.found, N)
+    assert measured is not None, "no failed solution with a cliff"
+    out["right"] = {arm: measured.right[i].round(4).tolist() for i, arm in enumerate(ARMS)}
+    out["tokens"] = {arm: measured.tokens[i].round(2).tolist() for i, arm in enumerate(ARMS)}
+    return out
+
+
+def _detect(setting: Cell, seed: int) -> Cell:
+    """E1 and E4: both detectors on the same solutions; fresh replication of what the published one flags; bursts."""
+    runs = learners.collected(learners.base(seed), "train", setting["stems"], 1, "audited", seed).runs
+    hands = Continuations(learners.runner_of(runs, learners.base(seed)), seed=seed)
+    began = time.process_time()
+    paper = detect(survey(runs, lambda run: hands, Search(detector="published")))
+    middle = time.process_time()
+    mended = detect(survey(runs, lambda run: Continuations(hands.runner, seed=seed + 1000), Search()))
+    out: Cell = {"positions": len(paper.survey.tested), "tested": len(mended.survey.tested)}
+    out |= {"cpu": [round(middle - began, 2), round(time.process_time() - middle, 2)]}
+    out["rollouts"] = [paper.continuations, mended.continuations]
+    places = list(dict.fromkeys(s for c in paper.cliffs for s in (c.position.before, c.position.after)))
+    fresh = counted(paper.survey.of, "again", places, N)
+    again = cliffs.fires(*around([c.position for c in paper.cliffs], fresh))
+    by_kind: dict[str, list[list[float]]] = {}
+    for cliff, holds in zip(paper.cliffs, again.tolist(), strict=True):
+        by_kind.setdefault(str(cliff.kind), []).append([round(cliff.first[0] - cliff.first[1], 4), int(holds)])
+    out["flags"] = by_kind
+    out["mended"] = [len(mended.cliffs), len(mended.confirmed)]
+    return out | {"bursts": _bursts(paper, hands, seed)}
+
+
+def _bursts(paper: Found, hands: Continuations, seed: int) -> Cell:
+    """All gradings of 1 % of the places are marked wrong; which cliffs come of it, and which survive a fresh batch.
+
+    The fresh batch has bursts of its own. ``undecided``: the same bursts with gradings that say so.
+    """
+    rng, tested = np.random.default_rng([seed, 4]), paper.survey.tested
+    before, after = around(tested, paper.potentials)
+    clean = cliffs.fires(before, after)
+    places = list(paper.potentials)
+    hit = {places[i] for i in rng.choice(len(places), max(1, round(BURSTS * len(places))), replace=False)}
+    where = [np.array([getattr(p, side) in hit for p in tested]) for side in ("before", "after")]
+    wrong = cliffs.fires(*(injected(c, w, True) for c, w in zip((before, after), where, strict=True)))
+    told = cliffs.fires(*(injected(c, w, False) for c, w in zip((before, after), where, strict=True)))
+    false = wrong & ~clean
+    able = cliffs.can_fall([p.chance for p in tested])
+    again = [p for p, f in zip(tested, wrong & able, strict=True) if f]
+    fresh = counted(paper.survey.of, "bursts", list(dict.fromkeys(s for p in again for s in (p.before, p.after))), N)
+    pair = around(again, fresh)
+    struck = [rng.random(len(again)) < BURSTS for _ in pair]
+    kept = cliffs.confirmed(*(injected(c, s, True) for c, s in zip(pair, struck, strict=True)))
+    new = np.array([false[tested.index(p)] for p in again], bool)
+    return {
+        "places": len(hit), "clean": int(clean.sum()), "hallucinated": int(false.sum()),
+        "undecided": int((told & ~clean).sum()), "tested": int(new.sum()), "kept": int((kept & new).sum()),
+        "kept true": int((kept & ~new).sum()),
+    }  # fmt: skip
