@@ -37,7 +37,7 @@ KINDS = ("uncertain", "sampled-off")  # those that Cliff-DPO learns from
 GROUP, TASKS = 8, 8  # rollouts of a task, and tasks of an iteration, of the baselines
 HELD, TIMES = 256, 4  # held-out tasks, and samples of each
 # Learning rates and passes, chosen on a model of seed 100, which is no test seed (README.md says how).
-RATES = {"cliff-dpo": 1e-3, "sequence dpo": 1e-3, "reinforce": 1e-3}
+RATES = {"cliff-dpo": 1e-4, "sequence dpo": 1e-5, "reinforce": 3e-4}
 PASSES = 10
 
 
@@ -175,7 +175,7 @@ def ends(model: Local, runs: Sequence[Run]) -> float:
     return float(np.mean([np.exp(s[-1]) for s in scores]))
 
 
-def sequence_dpo(seed: int, budget: Budget, rate: float | None = None, passes: int = 3) -> Learnt:
+def sequence_dpo(seed: int, budget: Budget, rate: float | None = None, passes: int = 1) -> Learnt:
     """DPO on whole replies, right against wrong ones of one task, both sampled by the base model.
 
     Up to half of a budget of time goes into rollouts, the rest into passes; of a budget of rollouts all, and then

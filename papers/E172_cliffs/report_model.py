@@ -52,6 +52,10 @@ def text(found: Report) -> str:
     return f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
+def fine(found: Report) -> str:
+    return f"{found.estimate:+.5f} [{found.low:+.5f}, {found.high:+.5f}]"
+
+
 def report(lines: Sequence[Line]) -> str:
     """Markdown, pass marks first."""
     t = Lines(lines)
@@ -59,9 +63,8 @@ def report(lines: Sequence[Line]) -> str:
     parts = [
         "# E172 in a real model: `sums`",
         f"{len(lines)} cells, {seeds} seeds, each a transformer of 0.1M parameters of its own with its tasks and "
-        f"sampling; "
-        f"{t.cpu / 60:.1f} CPU-minutes. 95 % t intervals over seeds, paired with the base model; shares pooled "
-        f"with Wilson's.",
+        f"sampling; {t.cpu / 60:.1f} CPU-minutes. 95 % t intervals over seeds, paired with the base model; shares "
+        "pooled with Wilson's.",
         "\n".join(f"- {mark}" for mark in marks(t)),
         "## What the published detector flags, and whether it fires again on fresh continuations (E1)",
         _replication(t),
@@ -71,17 +74,16 @@ def report(lines: Sequence[Line]) -> str:
         _effect(t),
         "## Learning from them (E2, E3)",
         _learning(t),
-        "Equal CPU-seconds are those of Cliff-DPO with its search; equal rollouts count every continuation as "
-        "one, though "
-        "it decodes a part of a solution only. `to 2 s.e.`: gain over its standard error.",
+        "Equal CPU-seconds are those of Cliff-DPO with its search; equal rollouts count every continuation as one, "
+        "though it decodes a part of a solution only.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def marks(t: Lines) -> list[Mark]:
     sure, open_ = t.flags("deterministic"), t.flags("uncertain", "sampled-off")
-    first = share("", sum(f[1] for f in sure), len(sure)) if sure else "none flagged"
-    others = share("", sum(f[1] for f in open_), len(open_)) if open_ else "none flagged"
+    first = share("", sum(f[1] for f in sure), len(sure)) if sure else "none flagged, so not tried"
+    others = share("", sum(f[1] for f in open_), len(open_)) if open_ else "none flagged, so not tried"
     found = [x["rollouts"] for x in t.by["detect"]]
     spent = sum(r[1] for r in found) / sum(r[0] for r in found)
     bursts = [x["bursts"] for x in t.by["detect"]]
@@ -90,7 +92,7 @@ def marks(t: Lines) -> list[Mark]:
     error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else float("nan")
     tokens = t.learn("cliff-dpo", "own", "loss_tokens").sum() / t.learn("sequence dpo", "cpu", "loss_tokens").sum()
     fewer = share("", invented - kept, invented) if invented else "none invented"
-    ok = isinstance(first, str) or first.estimate <= 0.1
+    ok = not isinstance(first, str) and first.estimate <= 0.1
     good = not isinstance(others, str) and others.estimate >= 0.6
     ends, plain = (over(t.learn(a, "own", "end after") - t.learn(a, "own", "end before")) for a in EOS)
     won = f"{text(over(gain))}, s.e. {error:.3f}"
@@ -104,8 +106,8 @@ def marks(t: Lines) -> list[Mark]:
         Mark("E2", "with at most .05 of full-sequence DPO's loss tokens", f"{tokens:.4f}", bool(tokens <= 0.05)),
         Mark("E2", "Cliff-DPO minus full-sequence DPO at equal CPU (no mark)", text(cpu[0]), True),
         Mark("E2", "Cliff-DPO minus REINFORCE at equal CPU (no mark)", text(cpu[1]), True),
-        Mark("E3", "rise of the chance to end after a chosen token, with the end token (no mark)", text(ends), True),
-        Mark("E3", "and without it (no mark)", text(plain), True),
+        Mark("E3", "rise of the chance to end after a chosen token, with the end token (no mark)", fine(ends), True),
+        Mark("E3", "and without it (no mark)", fine(plain), True),
     ]
 
 
@@ -183,9 +185,19 @@ def _learning(t: Lines) -> str:
         cells = [text(over(t.learn(arm, budget, f))) for f in ("sampled", "greedy")]
         rows.append(
             [arm, budget, *cells, f"{over(gain).estimate:+.3f} [{over(gain).low:+.3f}, {over(gain).high:+.3f}]",
-             f"{gain.mean() / size:.1f}" if size else "", f"{seconds / 60:.2f}", f"{rollouts:,.0f}", f"{tokens:,.0f}"]
+             f"{gain.mean() / size:.1f}" if size > 0 else "", f"{seconds / 60:.2f}", f"{rollouts:,.0f}", f"{tokens:,.0f}"]
         )  # fmt: skip
-    head = ["learner", "budget", "sampled", "greedy", "gain, sampled", "to s.e.", "minutes", "rollouts", "loss tokens"]
+    head = [
+        "learner",
+        "budget",
+        "sampled",
+        "greedy",
+        "gain, sampled",
+        "gain / s.e.",
+        "minutes",
+        "rollouts",
+        "loss tokens",
+    ]
     found = t.by["effect"]
     note = (
         f"\n\nThe search of Cliff-DPO took {np.mean([x['seconds'] for x in found]):.1f} CPU-seconds and "

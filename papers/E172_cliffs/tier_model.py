@@ -16,7 +16,8 @@ from papers.E172_cliffs import learners
 from papers.E172_cliffs.learners import injected
 
 Cell = dict[str, Any]
-N, STEMS, AUDITED, BURSTS = 64, 80, 24, 0.01
+N, STEMS, AUDITED, BURSTS = 64, 640, 32, 0.01
+EACH = 16  # continuations of an arm of a cliff, delete or keep
 LEARNERS = (
     ("cliff-dpo", "own"), ("cliff-dpo, eos", "own"), ("sequence dpo", "cpu"), ("reinforce", "cpu"),
     ("sequence dpo", "rollouts"), ("reinforce", "rollouts"),
@@ -26,7 +27,7 @@ LEARNERS = (
 def cells(quick: bool) -> Iterator[Cell]:
     """Seeds outermost: a seed is a model with its tasks and sampling, made once for all of its cells."""
     for seed in range(1 if quick else 5):
-        stems = 24 if quick else STEMS
+        stems = 64 if quick else STEMS
         yield {"kind": "detect", "stems": 8 if quick else AUDITED, "seed": seed}
         yield {"kind": "effect", "stems": stems, "seed": seed}
         yield {"kind": "base", "stems": stems, "seed": seed}
@@ -41,11 +42,10 @@ def portions(todo: list[Cell]) -> Iterator[tuple[Cell, list[int]]]:
 
 def cost(cell: Cell) -> float:
     """CPU-seconds of one cell, as measured; what a seed's cells share falls on those that come first."""
-    each = {"detect": 45.0, "effect": 45.0, "base": 2.0}
-    if cell["kind"] in each:
-        return each[cell["kind"]] * cell["stems"] / (AUDITED if cell["kind"] == "detect" else STEMS)
-    slow = {"own": 5.0, "cpu": 32.0, "rollouts": 60.0}
-    return slow[cell["budget"]] * cell["stems"] / STEMS
+    if cell["kind"] == "detect":
+        return 12.0 + 2.0 * cell["stems"]
+    slow = {"effect": 50.0, "base": 2.0, "own": 5.0, "cpu": 42.0, "rollouts": 90.0}
+    return 2.0 + slow[cell.get("budget", cell["kind"])] * cell["stems"] / STEMS
 
 
 def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
@@ -73,7 +73,7 @@ def _effect(setting: Cell, seed: int) -> Cell:
     out: Cell = {"tested": len(found.found.survey.tested), "positions": len(found.found.survey.positions)}
     out |= {"kinds": kinds, "pairs": len(found.pairs), "seconds": found.seconds, "rollouts": found.rollouts}
     out["failed"] = sum((r.reward or 0.0) <= cliffs.RIGHT for r in found.runs)
-    measured = effect(found.found, N)
+    measured = effect(found.found, EACH)
     assert measured is not None, "no failed solution with a cliff"
     out["right"] = {arm: measured.right[i].round(4).tolist() for i, arm in enumerate(ARMS)}
     out["tokens"] = {arm: measured.tokens[i].round(2).tolist() for i, arm in enumerate(ARMS)}

@@ -19,7 +19,7 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Renderer
 from clew.core.records import Node, Request
 from clew.core.registry import make_ref
-from clew.core.values import Completion, Message, Sampling, ToolCall, ToolSpec, Usage
+from clew.core.values import F32, Completion, Message, Sampling, ToolCall, ToolSpec, Usage
 
 ROLES = {"system": 256, "user": 257, "assistant": 258, "tool": 259}
 END, THINK, SAY, CALL = 260, 261, 262, 263
@@ -145,6 +145,11 @@ class Markov:
         p /= p.sum()
         keep = min(sampling.top_k or len(ids), int(np.searchsorted(np.cumsum(p), sampling.top_p - 1e-12)) + 1, len(ids))
         return ids[:keep], p[:keep] / p[:keep].sum()
+
+    def top(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[tuple[int, ...], F32]]:
+        """The likeliest next tokens after each row at temperature 1, at most ``k``: ids and logprobs in nats."""
+        found = [self.distribution(row[-self.order :], Sampling()) for row in ids]
+        return [(tuple(some[:k]), np.log(p[:k]).astype(np.float32)) for some, p in found]
 
     async def complete(self, request: Request) -> Completion:
         self.calls += 1

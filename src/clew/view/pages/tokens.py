@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from clew.core.errors import UnknownName
 from clew.core.records import Call, Node
 
 SHOWN = 20_000  # tokens of one reply at most
@@ -42,7 +43,10 @@ def _decoder(tokenizer: str, model: str) -> Any:
     if tokenizer.startswith("words-"):
         from clew.models import load
 
-        words: Any = getattr(load(model), "words", None) if model.startswith("markov") else None
+        try:
+            words: Any = getattr(load(model), "words", None) if model.startswith("markov") else None
+        except UnknownName:  # a chain over a corpus of its own has no name that rebuilds it
+            return None
         return (lambda i: words.decode([i])) if words is not None and words.ref == tokenizer else None
     try:
         file = Path(model).expanduser() / "tokenizer.json"

@@ -1,0 +1,87 @@
+"""clew cliffs and clew train --loss on a model whose chances are known."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clew.core.registry import register
+from clew.harness import Runner
+from clew.models.local import small
+from clew.store import open_store
+from clew.train.losses import dpo
+from clew.worlds.sums import Sums
+from tests.audit import planted
+
+register("tasksets", "sums", Sums)
+
+
+@pytest.fixture
+def solved(tmp_path, monkeypatch):
+    path = tmp_path / "sums.db"
+    register("tasksets", "sums", Sums)
+    register("models", "planted", lambda: planted.Markov(planted.CORPUS, order=8, tokens=True))
+    runner, _ = planted.solutions(path, n=6)
+    runner.store.close()
+    return path
+
+
+def test_a_search_with_all_it_leads_to(clew, solved):
+    args = ("cliffs", "world=sums", "--model", "planted", "-n", 24, "--store", solved)
+    dry = clew(*args, "--dry").output
+    assert "11 of them could lower" in dry
+    assert "to sample:" in dry
+    assert "continuations, about" in dry
+    told = clew(*args, "--effect", "--pairs", "pairs.jsonl").output
+    assert "0 undecided" in told
+    assert "del@1 - keep@1" in told
+    assert "control: the same at random positions" in told
+    assert "clew train --loss cliff-dpo" in told
+    found = json.loads(clew(*args, "--effect", "--pairs", "pairs.jsonl", "--json").output)
+    assert found["pairs"] == len([c for c in found["cliffs"] if c["confirmed"]])
+    assert {round(p["potential"], 1) > 0.3 or p["high"] < 0.3 for p in found["potential"]} == {True}
+    assert "to sample: 0 continuations" in clew(*args, "--dry").output
+    with open("pairs.jsonl") as file:
+        assert len(file.readlines()) == found["pairs"]
+    one = clew("cliffs", found["cliffs"][0]["at"].partition("@")[0], *args[2:]).output
+    assert "after token" in one
+    store = open_store(solved)
+    assert len(store.run_ids()) == 6
+    store.close()
+    low = clew("log", "--store", solved).output
+    assert low
+
+
+def test_refusals_name_input_and_remedy(clew, solved, store):
+    at = ("--store", solved, "--model", "planted")
+    assert "Leave out --at steps" in clew("cliffs", "world=sums", "--at", "steps", "--pairs", "f", *at, code=2).output
+    assert "clew log" in clew("cliffs", "world=maze", *at, code=2).output
+    assert "--model" in clew("cliffs", "world=sums", "--store", solved, code=2).output
+    assert "--at steps" in clew("cliffs", "--store", store, "world=household", "--model", "planted", code=2).output
+    assert "Add --loss" in clew("train", "--name", "t", "--data", "world=sums", code=2).output
+
+
+def test_training_on_pairs_goes_on_and_refuses_others(clew, tmp_path):
+    register("tasksets", "sums", Sums)
+    register("losses", "cliff-dpo", dpo)
+    path, folder = tmp_path / "made.db", tmp_path / "weights"
+    taskset = Sums(low=2, high=2)
+    model = small(taskset.vocabulary(), 16, 1, 2, 1, context=64, ref=str(folder))
+    model.save(folder)
+    runner = Runner("clew.harness.agents:player", taskset, model, path, sampling={"max_tokens": 6})
+    run = runner.collect(taskset.sample(1), n=1).runs[0]
+    from clew.core.records import Annotation
+
+    item = {"token": 1, "rejected": 5, "chosen": 6, "kind": "uncertain"}
+    runner.store.annotate([Annotation("call", "cliff-pair", 1.0, run.id, 1, params="p", data=json.dumps([item]))])
+    runner.store.commit()
+    runner.store.close()
+    line = ("train", "--name", "steep", "--loss", "cliff-dpo", "--model", folder, "--store", path, "--data", run.id)
+    done = clew(*line, "--epochs", 3)
+    assert "2 rows, 2 tokens with loss" in done.output
+    assert "begun with other passes" in clew(*line, "--epochs", 4, code=2).output
+    again = json.loads(clew(*line, "--epochs", 3, "--json").stdout)
+    assert again["rows"] == 2
+    assert "clew cliffs" in clew(*line[:-1], run.id, "--types", "deterministic", code=2).output
+    assert "--data" in clew("train", "--name", "x", "--loss", "dpo", "--store", path, code=2).output
