@@ -183,10 +183,10 @@ def _learning(t: Lines) -> str:
         size = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else float("nan")
         seconds, rollouts, tokens = (t.learn(arm, budget, f).mean() for f in ("seconds", "rollouts", "loss_tokens"))
         cells = [text(over(t.learn(arm, budget, f))) for f in ("sampled", "greedy")]
-        rows.append(
-            [arm, budget, *cells, f"{over(gain).estimate:+.3f} [{over(gain).low:+.3f}, {over(gain).high:+.3f}]",
-             f"{gain.mean() / size:.1f}" if size > 0 else "", f"{seconds / 60:.2f}", f"{rollouts:,.0f}", f"{tokens:,.0f}"]
-        )  # fmt: skip
+        more = over(gain)
+        change = f"{more.estimate:+.3f} [{more.low:+.3f}, {more.high:+.3f}]"
+        spent = [f"{seconds / 60:.2f}", f"{rollouts:,.0f}", f"{tokens:,.0f}"]
+        rows.append([arm, budget, *cells, change, f"{gain.mean() / size:.1f}" if size > 0 else "", *spent])
     head = [
         "learner",
         "budget",

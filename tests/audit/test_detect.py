@@ -245,3 +245,16 @@ def test_killed_it_goes_on_and_repeats_nothing(tmp_path):
     assert np.array_equal(more.outcomes[:16], whole[starts[0]].outcomes)
     runner.store.close()
     assert open_store(path).verify() == []
+
+
+def test_another_tokenizer_or_another_policy(found):
+    runner, runs, *_ = found
+    foreign = Runner("clew.harness.agents:player", runner.taskset, Markov("a b", tokens=True), runner.store)
+    with pytest.raises(BadInput, match=rf"(?s){runs[0].id} holds tokens of .*--model"):
+        survey(runs, lambda run: Continuations(foreign), N)
+    other = Markov(planted.CORPUS, order=7, tokens=True)  # same words, another policy, which cannot score
+    plan = survey(
+        runs, lambda run: Continuations(Runner("clew.harness.agents:player", runner.taskset, other, runner.store)), N
+    )
+    assert plan.tested == plan.positions, "what another policy thought likely rules nothing out"
+    assert Continuations(runner).params != Continuations(runner, judge_seconds=1.0).params

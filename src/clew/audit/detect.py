@@ -213,11 +213,15 @@ class Found:
 
 
 def described(cliff: Cliff) -> dict[str, Any]:
-    """A cliff as JSON values."""
+    """A cliff as JSON values; null where nothing was decided."""
     p = cliff.position
     where = {"at": str(p.before), "token": p.token, "id": p.id, "chance": round(p.chance, 6)}
     rest = {k: v for k, v in cliff._asdict().items() if k != "position"}
-    return where | {k: round(v, 6) if isinstance(v, float) else v for k, v in rest.items()}
+    return where | {k: _plain(v) if isinstance(v, float) else v for k, v in rest.items()}
+
+
+def _plain(value: float) -> float | None:
+    return round(value, 6) if np.isfinite(value) else None
 
 
 def detect(plan: Survey, told: Told = None) -> Found:

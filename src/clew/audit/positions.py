@@ -10,7 +10,7 @@ import numpy as np
 from clew.audit.cliffs import F64
 from clew.core.errors import BadInput
 from clew.core.protocols import Scores
-from clew.core.records import Call
+from clew.core.records import Call, Node
 from clew.harness.potentials import Start
 from clew.store import Run
 from clew.store.view import sampled
@@ -42,14 +42,19 @@ def prefix(run: Run, position: Position) -> list[int]:
 def chances(run: Run, model: Any, at: str) -> dict[tuple[str, int], F64]:
     """Per ask the chance of each token it sampled, [sampled], of the policy that continues.
 
-    A scoring pass of that policy where it can score, else what was recorded. A sampler that cuts the tail raises the
-    chance of what it keeps, so that the bound from the whole distribution stays one.
+    A scoring pass of that policy where it can score, else what was recorded, else, of another policy, 0. A sampler that
+    cuts the tail raises the chance of what it keeps, so that the bound from the whole distribution stays one.
+
+    Raises:
+        BadInput: no token ids (at tokens), temperature 0, or another tokenizer.
     """
     asks = [c for c in run.calls if c.kind == "ask" and c.done >= 0 and c.node_out]
     out: dict[tuple[str, int], F64] = {}
     rows: dict[float, list[tuple[Call, list[int]]]] = {}
     for call in asks:
-        ids = [node.ids for node in run.store.thread(call.node_out)]
+        path = run.store.thread(call.node_out)
+        ids = [node.ids for node in path]
+        same_tokenizer(run, path[-1], model)
         if call.logprobs is None or any(i is None for i in ids):
             if at == "tokens":
                 raise BadInput(
@@ -63,7 +68,8 @@ def chances(run: Run, model: Any, at: str) -> dict[tuple[str, int], F64]:
                 f"run {run.id} was sampled at temperature 0, where all continuations are alike",
                 remedy="Make runs with a temperature above 0.",
             )
-        out[call.run, call.seq] = np.exp(call.logprobs.astype(float))
+        mine = call.setup is None or model is None or call.setup.model == model.ref
+        out[call.run, call.seq] = np.exp(call.logprobs.astype(float)) if mine else np.zeros(len(call.logprobs))
         rows.setdefault(heat, []).append((call, [i for part in ids for i in part or ()]))
     if isinstance(model, Scores):
         for heat, some in rows.items():
@@ -71,6 +77,20 @@ def chances(run: Run, model: Any, at: str) -> dict[tuple[str, int], F64]:
                 if n := sampled(call):
                     out[call.run, call.seq] = np.exp(scores[-n:].astype(float))
     return out
+
+
+def same_tokenizer(run: Run, node: Node, model: Any) -> None:
+    """Refuse to go on from the ids of one tokenizer with a model of another.
+
+    Raises:
+        BadInput: they differ.
+    """
+    renderer = getattr(model, "renderer", None)
+    if node.ids is not None and renderer is not None and renderer.ref != node.tokenizer:
+        raise BadInput(
+            f"run {run.id} holds tokens of {node.tokenizer}, {model.ref} reads those of {renderer.ref}",
+            remedy="Name a model (--model) that has the run's tokenizer.",
+        )
 
 
 def tokens(run: Run, known: dict[tuple[str, int], F64]) -> Iterator[Position]:

@@ -81,6 +81,7 @@ class Continuations:
         self.settings = {
             "agent": runner.agent_ref, "digest": runner.agent_digest, "taskset": runner.taskset.ref,
             "model": model.ref if model else "", "version": model.version if model else 0, "seed": seed,
+            "weights": getattr(model, "fingerprint", ""), "judge_seconds": judge_seconds,
         }  # fmt: skip
         self.params = value_digest(self.settings).hex()
 

@@ -94,6 +94,12 @@ class Local:
         )
         self.engine = Engine(forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows)
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells weights apart that one path held at different times: a digest of some numbers of each parameter."""
+        some = {name: p.detach().flatten()[:8].tolist() for name, p in self.module.named_parameters()}
+        return value_digest(some).hex()
+
     async def complete(self, request: Request) -> Completion:
         """See Engine.complete."""
         return await self.engine.complete(request)
