@@ -171,7 +171,7 @@ def drift(policy: npt.ArrayLike, ref: npt.ArrayLike, budget: float = 0.1) -> flo
     found = float(gaps.mean()) if gaps.size else 0.0
     if found > budget:
         warnings.warn(
-            f"the policy's tokens are {found:.3g} nats likelier than under the reference, past the budget of {budget:g}; "
+            f"the policy finds the tokens {found:.3g} nats likelier than the reference, past the budget of {budget:g}: "
             "an earlier checkpoint may grade better",
             stacklevel=2,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -149,6 +150,16 @@ class Local:
             found |= {row: logp[i, : len(ids[row]) - 1].copy() for i, row in enumerate(group)}
         self.module.train(training)
         return [found[i] for i in range(len(ids))]
+
+    @torch.no_grad()
+    def digest(self) -> str:
+        """Hex name of the weights: of shapes and of at most 1,024 numbers from all over each tensor."""
+        names = hashlib.blake2b(digest_size=8)
+        for name, tensor in unwrap(self.module).state_dict().items():
+            flat = tensor.detach().flatten()
+            some = flat[:: max(1, len(flat) // 1024)][:1024].double().cpu().numpy()
+            names.update(f"{name} {tuple(tensor.shape)}".encode() + some.tobytes())
+        return names.hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write a folder that ``Local(path)`` and ``from_pretrained`` load: weights, tokenizer, renderer settings."""

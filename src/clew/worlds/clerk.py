@@ -20,7 +20,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive, state_key
@@ -183,7 +183,9 @@ class ClerkWorld:
             self.looked = [*self.looked, words[0]] if words[0] not in self.looked else self.looked
             item, colour, *rest = plan.orders[words[0]]
             now = self.done_to.get(words[0], colour)
-            return " ".join([words[0], item, colour if now == "refund" else now, *rest, *["refunded"][: now == "refund"]])
+            return " ".join(
+                [words[0], item, colour if now == "refund" else now, *rest, *["refunded"][: now == "refund"]]
+            )
         if verb == "change":
             name, colour = words
             if self.done_to.get(name) == "refund":
@@ -225,17 +227,28 @@ class Clerk:
         noise: chance that the customer digresses instead of letting the clerk act.
         timeouts: chance that a tool times out.
         rare: share of tasks in which the refund tool has a name of twelve words, told at the start.
+        slips: what demonstrations get wrong: ``random``, anything that can be understood; ``habit``, the next wish is
+            granted without looking it up or minding the card. Runs do not depend on it.
     """
 
     def __init__(
-        self, wishes: int = 2, turns: int = 6, noise: float = 0.2, timeouts: float = 0.1, rare: float = 0.0
+        self,
+        wishes: int = 2,
+        turns: int = 6,
+        noise: float = 0.2,
+        timeouts: float = 0.1,
+        rare: float = 0.0,
+        slips: Literal["random", "habit"] = "random",
     ) -> None:
-        given = {"wishes": wishes, "turns": turns, "noise": noise, "timeouts": timeouts, "rare": rare}
+        given = {"wishes": wishes, "turns": turns, "noise": noise, "timeouts": timeouts, "rare": rare, "slips": slips}
         shares = (noise, timeouts, rare)
         if wishes not in (1, 2) or not 2 <= turns <= 64 or not all(0 <= share <= 1 for share in shares):
             raise BadInput(f"clerk({given})", remedy="Needs 1 or 2 wishes, 2 to 64 turns, and shares from 0 to 1.")
+        if slips not in ("random", "habit"):
+            raise BadInput(f"clerk(slips={slips!r})", remedy="Slips are random or habit.")
         self.ref = make_ref("clerk", given, {k: p.default for k, p in inspect.signature(Clerk).parameters.items()})
         self.wishes, self.turns, self.noise, self.timeouts, self.rare = wishes, turns, noise, timeouts, rare
+        self.slips = slips
         self._plans: dict[int, Plan] = {}
 
     def plan(self, number: int) -> Plan:
@@ -273,14 +286,31 @@ class Clerk:
     def vocabulary(self) -> list[str]:
         """Every word that the screen and actions can contain, sorted."""
         words = {*RULES, *NAMES, *ITEMS, *COLOURS, *STAGES, *AGES, *PAID, *RARE.split(), *" ".join(DIGRESSIONS).split()}
-        words |= set("policy want ; , hello refund change look refuse done is what bye timeout noted ok refunded".split())
+        words |= {
+            "policy",
+            "want",
+            ";",
+            ",",
+            "hello",
+            "refund",
+            "change",
+            "look",
+            "refuse",
+            "done",
+            "is",
+            "what",
+            "bye",
+        }
+        words |= {"timeout", "noted", "ok", "refunded"}
         return sorted(words)
 
     def demonstrations(
         self, n: int, seed: int = 0, noise: float = 0.3, split: str = "train"
     ) -> list[tuple[Task, list[tuple[str, str]]]]:
-        """Conversations of the oracle in which each action is, with probability ``noise``, a random one of those that
-        can be understood. Returns (task, [(screen, action), ...]) with failures kept."""
+        """Conversations of the oracle in which each action is, with probability ``noise``, a slip instead.
+
+        Returns (task, [(screen, action), ...]) with failures kept.
+        """
         return [
             (task, self._episode(task, random.Random(derive(seed, "demonstrations", i)), noise))
             for i, task in enumerate(self.sample(n, seed, split))
@@ -290,11 +320,19 @@ class Clerk:
         """Actions of one such conversation, until it is over."""
         return [action for _, action in self._episode(task, random.Random(derive(seed, "demonstrate", task.id)), noise)]
 
+    def slip(self, world: ClerkWorld, rng: random.Random) -> str:
+        """An action of a clerk who does not think."""
+        if self.slips == "random":
+            return rng.choice(world.observe().legal)
+        plan = world.plan
+        left = [w for w in plan.wishes if w.order not in world.done_to and plan.rule(w) not in world.refused]
+        return plan.calls(left[0]) if left else "done"
+
     def _episode(self, task: Task, rng: random.Random, noise: float) -> list[tuple[str, str]]:
         world, steps = self.open(task), list[tuple[str, str]]()
         seen = world.observe()
         while not seen.done:
-            action = rng.choice(seen.legal) if rng.random() < noise else oracle(world)
+            action = self.slip(world, rng) if rng.random() < noise else oracle(world)
             steps.append((seen.text, action))
             seen = world.step(action)
         return steps
