@@ -24,21 +24,28 @@ __all__ = ["cells", "cost", "portions", "run"]
 
 Cell = dict[str, Any]
 HEADLINE = 0.05
-ARMS = (0.05, 0.01, 0.0)
 SEEDS, FEWER = (1, 2, 3, 4, 5), (1, 2, 3)
 FORKS = 4  # Monte-Carlo continuations of a labelled step
 
 
 def cells(quick: bool) -> Iterator[Cell]:
-    """Seed by seed, so that results cut short are balanced; the headline first."""
+    """What matters most first, and seed by seed, so that results cut short are balanced."""
     name = "quick" if quick else "full"
-    at = making.size(name).at
+    pair = {"kind": "pair", "kl": HEADLINE, "at": making.size(name).at[-1], "size": name}
     for seed in SEEDS[:1] if quick else SEEDS:
-        for slips in ("random",) if quick or seed not in FEWER else ("random", "habit"):
-            yield {"kind": "pair", "slips": slips, "kl": HEADLINE, "at": at[-1], "size": name, "seed": seed}
-        for kl in ARMS[:1] if quick or seed not in FEWER else ARMS:
-            for k in at:
-                yield {"kind": "checkpoint", "slips": "random", "kl": kl, "at": k, "size": name, "seed": seed}
+        yield {**pair, "slips": "random", "seed": seed}
+        yield from _points(HEADLINE, seed, name)
+    if not quick:
+        for seed in FEWER:
+            yield {**pair, "slips": "habit", "seed": seed}
+            yield from _points(0.0, seed, name)
+        for seed in FEWER:
+            yield from _points(0.01, seed, name)
+
+
+def _points(kl: float, seed: int, name: str) -> Iterator[Cell]:
+    for at in making.size(name).at:
+        yield {"kind": "checkpoint", "slips": "random", "kl": kl, "at": at, "size": name, "seed": seed}
 
 
 def portions(todo: list[Cell]) -> Iterator[tuple[Cell, list[int]]]:

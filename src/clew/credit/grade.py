@@ -228,8 +228,8 @@ def residual(score: npt.ArrayLike, length: npt.ArrayLike) -> F64:
 
 
 class Selection(NamedTuple):
-    """What ``select`` chose: its name, its AUROC on the data it was chosen on, what that promises too much (mean over
-    splits of chosen half minus other half), the AUROC of a choice on tasks it has not seen, and every option's AUROC.
+    """What ``select`` chose: its name, its worth on the data it was chosen on, what that promises too much (mean over
+    splits of chosen half minus other half), the worth of a choice on tasks it has not seen, and every option's worth.
     """
 
     name: str
@@ -240,9 +240,16 @@ class Selection(NamedTuple):
 
 
 def select(
-    options: Mapping[str, npt.ArrayLike], success: npt.ArrayLike, task: npt.ArrayLike, splits: int = 50, seed: int = 0
+    options: Mapping[str, npt.ArrayLike],
+    success: npt.ArrayLike,
+    task: npt.ArrayLike,
+    by: Literal["auroc", "pick"] = "auroc",
+    splits: int = 50,
+    seed: int = 0,
 ) -> Selection:
-    """Choose the score with the highest AUROC, and say how much of that is the choosing.
+    """Choose the score of the highest worth, and say how much of that is the choosing.
+
+    Worth is the AUROC, or the success of each task's best run (``pick``).
 
     The best of many scores looks good on noise: of 30 on 50 trajectories, .65 where .50 is true. So the tasks are cut
     in halves, ``splits`` times: chosen on one half, looked at on the other.
@@ -261,15 +268,21 @@ def select(
         )
     names = list(options)
     scores = [np.asarray(options[name], np.float64) for name in names]
-    found = [auroc(s, y) for s in scores]
+
+    def worth(s: F64, inside: npt.NDArray[np.bool_]) -> float:
+        if by == "pick":
+            return float(y[inside][pick(s[inside], group[inside])].mean())
+        return auroc(s[inside], y[inside])
+
+    found = [worth(s, np.ones(len(y), bool)) for s in scores]
     best, rng = int(np.argmax(found)), np.random.default_rng(seed)
     gaps, honest = [], []
     for _ in range(splits):
         half = rng.permutation(group.max() + 1)[group] * 2 <= group.max()
         if len({*y[half]}) == 2 == len({*y[~half]}):
-            inner = [auroc(s[half], y[half]) for s in scores]
+            inner = [worth(s, half) for s in scores]
             chosen = int(np.argmax(inner))
-            honest.append(auroc(scores[chosen][~half], y[~half]))
+            honest.append(worth(scores[chosen], ~half))
             gaps.append(inner[chosen] - honest[-1])
     nan = float("nan")
     mean_gap, mean_honest = (float(np.mean(gaps)), float(np.mean(honest))) if gaps else (nan, nan)

@@ -55,7 +55,7 @@ def read(
     total = lost = 0
     for number, run in enumerate(runs):
         for step in run.steps:
-            parts = []
+            parts = list[tuple[Ask, Ints, tuple[F32, F32] | None]]()
             for call in step.asks:
                 ask = (call.run, call.seq)
                 given = call.head + (call.forced if replies == "sampled" else 0)
@@ -71,10 +71,11 @@ def read(
             whole = all(values is not None for _, _, values in parts)
             lost += not whole
             start = total
-            for _, _, values in parts if whole else ():
-                p.append(values[0])
-                r.append(values[1])
-                total += len(values[0])
+            for _, _, values in parts:
+                if whole and values is not None:
+                    p.append(values[0])
+                    r.append(values[1])
+                    total += len(values[0])
             spans.append((start, total))
             owner.append(number)
             asks.append(tuple((ask, at if whole else at[:0]) for ask, at, _ in parts))
@@ -90,7 +91,7 @@ def read(
     )
 
 
-def annotations(
+def filed(
     found: Reading, grades: Grades, sizes: Mapping[Ask, int], name: str, params: Mapping[str, Any]
 ) -> list[Annotation]:
     """Values of each ask's tokens (NaN off the actions) and of its step, and of each run.
@@ -167,4 +168,4 @@ def graded(
     return assign(groups, name, spec, params, rescale=rescale, store=store, columns=replace(columns, given=given))
 
 
-__all__ = ["Grades", "Reading", "annotations", "grade", "graded", "read"]
+__all__ = ["Grades", "Reading", "filed", "grade", "graded", "read"]

@@ -88,17 +88,18 @@ def check(found: Plan, models: Sequence[Any]) -> list[str]:
     Raises:
         BadInput: a model does not score given tokens, or has another tokenizer than the runs or the other model.
     """
-    doubts, known = [], dict[str, str]()
+    doubts, known = list[str](), dict[str, str]()
     for model in models:
-        if not isinstance(model, Scores):
+        if not isinstance(model, Scores) or not hasattr(model, "ref"):
             raise BadInput(
-                f"{model.ref} gives no logprobs of given tokens",
+                f"{getattr(model, 'ref', model)} gives no logprobs of given tokens",
                 remedy="Use local weights, or an endpoint that gives prompt logprobs (vLLM).",
             )
-        if model.renderer is None:
+        renderer = getattr(model, "renderer", None)
+        if renderer is None:
             doubts.append(f"{model.ref} does not name its tokenizer; the runs' token ids were taken as its own")
         else:
-            known[model.renderer.ref] = model.ref
+            known[renderer.ref] = model.ref
     if len(known) > 1:
         (a, first), (b, second) = list(known.items())[:2]
         raise BadInput(
