@@ -119,8 +119,7 @@ def over_steps(step: F64, owner: Ints, how: str) -> F64:
     if how not in STEP_AGGS:
         raise BadInput(f"step aggregation {how!r}", remedy=f"Known: {', '.join(STEP_AGGS)}.")
     n = int(owner.max(initial=-1)) + 1
-    stops = np.searchsorted(owner, np.arange(n), "right")
-    starts = np.concatenate([[0], stops[:-1]]).astype(np.int64)
+    starts, stops = (np.searchsorted(owner, np.arange(n), side) for side in ("left", "right"))  # type: ignore[call-overload]
     if how != "bottom10":
         return fold(step, np.stack([starts, stops], 1), how)
     ordered = step[np.lexsort((step, owner))]

@@ -29,7 +29,7 @@ Items = AsyncGenerator[str | Completion, None]
 
 
 class Remote:
-    """A model behind an HTTP endpoint: a Model that also ``Streams``, and ``Scores`` given tokens where the endpoint does.
+    """A model behind an HTTP endpoint: a Model that ``Streams``, and ``Scores`` where the endpoint does.
 
     Args:
         base_url: where the API begins, as in ``http://localhost:8000/v1``. A user and password in it are used and
