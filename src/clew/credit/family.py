@@ -17,7 +17,7 @@ from clew.core.errors import BadInput
 from clew.credit.steps import F64, Bools, Ints, Steps
 from clew.credit.values import Value, distance, values
 
-Target = Literal["outcome", "return", "next", "gain", "td", "gae", "path", "invalid"]
+Target = Literal["outcome", "return", "next", "gain", "td", "gae", "path", "invalid", "given"]
 Scope = Literal["node", "history", "group", "batch"]
 Norm = Literal["none", "mean", "std", "rank"]
 
@@ -30,6 +30,7 @@ class Term(NamedTuple):
       ``next``    r + gamma U(next)       ``gain``   r + gamma U(next) - gamma U(cur): G2PO's V(next) - V(cur)
       ``td``      r + gamma U(next) - U(cur)         ``gae`` sum_k (gamma trace)^k td_{t+k}
       ``path``    omega^d(next), d the fewest moves to success        ``invalid`` -1 for an invalid action, else 0
+      ``given``   ``Steps.given``, found elsewhere
     scope: rows of the same node, of the same last ``history`` states, of the same group, or all.
     norm: ``mean`` subtracts the mean, ``std`` also divides by the standard deviation (``ddof``), ``rank`` gives centred
     ranks in (-1, 1) with ties averaged.
@@ -175,6 +176,12 @@ def _target(steps: Steps, term: Term) -> F64:
         return -(~steps.valid).astype(np.float64)
     if term.target == "path":
         return _path(steps, term)
+    if term.target == "given":
+        if steps.given is None:
+            raise BadInput(
+                "these steps carry no target of their own", remedy="Set Steps.given, as clew.credit.graded does."
+            )
+        return steps.given
     cur, after = values(steps, term.value, term.gamma, term.lam)
     onward = steps.reward + term.gamma * after
     if term.success is not None:

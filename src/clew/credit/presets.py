@@ -84,3 +84,8 @@ def bellman(lam: float = 1.0, gamma: float = 0.95, mode: Mode = "std", w: float 
     """
     edge = Term("EC", "gain", "group", mode, value="solve", lam=lam, gamma=gamma)
     return [edge] if w == 0 else [*(t._replace(weight=w) for t in grpo(mode)), edge]
+
+
+def graded(w: float = 1.0, mode: Mode = "std") -> list[Term]:
+    """GRPO plus a step's progress advantage under a frozen pair of models, compared in the group (specs/E173, 7)."""
+    return [*grpo(mode), Term("grade", "given", "group", mode, weight=w)]

@@ -58,6 +58,7 @@ class Steps:
     valid: bool [n]; the action was admissible. last: bool [n]; last step of its run.
     asks: per row the asks that carry its advantage, as (run, seq).
     groups, runs: names behind the indices. home: int64 [nodes], the group each node belongs to.
+    given: float64 [n], a per-step target that was found elsewhere (``Term`` target ``given``), NaN where absent.
     """
 
     group: Ints
@@ -76,6 +77,7 @@ class Steps:
     groups: tuple[str, ...]
     runs: tuple[str, ...]
     home: Ints
+    given: F64 | None = None
 
     def __len__(self) -> int:
         return len(self.run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from clew.models.engine.weights import shape_of, unwrap
 
 SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
 SCORED = 1 << 24  # logits held at once by ``score``
+CACHED = 1 << 22  # the same on a CPU: more than its caches hold is slower
 
 
 class Local:
@@ -143,7 +145,7 @@ class Local:
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         while order:
             longest = len(ids[order[-1]])
-            take = max(1, SCORED // (longest * vocabulary))
+            take = max(1, (CACHED if device.type == "cpu" else SCORED) // (longest * vocabulary))
             order, group = order[:-take], order[-take:]
             padded = torch.zeros(len(group), longest, dtype=torch.long, device=device)
             for i, row in enumerate(group):
@@ -151,7 +153,8 @@ class Local:
             # Padding on the right changes nothing before it under causal attention.
             logits = self.module(input_ids=padded, use_cache=False).logits[:, :-1]
             logits = logits if logits.dtype == torch.float64 else logits.float()
-            logp = (logits / temperature).log_softmax(-1).gather(-1, padded[:, 1:, None])[..., 0].float().cpu().numpy()
+            logits = logits if temperature == 1 else logits / temperature
+            logp = logits.log_softmax(-1).gather(-1, padded[:, 1:, None])[..., 0].float().cpu().numpy()
             found |= {row: logp[i, : len(ids[row]) - 1].copy() for i, row in enumerate(group)}
         self.module.train(training)
         return [found[i] for i in range(len(ids))]
@@ -175,6 +178,16 @@ class Local:
             found.append((tuple(tokens.tolist()), values.cpu().numpy()))
         self.module.train(training)
         return found
+
+    @torch.no_grad()
+    def digest(self) -> str:
+        """Hex name of the weights: of shapes and of at most 1,024 numbers from all over each tensor."""
+        names = hashlib.blake2b(digest_size=8)
+        for name, tensor in unwrap(self.module).state_dict().items():
+            flat = tensor.detach().flatten()
+            some = flat[:: max(1, len(flat) // 1024)][:1024].double().cpu().numpy()
+            names.update(f"{name} {tuple(tensor.shape)}".encode() + some.tobytes())
+        return names.hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write a folder that ``Local(path)`` and ``from_pretrained`` load: weights, tokenizer, renderer settings."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Literal
 
@@ -14,7 +14,8 @@ import httpx
 from clew.core.errors import BadInput, BadRecord, ClewError, ModelError, Refused, Unreachable
 from clew.core.protocols import Renderer
 from clew.core.records import Request
-from clew.core.values import Completion, Message, Usage
+from clew.core.values import F32, Completion, Message, Usage
+from clew.models import prompts
 from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse
 from clew.models.endpoint import Endpoint, Failed
 from clew.models.failures import OVERFLOW, Failure, error_of, pause_of, spare_field
@@ -28,7 +29,7 @@ Items = AsyncGenerator[str | Completion, None]
 
 
 class Remote:
-    """A model behind an HTTP endpoint: a Model that also ``Streams``.
+    """A model behind an HTTP endpoint: a Model that ``Streams``, and ``Scores`` where the endpoint does.
 
     Args:
         base_url: where the API begins, as in ``http://localhost:8000/v1``. A user and password in it are used and
@@ -106,6 +107,7 @@ class Remote:
         self.attempts, self.deadline, self.backoff = attempts, deadline, backoff
         self.extra = dict(extra or {})
         self.calls = 0
+        self.echoes: bool | None = None  # how it scores a prompt, once known
         self._wire = DIALECTS[dialect]
         self._without: set[str] = set()  # body fields the endpoint has refused
 
@@ -128,6 +130,10 @@ class Remote:
         async with aclosing(self._answer(request, True)) as items:
             async for item in items:
                 yield item
+
+    def score(self, ids: Sequence[Sequence[int]], temperature: float = 1.0) -> list[F32]:
+        """Logprobs (nats, float32 [len(row) - 1]) of given ids, as the server gives them; see ``models.prompts``."""
+        return prompts.wait(prompts.score(self, ids, temperature))
 
     async def aclose(self) -> None:
         """Close the connections of this event loop; they are closed at its end in any case."""
@@ -289,12 +295,13 @@ class Remote:
 
     def _read(self, text: str) -> Completion:
         try:
-            completion: Completion = self._wire.completion_from_wire(self._object(text))
+            completion: Completion = self._wire.completion_from_wire(self.json(text))
         except BadRecord as error:
             raise Refused(f"{self.endpoint.url}: {error.message}", remedy=error.remedy) from None
         return completion
 
-    def _object(self, text: str) -> Json:
+    def json(self, text: str) -> Json:
+        """An answer's JSON object. Raises Refused where it is none."""
         try:
             value = json.loads(text)
         except ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Scores
 from clew.core.records import Annotation, Call, Cursor, LossRow, Node
 from clew.core.values import F32, Message
+from clew.harness.paths import Span, leaves
 
 Ask = tuple[str, int]  # (run that issued it, seq)
 
@@ -19,14 +20,6 @@ class Annotated(Protocol):
     """What a credit method hands back."""
 
     def annotations(self) -> Sequence[Annotation]: ...
-
-
-class Span(NamedTuple):
-    """The tokens one ask sampled, at ``start`` up to but excluding ``stop`` of its path."""
-
-    call: Call
-    start: int
-    stop: int
 
 
 def rows(
@@ -66,49 +59,6 @@ def rows(
             remedy=f"Annotate them first: clew.credit.{credit}(groups). Groups rewarded all alike get no values.",
         )
     return out
-
-
-def leaves(run: Any) -> list[tuple[list[Node], list[Span]]]:
-    """The leaf paths of a run's conversations in order, each with the spans sampled along it.
-
-    A path is a leaf if no later ask of the run continues it. Equal replies of two asks are one node: then the path
-    appears once for each, so that both Calls can train.
-    """
-    asks = [c for c in run.calls if c.kind == "ask" and c.done >= 0 and c.node_out]
-    out = []
-    while asks:
-        tips: list[list[Node]] = []
-        covered: set[bytes] = set()
-        for call in reversed(asks):
-            if call.node_out not in covered:
-                tips.append(run.store.thread(call.node_out))
-                covered.update(node.key for node in tips[-1])
-        for path in reversed(tips):
-            spans = _along(path, asks, run.id)
-            used = {id(s.call) for s in spans}
-            asks = [c for c in asks if id(c) not in used]
-            out.append((path, spans))
-    return out
-
-
-def _along(path: Sequence[Node], asks: Sequence[Call], run: str) -> list[Span]:
-    """The first of ``asks`` for each node of a path."""
-    ends: dict[bytes, int] = {}
-    total = 0
-    for node in path:
-        if node.ids is None:
-            raise BadInput(
-                f"run {run} has messages without token ids",
-                remedy="Train on runs of a model that gives token ids; or use sft_rows with messages and a renderer.",
-            )
-        total += len(node.ids)
-        ends[node.key] = total
-    spans: dict[bytes, Span] = {}
-    for call in asks:
-        if call.node_out in ends and call.node_out not in spans:
-            stop = ends[call.node_out]
-            spans[call.node_out] = Span(call, stop - (0 if call.logprobs is None else len(call.logprobs)), stop)
-    return sorted(spans.values(), key=lambda s: s.start)
 
 
 def _policy_row(

@@ -13,7 +13,7 @@ import numpy as np
 
 from clew.core.errors import Refused
 from clew.core.protocols import Renderer
-from clew.core.values import Completion, Message, Sampling
+from clew.core.values import F32, Completion, Message, Sampling
 from clew.models.dialects import Json, bad
 from clew.models.dialects.chat import FINISH, headers, usage_from_wire
 
@@ -45,6 +45,41 @@ def request_to_wire(
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     return body
+
+
+def scoring_to_wire(model: str, ids: Sequence[int], echo: bool) -> Json:
+    """The request for logprobs of ``ids``: vLLM's ``prompt_logprobs``, or ``echo`` as OpenAI's API had it."""
+    body: Json = {"model": model, "prompt": list(ids), "temperature": 1.0, "add_special_tokens": False}
+    if echo:
+        return body | {"max_tokens": 0, "echo": True, "logprobs": 1, "return_tokens_as_token_ids": True}
+    return body | {"max_tokens": 1, "prompt_logprobs": 1}
+
+
+def scores_from_wire(body: Json, ids: Sequence[int], echo: bool) -> F32 | None:
+    """Logprobs [len(ids) - 1] from the answer to ``scoring_to_wire``; None where it holds none.
+
+    Raises:
+        BadRecord: it holds them for other tokens than were asked for.
+    """
+    choice = (body.get("choices") or [{}])[0]
+    if echo:
+        found = (choice.get("logprobs") or {}).get("token_logprobs")
+        named = (choice.get("logprobs") or {}).get("tokens") or ()
+        spelt = [int(t[9:]) for t in map(str, named) if t.startswith("token_id:")]
+        fits = not spelt or spelt[: len(ids)] == list(ids)
+        values = list(found or ())[1 : len(ids)]
+    else:
+        found = choice.get("prompt_logprobs") or body.get("prompt_logprobs")
+        entries = list(found or ())[1 : len(ids)]
+        values = [(entry or {}).get(str(i), {}).get("logprob") for entry, i in zip(entries, ids[1:], strict=False)]
+        fits = None not in values
+    if not found:
+        return None
+    if not fits or len(values) != len(ids) - 1 or any(not isinstance(v, (int, float)) for v in values):
+        raise bad(
+            "the logprobs are not of the tokens that were sent", body, "The server changes the prompt it is given."
+        )
+    return np.array(values, np.float32)
 
 
 class Stream:
@@ -117,4 +152,7 @@ def parsed(completion: Completion, renderer: Renderer, before: Sequence[int]) ->
     return completion._replace(message=message, finish=finish)
 
 
-__all__ = ["NAME", "PATH", "Stream", "completion_from_wire", "headers", "parsed", "request_to_wire"]
+__all__ = [
+    "NAME", "PATH", "Stream", "completion_from_wire", "headers", "parsed", "request_to_wire", "scores_from_wire",
+    "scoring_to_wire",
+]  # fmt: skip
