@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from clew.core.errors import BadInput
 from clew.core.keys import derive
+from clew.core.protocols import Model
 from clew.core.records import Call, GroupRow, RunRow
 from clew.core.values import Task
-from clew.store import new_id
+from clew.store import Run, new_id
 
 if TYPE_CHECKING:
     from clew.harness.runner import Runner
+
+
+class Collecting(TypedDict, total=False):
+    """What every collection takes beside its tasks.
+
+    model: instead of the runner's. name, iteration: name the groups ``name/iteration/task index``; what a stopped
+    collection of that name already has is reused, its unfinished runs are resumed. on_run: called with each run when
+    it has been judged.
+    """
+
+    model: Model | None
+    name: str
+    iteration: int
+    on_run: Callable[[Run], None] | None
 
 
 def open_groups(

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
 from clew.core.errors import BadInput, CannotRestore
 from clew.core.keys import derive
-from clew.core.protocols import Model
 from clew.core.records import Call, Cursor, GroupRow, RunRow
 from clew.core.values import Task
 from clew.harness import forks, selectors
 from clew.harness.clerk import Clerk
 from clew.harness.drive import drive, gathered
 from clew.harness.edits import plan
+from clew.harness.groups import Collecting
 from clew.harness.loading import door
 from clew.store import Group, Groups, Run, new_id
 from clew.store.view import sampled
@@ -81,6 +81,8 @@ class Place(NamedTuple):
 class RolloutTree:
     """Places, and what the leaves through each came to. Place 0 is the start of the task.
 
+    visits, wins: decided leaves through each place, and those of them that succeeded. tries: leaves begun there.
+    ahead: leaves through each place, undecided ones too, and the tokens from there to their ends, summed.
     paths: per run the indices of the places on its way, in order. rewards: per run its raw reward, None where it is
     undecided. used: tokens decoded, each once.
     """
@@ -90,7 +92,7 @@ class RolloutTree:
     visits: list[int] = field(default_factory=lambda: [0])
     wins: list[int] = field(default_factory=lambda: [0])
     tries: list[int] = field(default_factory=lambda: [0])
-    after: list[list[int]] = field(default_factory=lambda: [[]])
+    ahead: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     paths: dict[str, list[int]] = field(default_factory=dict)
     rewards: dict[str, float | None] = field(default_factory=dict)
     used: int = 0
@@ -108,10 +110,11 @@ class RolloutTree:
             self.places.append(place)
             for counts in (self.visits, self.wins, self.tries):
                 counts.append(0)
-            self.after.append([])
+            self.ahead.append((0, 0))
         reward = run.reward
         for index in path:
-            self.after[index].append(length - self.places[index].position)
+            leaves, tokens = self.ahead[index]
+            self.ahead[index] = leaves + 1, tokens + length - self.places[index].position
             if reward is not None:
                 self.visits[index] += 1
                 self.wins[index] += reward > WON
@@ -157,7 +160,8 @@ class RolloutTree:
         known = entropy[np.isfinite(entropy)]
         most = max(float(known.max()), np.log(2)) if len(known) else np.log(2)
         entropy = np.where(np.isfinite(entropy), entropy, most)
-        cost = np.array([np.mean(a) if a else 0.0 for a in self.after])
+        passed, ahead = np.array(self.ahead, dtype=float).T
+        cost = ahead / np.maximum(passed, 1)
         visits, wins, tries = (np.array(c, dtype=float) for c in (self.visits, self.wins, self.tries))
         return selectors.Candidates(visits, wins, tries, entropy, np.full(len(cost), np.exp(most)), cost)
 
@@ -192,15 +196,7 @@ class _Growing:
 
 
 def collect(
-    runner: Runner,
-    tasks: Sequence[Task],
-    growth: Growth,
-    seed: int = 0,
-    *,
-    model: Model | None = None,
-    name: str = "",
-    iteration: int = 0,
-    on_run: Callable[[Run], None] | None = None,
+    runner: Runner, tasks: Sequence[Task], growth: Growth, seed: int = 0, **options: Unpack[Collecting]
 ) -> Groups:
     """As ``Runner.collect``, each task's group (kind ``tree``) grown by forks.
 
@@ -212,7 +208,8 @@ def collect(
         _restorable(runner, tasks)
 
     async def go() -> Groups:
-        old, runner.model = runner.model, model or runner.model
+        old, runner.model = runner.model, options.get("model") or runner.model
+        name, iteration, on_run = options.get("name", ""), options.get("iteration", 0), options.get("on_run")
         try:
             async with Clerk(runner.store, runner.owner, runner.concurrency) as clerk:
                 grown = [_open(runner, task, growth, i, seed, name, iteration) for i, task in enumerate(tasks)]
