@@ -22,18 +22,13 @@ DEPTH, LEAVES, PROMPTS = 16, 8, 600
 TOKENS = DEPTH * LEAVES
 
 
-def passed(candidates: selectors.Candidates) -> selectors.Candidates:
-    """The other reading of n_v: every rollout that passed a node counts as an exploration of it."""
-    return candidates._replace(tries=candidates.visits)
-
-
 ARMS: dict[str, selectors.Selector] = {
     **selectors.SELECTORS,
     "uct, forks": partial(selectors.uct, floor=0.1),
     "random, forks": partial(selectors.random, floor=0.1),
     "uucb, anywhere": partial(selectors.uucb, floor=0.0),
-    "uucb, n passed": lambda c, noise: selectors.uucb(passed(c), noise),
-    "uucb, n passed, anywhere": lambda c, noise: selectors.uucb(passed(c), noise, floor=0.0),
+    "uucb, n passed": partial(selectors.uucb, explored="visits"),
+    "uucb, n passed, anywhere": partial(selectors.uucb, explored="visits", floor=0.0),
 }
 LEARNERS = ("flat", "uucb", "uucb, sibling", "uucb, leave-out")
 
