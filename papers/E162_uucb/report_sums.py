@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from clew.core.records import Report
-from papers.E162_uucb.tier_sums import ARMS, LEAVES, ROUNDS, TASKS
+from papers.E162_uucb.tier_sums import ARMS, LEAVES, ROUNDS, SPARE, TASKS
 from papers.stats import Mark, markdown, t_interval
 
 Line = dict[str, Any]
@@ -71,6 +71,8 @@ def report(lines: Sequence[Line]) -> str:
         _against(table),
         f"## At equal leaves ({LEAVES})",
         _table(table, "leaves"),
+        f"## Budget moved: {SPARE:.1%} of all tokens kept for trees whose outcomes are all alike (UUCB)",
+        _moves(table),
         "## At equal CPU time: flat rollouts given what UUCB took for its tokens",
         _table(table, "time", ("flat",)),
         "## What it costs",
@@ -111,6 +113,18 @@ def _against(table: Lines) -> str:
             gap = table.get("tokens", arm, "dead") - table.get("tokens", "uucb", "dead")
             rows.append([arm, text(over(gap)), " ".join(f"{x:+.2f}" for x in gap)])
     return markdown(["selector", "gap", "by seed"], rows)
+
+
+def _moves(table: Lines) -> str:
+    rows = []
+    for kind, arm, told in (("tokens", "uucb", "none"), ("moved", "even", "even"), ("moved", "learned", "learned")):
+        if table.of(kind, arm):
+            gap = table.get(kind, arm, "dead") - table.get("tokens", "uucb", "dead")
+            tokens, leaves = (float(table.get(kind, arm, field).mean()) for field in ("tokens", "leaves"))
+            cells = [text(over(table.get(kind, arm, "dead"))), text(over(gap)), " ".join(f"{x:+.2f}" for x in gap)]
+            rows.append([told, *cells, f"{tokens:.0f}", f"{leaves:.1f}"])
+    head = ["allocator", "dead groups", "minus not moved, paired", "by seed", "tokens a task", "leaves a task"]
+    return markdown(head, rows) + f"\n\nThe learned one has seen {TASKS} other tasks collected with even shares."
 
 
 def chance_dead(line: Line, leaves: int) -> float:

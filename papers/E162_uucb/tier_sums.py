@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from clew.core.keys import derive
+from clew.core.values import Task
 from clew.harness import Runner, tree
 from clew.models.local import Local
 from clew.store import Groups, Run
@@ -36,7 +37,7 @@ ARMS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "uucb, as specified": ("uucb", (("explored", "visits"), ("floor", 0.0))),
 }
 WORLD, NOISE, STEPS = "sums(high=8,low=4)", 0.45, 300
-TASKS, LEAVES, REPLY, ROUNDS = 48, 8, 64, 3
+TASKS, LEAVES, REPLY, ROUNDS, SPARE = 48, 8, 64, 3, 0.375
 SEEDS = range(5, 10)  # 0 to 4 were looked at while the tier was made
 
 
@@ -47,6 +48,8 @@ def cells(quick: bool) -> Iterator[Cell]:
             for budget in ("leaves", "tokens"):
                 yield {"kind": budget, "arm": arm, "seed": seed}
         yield {"kind": "time", "arm": "flat", "seed": seed}
+        for arm in ("even",) if quick else ("even", "learned"):
+            yield {"kind": "moved", "arm": arm, "seed": seed}
 
 
 def cost(cell: Cell) -> float:
@@ -83,12 +86,17 @@ def flat(leaves: int) -> tree.Growth:
 EIGHT = flat(LEAVES)
 
 
-def collected(seed: int, growth: tree.Growth) -> tuple[Groups, float]:
-    """The groups, and the CPU-seconds of their collection."""
+def opened(seed: int) -> tuple[Runner, list[Task]]:
+    """A runner with a store of its own, and the tasks."""
     runner = Runner(
         "clew.harness.agents:player", Sums(4, 8), model(seed), sampling={"max_tokens": REPLY, "temperature": 1.0}
     )
-    tasks = runner.taskset.sample(TASKS, derive(seed, "tasks"), "eval")  # type: ignore[union-attr]
+    return runner, Sums(4, 8).sample(TASKS, derive(seed, "tasks"), "eval")
+
+
+def collected(seed: int, growth: tree.Growth) -> tuple[Groups, float]:
+    """The groups, and the CPU-seconds of their collection."""
+    runner, tasks = opened(seed)
     began = time.process_time()
     groups = tree.collect(runner, tasks, growth, derive(seed, "sampling"))
     return groups, time.process_time() - began
@@ -96,7 +104,8 @@ def collected(seed: int, growth: tree.Growth) -> tuple[Groups, float]:
 
 def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
     """Results of one setting, in the order of its seeds."""
-    return [_timed(seed) if setting["kind"] == "time" else _one(setting, seed) for seed in seeds]
+    kinds = {"time": _timed, "moved": _moved}
+    return [kinds.get(setting["kind"], _one)(setting, seed) for seed in seeds]
 
 
 def _one(setting: Cell, seed: int) -> Cell:
@@ -124,7 +133,7 @@ def _released(seed: int, growth: tree.Growth) -> float:
     return round(seconds, 4)
 
 
-def _timed(seed: int) -> Cell:
+def _timed(setting: Cell, seed: int) -> Cell:
     """Flat rollouts, as many as take the CPU time of UUCB at equal tokens, by what both took in turn just before."""
     growth = tree.Growth(selector="uucb", tokens=usual(seed))
     pairs = [(_released(seed, EIGHT), _released(seed, growth)) for _ in range(ROUNDS)]
@@ -132,6 +141,18 @@ def _timed(seed: int) -> Cell:
     leaves = max(2, round(LEAVES * uucb / eight))
     found = _in_turn(seed, flat(leaves))
     return found | {"uucb_cpu": [pair[1] for pair in pairs]}
+
+
+def _moved(setting: Cell, seed: int) -> Cell:
+    """UUCB with SPARE of all tokens moved by an allocator, after an iteration of as many training tasks."""
+    growth = tree.Growth(tokens=usual(seed), spare=SPARE, allocator=setting["arm"])
+    runner, tasks = opened(seed)
+    before = Sums(4, 8).sample(TASKS, derive(seed, "before"), "train")
+    tree.collect(runner, before, growth, derive(seed, "sampling"), name="t")
+    groups = tree.collect(runner, tasks, growth, derive(seed, "sampling"), name="t", iteration=1)
+    out = facts(groups)
+    runner.store.close()
+    return out
 
 
 def facts(groups: Groups) -> Cell:

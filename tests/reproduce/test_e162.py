@@ -99,7 +99,8 @@ def test_committed_results_on_sums_are_complete() -> None:
     assert report_sums.report(lines) == (run.HERE / "results" / "summary_sums.md").read_text()
     for line in lines:
         assert len(line["dead"]) == tier_sums.TASKS
-        assert len(line["collect_cpu"]) == len(line["flat_cpu"]) == tier_sums.ROUNDS
+        if line["kind"] != "moved":
+            assert len(line["collect_cpu"]) == len(line["flat_cpu"]) == tier_sums.ROUNDS
         assert line["leaves"] == tier_sums.LEAVES if line["kind"] == "leaves" else line["leaves"] > 2
 
 

@@ -11,18 +11,14 @@ from clew.core.protocols import Model
 from clew.core.records import Call, GroupRow, RunRow
 from clew.core.values import Task
 from clew.store import Run, new_id
+from clew.store.base import Keeper
 
 if TYPE_CHECKING:
     from clew.harness.runner import Runner
 
 
 class Collecting(TypedDict, total=False):
-    """What every collection takes beside its tasks.
-
-    model: instead of the runner's. name, iteration: name the groups ``name/iteration/task index``; what a stopped
-    collection of that name already has is reused, its unfinished runs are resumed. on_run: called with each run when
-    it has been judged.
-    """
+    """What every way of collecting takes beside its tasks, as ``Runner.collect`` explains it."""
 
     model: Model | None
     name: str
@@ -30,15 +26,18 @@ class Collecting(TypedDict, total=False):
     on_run: Callable[[Run], None] | None
 
 
+def named(store: Keeper, name: str) -> dict[str, GroupRow]:
+    """The groups of a named collection by name, ``name/iteration/task index``; none without a name."""
+    if not name:
+        return {}
+    return {row.name: row for row in map(store.group, store.groups()) if row.name.startswith(f"{name}/")}
+
+
 def open_groups(
     runner: Runner, tasks: Sequence[Task], n: int, seed: int, name: str, iteration: int
 ) -> list[tuple[GroupRow, list[RunRow], list[Call] | None]]:
     """Each task's group with its runs; new ones have no Calls ([]), those of found ones are in the store (None)."""
-    known = {}
-    if name:
-        known = {
-            row.name: row for row in map(runner.store.group, runner.store.groups()) if row.name.startswith(f"{name}/")
-        }
+    known = named(runner.store, name)
     out: list[tuple[GroupRow, list[RunRow], list[Call] | None]] = []
     for index, task in enumerate(tasks):
         label = f"{name}/{iteration}/{index}" if name else ""

@@ -131,18 +131,32 @@ class Runner:
 
     # ---- collect ---------------------------------------------------------------------------------------------------
 
-    def collect(self, tasks: Sequence[Task], n: int = 8, seed: int = 0, **options: Unpack[Collecting]) -> Groups:
+    def collect(
+        self,
+        tasks: Sequence[Task],
+        n: int = 8,
+        seed: int = 0,
+        *,
+        model: Model | None = None,
+        name: str = "",
+        iteration: int = 0,
+        on_run: Callable[[Run], None] | None = None,
+    ) -> Groups:
         """Run every task ``n`` times, all at once, and judge each run.
 
         Args:
             seed: run seeds derive from (seed, iteration, task id, member).
-            options: see ``Collecting``.
+            model: instead of the runner's.
+            name: names the groups ``name/iteration/task index``; what a stopped collection of that name already has is
+                reused, its unfinished runs are resumed.
+            on_run: called with each run when it has been judged.
 
         Raises:
             AgentFailed: every run ended in an error of the agent's code.
         """
 
         async def all_groups() -> Groups:
+            options = Collecting(model=model, name=name, iteration=iteration, on_run=on_run)
             got = {g.id: g async for g in self.stream(tasks, n, seed, **options)}
             order = {row.id: i for i, row in enumerate(self._last_groups)}
             return Groups(sorted(got.values(), key=lambda g: order[g.id]))
