@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.harness.allocator import Standings
 from clew.harness.selectors import SELECTORS, Candidates, Selector, choose
 
 F64 = NDArray[np.float64]
@@ -124,9 +125,18 @@ class Forest:
             lane, at, reward = lane[at >= 0], at[at >= 0], reward[at >= 0]
 
     def candidates(self) -> Candidates:
-        depth = np.maximum(self.depth, 0)
+        """Of all nodes made so far, [lanes, most nodes that a lane has]."""
+        made = int(self.size.max())
+        depth = np.maximum(self.depth[:, :made], 0)
         entropy, width = (np.take_along_axis(x, depth, 1) for x in (self._entropy, self._width))
-        return Candidates(self.visits, self.wins, self.tries, entropy, width, (self.length - depth).astype(float))
+        counts = (x[:, :made] for x in (self.visits, self.wins, self.tries))
+        return Candidates(*counts, entropy, width, (self.length - depth).astype(float))
+
+    def standings(self, budget: float, past: F64 | float = 0.5) -> Standings:
+        inner = (self.depth >= 0) & (self.depth < self.length)
+        entropy = np.where(inner, np.take_along_axis(self._entropy, np.maximum(self.depth, 0), 1), 0.0)
+        mean, used = entropy.sum(axis=1) / inner.sum(axis=1), self.used / budget
+        return Standings(self.leaves, self.won, mean, entropy.max(axis=1), used, np.broadcast_to(past, used.shape))
 
     def grow(
         self,
@@ -142,9 +152,10 @@ class Forest:
         budget = np.broadcast_to(np.asarray(tokens, float), (len(lanes),))
         while going.any():
             known = self.candidates()
-            fits = (self.depth >= 0) & (self.depth < self.length)
+            depth = self.depth[:, : known.cost.shape[1]]
+            fits = (depth >= 0) & (depth < self.length)
             fits &= (known.cost <= (budget - self.used)[:, None]) & going[:, None] & (self.leaves < leaves)[:, None]
-            noise = self._rng.random(fits.shape)
+            noise = self._rng.random(self.depth.shape)[:, : fits.shape[1]]
             seeding = (self.leaves < seeds)[:, None]
             scores = np.where(seeding, SELECTORS["flat"](known, noise), how(known, noise))
             picked = choose(scores, fits, noise)

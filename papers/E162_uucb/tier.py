@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.harness import selectors
+from clew.harness import allocator, selectors
 from papers.E162_uucb import proxy
 from papers.E162_uucb.chain import CLASSES, Chains, Forest, chains, grow
 from papers.E162_uucb.learn import learn
@@ -20,11 +20,7 @@ __all__ = ["cells", "cost", "portions", "run"]
 Cell = dict[str, Any]
 DEPTH, LEAVES, PROMPTS = 16, 8, 600
 TOKENS = DEPTH * LEAVES
-
-
-def passed(candidates: selectors.Candidates) -> selectors.Candidates:
-    """The other reading of n_v: every rollout that passed a node counts as an exploration of it."""
-    return candidates._replace(tries=candidates.visits)
+FIRST, GRANT, MOST = 5 * DEPTH, int(TOKENS * allocator.GRANT), 5 * TOKENS  # of tokens that may be moved
 
 
 ARMS: dict[str, selectors.Selector] = {
@@ -32,8 +28,8 @@ ARMS: dict[str, selectors.Selector] = {
     "uct, forks": partial(selectors.uct, floor=0.1),
     "random, forks": partial(selectors.random, floor=0.1),
     "uucb, anywhere": partial(selectors.uucb, floor=0.0),
-    "uucb, n passed": lambda c, noise: selectors.uucb(passed(c), noise),
-    "uucb, n passed, anywhere": lambda c, noise: selectors.uucb(passed(c), noise, floor=0.0),
+    "uucb, n passed": partial(selectors.uucb, explored="visits"),
+    "uucb, n passed, anywhere": partial(selectors.uucb, explored="visits", floor=0.0),
 }
 LEARNERS = ("flat", "uucb", "uucb, sibling", "uucb, leave-out")
 
@@ -45,7 +41,8 @@ def cells(quick: bool) -> Iterator[Cell]:
             for name in CLASSES:
                 yield {"kind": "grow", "arm": arm, "prompts": name, "seed": seed}
         for arm in ("flat", "uucb"):
-            yield {"kind": "move", "arm": arm, "prompts": "mid", "seed": seed}
+            for name in ("mid", "all"):
+                yield {"kind": "move", "arm": arm, "prompts": name, "seed": seed}
         for depth in (8, 16, 32):
             for seeds in (2, 4, 8):
                 yield {"kind": "proxy", "depth": depth, "seeds": seeds, "seed": seed}
@@ -57,7 +54,7 @@ def cells(quick: bool) -> Iterator[Cell]:
 
 def cost(cell: Cell) -> float:
     """CPU-seconds of one cell, as measured; for the forecast only."""
-    return {"grow": 0.9, "move": 0.8, "proxy": 1.5, "bounds": 0.3, "learn": 0.6}[cell["kind"]]
+    return {"grow": 0.9, "move": 9.0, "proxy": 1.5, "bounds": 0.3, "learn": 0.6}[cell["kind"]]
 
 
 def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
@@ -111,10 +108,30 @@ def _spread(name: str, forest: Forest) -> Cell:
 
 
 def _move(setting: Cell, seed: int) -> Cell:
-    """All of the budget to each prompt, against 5 leaves' worth first and the rest to prompts still uniform (P5)."""
-    how, prompts = ARMS[setting["arm"]], chains(PROMPTS, CLASSES[setting["prompts"]], DEPTH, seed)
-    plain = grow(prompts, how, tokens=TOKENS, seed=seed)
-    forest = Forest(prompts, 1 + 8 * TOKENS, seed).grow(how, tokens=5 * DEPTH)
+    """All of the budget to each prompt, against 5 leaves' worth first and the rest to prompts still uniform (P5).
+
+    moved: the rest in even shares. learned: by a forecast fitted on 600 other prompts. known: the same where 8 flat
+    rollouts of each prompt were seen before.
+    """
+    how, prompts, others = ARMS[setting["arm"]], _prompts(setting, seed), _prompts(setting, 100 + seed)
+    found = {"plain": grow(prompts, how, tokens=TOKENS, seed=seed), "moved": _moved(how, prompts, seed)}
+    fresh = np.full(PROMPTS, 0.5)
+    for name, past, theirs in (("learned", fresh, fresh), ("known", _past(prompts, seed), _past(others, 100 + seed))):
+        forecast = _forecast(how, others, theirs, 100 + seed)
+        found[name] = _allotted(how, prompts, forecast, past, seed)
+    return {name: {"mixed": bits(f.mixed), "used": float(f.used.mean())} for name, f in found.items()}
+
+
+def _prompts(setting: Cell, seed: int) -> Chains:
+    """Prompts of one class, or of all four in equal parts."""
+    if setting["prompts"] != "all":
+        return chains(PROMPTS, CLASSES[setting["prompts"]], DEPTH, seed)
+    parts = [chains(PROMPTS // len(CLASSES), forks, DEPTH, seed) for forks in CLASSES.values()]
+    return Chains(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _moved(how: selectors.Selector, prompts: Chains, seed: int) -> Forest:
+    forest = Forest(prompts, 1 + 8 * TOKENS, seed).grow(how, tokens=FIRST)
     left, uniform = TOKENS * PROMPTS - int(forest.used.sum()), ~forest.mixed
     while uniform.any() and left >= DEPTH * uniform.sum() // 4:
         share = min(max(left // int(uniform.sum()), DEPTH), 3 * DEPTH)
@@ -125,8 +142,44 @@ def _move(setting: Cell, seed: int) -> Cell:
         uniform = ~forest.mixed
         if not grant.any() or before == int(forest.used.sum()):
             break
-    moved = {"mixed": bits(forest.mixed), "used": float(forest.used.mean())}
-    return {"plain": {"mixed": bits(plain.mixed), "used": float(plain.used.mean())}, "moved": moved}
+    return forest
+
+
+def _past(prompts: Chains, seed: int) -> np.ndarray:
+    """Smoothed share of successes in 8 rollouts of an earlier visit."""
+    return (grow(prompts, selectors.flat, leaves=LEAVES, seed=1000 + seed).won + 0.5) / (LEAVES + 1)
+
+
+def _forecast(how: selectors.Selector, prompts: Chains, past: np.ndarray, seed: int) -> allocator.Forecast:
+    """Fitted to trees that get one grant after another while their outcomes are alike."""
+    forest = Forest(prompts, 1 + MOST, seed).grow(how, tokens=FIRST)
+    rows, mixed = [], []
+    while (alike := ~forest.mixed & (forest.used + GRANT <= MOST)).any():
+        rows.append([column[alike] for column in forest.standings(TOKENS, past)])
+        forest.grow(how, tokens=forest.used + GRANT, only=alike)
+        mixed.append(forest.mixed[alike])
+    columns = allocator.Standings(*(np.concatenate(column) for column in zip(*rows, strict=True)))
+    found = allocator.learn(columns, np.concatenate(mixed))
+    assert found is not None
+    return found
+
+
+def _allotted(
+    how: selectors.Selector, prompts: Chains, forecast: allocator.Forecast, past: np.ndarray, seed: int
+) -> Forest:
+    """What is left goes, grant by grant, to the uniform trees that are likeliest to become mixed by it."""
+    forest = Forest(prompts, 1 + MOST, seed).grow(how, tokens=FIRST)
+    left = TOKENS * PROMPTS - int(forest.used.sum())
+    while left >= GRANT and len(alike := np.flatnonzero(~forest.mixed & (forest.used + GRANT <= MOST))):
+        chance = forecast.chance(forest.standings(TOKENS, past))[alike]
+        chosen = np.zeros(PROMPTS, bool)
+        chosen[alike[allocator.favoured(chance, left, GRANT)]] = True
+        before = int(forest.used.sum())
+        forest.grow(how, tokens=forest.used + GRANT, only=chosen)
+        left -= int(forest.used.sum()) - before
+        if before == int(forest.used.sum()):
+            break
+    return forest
 
 
 def _proxy(setting: Cell, seed: int) -> Cell:

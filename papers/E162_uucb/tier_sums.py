@@ -1,4 +1,8 @@
-"""The claim in a real model: a small transformer on `sums`, flat rollouts against trees at equal tokens or leaves."""
+"""The claim in a small transformer on `sums`: flat rollouts against trees at equal tokens, leaves or time.
+
+Every collection of an arm is made ROUNDS times, in turn with the eight flat rollouts of the same model, so that both
+meet the same machine; what is sampled is the same each time, what it takes is not.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from clew.core.keys import derive
+from clew.core.values import Task
 from clew.harness import Runner, tree
 from clew.models.local import Local
-from clew.store import Groups
+from clew.store import Groups, Run
 from clew.store.view import sampled
 from clew.train.warmstart import Recipe, pretrain
 from clew.worlds.sums import Sums
@@ -21,22 +26,35 @@ from papers.experiment import portions
 __all__ = ["cells", "cost", "portions", "run"]
 
 Cell = dict[str, Any]
-ARMS = ("flat", "uucb", "entropy", "uct", "random")
+ARMS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
+    "flat": ("flat", ()),
+    "random": ("random", ()),
+    "random, forks": ("random", (("floor", 0.1),)),
+    "entropy": ("entropy", ()),
+    "uct": ("uct", ()),
+    "uct, forks": ("uct", (("floor", 0.1),)),
+    "uucb": ("uucb", ()),
+    "uucb, as specified": ("uucb", (("explored", "visits"), ("floor", 0.0))),
+}
 WORLD, NOISE, STEPS = "sums(high=8,low=4)", 0.45, 300
-TASKS, LEAVES, REPLY = 48, 8, 64
+TASKS, LEAVES, REPLY, ROUNDS, SPARE = 48, 8, 64, 3, 0.375
+SEEDS = range(5, 10)  # 0 to 4 were looked at while the tier was made
 
 
 def cells(quick: bool) -> Iterator[Cell]:
     """One line per (budget, arm, seed); a seed is a model with its tasks and its sampling."""
-    for seed in range(1 if quick else 5):
-        for budget in ("leaves", "tokens"):
-            for arm in ARMS[:2] if quick else ARMS[: len(ARMS) - (budget == "tokens")]:  # random: at equal leaves only
+    for seed in (0,) if quick else SEEDS:
+        for arm in ("flat", "uucb") if quick else ARMS:
+            for budget in ("leaves", "tokens"):
                 yield {"kind": budget, "arm": arm, "seed": seed}
+        yield {"kind": "time", "arm": "flat", "seed": seed}
+        for arm in ("even",) if quick else ("even", "learned"):
+            yield {"kind": "moved", "arm": arm, "seed": seed}
 
 
 def cost(cell: Cell) -> float:
     """CPU-seconds of one cell, as measured, a share of the model's training included."""
-    return 12.0
+    return 14.0 if cell["kind"] == "tokens" else 6.0
 
 
 @lru_cache(maxsize=8)
@@ -51,56 +69,111 @@ def model(seed: int) -> Local:
 
 @lru_cache(maxsize=8)
 def usual(seed: int) -> int:
-    """Tokens that eight flat rollouts of a task decode on average: the budget of every arm."""
-    return round(sum(map(own, flat(seed).runs)) / TASKS)
+    """Tokens that eight flat rollouts of a task decode on average: the budget of every arm at equal tokens."""
+    return round(sum(map(own, collected(seed, EIGHT)[0].runs)) / TASKS)
 
 
-def own(run: Any) -> int:
+def own(run: Run) -> int:
+    """Tokens decoded for the run itself."""
     return sum(sampled(call) for call in run.calls[run.shared :])
 
 
-def flat(seed: int) -> Groups:
-    return grown(seed, tree.Growth(selector="flat", leaves=LEAVES, places=0, together=LEAVES), "measure")
+def flat(leaves: int) -> tree.Growth:
+    """Independent rollouts, all at once."""
+    return tree.Growth(selector="flat", leaves=leaves, together=leaves, places=0)
 
 
-def grown(seed: int, growth: tree.Growth, name: str) -> Groups:
+EIGHT = flat(LEAVES)
+
+
+def opened(seed: int) -> tuple[Runner, list[Task]]:
+    """A runner with a store of its own, and the tasks."""
     runner = Runner(
         "clew.harness.agents:player", Sums(4, 8), model(seed), sampling={"max_tokens": REPLY, "temperature": 1.0}
     )
-    tasks = runner.taskset.sample(TASKS, derive(seed, "tasks"), "eval")  # type: ignore[union-attr]
-    return tree.collect(runner, tasks, growth, derive(seed, name))
+    return runner, Sums(4, 8).sample(TASKS, derive(seed, "tasks"), "eval")
+
+
+def collected(seed: int, growth: tree.Growth) -> tuple[Groups, float]:
+    """The groups, and the CPU-seconds of their collection."""
+    runner, tasks = opened(seed)
+    began = time.process_time()
+    groups = tree.collect(runner, tasks, growth, derive(seed, "sampling"))
+    return groups, time.process_time() - began
 
 
 def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
     """Results of one setting, in the order of its seeds."""
-    return [_one(setting, seed) for seed in seeds]
+    kinds = {"time": _timed, "moved": _moved}
+    return [kinds.get(setting["kind"], _one)(setting, seed) for seed in seeds]
 
 
 def _one(setting: Cell, seed: int) -> Cell:
-    bound = {"tokens": usual(seed)} if setting["kind"] == "tokens" else {"leaves": LEAVES}
-    growth = tree.Growth(selector=setting["arm"], **bound)  # type: ignore[arg-type]
-    model(seed)  # made before the clock starts
-    began = time.process_time()
-    groups = grown(seed, growth, "arm")
-    spent = time.process_time() - began
-    rewards = [group.rewards for group in groups]
-    depth = [_depth(run_) for run_ in groups.runs if run_.parent is not None]
-    out = {
-        "dead": [int(not group.signal) for group in groups],
-        "std": float(np.mean([r.std() for r in rewards])),
-        "success": float(np.mean([r.mean() for r in rewards])),
-        "tokens": sum(map(own, groups.runs)) / TASKS,
-        "leaves": len(groups.runs) / TASKS,
-        "place": float(np.mean(depth)) if depth else 0.0,
-        "collect_cpu": round(spent, 3),
-        "budget": bound.get("tokens", 0),
-    }
+    selector, settings = ARMS[setting["arm"]]
+    bound: Cell = {"tokens": usual(seed)} if setting["kind"] == "tokens" else {"leaves": LEAVES}
+    if selector == "flat":
+        bound |= {"places": 0} | ({"together": LEAVES} if "leaves" in bound else {})
+    return _in_turn(seed, tree.Growth(selector=selector, settings=settings, **bound))
+
+
+def _in_turn(seed: int, growth: tree.Growth) -> Cell:
+    spent, beside = list[float](), list[float]()
+    for _ in range(ROUNDS):
+        beside.append(_released(seed, EIGHT))
+        groups, seconds = collected(seed, growth)
+        spent.append(round(seconds, 4))
+        out = facts(groups)
+        groups[0].store.close()
+    return out | {"collect_cpu": spent, "flat_cpu": beside, "budget": growth.tokens or 0}
+
+
+def _released(seed: int, growth: tree.Growth) -> float:
+    groups, seconds = collected(seed, growth)
     groups[0].store.close()
+    return round(seconds, 4)
+
+
+def _timed(setting: Cell, seed: int) -> Cell:
+    """Flat rollouts, as many as take the CPU time of UUCB at equal tokens, by what both took in turn just before."""
+    growth = tree.Growth(selector="uucb", tokens=usual(seed))
+    pairs = [(_released(seed, EIGHT), _released(seed, growth)) for _ in range(ROUNDS)]
+    eight, uucb = np.median(np.array(pairs), axis=0)
+    leaves = max(2, round(LEAVES * uucb / eight))
+    found = _in_turn(seed, flat(leaves))
+    return found | {"uucb_cpu": [pair[1] for pair in pairs]}
+
+
+def _moved(setting: Cell, seed: int) -> Cell:
+    """UUCB with SPARE of all tokens moved by an allocator, after an iteration of as many training tasks."""
+    growth = tree.Growth(tokens=usual(seed), spare=SPARE, allocator=setting["arm"])
+    runner, tasks = opened(seed)
+    before = Sums(4, 8).sample(TASKS, derive(seed, "before"), "train")
+    tree.collect(runner, before, growth, derive(seed, "sampling"), name="t")
+    groups = tree.collect(runner, tasks, growth, derive(seed, "sampling"), name="t", iteration=1)
+    out = facts(groups)
+    runner.store.close()
     return out
 
 
-def _depth(run_: Any) -> float:
-    """Where on its way a fork lies, as a share of its reply's tokens."""
+def facts(groups: Groups) -> Cell:
+    """What a collection came to: per group whether it is dead and how many leaves won, means of the rest over groups.
+
+    ``place`` is the share of its reply's tokens at which a fork lies, over all forks.
+    """
+    rewards = [group.rewards for group in groups]
+    places = [_place(run_) for run_ in groups.runs if run_.parent is not None]
+    return {
+        "dead": [int(not group.signal) for group in groups],
+        "won": [int((r > tree.WON).sum()) for r in rewards],
+        "std": float(np.mean([r.std() for r in rewards])),
+        "success": float(np.mean([r.mean() for r in rewards])),
+        "tokens": sum(map(own, groups.runs)) / len(groups),
+        "leaves": len(groups.runs) / len(groups),
+        "place": float(np.mean(places)) if places else 0.0,
+    }
+
+
+def _place(run_: Run) -> float:
     call = next(c for c in run_.calls if c.kind == "ask")
     whole = call.forced + sampled(call)
     return float(call.forced / whole) if whole else 0.0

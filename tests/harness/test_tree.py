@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.core.errors import BadInput, CannotRestore
+from clew.core.errors import BadInput, CannotRestore, ModelError
 from clew.core.values import Task
 from clew.harness import Runner, selectors, tree
 from clew.harness.agents import chatter, player
 from clew.models.markov import Markov
-from clew.store import Run
+from clew.store import Groups, Run
+from clew.store.dead import dead_groups
 from clew.store.view import sampled
 from clew.worlds.household import Household
 from clew.worlds.toys import Counter, Notepad
@@ -166,7 +169,40 @@ def test_a_world_that_cannot_be_restored_is_refused(tmp_path: Path, wanderer: Wa
     assert runner.store.run_ids() == []
 
 
-def test_a_judge_that_raises_leaves_its_runs_undecided(talk: Runner) -> None:
+class Moody(Parity):
+    """Parity whose judge cannot decide some replies: it fails in as many ways as judges fail."""
+
+    async def judge(self, task: Task, run: Run, world: Any) -> Mapping[str, float]:
+        told = sum(run.reply(1).ids or ())
+        if told % 7 == 1:
+            raise ModelError("the judging model did not answer")
+        if told % 7 == 2:
+            await asyncio.sleep(3600)
+        return {"reward": float("nan") if told % 7 == 3 else float(told % 2 == 0)}
+
+
+def test_a_leaf_without_a_verdict_is_undecided_and_the_tree_goes_on() -> None:
+    runner = Runner(chatter, Moody(), Markov(tokens=True), sampling={"max_tokens": 12}, judge_seconds=0.02)
+    group = tree.collect(runner, Moody().sample(1), tree.Growth(leaves=40))[0]
+    undecided = {a.run: json.loads(a.data)["error"] for a in runner.store.annotations(None, "undecided")}
+    told = sorted({error.partition(":")[0] for error in undecided.values()})
+    assert told == ["ModelError", "TimeoutError", "ValueError"]
+    assert "no verdict within 0.02 s" in str(undecided)
+    assert {run.id for run in group if run.reward is None} == undecided.keys()
+    assert {run.parent.run for run in group if run.parent is not None} & undecided.keys(), "one was branched"
+    grown = tree.RolloutTree()
+    for run in group:
+        grown.add(run)
+    decided = group.rewards[~np.isnan(group.rewards)]
+    assert (grown.visits[0], grown.wins[0]) == (40 - len(undecided), decided.sum())
+    assert sum(grown.tries) == grown.ahead[0][0] == 40
+    report = Groups([group]).success()
+    assert (report.n, report.estimate) == (len(decided), decided.mean()), "neither won nor lost"
+    [line] = dead_groups(runner.store, [group.row])
+    assert (line.dead, line.undecided, line.alike["reward"]) == (0, 0, 0)
+
+
+def test_a_judge_that_never_decides_leaves_no_signal(talk: Runner) -> None:
     task = Parity().find("parity-13")
     group = tree.collect(talk, [task], tree.Growth(leaves=5))[0]
     assert np.isnan(group.rewards).all()
@@ -178,6 +214,8 @@ def test_a_judge_that_raises_leaves_its_runs_undecided(talk: Runner) -> None:
     assert not grown.mixed
     [note] = talk.store.annotations([group[0].id], "undecided")
     assert "ZeroDivisionError" in note.data
+    [line] = dead_groups(talk.store, [group.row])
+    assert (line.dead, line.undecided, line.alike) == (1, 1, {})
 
 
 def test_spare_tokens_go_to_trees_whose_outcomes_are_alike(talk: Runner) -> None:
@@ -217,6 +255,10 @@ def test_selectors_as_written() -> None:
     assert found[:2] == pytest.approx(expected[:2])
     assert found[2] == -np.inf, "the next token is all but certain there"
     assert selectors.uucb(known, noise, floor=0.0) == pytest.approx(expected)
+    passed = 4 * v * (1 - v) + 0.5 * np.sqrt(np.log(5) / np.array([5, 3, 2])) + 0.5 * known.entropy / np.log(4)
+    specified = selectors.selector("uucb", explored="visits", floor=0.0)
+    assert specified(known, noise) == pytest.approx(passed), "as specs/E162 section 3 writes it"
+    assert tree.Growth(leaves=3, settings=(("explored", "visits"), ("floor", 0.0))).selector == "uucb"
     assert selectors.entropy(known, noise)[:2] == pytest.approx([0.5 / 3, 0.5])
     assert np.isneginf(selectors.flat(known, noise)[1:]).all()
     failed = known._replace(wins=np.zeros(3))
@@ -231,3 +273,5 @@ def test_selectors_as_written() -> None:
         selectors.selector("best")
     with pytest.raises(BadInput, match="beta"):
         selectors.selector("uct", beta=1.0)
+    with pytest.raises(BadInput, match="tries"):
+        selectors.selector("uucb", explored="wins")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -93,36 +94,42 @@ def test_an_experiment_reports_every_mark(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_committed_results_on_sums_are_complete() -> None:
     lines = load(run.HERE / "results" / "sums.jsonl")
-    assert {run.E162.key(line) for line in lines} == {run.E162.key(cell) for cell in tier_sums.cells(False)}
+    cells = [run.E162.key(cell) for cell in tier_sums.cells(False)]
+    assert sorted(map(run.E162.key, lines)) == sorted(cells), "each cell once"
     assert report_sums.report(lines) == (run.HERE / "results" / "summary_sums.md").read_text()
     for line in lines:
         assert len(line["dead"]) == tier_sums.TASKS
+        if line["kind"] != "moved":
+            assert len(line["collect_cpu"]) == len(line["flat_cpu"]) == tier_sums.ROUNDS
         assert line["leaves"] == tier_sums.LEAVES if line["kind"] == "leaves" else line["leaves"] > 2
+
+
+def test_fewer_flat_rollouts_are_counted_exactly() -> None:
+    """Against every subset of the rollouts, by hand."""
+    won = [0, 1, 3, 6]
+    found = report_sums.chance_dead({"leaves": 6.0, "won": won}, 3)
+    shares = []
+    for w in won:
+        picks = list(itertools.combinations([1] * w + [0] * (6 - w), 3))
+        shares.append(sum(len(set(pick)) == 1 for pick in picks) / len(picks))
+    assert found == pytest.approx(np.mean(shares))
+    assert report_sums.needed({"leaves": 6.0, "won": won}, found) == 3
+    assert report_sums.needed({"leaves": 6.0, "won": [0]}, 0.5) == 6
 
 
 def test_marks_on_sums_can_fail() -> None:
     def line(kind: str, arm: str, seed: int, dead: float, tokens: float) -> dict:
-        shares = {"dead": [int(i < 48 * dead) for i in range(48)], "tokens": tokens, "leaves": 8.0, "cpu_s": 1.0}
-        return {
-            "kind": kind,
-            "arm": arm,
-            "seed": seed,
-            "std": 0.1,
-            "success": 0.1,
-            "depth": 0.5,
-            "collect_cpu": 1.0,
-        } | shares
+        flags = [int(i < 48 * dead) for i in range(48)]
+        return {"kind": kind, "arm": arm, "seed": seed, "dead": flags, "tokens": tokens}
 
-    def verdicts(dead: float, tokens: float) -> dict[str, bool]:
+    def verdicts(dead: float, tokens: float, budget: float) -> dict[str, bool]:
         made = []
         for seed in range(3):
-            shift = seed / 48
-            made += [line("tokens", "flat", seed, 0.6 + shift, 240), line("leaves", "flat", seed, 0.6 + shift, 240)]
-            made += [line("tokens", "uucb", seed, dead, 240), line("leaves", "uucb", seed, 0.6, tokens)]
+            made += [line("leaves", "flat", seed, 0.6 + seed / 48, 240), line("leaves", "uucb", seed, 0.6, tokens)]
+            made.append(line("tokens", "uucb", seed, dead, budget))
         return {mark.name: mark.met for mark in report_sums.marks(report_sums.Lines(made))}
 
-    good, bad = verdicts(0.3, 120.0), verdicts(0.58, 180.0)
-    assert good["dead groups"]
-    assert good["saving"]
-    assert not bad["dead groups"]
-    assert not bad["saving"]
+    assert verdicts(0.3, 120.0, 240.0) == dict.fromkeys(("mix", "equal tokens", "dead groups", "saving"), True)
+    assert verdicts(0.58, 180.0, 250.0) == {
+        "mix": True, "equal tokens": False, "dead groups": False, "saving": False,
+    }  # fmt: skip

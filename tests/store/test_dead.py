@@ -48,7 +48,7 @@ def test_why_each_group_is_dead(runner: Runner) -> None:
     [line] = lines(runner)
     assert (line.label, line.groups, line.dead, line.lost, line.won, line.undecided) == ("t/0", 5, 4, 2, 1, 1)
     assert line.spared == {"steps": 1}, "the steps could tell two of the lost runs apart"
-    assert line.alike == {"reward": 4, "steps": 3}
+    assert line.alike == {"reward": 3, "steps": 2}, "one verdict alone is like no other"
     assert line.share == 0.8
 
 
@@ -62,6 +62,15 @@ def test_shaped_rewards_do_not_bring_a_group_to_life(runner: Runner) -> None:
     [line] = lines(runner)
     assert (line.dead, line.lost) == (1, 1)
     assert line.spared == {}
+
+
+def test_undecided_runs_are_left_out(runner: Runner) -> None:
+    lost = {"reward": 0.0, "steps": 0.2}
+    judge(runner, "t/0", [[lost, {}, lost, {}], [{"reward": 0.0}, lost, {}], [{}, {}], [{}, {"reward": 1.0}, lost]])
+    [line] = lines(runner)
+    assert (line.dead, line.lost, line.won, line.undecided) == (3, 2, 0, 1)
+    assert line.alike == {"reward": 2, "steps": 1}, "a component that one run alone has is not the same on all"
+    assert not line.spared["steps"]
 
 
 def test_one_loser_among_winners_is_alive(runner: Runner) -> None:

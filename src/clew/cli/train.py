@@ -12,9 +12,12 @@ from clew.cli import common, learning, making, offline
 
 def tree_options(function: Any) -> Any:
     for option in (
+        click.option("--allocator", type=click.Choice(["even", "learned"]), default="even", show_default=True,
+                     help="Who gets the spare tokens: all alike, or trees forecast to become mixed."),
         click.option("--spare", default=0.0, show_default=True, help="Share of all tokens kept for trees all alike."),
         click.option("--budget", type=int, help="Tokens decoded per task; default: -n runs, whatever they take."),
-        click.option("--selector", default="uucb", show_default=True, help="uucb, entropy, uct, random or flat."),
+        click.option("--selector", default="uucb", show_default=True,
+                     help="uucb, entropy, uct, random or flat; settings as in uucb(c=1.0)."),
         click.option("--rollouts", type=click.Choice(["flat", "tree"]), default="flat", show_default=True,
                      help="Independent runs, or trees grown by forks."),
     ):  # fmt: skip
@@ -112,12 +115,15 @@ def _growth(options: Mapping[str, Any]) -> Any:
     from clew.harness.tree import Growth
 
     if options["rollouts"] == "flat":
-        if options["budget"] is not None or options["spare"] or options["selector"] != "uucb":
-            raise BadInput("--selector, --budget and --spare say how trees grow", remedy="Add --rollouts tree.")
+        given = (options["budget"], options["spare"], options["selector"], options["allocator"])
+        if given != (None, 0.0, "uucb", "even"):
+            told = "--selector, --budget, --spare and --allocator say how trees grow"
+            raise BadInput(told, remedy="Add --rollouts tree.")
         return None
     name, settings = parse_ref(options["selector"])
     bound = {"leaves": options["n"]} if options["budget"] is None else {"tokens": options["budget"]}
-    return Growth(selector=name, settings=tuple(sorted(settings.items())), spare=options["spare"], **bound)
+    moved = {"spare": options["spare"], "allocator": options["allocator"]}
+    return Growth(selector=name, settings=tuple(sorted(settings.items())), **moved, **bound)
 
 
 def _report(training: Any, method: str, store_path: str, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from clew.core.errors import (
     BadInput,
-    ClewError,
     ContextOverflow,
     ModelError,
     ReplayDiverged,
@@ -22,6 +22,7 @@ from clew.core.errors import (
     UnknownName,
     WorldError,
 )
+from clew.core.protocols import Judge, World
 from clew.core.records import Annotation, Call, Cursor, Intervention, RunRow
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness import bounds
@@ -219,8 +220,7 @@ async def watch(work: asyncio.Future[Any], effects: Effects) -> None:
 
 
 async def judged(runner: Runner, row: RunRow, task: Task, effects: Effects | None) -> None:
-    """File the judge's verdict and the world's own claim, once. A judge that fails leaves the run undecided: no reward,
-    which is not a reward of zero."""
+    """File the judge's verdict and the world's own claim, once."""
     store, run = runner.store, Run(runner.store, row)
     if effects is None and store.annotations([row.id], target="run"):
         return
@@ -228,15 +228,37 @@ async def judged(runner: Runner, row: RunRow, task: Task, effects: Effects | Non
     if effects is not None and effects.claimed is not None:
         rows.append(Annotation("run", "env", effects.claimed, run=row.id, scope=row.id))
     if (effects.ended if effects is not None else run.stop) not in UNJUDGED:
-        try:
-            rows += await runner.verdict(run, task, effects.world if effects is not None else None)
-        except ClewError:
-            raise
-        except Exception as error:
-            told = json.dumps({"error": f"{type(error).__name__}: {error}"})
-            rows.append(Annotation("run", "undecided", run=row.id, scope=row.id, data=told))
+        rows += await verdict(runner, run, task, effects.world if effects is not None else None)
     if rows:
         store.annotate(rows)
+
+
+async def verdict(
+    runner: Runner, run: Run, task: Task, world: World | None, judge: Judge | None = None
+) -> list[Annotation]:
+    """What the judge says of a run. A judge that raises, gives no finite number or takes longer than
+    ``runner.judge_seconds`` leaves it ``undecided``: no reward, which is not a reward of zero.
+
+    Raises:
+        StoreError, ReplayError, BadInput: what the judge needs is not to be had; no verdict would differ.
+    """
+    if judge is None:
+        if runner.taskset is None:
+            return []
+        judge = runner.taskset.judge
+    limit = asyncio.timeout(runner.judge_seconds)
+    try:
+        async with limit:
+            scores = {name: float(value) for name, value in (await judge(task, run, world)).items()}
+        if strange := [name for name, value in scores.items() if not math.isfinite(value)]:
+            raise ValueError(f"{strange[0]} is {scores[strange[0]]}")
+    except (StoreError, ReplayError, BadInput):
+        raise
+    except Exception as error:
+        late = f"no verdict within {runner.judge_seconds:g} s" if limit.expired() else str(error)
+        told = json.dumps({"error": f"{type(error).__name__}: {late}"})
+        return [Annotation("run", "undecided", run=run.id, scope=run.id, data=told)]
+    return [Annotation("run", name, value, run=run.id, scope=run.id) for name, value in scores.items()]
 
 
 def close(runner: Runner, effects: Effects) -> None:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from clew.core.errors import AgentFailed, BadInput, ReplayError, UnknownName
 from clew.core.protocols import Judge, Model, Taskset, World
@@ -27,9 +27,9 @@ from clew.core.values import Completion, Limits, Sampling, StopReason, Task
 from clew.harness import forks
 from clew.harness.children import fork_child
 from clew.harness.clerk import Clerk
-from clew.harness.drive import drive, follow, gathered
+from clew.harness.drive import drive, follow, gathered, verdict
 from clew.harness.edits import plan
-from clew.harness.groups import open_groups
+from clew.harness.groups import Collecting, open_groups
 from clew.harness.loading import Agent, agent_ref, door, load_agent, source_digest
 from clew.harness.restore import world_at
 from clew.harness.tools import Tool, as_tools
@@ -59,6 +59,7 @@ class Runner:
         tools: typed Python functions (or Tools) that agents may call beside the world.
         concurrency: how many runs are live at once.
         snapshot_every: worlds with snapshots of 1 kB or more keep one every so many acts.
+        judge_seconds: how long a verdict may take; a judge that takes longer leaves its run undecided.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Runner:
         tools: Sequence[Tool | Callable[..., Any]] = (),
         concurrency: int = 256,
         snapshot_every: int = 16,
+        judge_seconds: float | None = 600.0,
         resolve_model: Callable[[str], Model] | None = None,
     ) -> None:
         self.agent = load_agent(agent) if isinstance(agent, str) else agent
@@ -81,6 +83,7 @@ class Runner:
         self.taskset, self.model, self.store = taskset, model, open_store(store)
         self.config = dict(config or {})
         self.limits, self.concurrency, self.snapshot_every = limits or Limits(), concurrency, snapshot_every
+        self.judge_seconds = judge_seconds
         self.tools = as_tools([*getattr(taskset, "functions", ()), *tools])
         self.sampling = dict(sampling or {})
         try:
@@ -143,6 +146,7 @@ class Runner:
 
         Args:
             seed: run seeds derive from (seed, iteration, task id, member).
+            model: instead of the runner's.
             name: names the groups ``name/iteration/task index``; what a stopped collection of that name already has is
                 reused, its unfinished runs are resumed.
             on_run: called with each run when it has been judged.
@@ -152,10 +156,8 @@ class Runner:
         """
 
         async def all_groups() -> Groups:
-            got = {
-                g.id: g
-                async for g in self.stream(tasks, n, seed, model=model, name=name, iteration=iteration, on_run=on_run)
-            }
+            options = Collecting(model=model, name=name, iteration=iteration, on_run=on_run)
+            got = {g.id: g async for g in self.stream(tasks, n, seed, **options)}
             order = {row.id: i for i, row in enumerate(self._last_groups)}
             return Groups(sorted(got.values(), key=lambda g: order[g.id]))
 
@@ -168,20 +170,13 @@ class Runner:
         return groups
 
     async def stream(
-        self,
-        tasks: Sequence[Task],
-        n: int = 8,
-        seed: int = 0,
-        *,
-        model: Model | None = None,
-        name: str = "",
-        iteration: int = 0,
-        on_run: Callable[[Run], None] | None = None,
+        self, tasks: Sequence[Task], n: int = 8, seed: int = 0, **options: Unpack[Collecting]
     ) -> AsyncIterator[Group]:
         """As ``collect``, giving each group when its last run has ended."""
-        old, self.model = self.model, model or self.model
+        old, self.model = self.model, options.get("model") or self.model
+        on_run = options.get("on_run")
         try:
-            rows = open_groups(self, tasks, n, seed, name, iteration)
+            rows = open_groups(self, tasks, n, seed, options.get("name", ""), options.get("iteration", 0))
             self._last_groups = [group for group, _, _ in rows]
             async with Clerk(self.store, self.owner, self.concurrency) as clerk:
                 self._last_stops = clerk.stops
@@ -351,23 +346,12 @@ class Runner:
         """Judge finished runs (again) from their records. Default: the taskset's own judge."""
 
         async def go() -> list[Annotation]:
-            rows: list[Annotation] = []
-            for run in runs:
-                rows += await self.verdict(run, self.task_of(run.row), None, judge)
-            return rows
+            return [row for run in runs for row in await verdict(self, run, self.task_of(run.row), None, judge)]
 
         rows = door(go())
         self.store.annotate(rows)
         self.store.commit()
         return rows
-
-    async def verdict(self, run: Run, task: Task, world: World | None, judge: Judge | None = None) -> list[Annotation]:
-        if judge is None:
-            if self.taskset is None:
-                return []
-            judge = self.taskset.judge
-        scores = await judge(task, run, world)
-        return [Annotation("run", name, float(value), run=run.id, scope=run.id) for name, value in scores.items()]
 
     @classmethod
     def of(cls, store: str | Path | Keeper, run: Run | str, *, model: Model | None = None, **options: Any) -> Runner:

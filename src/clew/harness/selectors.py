@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ class Candidates(NamedTuple):
     cost: F64
 
 
+Explored = Literal["tries", "visits"]
 Selector = Callable[[Candidates, F64], F64]
 """(candidates, uniform noise of the same shape) -> scores [..., k]."""
 
@@ -67,26 +68,41 @@ def forks(candidates: Candidates, scores: F64, floor: float) -> F64:
     return np.where(open_, scores, -np.inf)
 
 
-def uct(candidates: Candidates, noise: F64, c: float = 0.5, floor: float = 0.0) -> F64:
-    """Value plus c sqrt(ln(1 + N) / (1 + tries)): UUCB without entropy."""
+def uct(candidates: Candidates, noise: F64, c: float = 0.5, floor: float = 0.0, explored: Explored = "tries") -> F64:
+    """Value plus c sqrt(ln(1 + N) / (1 + n)): UUCB without entropy. ``explored``: what n counts at a node."""
     total = candidates.visits[..., :1]
-    scores = value(candidates) + c * np.sqrt(np.log1p(total) / (1 + candidates.tries))
+    n = candidates.tries if explored == "tries" else candidates.visits
+    scores = value(candidates) + c * np.sqrt(np.log1p(total) / (1 + n))
     return forks(candidates, np.asarray(scores), floor)
 
 
-def uucb(candidates: Candidates, noise: F64, c: float = 0.5, beta: float = 0.5, floor: float = 0.1) -> F64:
+def uucb(
+    candidates: Candidates,
+    noise: F64,
+    c: float = 0.5,
+    beta: float = 0.5,
+    floor: float = 0.1,
+    explored: Explored = "tries",
+) -> F64:
     """Uncertainty-aware UCB, specs/E162 section 3: ``uct`` plus beta H / ln(width), at forks.
 
-    Counting every rollout that passed a node as an exploration of it, and branching anywhere (``floor=0``), loses most
-    of the gain (papers/E162_uucb).
+    The form as the specification writes it is ``explored="visits", floor=0``: every rollout that passed a node counts
+    as an exploration of it, and any node may be branched. It loses most of the gain (papers/E162_uucb).
     """
     bonus = beta * candidates.entropy / np.log(np.maximum(candidates.width, 2.0))
-    return uct(candidates, noise, c, floor) + bonus
+    return uct(candidates, noise, c, floor, explored) + bonus
 
 
-def uucb_cost(candidates: Candidates, noise: F64, c: float = 0.5, beta: float = 0.5, floor: float = 0.1) -> F64:
+def uucb_cost(
+    candidates: Candidates,
+    noise: F64,
+    c: float = 0.5,
+    beta: float = 0.5,
+    floor: float = 0.1,
+    explored: Explored = "tries",
+) -> F64:
     """UUCB per square root of the tokens it would cost; worse than UUCB where it was measured (section 6)."""
-    return np.asarray(uucb(candidates, noise, c, beta, floor) / np.sqrt(np.maximum(candidates.cost, 1.0)))
+    return np.asarray(uucb(candidates, noise, c, beta, floor, explored) / np.sqrt(np.maximum(candidates.cost, 1.0)))
 
 
 def entropy(candidates: Candidates, noise: F64, floor: float = 0.1) -> F64:
@@ -117,7 +133,7 @@ SELECTORS: dict[str, Selector] = {
 
 
 def selector(name: str, **parameters: Any) -> Selector:
-    """A selector by name, its parameters (``c``, ``beta``, ``floor``) fixed.
+    """A selector by name, its parameters (``c``, ``beta``, ``floor``, ``explored``) fixed.
 
     Raises:
         BadInput: there is none of that name, or it does not take them.
@@ -126,13 +142,19 @@ def selector(name: str, **parameters: Any) -> Selector:
         raise BadInput(f"no selector is called {name!r}", remedy=f"Known: {', '.join(SELECTORS)}.")
     if not parameters:
         return SELECTORS[name]
+    if parameters.get("explored", "tries") not in get_args(Explored):
+        raise BadInput(
+            f"explored={parameters['explored']!r}",
+            remedy="Give tries (rollouts begun at a node) or visits (rollouts that passed it).",
+        )
     made = partial(SELECTORS[name], **parameters)
     try:
         one = np.ones(1)
         made(Candidates(one, one, one, one, 2 * one, one), one)
     except TypeError as error:
         raise BadInput(
-            f"selector {name}: {error}", remedy="uucb takes c, beta and floor, uct c and floor, the others floor."
+            f"selector {name}: {error}",
+            remedy="uucb takes c, beta, floor and explored, uct c, floor and explored, the others floor.",
         ) from error
     return made
 

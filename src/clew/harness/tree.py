@@ -7,21 +7,22 @@ group's runs alone: a collection that was stopped goes on where it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
 from clew.core.errors import BadInput, CannotRestore
 from clew.core.keys import derive
-from clew.core.protocols import Model
-from clew.core.records import Call, Cursor, GroupRow, RunRow
+from clew.core.records import Annotation, Call, Cursor, GroupRow, RunRow
 from clew.core.values import Task
-from clew.harness import forks, selectors
+from clew.harness import allocator, forks, selectors
 from clew.harness.clerk import Clerk
 from clew.harness.drive import drive, gathered
 from clew.harness.edits import plan
+from clew.harness.groups import Collecting, named
 from clew.harness.loading import door
 from clew.store import Group, Groups, Run, new_id
 from clew.store.view import sampled
@@ -41,7 +42,9 @@ class Growth:
     leaves: runs per task at most. seeds: runs from the start before the first fork. places: how many tokens of each
     reply may be forked at, those of highest entropy; 0 forks at asks only. together: forks of one tree that run side by
     side; each counts as a try when it is begun, and no score waits for its outcome. spare: the share of all tokens
-    that is kept back and then given to the trees whose outcomes are still all alike (0: none).
+    that is kept back and then given to the trees whose outcomes are still all alike (0: none). allocator: ``even``
+    shares, or ``learned``: to those likeliest to become mixed, as forecast from earlier iterations of the collection;
+    even while these are too few.
     """
 
     selector: str = "uucb"
@@ -52,6 +55,7 @@ class Growth:
     places: int = 8
     together: int = 1
     spare: float = 0.0
+    allocator: Literal["even", "learned"] = "even"
 
     def __post_init__(self) -> None:
         selectors.selector(self.selector, **dict(self.settings))
@@ -62,6 +66,8 @@ class Growth:
             raise BadInput(f"{self}", remedy="Counts are at least 1, places at least 0, spare within [0, 1).")
         if self.spare and self.tokens is None:
             raise BadInput("spare= moves tokens between tasks", remedy="Give tokens=.")
+        if self.allocator not in ("even", "learned") or (self.allocator == "learned" and not self.spare):
+            raise BadInput(f"allocator={self.allocator!r}", remedy="Give even, or learned together with spare=.")
 
 
 class Place(NamedTuple):
@@ -81,8 +87,10 @@ class Place(NamedTuple):
 class RolloutTree:
     """Places, and what the leaves through each came to. Place 0 is the start of the task.
 
+    visits, wins: decided leaves through each place, and those of them that succeeded. tries: leaves begun there.
+    ahead: leaves through each place, undecided ones too, and the tokens from there to their ends, summed.
     paths: per run the indices of the places on its way, in order. rewards: per run its raw reward, None where it is
-    undecided. used: tokens decoded, each once.
+    undecided. used: tokens decoded, each once. stands, mixed_at: see ``allocator.recall``.
     """
 
     per_reply: int = 8
@@ -90,10 +98,12 @@ class RolloutTree:
     visits: list[int] = field(default_factory=lambda: [0])
     wins: list[int] = field(default_factory=lambda: [0])
     tries: list[int] = field(default_factory=lambda: [0])
-    after: list[list[int]] = field(default_factory=lambda: [[]])
+    ahead: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     paths: dict[str, list[int]] = field(default_factory=dict)
     rewards: dict[str, float | None] = field(default_factory=dict)
     used: int = 0
+    stands: list[tuple[float, ...]] = field(default_factory=list)
+    mixed_at: int | None = None
 
     def add(self, run: Run) -> None:
         """Take in a finished leaf; the run it was forked from comes before it."""
@@ -108,15 +118,27 @@ class RolloutTree:
             self.places.append(place)
             for counts in (self.visits, self.wins, self.tries):
                 counts.append(0)
-            self.after.append([])
+            self.ahead.append((0, 0))
         reward = run.reward
         for index in path:
-            self.after[index].append(length - self.places[index].position)
+            leaves, tokens = self.ahead[index]
+            self.ahead[index] = leaves + 1, tokens + length - self.places[index].position
             if reward is not None:
                 self.visits[index] += 1
                 self.wins[index] += reward > WON
         self.paths[run.id], self.rewards[run.id] = path, reward
         self.used += length - position
+        if not self.mixed:
+            self.stands.append(self.stand())
+        elif self.mixed_at is None:
+            self.mixed_at = self.used
+
+    def stand(self) -> tuple[float, ...]:
+        """Decided leaves, wins, mean and highest entropy, tokens decoded; entropies 0 where the model gives none."""
+        known = np.array([p.entropy for p in self.places])
+        known = known[np.isfinite(known)]
+        mean, most = (float(known.mean()), float(known.max())) if len(known) else (0.0, 0.0)
+        return self.visits[0], self.wins[0], mean, most, self.used
 
     def _way(self, at: Cursor) -> list[int]:
         """The places of the forked run's path up to where it was forked."""
@@ -157,7 +179,8 @@ class RolloutTree:
         known = entropy[np.isfinite(entropy)]
         most = max(float(known.max()), np.log(2)) if len(known) else np.log(2)
         entropy = np.where(np.isfinite(entropy), entropy, most)
-        cost = np.array([np.mean(a) if a else 0.0 for a in self.after])
+        passed, ahead = np.array(self.ahead, dtype=float).T
+        cost = ahead / np.maximum(passed, 1)
         visits, wins, tries = (np.array(c, dtype=float) for c in (self.visits, self.wins, self.tries))
         return selectors.Candidates(visits, wins, tries, entropy, np.full(len(cost), np.exp(most)), cost)
 
@@ -192,15 +215,7 @@ class _Growing:
 
 
 def collect(
-    runner: Runner,
-    tasks: Sequence[Task],
-    growth: Growth,
-    seed: int = 0,
-    *,
-    model: Model | None = None,
-    name: str = "",
-    iteration: int = 0,
-    on_run: Callable[[Run], None] | None = None,
+    runner: Runner, tasks: Sequence[Task], growth: Growth, seed: int = 0, **options: Unpack[Collecting]
 ) -> Groups:
     """As ``Runner.collect``, each task's group (kind ``tree``) grown by forks.
 
@@ -212,13 +227,17 @@ def collect(
         _restorable(runner, tasks)
 
     async def go() -> Groups:
-        old, runner.model = runner.model, model or runner.model
+        old, runner.model = runner.model, options.get("model") or runner.model
+        name, iteration, on_run = options.get("name", ""), options.get("iteration", 0), options.get("on_run")
         try:
             async with Clerk(runner.store, runner.owner, runner.concurrency) as clerk:
-                grown = [_open(runner, task, growth, i, seed, name, iteration) for i, task in enumerate(tasks)]
+                known = named(runner.store, name)
+                grown = [_open(runner, task, growth, i, seed, name, iteration, known) for i, task in enumerate(tasks)]
                 await _all(runner, clerk, grown, growth, on_run)
                 if growth.spare:
-                    await _move(runner, clerk, grown, growth, on_run)
+                    history = _recalled(runner, known, name, iteration)
+                    await _move(runner, clerk, grown, growth, history, on_run)
+                    _keep(runner, grown, growth)
         finally:
             runner.model = old
         return Groups([Group(runner.store, it.group.id) for it in grown])
@@ -238,18 +257,25 @@ def _restorable(runner: Runner, tasks: Sequence[Task]) -> None:
             )
 
 
-def _open(runner: Runner, task: Task, growth: Growth, index: int, seed: int, name: str, iteration: int) -> _Growing:
+def _open(
+    runner: Runner,
+    task: Task,
+    growth: Growth,
+    index: int,
+    seed: int,
+    name: str,
+    iteration: int,
+    known: Mapping[str, GroupRow],
+) -> _Growing:
     """The task's tree as the store has it, or an empty one."""
     label = f"{name}/{iteration}/{index}" if name else ""
-    store = runner.store
-    known = [g for g in map(store.group, store.groups()) if g.name == label] if label else []
-    group = known[0] if known else GroupRow(new_id(), "tree", task.id, (), label)
+    group = known.get(label) or GroupRow(new_id(), "tree", task.id, (), label)
     if group.task_id != task.id or group.kind != "tree":
         raise BadInput(
             f"{label} was begun as {group.kind} with {group.task_id}, not as a tree with {task.id}",
             remedy="Give the collection another name, or the same tasks and seed.",
         )
-    store.put_group(group)
+    runner.store.put_group(group)
     share = growth.tokens * (1 - growth.spare) if growth.tokens is not None else float("inf")
     return _Growing(task, group, index, derive(seed, iteration, task.id), RolloutTree(growth.places), share)
 
@@ -313,17 +339,48 @@ def _row(runner: Runner, it: _Growing, place: Place, leaf: int) -> tuple[RunRow,
 
 
 async def _move(
-    runner: Runner, clerk: Clerk, trees: Sequence[_Growing], growth: Growth, on_run: Callable[[Run], None] | None
+    runner: Runner,
+    clerk: Clerk,
+    trees: Sequence[_Growing],
+    growth: Growth,
+    history: allocator.History,
+    on_run: Callable[[Run], None] | None,
 ) -> None:
-    """Give what is left of all tokens in equal parts to the trees whose outcomes are all alike, until it is spent."""
+    """Give what is left of all tokens to the trees whose outcomes are all alike, until it is spent: in equal parts, or
+    grant by grant to those that the forecast favours."""
     assert growth.tokens is not None
-    while True:
-        left = growth.tokens * len(trees) - sum(it.tree.used for it in trees)
-        alike = [it for it in trees if not it.tree.mixed]
-        if left <= 0 or not alike:
-            return
+    forecast = history.forecast if growth.allocator == "learned" else None
+    left = growth.tokens * len(trees) - sum(it.tree.used for it in trees)
+    while left > 0 and (alike := [it for it in trees if not it.tree.mixed]):
+        each = left / len(alike)
+        if forecast is not None:
+            stands = [(*it.tree.stand()[:4], it.tree.used / growth.tokens, history.past(it.task.id)) for it in alike]
+            chance = forecast.chance(allocator.Standings(*np.array(stands).T))
+            each = min(allocator.GRANT * growth.tokens, left)
+            alike = [alike[i] for i in allocator.favoured(chance, left, each)]
         for it in alike:
-            it.budget, it.until_mixed = it.tree.used + left / len(alike), True
+            it.budget, it.until_mixed = it.tree.used + each, True
         await _all(runner, clerk, alike, growth, on_run)
-        if growth.tokens * len(trees) - sum(it.tree.used for it in trees) >= left:
+        before, left = left, growth.tokens * len(trees) - sum(it.tree.used for it in trees)
+        if left >= before:
             return
+
+
+def _keep(runner: Runner, trees: Sequence[_Growing], growth: Growth) -> None:
+    """File how each tree grew, from which forecasts of later iterations are learnt."""
+    rows = []
+    for it in trees:
+        tree, group = it.tree, it.group.id
+        facts = {"stands": tree.stands, "mixed_at": tree.mixed_at, "used": tree.used, "budget": growth.tokens,
+                 "leaves": tree.visits[0], "wins": tree.wins[0]}  # fmt: skip
+        rows.append(Annotation("group", "growth", float(tree.mixed), run=group, scope=group, data=json.dumps(facts)))
+    runner.store.annotate(rows)
+    runner.store.commit()
+
+
+def _recalled(runner: Runner, known: Mapping[str, GroupRow], name: str, iteration: int) -> allocator.History:
+    """How the trees of earlier iterations grew."""
+    order = {row.id: tuple(map(int, label.split("/")[-2:])) for label, row in known.items()}
+    tasks = {row.id: row.task_id for row in known.values() if order[row.id][0] < iteration}
+    notes = runner.store.annotations(list(tasks), "growth", "group") if tasks else []
+    return allocator.recall([(tasks[a.run], json.loads(a.data)) for a in sorted(notes, key=lambda a: order[a.run])])

@@ -21,8 +21,9 @@ class DeadGroups(NamedTuple):
 
     groups: how many. dead: of them without two different rewards, which are lost (every decided run at or below .5),
     won (every one above .5) and undecided (fewer than two runs with a verdict). leaves: runs a group has on average.
-    alike: per component of the verdict, in how many groups it is the same on all decided runs. spared: per other
-    component, in how many of the dead groups it differs, that is where it could still tell runs apart.
+    alike: per component of the verdict, in how many groups it is the same on all runs that have it, two at least.
+    spared: per other component, in how many of the dead groups it differs, that is where it could still tell runs
+    apart.
     """
 
     label: str
@@ -66,9 +67,10 @@ def _line(label: str, rows: Sequence[GroupRow], verdicts: dict[str, dict[str, fl
     spared: dict[str, int] = {}
     for group in rows:
         said = [verdicts[run] for run in group.runs if "reward" in verdicts.get(run, {})]
-        same = {name: len({v.get(name) for v in said}) <= 1 for name in {n for v in said for n in v}}
-        for name, equal in same.items():
-            alike[name] = alike.get(name, 0) + equal
+        found = {name: [v[name] for v in said if name in v] for name in {n for v in said for n in v}}
+        same = {name: len(set(values)) == 1 for name, values in found.items() if len(values) > 1}
+        for name in found:
+            alike[name] = alike.get(name, 0) + same.get(name, False)
         if len(said) < 2:
             undecided, dead = undecided + 1, dead + 1
         elif same["reward"]:
