@@ -84,9 +84,8 @@ def test_a_program_is_recorded_as_a_run_and_its_record_replays() -> None:
     assert len(asks) == 4
     assert run.stop == "returned"
     assert {c.conversation for c in asks} == {0}
-    assert [n.message.role for n in run.conversation(0)] == ["system", "user", "assistant", "tool", "assistant"] + [
-        "user", "assistant", "tool", "assistant"
-    ]  # fmt: skip
+    turn = ["user", "assistant", "tool", "assistant"]
+    assert [n.message.role for n in run.conversation(0)] == ["system", *turn, *turn]
     assert asks[0].setup.asked.temperature == 0.5
     assert it.store.find("tag:one") == [run.id]
     assert not it.store.verify()
@@ -267,3 +266,166 @@ def test_responses_go_on_from_an_earlier_answer_by_its_id() -> None:
 
     assert using(it, two) == "3 messages"
     assert {c.conversation for c in only(it).calls if c.kind == "ask"} == {0}
+
+
+def test_errors_of_the_model_reach_the_program_and_the_record() -> None:
+    from clew.core.errors import ContextOverflow, Unreachable
+
+    replies = [ContextOverflow("too long"), Unreachable("nobody there"), "fine"]
+    it = gateway(Scripted(replies, by="call"))
+
+    async def three(client: Client) -> list[int]:
+        body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+        return [(await client.post("/r/one/v1/chat/completions", json=body)).status_code for _ in range(3)]
+
+    assert using(it, three) == [400, 502, 200]
+    run = only(it)
+    assert [bool(c.error) for c in run.calls if c.kind == "ask"] == [True, True, False]
+    assert run.stop == "returned"
+    assert Runner.of(it.store, run).replay(run).calls == len(run.calls)
+
+
+def test_a_client_that_hangs_up_leaves_a_reply_that_says_cut() -> None:
+    class Slow(Typist):
+        async def stream(self, request: Request) -> Any:
+            for word in ["one ", *["more "] * 400]:
+                await asyncio.sleep(0.005)
+                yield word
+            yield Completion(Message("assistant", "the end"))
+
+    it = gateway(Slow([]))
+
+    async def leave(client: Client) -> None:
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
+                 "path": "/r/one/v1/chat/completions", "raw_path": b"", "query_string": b"", "headers": [],
+                 "client": ("127.0.0.1", 1), "server": ("gateway", 80)}  # fmt: skip
+        sent: list[Any] = []
+        heard = asyncio.Event()
+
+        async def receive() -> Any:
+            if not sent:
+                sent.append(1)
+                return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+            await heard.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.body" and b"one" in message.get("body", b""):
+                heard.set()
+
+        await asyncio.wait_for(it.application()(scope, receive, send), 10)
+        for _ in range(200):
+            if [c for c in only(it).calls if c.kind == "act" and c.text == "nobody listens"]:
+                return
+            await asyncio.sleep(0.01)
+
+    using(it, leave)
+    (ask,) = [c for c in only(it).calls if c.kind == "ask"]
+    assert ask.finish == "cut"
+    assert it.store.node(ask.node_out).message.text.startswith("one ")
+    assert [c.text for c in only(it).calls if c.kind == "act"][-1:] != ["sent"]
+    assert not it.store.verify()
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"{not json", "the body is not JSON"),
+        (b"[]", "the body is a list"),
+        (b'{"model": "m"}', "needs a list of messages"),
+        (b'{"model": "m", "messages": []}', "no messages"),
+        (b'{"messages": [{"role": "user", "content": "a"}]}', "names no model"),
+        (b'{"model": "m", "messages": [{"role": 5}]}', "needs a role"),
+        (b'{"model": "m", "messages": [{"role": "user", "content": "a"}], "max_tokens": "many"}', "dialect"),
+        (b'{"model": "m", "messages": [{"role": "user", "content": "a"}], "temperature": {}}', "wrong kind"),
+        (b'{"model": "m", "n": 3, "messages": [{"role": "user", "content": "a"}]}', "n > 1"),
+        (b'{"model": "m", "messages": "' + b"x" * 10_000_000 + b'"}', "list of messages"),
+        (b"[" * 100_000, "not JSON"),
+        (b" " * (65 << 20), "more than 64 MB"),
+    ],
+)
+def test_bad_requests_leave_the_store_clean(body: bytes, told: str) -> None:
+    it = gateway(Scripted({"": answer}))
+
+    async def both(client: Client) -> httpx.Response:
+        bad = await client.post("/r/one/v1/chat/completions", content=body)
+        await program(client, "/r/one/v1")
+        return bad
+
+    reply = using(it, both)
+    assert reply.status_code == 400
+    assert told in reply.json()["error"]["message"]
+    assert sum(c.kind == "ask" for c in only(it).calls) == 4
+    assert not it.store.verify()
+
+
+def test_ten_megabytes_of_text_pass_unchanged() -> None:
+    it = gateway(Scripted({"": lambda r: str(len(r.path[0].message.text))}))
+    text = "ab\u202e<script>" * 900_000
+
+    async def large(client: Client) -> str:
+        body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+        return str((await client.post("/r/one/v1/chat/completions", json=body)).json()["choices"][0]["message"])
+
+    assert str(len(text)) in using(it, large)
+    assert only(it).conversation(0)[0].message.text == text
+
+
+def test_who_may_ask() -> None:
+    it = gateway(Scripted({"": answer}), token="secret")
+    body = {"model": "m", "messages": [{"role": "user", "content": "add 1 2"}]}
+
+    async def ask(client: Client) -> list[int]:
+        tries = ({}, {"authorization": "Bearer secret:mine"}, {"x-api-key": "wrong"},
+                 {"authorization": "Bearer secret", "origin": "http://elsewhere"})  # fmt: skip
+        return [(await client.post("/v1/chat/completions", json=body, headers=h)).status_code for h in tries]
+
+    assert using(it, ask) == [401, 200, 401, 401]
+    assert it.store.find("tag:mine") == [only(it).id]
+
+
+def test_a_run_ends_with_its_scores() -> None:
+    it = gateway(Scripted({"": answer}))
+
+    async def ended(client: Client) -> Any:
+        await program(client, "/r/one/v1")
+        wrong = await client.post("/r/one/end", content=b'{"reward": "good"}')
+        right = await client.post("/r/one/end", json={"reward": 0.5})
+        absent = await client.post("/r/two/end")
+        return wrong.status_code, right.json()["stop"], absent.status_code
+
+    assert using(it, ended) == (400, "returned", 404)
+    assert only(it).reward == 0.5
+
+
+def test_a_gateway_that_died_goes_on_with_its_unfinished_runs(tmp_path: Any) -> None:
+    model = Scripted({"": answer})
+    path = tmp_path / "s.db"
+    first = gateway(model, path)
+    messages = [{"role": "user", "content": "add 1 2"}]
+
+    async def start(client: Client) -> Any:
+        body = {"model": "m", "messages": messages, "tools": TOOLS}
+        reply = await client.post("/r/one/v1/chat/completions", json=body)
+        for task in first.work.values():  # as if killed: the run does not end
+            task.cancel()
+        return reply.json()["choices"][0]["message"]
+
+    called = using(first, start)
+    assert only(first).stop is None
+    first.store.close()
+    second = gateway(model, path)
+    history = [*messages, called, {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "3"}]
+
+    async def go_on(client: Client) -> str:
+        body = {"model": "m", "messages": history, "tools": TOOLS}
+        return str(
+            (await client.post("/r/one/v1/chat/completions", json=body)).json()["choices"][0]["message"]["content"]
+        )
+
+    assert using(second, go_on) == "the sum is 3"
+    run = only(second)
+    assert run.stop == "returned"
+    assert len(run.conversation(0)) == 4
+    assert not second.store.verify()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 PORT = 8421
 
 
-@click.command(short_help="Record any agent by standing between it and its model.", context_settings={"ignore_unknown_options": True})  # fmt: skip
+@click.command(short_help="Record any agent by standing between it and its model.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ...]")
 @click.option("--upstream", help="Where requests go, as in http://host/v1.  [default: OpenAI's, Anthropic's]")
 @click.option("--model", "ref", help="Instead: this model answers, whatever name is asked for. See `clew models`.")
@@ -62,12 +63,16 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
         raise BadInput("--name, --fork and --replay exclude each other", remedy="Give one of them.")
     if options["ref"] and options["upstream"]:
         raise BadInput("--model and --upstream exclude each other", remedy="Give one of them.")
+    store = common.open_store(store_path, create=not (options["place"] or options["again"]))
+    if options["place"] and not (options["ref"] or options["upstream"]):
+        options.update(answered_by(store, options["place"].partition("@")[0]))
     gateway = Gateway(
-        common.open_store(store_path, create=not (options["place"] or options["again"])),
+        store,
         upstream(options),
         unnamed=options["unnamed"],
         token=options["token"],
         names=(options["ref"],) if options["ref"] else (),
+        about={k: options[k] for k in ("ref", "upstream") if options[k]},
     )
     port = options["port"] if options["port"] is not None else 0 if program else PORT
     listener = listen(options["host"], port)
@@ -96,12 +101,16 @@ def upstream(options: Mapping[str, Any]) -> Any:
     return resolve
 
 
+def answered_by(store: Any, run: str) -> dict[str, Any]:
+    """Who answered a recorded run, so that its forks ask the same."""
+    known = json.loads(store.row(run).meta or "{}").get("gateway", {})
+    return {k: known[k] for k in ("ref", "upstream") if k in known}
+
+
 async def _serve(
     gateway: Gateway, listener: Any, address: str, program: tuple[str, ...], options: Mapping[str, Any], store: str
 ) -> int:
     import uvicorn
-
-    from clew.core.records import Cursor, Edit, Intervention
 
     config = uvicorn.Config(gateway.application(), log_level="warning", server_header=False, lifespan="on",
                             timeout_graceful_shutdown=2)  # fmt: skip
@@ -112,6 +121,19 @@ async def _serve(
             serving.result()
             return 1
         await asyncio.sleep(0.005)
+    try:
+        return await _programs(gateway, address, program, options, store, serving)
+    finally:
+        server.should_exit = True
+        await serving
+
+
+async def _programs(
+    gateway: Gateway, address: str, program: tuple[str, ...], options: Mapping[str, Any], store: str, serving: Any
+) -> int:
+    """Open the forks or the replay asked for; run the program to its end, or serve until told to stop."""
+    from clew.core.records import Cursor, Edit, Intervention
+
     sessions: list[Session] = []
     if options["place"]:
         cursor = Cursor.parse(options["place"])
@@ -129,8 +151,6 @@ async def _serve(
     codes = await asyncio.gather(*(_program(program, address, name, options["token"]) for name in names))
     for name in names:
         _told(gateway, name, store)
-    server.should_exit = True
-    await serving
     return max(codes, key=abs)
 
 
@@ -138,8 +158,12 @@ async def _program(program: tuple[str, ...], address: str, name: str, token: str
     base, key = f"{address}/r/{name}", token or f"clew:{name}"
     environment = {
         **{k: v for k, v in os.environ.items() if k != "CLEW_API_KEY"},
-        **{"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_BASE": f"{base}/v1", "OPENAI_API_KEY": key},
-        **{"ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": key, "CLEW_RUN": name},
+        "OPENAI_BASE_URL": f"{base}/v1",
+        "OPENAI_API_BASE": f"{base}/v1",
+        "OPENAI_API_KEY": key,
+        "ANTHROPIC_BASE_URL": base,
+        "ANTHROPIC_API_KEY": key,
+        "CLEW_RUN": name,
     }
     try:
         process = await asyncio.create_subprocess_exec(*program, env=environment)

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from clew.core.errors import BadInput, BadRecord, ClewError
 from clew.core.keys import NODE, derive, digest, encode
-from clew.core.protocols import Model, Streams
+from clew.core.protocols import Model, Renderer, Streams
 from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, RunRow
 from clew.core.records import Request as Question
 from clew.core.values import Completion, Message, Task
@@ -41,10 +41,14 @@ NAME = re.compile(r"[\w.-]{1,80}")
 Unnamed = Literal["guess", "apart"]
 
 
+class Denied(BadInput):
+    """A client that may not ask."""
+
+
 class Piped:
     """A model whose replies reach the program piece by piece where it asked for that, and stop when it hangs up."""
 
-    renderer = None
+    renderer: Renderer | None = None
 
     def __init__(self, inner: Model, session: Session) -> None:
         self.inner, self.session = inner, session
@@ -74,6 +78,7 @@ class Gateway:
         unnamed: requests without a name join a run by the longest beginning (``guess``) or are runs of their own.
         token: what clients must send as their key (``TOKEN`` or ``TOKEN:NAME``); empty: nothing.
         names: offered by ``/v1/models``.
+        about: what is kept with every run of how it was answered, so that its forks can be.
     """
 
     def __init__(
@@ -84,8 +89,10 @@ class Gateway:
         unnamed: Unnamed = "guess",
         token: str = "",
         names: tuple[str, ...] = (),
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         self.store, self._resolve, self.unnamed, self.token, self.names = store, resolve, unnamed, token, names
+        self.about = dict(about or {})
         self.sessions: dict[str, Session] = {}  # by the name in the URL
         self.work: dict[str, asyncio.Task[Any]] = {}  # by run id
         self._clerk: Clerk | None = None
@@ -121,13 +128,16 @@ class Gateway:
         runner = Runner(relay, None, None, self.store)
         identity = new_id()
         row = runner.row(Task(f"task-{key}", prompt), id=identity, seed=derive(0, "gateway", identity))
+        row = row._replace(meta=json.dumps({**json.loads(row.meta), "gateway": self.about}, sort_keys=True))
         session = Session(self.store, row.id, name=name, guessed=guessed)
         self.store.put_run(row)
         self.store.tag(row.id, "guessed" if guessed else name)
         self._drive(session, row, [])
         return session
 
-    def fork(self, cursor: Cursor, n: int = 1, changes: Intervention | None = None, seed: str | int = "") -> list[Session]:
+    def fork(
+        self, cursor: Cursor, n: int = 1, changes: Intervention | None = None, seed: str | int = ""
+    ) -> list[Session]:
         """Forks of a recorded run, each waiting for its program to be started again at ``/r/RUN/v1``.
 
         Raises:
@@ -210,7 +220,7 @@ class Gateway:
             except ClientDisconnect:
                 return Response(status_code=499)
             except ClewError as error:
-                return wire.refused(error)
+                return wire.refused(error, 401 if isinstance(error, Denied) else 0)
 
         return endpoint
 
@@ -277,25 +287,20 @@ class Gateway:
             name = self._name(request)
             session = self.sessions.get(name)
             if session is None:
-                raise BadInput(f"no run is called {name!r}", remedy="Its base URL is /r/NAME/v1.")
+                missing = BadInput(f"no run is called {name!r}", remedy="Its base URL is /r/NAME/v1.")
+                return wire.refused(missing, 404)
             scores = _scores(await _body(request))
         except ClewError as error:
-            return wire.refused(error, 404 if isinstance(error, BadInput) else 0)
+            return wire.refused(error, 401 if isinstance(error, Denied) else 0)
         session.end()
         if session.run in self.work:
             await asyncio.wait([self.work[session.run]], timeout=30)
-        self.store.annotate(
-            Annotation("run", k, v, run=session.run, scope=session.run) for k, v in scores.items()
-        )
+        self.store.annotate(Annotation("run", k, v, run=session.run, scope=session.run) for k, v in scores.items())
         self.store.commit()
         return JSONResponse({"run": session.run, "stop": Run(self.store, session.run).stop})
 
     async def _list(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [{"id": n, "object": "model"} for n in self.names]})
-
-
-class Denied(BadInput):
-    """A client that may not ask."""
 
 
 async def _body(request: Request) -> bytes:

@@ -46,6 +46,7 @@ def _enter(run: LiveRun, chats: list[Conversation], it: Arrival) -> Conversation
 
 
 async def _answer(run: LiveRun, chat: Conversation, it: Arrival) -> None:
+    said: dict[str, int | str]
     try:
         reply = await chat.ask(**it.sampling)
         said = {"request": it.number, "call": reply.at.seq}

@@ -9,7 +9,16 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from clew.core.errors import BadRecord, ClewError, ContextOverflow, ModelError, Refused, Unreachable
+from clew.core.errors import (
+    BadInput,
+    BadRecord,
+    ClewError,
+    ContextOverflow,
+    ModelError,
+    Refused,
+    ReplayDiverged,
+    Unreachable,
+)
 from clew.models.dialects import Asked, Json, chat, messages, responses, sse
 from clew.serve.session import Exchange
 
@@ -44,13 +53,20 @@ def read(dialect: str, body: bytes) -> Asked:
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         told = f"not a request of the {dialect} dialect: {type(error).__name__}: {error}"
         raise BadRecord(told, remedy="Check its messages, tools and settings.") from None
+    s = asked.sampling
+    if not all(isinstance(v, (int, float)) for v in s[:4]) or not all(isinstance(v, str) for v in s.stop):
+        raise BadRecord(f"sampling settings of the wrong kind: {s}"[:300], remedy="Numbers, and texts for stop.")
     if not asked.messages:
         raise BadRecord("the request has no messages", remedy="Send at least one.")
     if asked.prefill:
-        raise BadRecord("a reply with a given beginning is not recorded", remedy="Leave out the last assistant message.")
+        raise BadRecord(
+            "a reply with a given beginning is not recorded", remedy="Leave out the last assistant message."
+        )
     if not any(raw.get(name) for name in LIMITS[dialect]):
-        left_out = {name: None for name in LIMITS[dialect]}
-        asked = asked._replace(sampling=asked.sampling._replace(max_tokens=UNBOUNDED), extra={**asked.extra, **left_out})
+        left_out = dict.fromkeys(LIMITS[dialect])
+        asked = asked._replace(
+            sampling=asked.sampling._replace(max_tokens=UNBOUNDED), extra={**asked.extra, **left_out}
+        )
     return asked
 
 
@@ -88,9 +104,9 @@ def error_body(error: ClewError) -> Json:
     return {"error": {"type": type(error).__name__, "message": told, "code": type(error).__name__, "param": None}}
 
 
-STATUS = {BadRecord: 400, ContextOverflow: 400, Refused: 400, Unreachable: 502, ModelError: 502}
+STATUS = {ReplayDiverged: 409, BadInput: 400, ContextOverflow: 400, Refused: 400, Unreachable: 502}
 
 
 def refused(error: ClewError, status: int = 0) -> Response:
-    found = status or next((s for kind, s in STATUS.items() if isinstance(error, kind)), 409)
+    found = status or next((s for kind, s in STATUS.items() if isinstance(error, kind)), 502)
     return JSONResponse({"type": "error", **error_body(error)}, found)
