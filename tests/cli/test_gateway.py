@@ -36,7 +36,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str,
     script = folder / "agent.py"
     script.write_text(PROGRAM)
     made = clew(
-        "gateway", "--model", "markov(tokens=True)", "--name", "first", "--", sys.executable, str(script), store=folder / "s.db"
+        "gateway",
+        "--model",
+        "markov(tokens=True)",
+        "--name",
+        "first",
+        "--",
+        sys.executable,
+        str(script),
+        store=folder / "s.db",
     )
     assert made.returncode == 3, made.stderr  # the program's own exit code
     store = open_store(folder / "s.db")
