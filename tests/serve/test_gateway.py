@@ -429,3 +429,39 @@ def test_a_gateway_that_died_goes_on_with_its_unfinished_runs(tmp_path: Any) -> 
     assert run.stop == "returned"
     assert len(run.conversation(0)) == 4
     assert not second.store.verify()
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+CACHED = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
+TOOL = {"name": "add", "description": "adds", "input_schema": {"type": "object", "properties": {}}}
+SENT = [
+    ("/chat/completions", {
+        "model": "m", "response_format": {"type": "json_object"}, "tool_choice": "auto", "seed": 5, "user": "me",
+        "messages": [{"role": "user", "name": "ann", "content": [{"type": "text", "text": "what is this"}, IMAGE]}],
+        "tools": TOOLS,
+    }),
+    ("/messages", {
+        "model": "m", "max_tokens": 7, "metadata": {"user_id": "me"}, "tool_choice": {"type": "any"},
+        "messages": [{"role": "user", "content": [CACHED]}], "tools": [TOOL],
+    }),
+    ("/responses", {
+        "model": "m", "input": [{"role": "user", "content": "hi"}], "reasoning": {"effort": "low"},
+        "max_output_tokens": 9,
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body"), SENT)
+def test_what_a_program_sends_reaches_the_endpoint_unchanged(path: str, body: dict[str, Any]) -> None:
+    from clew.models.remote import Remote
+    from tests.models.server import serving
+
+    with serving() as peer:
+        it = Gateway(
+            open_store(":memory:"),
+            lambda dialect, name, extra: Remote(peer.url, name, dialect=dialect, extra=extra, attempts=1),
+        )
+        using(it, lambda c: c.post(f"/r/one/v1{path}", json=body))
+        (arrived,) = peer.bodies
+    ours = {"logprobs", "return_token_ids", "seed"} - body.keys()
+    assert {k: v for k, v in arrived.items() if k not in ours} == body

@@ -85,6 +85,7 @@ def upstream(options: Mapping[str, Any]) -> Any:
     if options["ref"]:
         model = making.load_model(options["ref"], options)
         return lambda dialect, name, extra: model
+    known: dict[str, Any] = {}  # one for all runs: connections, limits and what the endpoint refuses are shared
     given = common.json_object(options["model_options"], "--model-options")
     if options["max_cost"] is not None:
         given["max_cost"] = options["max_cost"]
@@ -93,10 +94,13 @@ def upstream(options: Mapping[str, Any]) -> Any:
         from clew.models import ALIASES
         from clew.models.remote import Remote
 
-        home = ALIASES["anthropic" if dialect == "messages" else "openai"][1]
-        key = os.environ.get("ANTHROPIC_API_KEY") if dialect == "messages" and not options["upstream"] else None
-        merged = {**given, "extra": {**given.get("extra", {}), **extra}}
-        return Remote(options["upstream"] or home, name, key or common.api_key(), dialect=dialect, **merged)
+        place = json.dumps([dialect, name, extra], sort_keys=True)
+        if place not in known:
+            home = ALIASES["anthropic" if dialect == "messages" else "openai"][1]
+            key = os.environ.get("ANTHROPIC_API_KEY") if dialect == "messages" and not options["upstream"] else None
+            merged = {**given, "extra": {**given.get("extra", {}), **extra}}
+            known[place] = Remote(options["upstream"] or home, name, key or common.api_key(), dialect=dialect, **merged)
+        return known[place]
 
     return resolve
 

@@ -230,10 +230,10 @@ class Gateway:
         name = f"clew-{session.run}-{exchange.number}"
         headers = {"x-clew-run": session.run}
         if asked.stream:
-            lines = _while_heard(wire.stream(dialect, exchange, name, asked.model), exchange)
+            lines = _while_heard(wire.stream(dialect, exchange, name, asked), exchange)
             return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
         completion = await exchange.answer()
-        return JSONResponse(wire.whole(dialect, completion, name, asked.model), headers=headers)
+        return JSONResponse(wire.whole(dialect, completion, name, asked), headers=headers)
 
     def _name(self, request: Request) -> str:
         """The run a request names, or nothing.

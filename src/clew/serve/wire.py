@@ -19,6 +19,7 @@ from clew.core.errors import (
     ReplayDiverged,
     Unreachable,
 )
+from clew.core.values import Completion
 from clew.models.dialects import Asked, Json, chat, messages, responses, sse
 from clew.serve.session import Exchange
 
@@ -62,24 +63,31 @@ def read(dialect: str, body: bytes) -> Asked:
         raise BadRecord(
             "a reply with a given beginning is not recorded", remedy="Leave out the last assistant message."
         )
+    unsaid = () if raw.get("temperature") is not None else ("temperature",)
     if not any(raw.get(name) for name in LIMITS[dialect]):
-        left_out = dict.fromkeys(LIMITS[dialect])
-        asked = asked._replace(
-            sampling=asked.sampling._replace(max_tokens=UNBOUNDED), extra={**asked.extra, **left_out}
-        )
-    return asked
+        asked = asked._replace(sampling=s._replace(max_tokens=UNBOUNDED))
+        unsaid += LIMITS[dialect]
+    return asked._replace(extra={**asked.extra, **dict.fromkeys(unsaid)}) if unsaid else asked
 
 
-def whole(dialect: str, completion: Any, name: str, model: str) -> Json:
+def whole(dialect: str, completion: Completion, name: str, asked: Asked) -> Json:
     """An answer's body."""
-    body: Json = DIALECTS[dialect].completion_to_wire(completion, id=name, created=int(time.time()), model=model)
+    about = {"id": name, "created": int(time.time()), "model": asked.model}
+    body: Json = DIALECTS[dialect].completion_to_wire(_wanted(completion, asked), **about)
     return body
 
 
-async def stream(dialect: str, exchange: Exchange, name: str, model: str) -> AsyncIterator[str]:
+def _wanted(completion: Completion, asked: Asked) -> Completion:
+    """The answer without the token ids and logprobs that only the record wanted."""
+    if not asked.logprobs:
+        completion = completion._replace(logprobs=None)
+    return completion if asked.token_ids or asked.logprobs else completion._replace(tokens=None, prompt=None)
+
+
+async def stream(dialect: str, exchange: Exchange, name: str, asked: Asked) -> AsyncIterator[str]:
     """An answer as server-sent events, each piece of text as it comes."""
-    wire, created, sent = DIALECTS[dialect], int(time.time()), ""
-    about = {"id": name, "created": created, "model": model}
+    wire, sent = DIALECTS[dialect], ""
+    about = {"id": name, "created": int(time.time()), "model": asked.model}
     while isinstance(item := await exchange.out.get(), str):
         for event in wire.begin(**about) if not sent else ():
             yield _event(dialect, event)
@@ -88,7 +96,7 @@ async def stream(dialect: str, exchange: Exchange, name: str, model: str) -> Asy
     if isinstance(item, ModelError):
         yield _event(dialect, {"type": "error", **error_body(item)})
     else:
-        for event in wire.events(item, **about, sent=sent):
+        for event in wire.events(_wanted(item, asked), **about, sent=sent):
             yield _event(dialect, event)
     if dialect == "chat":
         yield "data: [DONE]\n\n"
