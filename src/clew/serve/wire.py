@@ -63,7 +63,7 @@ def read(dialect: str, body: bytes) -> Asked:
         raise BadRecord(
             "a reply with a given beginning is not recorded", remedy="Leave out the last assistant message."
         )
-    unsaid = () if raw.get("temperature") is not None else ("temperature",)
+    unsaid: tuple[str, ...] = () if raw.get("temperature") is not None else ("temperature",)
     if not any(raw.get(name) for name in LIMITS[dialect]):
         asked = asked._replace(sampling=s._replace(max_tokens=UNBOUNDED))
         unsaid += LIMITS[dialect]
