@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: quickstart test lint ledger bench docs extras clean
+.PHONY: quickstart test lint ledger bench docs extras frameworks clean
 
 quickstart: .venv/.local
 	$(BIN)/clew quickstart
@@ -31,6 +31,16 @@ docs: .venv/.dev
 # Heavy or compiled packages that tests use where they are there: TextWorld (its interpreter needs a C compiler), Inspect.
 extras: .venv/.dev
 	$(PIP) -e '.[textworld,inspect]'
+
+# Published agent frameworks, unmodified, through the gateway and the audits; in an environment of their own.
+frameworks: .venv/.frameworks
+	.venv/frameworks/bin/python -m pytest -m frameworks tests/serve tests/audit
+
+.venv/.frameworks: .venv/.dev constraints-frameworks.txt
+	test -x .venv/frameworks/bin/python || $(PYTHON) -m venv .venv/frameworks
+	.venv/frameworks/bin/python -m pip install -q -c constraints-frameworks.txt -e '.[frameworks]' \
+		pytest pytest-timeout pytest-socket hypothesis
+	touch $@
 
 # torch is installed first and alone: what comes after finds it there and pulls in nothing of its own choosing.
 .venv/.local: constraints.txt pyproject.toml

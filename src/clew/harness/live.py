@@ -188,12 +188,31 @@ class Conversation:
         self._effects.fresh.append(reply.node)
         self.closed = reply.finish not in ("length", "cut")
 
-    def branch(self) -> Conversation:
-        """Another conversation that begins with this one's path; neither sees what the other adds."""
+    def branch(
+        self, keep: int | None = None, *, model: str | Model | None = None, tools: Sequence[ToolSpec] | None = None
+    ) -> Conversation:
+        """Another conversation that begins with this one's path; neither sees what the other adds.
+
+        Args:
+            keep: only the first so many nodes of the path.
+            model, tools: as in ``LiveRun.chat``; None: as here.
+        """
         other = Conversation(
             self._effects, self._effects.new_conversation(), self.model, self.tools, dict(self.defaults)
         )
         other.named, other.nodes, other.closed, other.said = self.named, list(self.nodes), self.closed, self.said
+        if tools is not None:
+            other.tools = tuple(tools)
+        if keep is not None and keep < len(self.nodes):
+            other.nodes, renderer = self.nodes[:keep], self.model.renderer if self.model else None
+            ids = other.nodes[-1].ids if other.nodes and other.nodes[-1].message.role == "assistant" else None
+            other.closed = renderer is None or not ids or ids[-1] in renderer.stop
+        if model is not None:
+            other.named = model if isinstance(model, str) else model.ref
+            found = self._effects.model_for(model)
+            if found is not None and found is not other.model and other.nodes:
+                other.rerender(found)
+            other.model = found
         return other
 
     def rerender(self, model: Model) -> None:

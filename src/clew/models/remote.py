@@ -51,7 +51,7 @@ class Remote:
         timeout: seconds without a byte before an attempt has failed.
         deadline: seconds for one request, all attempts and waiting included.
         backoff: seconds before the second attempt; doubled for each further one.
-        headers, extra: further HTTP headers and body fields.
+        headers, extra: further HTTP headers and body fields; a field of value None is left out.
         proxy: URL of an HTTP proxy.
         gate: limits shared with another Remote, instead of the three above and ``max_cost``.
 
@@ -340,7 +340,7 @@ class Remote:
             body["max_completion_tokens"] = body["max_tokens"]
         if "reasoning_content" in without:
             body["messages"] = [{k: v for k, v in m.items() if k != "reasoning_content"} for m in body["messages"]]
-        return {k: v for k, v in body.items() if k not in without}
+        return {k: v for k, v in body.items() if k not in without and not (v is None and k in self.extra)}
 
     async def _continues(self, flight: Flight) -> None:
         """Make sure that the endpoint continues a given beginning; vLLM and SGLang say who they are.

@@ -173,19 +173,38 @@ def completion_from_wire(body: Json) -> Completion:
     )
 
 
-def events(completion: Completion, *, id: str, created: int, model: str) -> Iterator[Json]:
-    """A completion as the chunks of a stream."""
+def events(completion: Completion, *, id: str, created: int, model: str, sent: str = "") -> Iterator[Json]:
+    """A completion as the chunks of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``."""
     whole = completion_to_wire(completion, id=id, created=created, model=model)
-    choice = whole["choices"][0]
-    frame = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
+    choice, frame = whole["choices"][0], _frame(id, created, model)
     message = choice["message"]
     delta = {k: v for k, v in message.items() if k != "tool_calls"}
+    if sent:
+        delta = {k: v for k, v in delta.items() if k not in ("role", "content")}
+        if left := completion.message.text.removeprefix(sent):
+            delta["content"] = left
     calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls") or ())]
     first = {"index": 0, "delta": delta | ({"tool_calls": calls} if calls else {}), "finish_reason": None}
     first |= {k: choice[k] for k in ("logprobs", "token_ids") if choice.get(k) is not None}
-    yield frame | {"choices": [first]} | {k: whole[k] for k in ("prompt_token_ids",) if k in whole}
+    if first.keys() - {"index", "delta", "finish_reason"} or first["delta"]:
+        yield frame | {"choices": [first]} | {k: whole[k] for k in ("prompt_token_ids",) if k in whole}
     yield frame | {"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
     yield frame | {"choices": [], "usage": whole["usage"]}
+
+
+def begin(*, id: str, created: int, model: str) -> list[Json]:
+    """The first chunk of a stream whose text is sent as it comes."""
+    delta = {"role": "assistant", "content": ""}
+    return [_frame(id, created, model) | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}]
+
+
+def piece(text: str, *, id: str, created: int, model: str) -> Json:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    return _frame(id, created, model) | {"choices": [choice]}
+
+
+def _frame(id: str, created: int, model: str) -> Json:
+    return {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
 
 
 class Stream:

@@ -177,11 +177,22 @@ def completion_from_wire(body: Json) -> Completion:
     )
 
 
-def events(completion: Completion, *, id: str, created: int, model: str) -> Iterator[Json]:
-    """A completion as the events of a stream."""
+def events(completion: Completion, *, id: str, created: int, model: str, sent: str = "") -> Iterator[Json]:
+    """A completion as the events of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``.
+
+    A text that was sent is block 0, whatever else the reply holds.
+    """
     whole = completion_to_wire(completion, id=id, created=created, model=model)
-    yield {"type": "message_start", "message": whole | {"content": [], "stop_reason": None}}
-    for index, block in enumerate(whole["content"]):
+    blocks = whole["content"]
+    if sent:
+        blocks = sorted(blocks, key=lambda block: block["type"] != "text")
+        left = blocks[0]["text"].removeprefix(sent)
+        if left:
+            yield piece(left, id=id, created=created, model=model)
+        yield {"type": "content_block_stop", "index": 0}
+    else:
+        yield {"type": "message_start", "message": whole | {"content": [], "stop_reason": None}}
+    for index, block in list(enumerate(blocks))[bool(sent) :]:
         pieces: dict[str, Json] = {
             "text": {"type": "text_delta", "text": block.get("text")},
             "thinking": {"type": "thinking_delta", "thinking": block.get("thinking")},
@@ -195,6 +206,19 @@ def events(completion: Completion, *, id: str, created: int, model: str) -> Iter
         yield {"type": "content_block_stop", "index": index}
     yield {"type": "message_delta", "delta": {"stop_reason": whole["stop_reason"]}, "usage": whole["usage"]}
     yield {"type": "message_stop"}
+
+
+def begin(*, id: str, created: int, model: str) -> list[Json]:
+    """The first events of a stream whose text is sent as it comes."""
+    empty = completion_to_wire(Completion(Message("assistant", "")), id=id, created=created, model=model)
+    return [
+        {"type": "message_start", "message": empty | {"content": [], "stop_reason": None}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    ]
+
+
+def piece(text: str, *, id: str, created: int, model: str) -> Json:
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
 
 
 class Stream:

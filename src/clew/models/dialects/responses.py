@@ -15,6 +15,7 @@ from clew.models.dialects import Asked, Json, bad, keep, media, restore, samplin
 
 NAME, PATH = "responses", "/responses"
 KNOWN = {"model", "input", "instructions", "tools", "temperature", "top_p", "stream", "max_output_tokens"}
+ITEM = "item_begun"  # id of a message whose text is sent as it comes
 RANK = {"reasoning": 0, "message": 1}  # all other items of the assistant: 2
 
 
@@ -127,16 +128,57 @@ def completion_from_wire(body: Json) -> Completion:
     )
 
 
-def events(completion: Completion, *, id: str, created: int, model: str) -> Iterator[Json]:
-    """A completion as the events of a stream."""
+def events(completion: Completion, *, id: str, created: int, model: str, sent: str = "") -> Iterator[Json]:
+    """A completion as the events of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``.
+
+    A message whose text was sent is item 0, whatever else the reply holds.
+    """
     whole = completion_to_wire(completion, id=id, created=created, model=model)
-    yield {"type": "response.created", "response": whole | {"output": [], "status": "in_progress", "usage": None}}
-    for index, item in enumerate(whole["output"]):
-        yield {"type": "response.output_item.added", "output_index": index, "item": item | _emptied(item)}
+    output = whole["output"]
+    if sent:
+        output = sorted(output, key=lambda item: item.get("type") != "message")
+        output[0] = output[0] | {"id": ITEM}
+        whole = whole | {"output": output}
+    else:
+        yield _created(id, created, model)
+    for index, item in enumerate(output):
+        begun = bool(sent) and not index
+        if not begun:
+            yield {"type": "response.output_item.added", "output_index": index, "item": item | _emptied(item)}
         if item.get("type") == "message":
-            yield {"type": "response.output_text.delta", "output_index": index, "delta": text_of(item["content"])}
+            text = text_of(item["content"])
+            left = text.removeprefix(sent) if begun else text
+            if left or not begun:
+                yield _delta(str(item.get("id") or ""), index, left)
+            yield {"type": "response.output_text.done", "output_index": index, "content_index": 0, "text": text,
+                   "item_id": item.get("id") or ""}  # fmt: skip
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": f"response.{whole['status']}", "response": whole}
+
+
+def begin(*, id: str, created: int, model: str) -> list[Json]:
+    """The first events of a stream whose text is sent as it comes."""
+    item = {"type": "message", "id": ITEM, "role": "assistant", "status": "in_progress", "content": []}
+    part = {"type": "output_text", "text": "", "annotations": []}
+    return [
+        _created(id, created, model),
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.content_part.added", "output_index": 0, "content_index": 0, "item_id": ITEM, "part": part},
+    ]
+
+
+def piece(text: str, *, id: str, created: int, model: str) -> Json:
+    return _delta(ITEM, 0, text)
+
+
+def _created(id: str, created: int, model: str) -> Json:
+    empty = completion_to_wire(Completion(Message("assistant", "")), id=id, created=created, model=model)
+    return {"type": "response.created", "response": empty | {"output": [], "status": "in_progress", "usage": None}}
+
+
+def _delta(item: str, index: int, text: str) -> Json:
+    return {"type": "response.output_text.delta", "output_index": index, "content_index": 0, "item_id": item,
+            "delta": text}  # fmt: skip
 
 
 class Stream:

@@ -1,0 +1,1 @@
+"""Models over HTTP, and other people's agents recorded through it."""

@@ -1,0 +1,55 @@
+"""The agent behind the gateway: it stands in for a foreign program in the record.
+
+The program's requests arrive through the tool ``receive`` and its answers leave through ``send``, so that a run of
+any program is a run like others: replayed from its record, forked at a step, its conversations branched where the
+program told its history anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from clew.core.errors import ModelError, WorldError
+from clew.core.values import Observation, ToolCall
+from clew.harness.live import Conversation, LiveRun
+from clew.serve.history import Arrival
+
+
+async def relay(run: LiveRun) -> None:
+    """Answer a foreign program's requests as they come, several at once where it sends several, until it ends."""
+    chats: list[Conversation] = []
+    async with asyncio.TaskGroup() as group:
+        while True:
+            got: Observation = await run.act(ToolCall("", "receive", "{}"))
+            if got.text.startswith("error:"):
+                raise WorldError(got.text)
+            arrival = Arrival.read(got.text)
+            if arrival is None:
+                return
+            group.create_task(_answer(run, _enter(run, chats, arrival), arrival))
+            await asyncio.sleep(0)  # the ask is issued before the next receive: a fork at it shares no later request
+
+
+def _enter(run: LiveRun, chats: list[Conversation], it: Arrival) -> Conversation:
+    if it.thread == len(chats):
+        if it.of >= 0:
+            chats.append(chats[it.of].branch(it.keep, model=it.model, tools=it.tools))
+        else:
+            chats.append(run.chat(model=it.model, tools=it.tools))
+    chat = chats[it.thread]
+    if it.drift:
+        run.note("drift", conversation=it.thread, why=it.drift)
+    for message in it.say:
+        chat.say(message.role, message)
+    return chat
+
+
+async def _answer(run: LiveRun, chat: Conversation, it: Arrival) -> None:
+    said: dict[str, int | str]
+    try:
+        reply = await chat.ask(**it.sampling)
+        said = {"request": it.number, "call": reply.at.seq}
+    except ModelError as error:
+        said = {"request": it.number, "error": f"{type(error).__name__}: {error.message}"}
+    await run.act(ToolCall("", "send", json.dumps(said)))
