@@ -16,7 +16,7 @@ from papers.E172_cliffs import learners
 from papers.E172_cliffs.learners import injected
 
 Cell = dict[str, Any]
-N, STEMS, AUDITED, BURSTS = 64, 320, 16, 0.01
+N, STEMS, AUDITED, BURSTS = 64, 320, 64, 0.01
 EACH = 16  # continuations of an arm of a cliff, delete or keep
 LEARNERS = (
     ("cliff-dpo", "own"), ("cliff-dpo, eos", "own"), ("sequence dpo", "cpu"), ("reinforce", "cpu"),
