@@ -224,7 +224,7 @@ def figure(lines: Sequence[Line], path: Path) -> None:
             error = [[found.estimate - found.low], [found.high - found.estimate]]
             left.errorbar(i, found.estimate, error, fmt="o", color=COLOURS[0], capsize=2)
     left.set_xticks(range(3), ["deterministic", "uncertain", "sampled-off"])
-    left.set(ylim=(-0.03, 1.03), ylabel="flags that fire again")
+    left.set(xlim=(-0.5, 2.5), ylim=(-0.03, 1.03), ylabel="flags that fire again")
     for (arm, budget), colour in zip(LEARNERS, COLOURS, strict=True):
         if len(t.learn(arm, budget, "sampled")):
             found, minutes = over(t.learn(arm, budget, "sampled")), t.learn(arm, budget, "seconds").mean() / 60

@@ -16,7 +16,7 @@ from papers.E172_cliffs import learners
 from papers.E172_cliffs.learners import injected
 
 Cell = dict[str, Any]
-N, STEMS, AUDITED, BURSTS = 64, 480, 16, 0.01
+N, STEMS, AUDITED, BURSTS = 64, 320, 64, 0.01
 EACH = 16  # continuations of an arm of a cliff, delete or keep
 LEARNERS = (
     ("cliff-dpo", "own"), ("cliff-dpo, eos", "own"), ("sequence dpo", "cpu"), ("reinforce", "cpu"),
@@ -44,7 +44,7 @@ def cost(cell: Cell) -> float:
     """CPU-seconds of one cell, as measured; what a seed's cells share falls on those that come first."""
     if cell["kind"] == "detect":
         return 12.0 + 2.0 * cell["stems"]
-    slow = {"effect": 50.0, "base": 2.0, "own": 5.0, "cpu": 42.0, "rollouts": 90.0}
+    slow = {"effect": 25.0, "base": 2.0, "own": 3.0, "cpu": 21.0, "rollouts": 45.0}
     return 2.0 + slow[cell.get("budget", cell["kind"])] * cell["stems"] / STEMS
 
 

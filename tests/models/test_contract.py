@@ -33,7 +33,7 @@ def test_local_weights_keep_the_contract():
         checks = check_model(model, prompts=("where is the cup", "go on"))
     finally:
         model.close()
-    assert {"check_tokens", "check_forced", "check_batches", "check_scores"} <= set(checks)
+    assert {"check_tokens", "check_forced", "check_batches", "check_scores", "check_top"} <= set(checks)
 
 
 class Broken(Markov):

@@ -131,9 +131,12 @@ def _forecast(plan: Survey) -> None:
         if plan.search.detector == "mended"
         else f"{len(plan.runs)} runs, {len(plan.tested)} {what} to test"
     )
-    dollars = f", about ${cost['dollars']:.2f}" if cost["dollars"] else ""
+    dollars = f", ${cost['dollars']:.2f}" if cost["dollars"] else ""
+    time = f", {cost['seconds']:,.0f} s at the speed of these runs" if cost["seconds"] >= 1 else ""
     more = f"; {cost['each flagged']} more for each that is flagged" if cost["each flagged"] else ""
-    click.echo(f"to sample: {cost['continuations']:,} continuations, about {cost['tokens']:,.0f} tokens{dollars}{more}")
+    click.echo(
+        f"to sample: {cost['continuations']:,} continuations, about {cost['tokens']:,.0f} tokens{dollars}{time}{more}"
+    )
 
 
 @contextmanager

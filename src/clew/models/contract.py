@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from clew.core.keys import node_key, text_key
-from clew.core.protocols import Batches, Model, Scores, Streams
+from clew.core.protocols import Batches, Model, Scores, Streams, Tops
 from clew.core.records import Node, Request
 from clew.core.values import Completion, Message, Sampling
 
@@ -60,6 +60,7 @@ def check_model(model: Model, prompts: Sequence[str] = ("Where is the cup?", "Go
         (isinstance(model, Streams), check_streams),
         (isinstance(model, Batches), check_batches),
         (isinstance(model, Scores) and model.renderer is not None, check_scores),
+        (isinstance(model, Tops) and model.renderer is not None, check_top),
     ]
     for applies, check in powers:
         if applies:
@@ -200,3 +201,23 @@ def check_scores(model: Any, prompts: Sequence[str]) -> None:
     assert scores.shape == (len(ids) - 1,), f"{scores.shape} scores of {len(ids)} ids"
     off = np.abs(scores[len(ids) - 1 - len(done.tokens) :] - done.logprobs).max(initial=0.0)
     assert off < 1e-3, f"scores differ from the sampler's logprobs by {off}"
+
+
+def check_top(model: Any, prompts: Sequence[str]) -> None:
+    """Listed next tokens are distinct, likeliest first, and hold what was sampled with its own chance."""
+    asked = request(model, prompts[0], seed=6)
+    done = asyncio.run(model.complete(asked))
+    if not done.tokens or done.logprobs is None:
+        return
+    ids = [i for node in asked.path for i in node.ids or ()] + [*asked.head]
+    ((listed, logprobs),) = model.top([ids], 1 << 20)
+    assert len(set(listed)) == len(listed) == len(logprobs), (
+        f"{len(listed)} ids, {len(logprobs)} logprobs, or one twice"
+    )
+    assert (np.diff(logprobs) <= 0).all(), "not in order of their chance"
+    assert np.exp(logprobs.astype(float)).sum() < 1 + 1e-3, "their chances exceed 1"
+    own = logprobs[listed.index(done.tokens[0])] if done.tokens[0] in listed else float("-inf")
+    assert abs(own - done.logprobs[0]) < 1e-3, (
+        f"a sampled token is listed with {own}, was sampled with {done.logprobs[0]}"
+    )
+    assert len(model.top([ids], 1)[0][0]) == 1, "more than k are listed"
