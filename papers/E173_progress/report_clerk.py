@@ -120,7 +120,7 @@ def marks(pairs: Sequence[Pair]) -> list[Mark]:
     lead = over([share(p, "random", "pa") - share(p, "random", "log pi") for p in pairs])
     same = over([p.line["same"][0] for p in pairs])
     swap = max(abs(x - 1) for p in pairs for x in p.line["swapped"])
-    quiet, loud = ([p.line["noise"][i] for p in pairs] for i in (0, 1))
+    quiet, loud = ([p.line["noisy"][i] for p in pairs] for i in (0, 1))
     fall = over([a["pa"] - b["pa"] for a, b in zip(quiet, loud, strict=True)])
     blame = over([np.mean(a["blame"]["pa"]) - np.mean(b["blame"]["pa"]) for a, b in zip(quiet, loud, strict=True)])
     rare = {arm: over([float(p.auroc(arm)[0]) - p.line["rare"][arm] for p in pairs]) for arm in ("pa", "log pi")}
@@ -218,7 +218,7 @@ def _controls(pairs: Sequence[Pair]) -> str:
         rows.append(
             [
                 f"B5: customer digresses with chance {noise:g}",
-                *(text(over([p.line["noise"][i][arm] for p in pairs])) for arm in ("pa", "log pi")),
+                *(text(over([p.line["noisy"][i][arm] for p in pairs])) for arm in ("pa", "log pi")),
             ]
         )
     rows.append(

@@ -119,7 +119,7 @@ def over_steps(step: F64, owner: Ints, how: str) -> F64:
     if how not in STEP_AGGS:
         raise BadInput(f"step aggregation {how!r}", remedy=f"Known: {', '.join(STEP_AGGS)}.")
     n = int(owner.max(initial=-1)) + 1
-    starts, stops = (np.searchsorted(owner, np.arange(n), side) for side in ("left", "right"))  # type: ignore[call-overload]
+    starts, stops = (np.searchsorted(owner, np.arange(n), side) for side in ("left", "right"))
     if how != "bottom10":
         return fold(step, np.stack([starts, stops], 1), how)
     ordered = step[np.lexsort((step, owner))]

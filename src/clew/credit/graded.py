@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -119,6 +120,14 @@ def filed(
     return [*out.values(), *rows]
 
 
+@lru_cache(maxsize=2)
+def _frozen(ref: str) -> Any:
+    """A model by reference, loaded once, so that a training's iterations are graded by the same weights."""
+    from clew.models import load
+
+    return load(ref)
+
+
 def graded(
     groups: Any,
     *,
@@ -144,13 +153,12 @@ def graded(
         BadInput: see ``harness.scoring.score``.
     """
     from clew.harness import scoring
-    from clew.models import load
 
     columns = steps(groups)
     members = [run for group in ([groups] if hasattr(groups, "kind") else groups) for run in group]
     runs = {run.id: run for run in members}
     chosen = [runs[run] for run in columns.runs]
-    models = [load(policy), load(reference)]
+    models = [_frozen(m) if isinstance(m, str) else m for m in (policy, reference)]
     plan = scoring.plan(chosen)
     scoring.check(plan, models)
     mine, theirs = (scoring.score(chosen, m, store=store, found=plan) for m in models)

@@ -1,7 +1,7 @@
 """Logprobs of recorded replies under another model: each path as the model that ran received it, token by token.
 
 Nothing is rendered again. A path is cut after its last reply, equal replies to equal contexts are scored once, and so
-are the Calls that forks share. Values are filed as they are found (method ``logp``, target ``tokens``, one set of
+are the Calls that forks share. Values are filed as they are found (method ``logprobs``, target ``tokens``, one set of
 parameters per model), so that a scoring that was stopped goes on where it was, and a second question about the same
 runs costs nothing.
 """
@@ -22,7 +22,7 @@ from clew.core.values import F32
 from clew.harness.paths import leaves
 
 Ask = tuple[str, int]  # (run that issued it, seq)
-METHOD = "logp"
+METHOD = "logprobs"
 CHUNK = 65_536  # tokens scored between two commits
 
 

@@ -22,6 +22,7 @@ try:
 except ImportError as missing:
     raise MissingExtra("torch is not installed", remedy='Run pip install "clew[local]".') from missing
 
+from clew.models import local_prefix
 from clew.models.engine.engine import Done, Engine
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
@@ -87,6 +88,7 @@ class Local:
         own = getattr(self._config, "max_position_embeddings", None) or 4096
         self.context = min(context or own, own)
         shape = shape_of(self.module)
+        self._caches = shape is not None  # an attention model of the usual form, whose cache can be copied
         if fast and shape is None:
             raise BadInput(f"{type(self.module).__name__} has no fast forward", remedy="Leave out fast=True.")
         forward: Fast | Generic = (
@@ -129,6 +131,8 @@ class Local:
     def score(self, ids: Sequence[Sequence[int]], temperature: float = 1.0) -> list[F32]:
         """Logprobs (nats, float32 [len(row) - 1]) of each row's tokens given those before, by the module's forward.
 
+        What rows have in common at their beginning passes once where that is worth a pass of its own.
+
         Raises:
             BadInput: an empty row, a row longer than the context, or a temperature that is not above 0.
         """
@@ -142,7 +146,9 @@ class Local:
         training = self.module.training
         self.module.eval()
         found: dict[int, F32] = {}
-        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+        for cluster in local_prefix.clusters(ids) if self._caches else ():
+            found |= local_prefix.score(self.module, ids, cluster, temperature)
+        order = sorted((i for i in range(len(ids)) if i not in found), key=lambda i: len(ids[i]))
         while order:
             longest = len(ids[order[-1]])
             take = max(1, (CACHED if device.type == "cpu" else SCORED) // (longest * vocabulary))
