@@ -12,10 +12,6 @@ import numpy as np
 from clew.worlds.loops import loop_erase
 from clew.worlds.maze import FORK, HALL, Star
 from papers.E163_backtrack.chain import F64
-from papers.experiment import portions
-
-__all__ = ["cells", "cost", "portions", "run"]
-
 Cell = dict[str, Any]
 STAR = Star(4, 4, 3)
 BEST = 64
@@ -29,6 +25,11 @@ def cells(quick: bool) -> Iterator[Cell]:
     """``quick``: one seed."""
     for seed in (0,) if quick else SEEDS:
         yield {"kind": "neural", "seed": seed}
+
+
+def portions(todo: list[Cell]) -> Iterator[tuple[Cell, list[int]]]:
+    """One seed at a time: each takes a minute or two."""
+    yield from (({"kind": cell["kind"]}, [cell["seed"]]) for cell in todo)
 
 
 def cost(cell: Cell) -> float:
