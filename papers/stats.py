@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,22 @@ class Mark(NamedTuple):
 
     def __str__(self) -> str:
         return f"{'met' if self.met else 'NOT MET'}: {self.name}, {self.promise}; found {self.found}"
+
+
+def select(lines: Sequence[dict[str, Any]], **setting: Any) -> list[dict[str, Any]]:
+    """The lines of results that have this setting, in the order of their seeds."""
+    found = [line for line in lines if all(line.get(k) == v for k, v in setting.items())]
+    return sorted(found, key=lambda line: line["seed"])
+
+
+def values(lines: Sequence[dict[str, Any]], field: str, **setting: Any) -> np.ndarray:
+    """A field of these lines, float64."""
+    return np.array([line[field] for line in select(lines, **setting)], dtype=np.float64)
+
+
+def text(found: Report, digits: int = 3) -> str:
+    """Estimate and interval, for a cell of a table."""
+    return f"{found.estimate:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
 
 
 def interval(
@@ -52,12 +68,13 @@ def difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def t_interval(claim: str, x: np.ndarray, design: str = "") -> Report:
-    """Mean and 95 % interval by Student's t over a handful of seeds, at least two."""
+    """Mean and 95 % interval by Student's t over a handful of seeds; of one seed the value alone, and it says so."""
     from scipy.stats import t
 
-    n = len(x)
+    n, middle = len(x), float(x.mean())
+    if n < 2:
+        return Report(claim=claim, estimate=middle, low=middle, high=middle, n=n, design="one seed, no interval")
     half = float(t.ppf(0.975, n - 1) * x.std(ddof=1) / np.sqrt(n))
-    middle = float(x.mean())
     text = design or f"{n} seeds, Student's t over seeds"
     return Report(claim=claim, estimate=middle, low=middle - half, high=middle + half, n=n, design=text)
 

@@ -11,7 +11,7 @@ import numpy as np
 from clew.core.records import Report
 from papers.E162_uucb.chain import CLASSES
 from papers.E162_uucb.tier import ARMS, LEARNERS, PROMPTS, unbits
-from papers.stats import Mark, difference, interval, markdown, mean, ratio
+from papers.stats import Mark, difference, interval, markdown, mean, ratio, select, text, values
 
 Line = dict[str, Any]
 DEPTHS, SEEDS = (8, 16, 32), (2, 4, 8)
@@ -22,10 +22,10 @@ class Lines:
     """Results by setting."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        self.all = sorted(lines, key=lambda line: line["seed"])
+        self.all = lines
 
     def of(self, **setting: Any) -> list[Line]:
-        return [line for line in self.all if all(line.get(k) == v for k, v in setting.items())]
+        return select(self.all, **setting)
 
     def mixed(self, arm: str, prompts: str, budget: str = "tokens", kind: str = "grow") -> np.ndarray:
         """Whether each prompt's group was mixed, [seeds x 600]; the order is the same for every arm."""
@@ -35,15 +35,11 @@ class Lines:
         return float(np.mean([x[budget][field] for x in self.of(kind="grow", arm=arm, prompts=prompts)]))
 
     def field(self, name: str, **setting: Any) -> np.ndarray:
-        return np.array([line[name] for line in self.of(**setting)], dtype=float)
+        return values(self.all, name, **setting)
 
 
 def over(claim: str, statistic: Any, *samples: np.ndarray) -> Report:
     return interval(claim, statistic, *samples, design=f"{len(samples[0])} prompts, paired bootstrap over prompts")
-
-
-def text(found: Report) -> str:
-    return f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
 def report(lines: Sequence[Line]) -> str:

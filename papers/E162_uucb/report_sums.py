@@ -11,7 +11,7 @@ import numpy as np
 
 from clew.core.records import Report
 from papers.E162_uucb.tier_sums import ARMS, LEAVES, ROUNDS, SPARE, TASKS
-from papers.stats import Mark, markdown, t_interval
+from papers.stats import Mark, markdown, select, t_interval, text
 
 Line = dict[str, Any]
 COLOURS = ("#000000", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#D55E00", "#0072B2", "#CC79A7")
@@ -21,10 +21,10 @@ class Lines:
     """Results by budget and arm, over seeds in order."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        self.all = sorted(lines, key=lambda line: line["seed"])
+        self.all = lines
 
     def of(self, kind: str, arm: str) -> list[Line]:
-        return [x for x in self.all if x["kind"] == kind and x["arm"] == arm]
+        return select(self.all, kind=kind, arm=arm)
 
     def get(self, kind: str, arm: str, field: str) -> np.ndarray:
         """Mean of a field by seed; its median for the repeated times."""
@@ -38,15 +38,7 @@ class Lines:
 
 
 def over(x: np.ndarray) -> Report:
-    """Mean over seeds; with one seed the interval is the value alone."""
-    if len(x) > 1:
-        return t_interval("", x)
-    value = float(x[0])
-    return Report(claim="", estimate=value, low=value, high=value, n=1, design="one seed, no interval")
-
-
-def text(found: Report, digits: int = 3) -> str:
-    return f"{found.estimate:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    return t_interval("", x)
 
 
 def spread(x: np.ndarray) -> str:

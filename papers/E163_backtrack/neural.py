@@ -167,12 +167,16 @@ def reinforce(
     batch: int = 64,
     horizon: int = 4000,
     rate: float = 3e-4,
+    settled: float = 0.0,
 ) -> tuple[list[float], int]:
     """S1's advantages with a value head for a baseline: H every 10 iterations, and the steps walked.
 
     Advantage = reward to go less the value, divided by the batch's deviation; mean over all choices of the batch, since
     the mean per state of S1 makes rare states as loud as frequent ones. The value is linear in the model's last hidden
     state and fitted to every batch by ridge regression.
+
+    Args:
+        settled: end once the mean H of 200 iterations is within this share of that of the 200 before.
     """
     adam, pairs = torch.optim.Adam(model.parameters(), rate), torch.as_tensor(floor.pairs)
     legal, curve, walked = torch.as_tensor(floor.lanes > 0), list[float](), 0
@@ -180,6 +184,10 @@ def reinforce(
         policy = policy_of(model, floor)
         if step % 10 == 0:
             curve.append(floor.expected_steps(policy))
+            if settled and len(curve) > 40:
+                last, before = np.mean(curve[-20:]), np.mean(curve[-40:-20])
+                if abs(last - before) <= settled * before:
+                    break
         states, moves, walkers, times, length = floor.walk(policy, batch, horizon, rng)
         walked += int(length.sum())
         to_go = (times - length[walkers]).astype(float)

@@ -10,15 +10,9 @@ from typing import Any
 import numpy as np
 
 from papers.E163_backtrack.tier_d import SEARCHES, SHARES, TRACES
-from papers.stats import Mark, difference, interval, markdown, mean, ratio
+from papers.stats import Mark, difference, interval, markdown, mean, ratio, values
 
 Line = dict[str, Any]
-
-
-def values(lines: Sequence[Line], field: str, **setting: Any) -> np.ndarray:
-    """A field over seeds in order."""
-    found = [x for x in lines if all(x.get(k) == v for k, v in setting.items())]
-    return np.array([x[field] for x in sorted(found, key=lambda x: x["seed"])], dtype=np.float64)
 
 
 def pass_marks(lines: Sequence[Line]) -> list[Mark]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from papers.E163_backtrack.tier_s import ARMS
-from papers.stats import Mark, interval, markdown, mean
+from papers.stats import Mark, interval, markdown, mean, values
 
 Line = dict[str, Any]
 LABELS = {
@@ -22,21 +22,17 @@ LABELS = {
 }
 
 
-def values(lines: Sequence[Line], arm: str, field: str) -> np.ndarray:
-    return np.array([x[field] for x in lines if x["kind"] == arm], dtype=np.float64)
-
-
 def pass_marks(lines: Sequence[Line]) -> list[Mark]:
     out = []
     for arm, within in (("S1", 1.1), ("S2", 1.4), ("S2 per state", 1.4)):
-        final = values(lines, arm, "final")
+        final = values(lines, "final", kind=arm)
         if len(final):
             bound = within * next(x["best"] for x in lines if x["kind"] == arm)
             reached = int((final <= bound).sum())
             promise = f"H <= {within} H* = {bound:g} after {ARMS[arm]['iterations']} iterations, every seed"
             found = f"{reached} of {len(final)} seeds; mean {interval('', mean, final)}, worst {final.max():.1f}"
             out.append(Mark(arm, promise, found, reached == len(final)))
-    whole, to_go = values(lines, "S3", "final"), values(lines, "S3 to go", "final")
+    whole, to_go = values(lines, "final", kind="S3"), values(lines, "final", kind="S3 to go")
     found = f"{interval('', mean, whole)} against {interval('', mean, to_go)} of reward to go"
     promise = "control: whole-run returns end at 820 to 990 after 150 steps"
     return [*out, Mark("S3", promise, found, bool(820 <= whole.mean() <= 990))]
@@ -46,13 +42,13 @@ def report(lines: Sequence[Line]) -> str:
     """Markdown of the tier, pass marks first."""
     rows = []
     for arm, label in LABELS.items():
-        final = values(lines, arm, "final")
+        final = values(lines, "final", kind=arm)
         if len(final):
-            near = values(lines, arm, "within a tenth at")
+            near = values(lines, "within a tenth at", kind=arm)
             near = near[np.isfinite(near)]
             reached = f"{len(near)} seeds, median {np.median(near):.0f}" if len(near) else "none"
-            steps = f"{values(lines, arm, 'steps').mean() / 1e6:.1f} M"
-            silent = [f"{values(lines, arm, field).mean():.1%}" for field in ("silent", "late silent")]
+            steps = f"{values(lines, 'steps', kind=arm).mean() / 1e6:.1f} M"
+            silent = [f"{values(lines, field, kind=arm).mean():.1%}" for field in ("silent", "late silent")]
             rows.append([arm, label, str(interval("", mean, final)), reached, steps, *silent])
     head = ["arm", "setting", "final H", "within 1.1 H* at iteration", "steps walked", "all agree", "of the last 100"]
     parts = [

@@ -37,7 +37,7 @@ def rounds_to(value: float, printed: str) -> bool:
 def pass_marks(lines: Sequence[Line]) -> list[Mark]:
     tables, growth, sft = of(lines, "table"), of(lines, "growth"), of(lines, "golden SFT")
     off = [
-        f"({x['w']}, {x['k']}, {x['l']})"
+        f"({x['w']}, {x['k']}, {x['l']}) {value:.4g} where {printed} is printed ({value / float(printed) - 1:+.1%})"
         for x in tables
         for value, printed in zip((x["base"], x["golden"], x["best"]), SPEC[x["w"], x["k"], x["l"]], strict=True)
         if not rounds_to(value, printed)

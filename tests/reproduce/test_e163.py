@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from clew.worlds.maze import Star
+from clew.worlds.maze import FORK, HALL, Star
 from papers.E163_backtrack import chain, report_d, report_n, report_s, report_t, tier_d, tier_n, tier_s, tier_t, walk
 from papers.E163_backtrack.chain import A, B, C, D, Graph, expected_steps, golden, gradient
 from papers.E163_backtrack.run import E163
@@ -217,10 +217,25 @@ def test_traces_of_the_neural_tier() -> None:
     from papers.E163_backtrack.neural import Floor
 
     floor, rng = Floor.of(tier_n.STAR), np.random.default_rng(0)
-    teacher = tier_n._teacher(floor)
-    assert floor.keeps(teacher) == pytest.approx([tier_n.SKILL] * 4)
-    full, erased = (tier_n._traces(floor, teacher, erase, rng) for erase in (False, True))
+    full, erased = (tier_n._traces(floor, floor.uniform, erase, rng) for erase in (False, True))
     seen = [[counts[floor.family == family].sum() for family in range(4)] for counts in (full, erased)]
     assert min(seen[0]) > 0
     assert seen[1] == [tier_n.TRACES * 4, tier_n.TRACES * 4, 0, 0]
     assert tier_n._golden(floor, rng, 10).sum() == 10 * 9
+
+
+def test_a_walker_that_enters_no_branch_twice() -> None:
+    """KEPT is H of the policy that, back at the fork, goes on to the next branch."""
+    pytest.importorskip("torch")
+    from papers.E163_backtrack.neural import Floor
+
+    floor = Floor.of(tier_n.STAR)
+    doors = sorted({e.to for e in tier_n.STAR.exits(FORK)} - {HALL})
+    policy = floor.lanes * floor.onward
+    for state, (before, here) in enumerate(floor.pairs):
+        if here == FORK:
+            policy[state] = 0.0
+            policy[state, doors[(doors.index(before) + 1) % len(doors)] if before in doors else doors[0]] = 1.0
+    turn = policy.sum(axis=1) == 0
+    policy[turn] = floor.uniform[turn]
+    assert floor.expected_steps(policy / policy.sum(axis=1, keepdims=True)) == pytest.approx(tier_n.KEPT)

@@ -93,16 +93,9 @@ def uucb(
     return uct(candidates, noise, c, floor, explored) + bonus
 
 
-def uucb_cost(
-    candidates: Candidates,
-    noise: F64,
-    c: float = 0.5,
-    beta: float = 0.5,
-    floor: float = 0.1,
-    explored: Explored = "tries",
-) -> F64:
+def uucb_cost(candidates: Candidates, noise: F64, **settings: Any) -> F64:
     """UUCB per square root of the tokens it would cost; worse than UUCB where it was measured (section 6)."""
-    return np.asarray(uucb(candidates, noise, c, beta, floor, explored) / np.sqrt(np.maximum(candidates.cost, 1.0)))
+    return np.asarray(uucb(candidates, noise, **settings) / np.sqrt(np.maximum(candidates.cost, 1.0)))
 
 
 def entropy(candidates: Candidates, noise: F64, floor: float = 0.1) -> F64:

@@ -253,7 +253,7 @@ def _restorable(runner: Runner, tasks: Sequence[Task]) -> None:
         if kind == "none":
             raise CannotRestore(
                 f"{name} can be neither restored nor re-enacted (kind none), so no tree can grow in it",
-                remedy="Collect flat rollouts there.",
+                remedy="Collect flat rollouts there (`--rollouts flat`, `Runner.collect`).",
             )
 
 

@@ -108,6 +108,12 @@ class Watched:
         """Whether nothing is wider than the window."""
         return bool(self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
+    @property
+    def light(self) -> bool:
+        """Whether the page's ground is light."""
+        paper = self.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", paper)[:3])) > 380
+
     def shot(self, name: str) -> None:
         SHOTS.mkdir(exist_ok=True)
         self.page.screenshot(path=SHOTS / f"{name}.png")

@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 
 from clew.store import Run
 from tests.view.browser.browsing import ask_of, environment, rows, run_of, until
@@ -89,10 +88,8 @@ def test_a_run_of_another_process_appears_and_ends_without_reload(look, lab):
     line = [sys.executable, "-c", COMING, str(lab / ".clew/store.db")]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()) as other:
         run, _ = other.stdout.readline().split()
-        began = time.monotonic()
         row = look.page.locator(f"#r-{run}")
-        row.wait_for(timeout=5000)
-        assert time.monotonic() - began < 2.5, "the bar, 1 s, is measured by benchmarks/viewer_browser.py"
+        row.wait_for()  # how long it may take, 1 s, is measured by benchmarks/viewer_browser.py
         assert "running" in row.inner_text()
         other.stdin.write("\n")
         other.stdin.flush()
