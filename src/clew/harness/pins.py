@@ -267,17 +267,18 @@ def _in_json(text: str, change: Callable[[str], str]) -> str:
         data = json.loads(text)
     except (ValueError, RecursionError):
         return change(text) if text else text
-    changed = _within(data, change)
+    changed = within(data, change)
     return text if changed == data else json.dumps(changed, ensure_ascii=False)
 
 
-def _within(value: Any, change: Callable[[str], str]) -> Any:
+def within(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON-like value with a function applied to every string in it, keys included."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
-        return [_within(v, change) for v in value]
+        return [within(v, change) for v in value]
     if isinstance(value, dict):
-        return {change(k): _within(v, change) for k, v in value.items()}
+        return {change(k): within(v, change) for k, v in value.items()}
     return value
 
 
