@@ -126,7 +126,9 @@ def langchain_middleware(pins: Pins, *, scope: str = "") -> Any:
     return PinMiddleware()
 
 
-def langgraph_hook(pins: Pins, *, key: str = "messages", scope: str = "") -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def langgraph_hook(
+    pins: Pins, *, key: str = "messages", scope: str = ""
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """A ``pre_model_hook``: what the model is sent is ``state[key]`` with the pins in it."""
     form = langchain_form()
     return lambda state: {"llm_input_messages": pins.apply(state[key], form, scope=scope)}
