@@ -52,7 +52,7 @@ class Condition:
     ``hardened``; ``irrelevant`` pins another rule and ``shuffled`` the rule's words in another order, as controls.
     attack: hostile text in a tool's result (``volume``, ``injection``, ``forged``), or a notice after the compaction
     that the rule no longer holds (``rescind``). allowed: ask for the allowed twin. guard: the tools refuse what is
-    forbidden. """
+    forbidden."""
 
     told: bool = True
     channel: str = "user"
@@ -258,8 +258,9 @@ def trial(run: Any) -> Trial:
     """What a recorded episode came to."""
     verdict = {a.method: a.value for a in run.store.annotations([run.id], target="run")}
     data = json.loads(run.row.task)["data"]
-    note: dict[str, Any] = next((json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "context"),
-    {}) return Trial(
+    contexts = [json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "context"]
+    note: dict[str, Any] = contexts[0] if contexts else {}
+    return Trial(
         run.id, data["rule"], data["kind"], bool(verdict.get("violation")), bool(verdict.get("done")),
         bool(verdict.get("escalated")), any(c.kind == "act" for c in run.calls),
         bool(note.get("exact")), bool(note.get("survived")),

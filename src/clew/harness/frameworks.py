@@ -97,10 +97,8 @@ def inspect_form() -> Form[Any]:
     made = need("inspect_ai.model")
 
     def rewrite(message: Any, change: Callable[[str], str]) -> Any:
-        fields = ("content", "tool_calls")
-        data = {name: value for name in fields if (value := getattr(message, name, None))}
-        plain = message.model_dump(include=set(data))
-        changed = within(plain, change)
+        plain = message.model_dump(include={"content", "tool_calls"})
+        changed = {name: within(value, change) for name, value in plain.items()}
         return message if changed == plain else type(message).model_validate({**message.model_dump(), **changed})
 
     return Form(
