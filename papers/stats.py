@@ -1,13 +1,17 @@
-"""Intervals, pass marks and tables of the papers' reports."""
+"""Pass marks and tables of the papers' reports; their intervals are ``clew.audit.design``'s."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from clew.audit.design import bootstrap as interval
+from clew.audit.design import student as t_interval
 from clew.core.records import Report
+
+__all__ = ["Mark", "difference", "interval", "markdown", "mean", "ratio", "select", "t_interval", "t_value", "text", "values"]
 
 
 class Mark(NamedTuple):
@@ -38,23 +42,6 @@ def text(found: Report, digits: int = 3) -> str:
     return f"{found.estimate:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
 
 
-def interval(
-    claim: str, statistic: Callable[..., np.ndarray], *samples: np.ndarray, design: str = "", seed: int = 0
-) -> Report:
-    """Percentile bootstrap over seeds, 4,000 resamples; samples of one call are resampled together, paired by seed.
-
-    ``statistic`` takes arrays [resamples, seeds] and returns [resamples].
-    """
-    n = len(samples[0])
-    picks = np.random.default_rng(seed).integers(0, n, (4000, n))
-    estimate = float(statistic(*(x[None] for x in samples))[0])
-    low, high = np.percentile(statistic(*(x[picks] for x in samples)), [2.5, 97.5])
-    text = design or f"{n} seeds, percentile bootstrap over seeds"
-    return Report(
-        claim=claim, estimate=estimate, low=min(float(low), estimate), high=max(float(high), estimate), n=n, design=text
-    )
-
-
 def mean(x: np.ndarray) -> np.ndarray:
     return x.mean(axis=-1)
 
@@ -65,18 +52,6 @@ def ratio(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x.mean(axis=-1) - y.mean(axis=-1)
-
-
-def t_interval(claim: str, x: np.ndarray, design: str = "") -> Report:
-    """Mean and 95 % interval by Student's t over a handful of seeds; of one seed the value alone, and it says so."""
-    from scipy.stats import t
-
-    n, middle = len(x), float(x.mean())
-    if n < 2:
-        return Report(claim=claim, estimate=middle, low=middle, high=middle, n=n, design="one seed, no interval")
-    half = float(t.ppf(0.975, n - 1) * x.std(ddof=1) / np.sqrt(n))
-    text = design or f"{n} seeds, Student's t over seeds"
-    return Report(claim=claim, estimate=middle, low=middle - half, high=middle + half, n=n, design=text)
 
 
 def t_value(difference_: np.ndarray) -> float:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from clew.audit.design import bootstrap
 from clew.core.errors import BadInput
 from clew.core.records import Report
 from clew.store.base import rewards
@@ -203,17 +204,14 @@ def _share(claim: str, tasks: Sequence[str], every: set[Any], covered: set[Any])
     for column, lot in enumerate((covered, every)):
         np.add.at(counts[:, column], [number[item[0]] for item in lot], 1)
     counts = counts[counts[:, 1] > 0]
-    estimate, n = len(covered) / len(every), len(counts)
-    low, high = 0.0, 1.0
-    if n > 1:
-        drawn = counts[np.random.default_rng(0).integers(0, n, (RESAMPLES, n))].sum(axis=1)
-        low, high = np.percentile(drawn[:, 0] / drawn[:, 1], [2.5, 97.5])
-    return Report(
-        claim=claim,
-        estimate=estimate,
-        low=min(float(low), estimate),
-        high=max(float(high), estimate),
-        n=n,
-        design=f"{len(every)} distinct, percentile bootstrap over {n} tasks",
-        caveats=() if n > 1 else ("one task: nothing is known of others",),
-    )
+    n, text = len(counts), f"{len(every)} distinct, percentile bootstrap over {len(counts)} tasks"
+    if n == 1:
+        caveat = ("one task: nothing is known of others",)
+        share = len(covered) / len(every)
+        return Report(claim=claim, estimate=share, low=0.0, high=1.0, n=1, design=text, caveats=caveat)
+
+    def pooled(hit: np.ndarray, total: np.ndarray) -> np.ndarray:
+        share: np.ndarray = hit.sum(axis=-1) / total.sum(axis=-1)
+        return share
+
+    return bootstrap(claim, pooled, counts[:, 0], counts[:, 1], design=text, resamples=RESAMPLES)

@@ -1,0 +1,286 @@
+"""Statistics of a fair comparison: rates, differences, many tests at once, clusters, power, and what is missing.
+
+Everything here takes counts or plain numbers; where a claim is made the result is a ``Report``. Intervals are two-sided
+at ``level``, 95 % unless told. Packages of statistics are loaded when a function needs them. Doses have a file of their
+own, ``doses``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from clew.core.errors import BadInput
+from clew.core.records import Report
+
+F64 = npt.NDArray[np.float64]
+RESAMPLES = 4000
+
+
+class Count(NamedTuple):
+    """How often something happened: ``hits`` of ``n``."""
+
+    hits: int
+    n: int
+
+    @property
+    def rate(self) -> float:
+        return self.hits / self.n
+
+    def __str__(self) -> str:
+        return f"{self.hits}/{self.n}"
+
+
+# ---- one rate, two rates ---------------------------------------------------------------------------------------------
+
+
+def wilson(hits: Any, n: Any, level: float = 0.95) -> tuple[Any, Any]:
+    """Wilson's score interval of a share (1927), the limits in [0, 1]; takes numbers or arrays."""
+    from scipy.stats import norm
+
+    counted(hits, n)
+    low, high = _score(np.asarray(hits, float), np.asarray(n, float), float(norm.isf((1 - level) / 2)))
+    return (float(low), float(high)) if np.ndim(low) == 0 else (low, high)
+
+
+def rate(claim: str, hits: int, n: int, *, level: float = 0.95, design: str = "", **kept: Any) -> Report:
+    """A share with Wilson's interval. ``kept``: ``runs`` and ``caveats`` of the Report.
+
+    Raises:
+        BadInput: nothing was counted, or more hits than trials.
+    """
+    low, high = wilson(hits, n, level)
+    p = hits / n
+    text = design or f"{hits} of {n}, Wilson interval"
+    return Report(claim=claim, estimate=p, low=min(low, p), high=max(high, p), n=n, design=text, level=level, **kept)
+
+
+def newcombe(a: Count, b: Count, level: float = 0.95) -> tuple[float, float]:
+    """Newcombe's interval of ``a.rate - b.rate`` (1998, method 10: score limits, no continuity correction)."""
+    from scipy.stats import norm
+
+    counted(a.hits, a.n)
+    counted(b.hits, b.n)
+    return _newcombe(a, b, float(norm.isf((1 - level) / 2)))
+
+
+def difference(claim: str, a: Count, b: Count, *, level: float = 0.95, design: str = "", **kept: Any) -> Report:
+    """``a.rate - b.rate`` with Newcombe's interval; ``n`` counts both sides."""
+    low, high = newcombe(a, b, level)
+    d = a.rate - b.rate
+    text = design or f"{a} against {b}, Newcombe interval"
+    return Report(
+        claim=claim, estimate=d, low=min(low, d), high=max(high, d), n=a.n + b.n, design=text, level=level, **kept
+    )
+
+
+def p_value(a: Count, b: Count) -> float:
+    """Two-sided p of equal rates: 1 - level of the widest Newcombe interval that leaves out zero.
+
+    Dual to ``newcombe``: p < alpha exactly where the interval at level 1 - alpha does not hold zero.
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    if a.rate == b.rate:
+        return 1.0
+    first, second = (a, b) if a.rate > b.rate else (b, a)
+
+    def low(z: float) -> float:
+        return float(_newcombe(first, second, z)[0])
+
+    top = 37.0  # beyond it the p itself is below the smallest number
+    z = float(brentq(low, 0.0, top)) if low(top) < 0 else top
+    return float(2 * norm.sf(z))
+
+
+def ratio(claim: str, a: Count, b: Count, *, level: float = 0.95, **kept: Any) -> Report:
+    """``a.rate / b.rate`` with the score interval of Miettinen and Nurminen (1985).
+
+    Raises:
+        BadInput: one of the rates is zero, so that no ratio is known.
+    """
+    from statsmodels.stats.proportion import confint_proportions_2indep
+
+    counted(a.hits, a.n)
+    counted(b.hits, b.n)
+    if not a.hits or not b.hits:
+        raise BadInput(f"{claim}: a ratio of {a} to {b} has no bound", remedy="Report the difference instead.")
+    low, high = confint_proportions_2indep(*a, *b, compare="ratio", method="score", alpha=1 - level)
+    text = f"{a} against {b}, score interval of the ratio"
+    return Report(
+        claim=claim, estimate=a.rate / b.rate, low=float(low), high=float(high), n=a.n + b.n, design=text, level=level,
+        **kept,
+    )  # fmt: skip
+
+
+def censored(claim: str, hits: int, n: int, missing: int, *, level: float = 0.95, **kept: Any) -> Report:
+    """A rate where ``missing`` trials never ended: the share of those that did, and bounds that hold in any case.
+
+    The lower bound takes every missing trial for a miss and is Wilson's lower limit of that; the upper takes every one
+    for a hit (worst case, Manski 1989). ``n`` counts all trials.
+    """
+    counted(hits, n)
+    if missing < 0:
+        raise BadInput(f"{claim}: {missing} trials cannot be missing")
+    every = n + missing
+    p, low, high = hits / n, wilson(hits, every, level)[0], wilson(hits + missing, every, level)[1]
+    text = f"{hits} of {n} that ended; bounds with {missing} of {every} missing taken all as misses and all as hits"
+    return Report(
+        claim=claim, estimate=p, low=min(low, p), high=max(high, p), n=every, design=text, level=level, **kept
+    )
+
+
+def counted(hits: Any, n: Any) -> None:
+    """Refuse counts that are no shares.
+
+    Raises:
+        BadInput: no trial, or more hits than trials.
+    """
+    if np.any(np.asarray(n) < 1) or np.any(np.asarray(hits) < 0) or np.any(np.asarray(hits) > np.asarray(n)):
+        raise BadInput(f"{hits} of {n} is no share", remedy="Count at least one trial, and no more hits than trials.")
+
+
+def _score(hits: Any, n: Any, z: float) -> tuple[Any, Any]:
+    """Wilson's limits at ``z`` standard errors, closed form: p-values and power ask for them by the thousand."""
+    p, z2 = hits / n, z * z
+    middle, half = p + z2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    # At no hits and at all hits the limits are 0 and 1 exactly, which rounding would miss.
+    low = np.where(hits == 0, 0.0, (middle - half) / (1 + z2 / n))
+    return low, np.where(hits == n, 1.0, (middle + half) / (1 + z2 / n))
+
+
+def _newcombe(a: Any, b: Any, z: float) -> tuple[Any, Any]:
+    """Limits of the difference of (hits, n) ``a`` and ``b``, numbers or arrays."""
+    (h, n), (g, m) = a, b
+    p, q = h / n, g / m
+    (low_a, high_a), (low_b, high_b) = _score(h, n, z), _score(g, m, z)
+    return p - q - np.hypot(p - low_a, high_b - q), p - q + np.hypot(high_a - p, q - low_b)
+
+
+# ---- many tests at once ----------------------------------------------------------------------------------------------
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values corrected for their number (Holm 1979): those at most alpha hold together at family-wise error alpha."""
+    from statsmodels.stats.multitest import multipletests
+
+    return [float(v) for v in multipletests(p, method="holm")[1]] if len(p) else []
+
+
+# ---- samples that hang together --------------------------------------------------------------------------------------
+
+
+def bootstrap(
+    claim: str,
+    statistic: Callable[..., F64],
+    *samples: Any,
+    design: str = "",
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    unit: str = "seeds",
+    **kept: Any,
+) -> Report:
+    """Percentile bootstrap over independent units; samples of one call are resampled together, paired by unit.
+
+    Args:
+        statistic: takes arrays [resamples, units] and returns [resamples].
+        samples: one number per unit each, of equal length.
+        unit: what is resampled, for ``design``.
+    """
+    arrays = [np.asarray(x) for x in samples]
+    n = len(arrays[0])
+    picks = np.random.default_rng(seed).integers(0, n, (resamples, n))
+    estimate = float(statistic(*(x[None] for x in arrays))[0])
+    low, high = np.percentile(statistic(*(x[picks] for x in arrays)), [2.5, 97.5])
+    text = design or f"{n} {unit}, percentile bootstrap over {unit}"
+    return Report(
+        claim=claim, estimate=estimate, low=min(float(low), estimate), high=max(float(high), estimate), n=n,
+        design=text, **kept,
+    )  # fmt: skip
+
+
+def clustered(
+    claim: str,
+    values: Sequence[float],
+    clusters: Sequence[Hashable],
+    against: Sequence[float] | None = None,
+    against_clusters: Sequence[Hashable] | None = None,
+    *,
+    unit: str = "clusters",
+    seed: int = 0,
+    **kept: Any,
+) -> Report:
+    """Mean of ``values``, or their mean less that of ``against``, where values of one cluster are not independent.
+
+    Whole clusters are drawn, both sides of a difference together. ``n`` counts clusters.
+
+    Raises:
+        BadInput: fewer than two clusters: nothing is known of others.
+    """
+    sides = [(values, clusters)] if against is None else [(values, clusters), (against, against_clusters or clusters)]
+    names = list(dict.fromkeys(name for _, labels in sides for name in labels))
+    if len(names) < 2:
+        raise BadInput(f"{claim}: {len(names)} cluster has no spread", remedy="Measure in at least two.")
+    number = {name: i for i, name in enumerate(names)}
+    sums = []
+    for side, labels in sides:
+        where = [number[name] for name in labels]
+        sums += [np.bincount(where, np.asarray(side, float), len(names)), np.bincount(where, minlength=len(names))]
+
+    def statistic(*x: F64) -> F64:
+        means = [x[i].sum(-1) / np.maximum(x[i + 1].sum(-1), 1) for i in range(0, len(x), 2)]
+        estimate: F64 = means[0] if len(means) == 1 else means[0] - means[1]
+        return estimate
+
+    text = f"{sum(len(side) for side, _ in sides)} values, percentile bootstrap over {len(names)} {unit}"
+    return bootstrap(claim, statistic, *sums, design=text, seed=seed, **kept)
+
+
+def student(claim: str, x: Sequence[float] | F64, design: str = "", unit: str = "seeds") -> Report:
+    """Mean and 95 % interval by Student's t over a handful of independent numbers, at least two."""
+    from scipy.stats import t
+
+    values = np.asarray(x, float)
+    n = len(values)
+    half = float(t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n))
+    middle = float(values.mean())
+    text = design or f"{n} {unit}, Student's t over {unit}"
+    return Report(claim=claim, estimate=middle, low=middle - half, high=middle + half, n=n, design=text)
+
+
+# ---- before anything is run ------------------------------------------------------------------------------------------
+
+
+def power(p: float, q: float, n: int, m: int | None = None, level: float = 0.95) -> float:
+    """Chance that Newcombe's interval of two rates leaves out zero: exact, summed over all counts.
+
+    Args:
+        p, q: the true rates. n, m: trials on each side; ``m`` as ``n`` unless given.
+    """
+    from scipy.stats import binom, norm
+
+    m = m or n
+    # Counts beyond these have a chance below 1e-9 in all.
+    i, j = (np.arange(binom.ppf(1e-10, k, r), binom.isf(1e-10, k, r) + 1) for k, r in ((n, p), (m, q)))
+    low, high = _newcombe((i[:, None], float(n)), (j[None, :], float(m)), float(norm.isf((1 - level) / 2)))
+    chance = binom.pmf(i, n, p)[:, None] * binom.pmf(j, m, q)[None, :]
+    return float(chance[(low > 0) | (high < 0)].sum())
+
+
+def needed(p: float, q: float, wanted: float = 0.8, level: float = 0.95, most: int = 20_000) -> int:
+    """Trials on each side at which ``power`` reaches ``wanted``; found by bisection.
+
+    Raises:
+        BadInput: the rates are equal, or ``most`` trials are not enough.
+    """
+    if p == q or power(p, q, most, level=level) < wanted:
+        raise BadInput(f"rates {p} and {q} are not told apart by {most} trials a side")
+    low, high = 1, most
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(p, q, middle, level=level) >= wanted else (middle + 1, high)
+    return high
