@@ -23,8 +23,8 @@ METHOD = "why"
 AT_ONCE = 25  # rollouts between two writes: what an interruption can cost
 
 
-class OverBudget(ClewError):
-    """The next comparison does not fit what is left of the budget."""
+class NotRun(ClewError):
+    """A comparison cannot be made: it does not fit what is left of the budget, or none of its rollouts ended."""
 
 
 class Arm(NamedTuple):
@@ -127,12 +127,12 @@ class Ledger:
         """So many rollouts of each arm, those that are missing made.
 
         Raises:
-            OverBudget: they do not fit what is left of the budget; nothing is made then.
+            NotRun: they do not fit what is left of the budget; nothing is made then.
         """
         missing = self.missing(wanted)
         if missing > self.budget - self.spent:
             left = self.budget - self.spent
-            raise OverBudget(f"{missing} rollouts wanted, {left} of {self.budget} left", remedy="Raise the budget.")
+            raise NotRun(f"{missing} rollouts wanted, {left} of {self.budget} left", remedy="Raise the budget.")
         return [self._upto(arm, n) for arm, n in wanted.items()]
 
     def _upto(self, arm: Arm, n: int) -> Rollouts:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from clew.audit import design, doses
-from clew.audit.arms import Arm, Ledger, OverBudget, Rollouts
+from clew.audit.arms import Arm, Ledger, NotRun, Rollouts
 from clew.audit.design import Count
 from clew.audit.evidence import MOST_PAIRS, Case, Finding, Line, Reading, chances
 from clew.core.errors import BadInput
@@ -38,7 +38,7 @@ def why(case: Case, ledger: Ledger) -> Finding:
     found = Finding(case)
     try:
         base = ledger.take({Arm(): 2 * case.n})[0]
-    except OverBudget as error:
+    except NotRun as error:
         raise BadInput(str(error.message), remedy="Raise the budget, or lower n.") from error
     base = _step_zero(found, base)
     asked = ((case.units, _rewound), (case.doses, _swept), (case.classes, _avoided))
@@ -48,7 +48,7 @@ def why(case: Case, ledger: Ledger) -> Finding:
     for stage in stages:
         try:
             stage(found, ledger, base)
-        except OverBudget as error:
+        except NotRun as error:
             found.caveats.append(f"{stage.__name__.strip('_')} was not run: {error.message}")
     found.spent = ledger.spent
     return found
@@ -67,32 +67,32 @@ def _step_zero(found: Finding, base: Rollouts) -> Rollouts:
     found.lines.append(Line("as it was", (), rate, 1.0, "control"))
     if failed:
         clean, faulty = base.clean(), _faulty(base)
-        if clean.count.n and faulty.n:
-            gap = design.difference(f"{case.behaviour}: harness failed, against not", faulty, clean.count)
-            p = design.p_value(faulty, clean.count)
+        if clean.tally.n and faulty.n:
+            gap = design.difference(f"{case.behaviour}: harness failed, against not", faulty, clean.tally)
+            p = design.p_value(faulty, clean.tally)
             worse = p < 0.05 and gap.estimate > 0
             found.lines.append(Line("harness", (), gap, p, "for" if worse else "against", f"{failed} with a fault"))
-            if worse and design.wilson(*clean.count)[1] < base.count.rate / 2:
+            if worse and design.wilson(*clean.tally)[1] < base.tally.rate / 2:
                 found.kind, found.text = "harness", f"it hangs on a failing harness ({failed} of {len(base.outcomes)})"
                 return base
             found.caveats.append(f"the harness failed in {failed} of {len(base.outcomes)} rollouts; they are left out")
             base = clean
-    if base.count.n == 0 or base.count.hits == 0:
-        high = design.wilson(*base.count)[1] if base.count.n else 1.0
-        found.text = f"it did not come up again in {base.count.n} rollouts (at most {high:.1%}): cannot tell"
+    if base.tally.n == 0 or base.tally.hits == 0:
+        high = design.wilson(*base.tally)[1] if base.tally.n else 1.0
+        found.text = f"it did not come up again in {base.tally.n} rollouts (at most {high:.1%}): cannot tell"
     return base
 
 
 def _faulty(base: Rollouts) -> Count:
     inverse = base._replace(faults=~base.faults)
-    return inverse.clean().count
+    return inverse.clean().tally
 
 
 def censored_rate(claim: str, arm: Rollouts) -> Report:
     """The rate of an arm, with worst-case bounds where rollouts are missing."""
     if not arm.missing:
-        return design.rate(claim, *arm.count, runs=arm.runs)
-    return design.censored(claim, *arm.count, arm.missing, runs=arm.runs)
+        return design.rate(claim, *arm.tally, runs=arm.runs)
+    return design.censored(claim, *arm.tally, arm.missing, runs=arm.runs)
 
 
 # ---- one change, two changes -----------------------------------------------------------------------------------------
@@ -101,20 +101,20 @@ def censored_rate(claim: str, arm: Rollouts) -> Report:
 def _compare(found: Finding, test: str, about: Sequence[str], arm: Rollouts, base: Rollouts) -> Line:
     """The change of the rate that a change makes; a fault of the harness takes a rollout out of both sides."""
     arm = arm.clean()
-    if arm.count.n == 0:
-        raise OverBudget(f"no rollout of {' and '.join(about)} ended")
+    if arm.tally.n == 0:
+        raise NotRun(f"no rollout of {' and '.join(about)} ended")
     claim = f"{found.case.behaviour}: without {' and '.join(about)}, against as it was"
-    report = design.difference(claim, arm.count, base.count, runs=(*arm.runs, *base.runs))
-    p = design.p_value(arm.count, base.count)
+    report = design.difference(claim, arm.tally, base.tally, runs=(*arm.runs, *base.runs))
+    p = design.p_value(arm.tally, base.tally)
     confound = ""
     if arm.missing or base.missing:
-        up = Count(arm.count.hits + arm.missing, arm.count.n + arm.missing)
-        down = Count(arm.count.hits, arm.count.n + arm.missing)
-        low = Count(base.count.hits, base.count.n + base.missing)
-        high = Count(base.count.hits + base.missing, base.count.n + base.missing)
+        up = Count(arm.tally.hits + arm.missing, arm.tally.n + arm.missing)
+        down = Count(arm.tally.hits, arm.tally.n + arm.missing)
+        low = Count(base.tally.hits, base.tally.n + base.missing)
+        high = Count(base.tally.hits + base.missing, base.tally.n + base.missing)
         worst = design.newcombe(up, low)[1] if report.estimate < 0 else design.newcombe(down, high)[0]
         confound = "holds whatever the missing rollouts were" if worst * report.estimate > 0 else "censoring"
-    return Line(test, tuple(about), report, p, "open", confound, (arm.count, base.count))
+    return Line(test, tuple(about), report, p, "open", confound, (arm.tally, base.tally))
 
 
 def _placebo(found: Finding, ledger: Ledger, base: Rollouts) -> None:
@@ -159,7 +159,7 @@ def _pairs(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     lines = [_compare(found, "pair", pair, arm, against) for pair, arm in zip(pairs, arms, strict=True)]
     corrected = design.holm([line.p for line in lines])
     for line, p in zip(lines, corrected, strict=True):
-        alone = [ledger.arms[Arm((name,))].clean().count for name in line.about]
+        alone = [ledger.arms[Arm((name,))].clean().tally for name in line.about]
         assert line.counts is not None
         apart = all(design.p_value(line.counts[0], single) < 0.05 for single in alone)
         predicted = all(line.report.estimate * signs[name] > 0 for name in line.about)
@@ -176,28 +176,24 @@ def _settle(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     found.chances = chances(case, lines)
     tests = [x for x in lines if x.test in ("single", "pair")]
     if found.causes:
-        pairs = [" or ".join(x.about) for x in tests if x.test == "pair" and x.reads == "for"]
-        alone = [x.about[0] for x in tests if x.test == "single" and x.reads == "for"]
-        found.kind, found.text = (
-            "causes",
-            "caused by " + "; ".join([*alone, *(f"{pair} (either is enough)" for pair in pairs)]),
-        )
+        each = [x.about[0] for x in tests if x.test == "single" and x.reads == "for"]
+        each += [f"{' or '.join(x.about)} (either is enough)" for x in tests if x.test == "pair" and x.reads == "for"]
+        found.kind, found.text = "causes", f"caused by {'; '.join(each)}"
         return
-    if any(x.confound == "censoring" and x.p < ALPHA_SINGLES for x in tests) or not tests:
-        found.text = (
-            "too many rollouts are missing: cannot tell" if tests else "nothing was put to the test: cannot tell"
-        )
+    if not tests:
+        found.text = "nothing was put to the test: cannot tell"
+        return
+    if any(x.confound == "censoring" and x.p < ALPHA_SINGLES for x in tests):
+        found.text = "too many rollouts are missing: cannot tell"
         return
     against = [x.about[0] for x in tests if x.reads == "against"]
     wide = max((x.report.high - x.report.low) / 2 for x in tests if x.test == "single")
     if wide > 0.2:
         found.text = f"differences are known to {wide:.2f} only: cannot tell"
         return
-    found.kind, found.text = (
-        "none",
-        "none of the declared causes, alone or in pairs, that n was enough to see"
-        + (f"; against its prediction: {', '.join(against)}" if against else ""),
-    )
+    said = ["none of the declared causes" if any(x.test == "pair" for x in tests) else "no declared cause alone"]
+    said += [f"against its prediction: {', '.join(against)}"] if against else []
+    found.kind, found.text = "none", f"{'; '.join(said)}, as far as differences of {wide:.2f} are seen"
 
 
 # ---- rewinding, doses, classes of sentences --------------------------------------------------------------------------
@@ -207,7 +203,7 @@ def _rewound(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     """score(i) = P(behaviour | units up to i) - P(behaviour | units before i); neighbours share their rollouts."""
     case = found.case
     arms = ledger.take({Arm(place=i): case.k for i in range(len(case.units) + 1)})
-    counts = [arm.clean().count for arm in arms]
+    counts = [arm.clean().tally for arm in arms]
     steps = [(i, counts[i + 1], counts[i]) for i in range(len(case.units)) if counts[i].n and counts[i + 1].n]
     corrected = design.holm([design.p_value(after, before) for _, after, before in steps])
     for (i, after, before), p in zip(steps, corrected, strict=True):
@@ -221,11 +217,11 @@ def _swept(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     case = found.case
     arms = ledger.take({Arm(dose=d): case.per_dose for d in case.doses})
     for d, arm in zip(case.doses, arms, strict=True):
-        if arm.count.n:
+        if arm.tally.n:
             found.lines.append(
                 Line("dose", (f"{d:g}",), censored_rate(f"{case.behaviour} at {d:g}", arm), 1.0, "control")
             )
-    counts = [(d, *arm.count) for d, arm in zip(case.doses, arms, strict=True) if arm.count.n]
+    counts = [(d, *arm.tally) for d, arm in zip(case.doses, arms, strict=True) if arm.tally.n]
     levels, hits, n = zip(*counts, strict=True)
     try:
         found.dose = doses.dose(f"{case.behaviour}: slope in the dose", levels, hits, n)
@@ -245,8 +241,8 @@ def _avoided(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     arms = ledger.take({Arm(avoid=name): case.n for name in case.classes})
     for name, arm, reads in zip(case.classes, arms, ("open", "control"), strict=True):
         claim = f"{case.behaviour}: as it was, less where {name} is never said"
-        report = design.difference(claim, base.count, arm.clean().count, runs=arm.runs)
-        p = design.p_value(base.count, arm.clean().count)
+        report = design.difference(claim, base.tally, arm.clean().tally, runs=arm.runs)
+        p = design.p_value(base.tally, arm.clean().tally)
         moved: Reading = "control" if reads == "control" else "for" if p < 0.05 and report.estimate > 0 else "open"
         found.lines.append(Line("resampling", (name,), report, p, moved))
 
