@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from clew.audit.design import Count
 from clew.audit.doses import Dose
@@ -34,7 +35,8 @@ class Case:
     behaviour: in words. hypotheses: those with a change of their own. placebo: name of a change that should do nothing.
     units: texts of the sentences or steps of the trace; none: it is not rewound. doses: of the cause that is swept.
     classes: (class of sentences that may carry the behaviour, placebo class of equal frequency). n: rollouts per arm,
-    twice as many of the run as it was. k: per place of the trace. per_dose. prior: chance of each hypothesis before.
+    twice as many of the run as it was. k: per place of the trace. per_dose. For ``chances``: prior, of each hypothesis
+    before; least: a cause moves the rate by at least this much.
     """
 
     behaviour: str
@@ -48,6 +50,7 @@ class Case:
     per_dose: int = 30
     pairs: bool = True
     prior: float = 0.2
+    least: float = 0.1
 
     def __post_init__(self) -> None:
         names = [h.name for h in self.hypotheses]
@@ -116,26 +119,36 @@ class Finding:
 
 
 def chances(case: Case, lines: Sequence[Line]) -> dict[str, float]:
-    """Chance of each hypothesis being a cause, by Bayes factors of its own arm and of the pairs that hold.
+    """Chance of each hypothesis being a cause, by Bayes factors of its comparisons.
 
-    One line: two rates, each uniform a priori, against one rate for both sides (beta-binomials). Lines of one
-    hypothesis share the run as it was and are not independent, so that the strongest stands for all of them.
+    A cause moves the rate by at least ``case.least`` in the predicted direction, any two such rates being equally
+    likely before; what is none leaves one rate, uniform. A change that did nothing alone should do nothing beside
+    others that did nothing, so its own rollouts and those of its pairs are counted together; a pair that holds is a
+    line of its own. Lines share the run as it was and are not independent: the strongest stands, none are multiplied.
     """
-    from scipy.special import betaln
-
-    def weight(*counts: Count) -> float:
-        return float(sum(betaln(c.hits + 1, c.n - c.hits + 1) for c in counts))
-
     found: dict[str, float] = {}
-    for line in lines:
-        if line.counts is None or not (line.test == "single" or (line.test == "pair" and line.reads == "for")):
-            continue
-        arm, base = line.counts
-        factor = weight(arm, base) - weight(Count(arm.hits + base.hits, arm.n + base.n))
-        odds = case.prior / (1 - case.prior) * math.exp(min(factor, 50.0))
-        for name in line.about:
-            found[name] = max(found.get(name, 0.0), odds / (1 + odds))
+    for hypothesis in case.hypotheses:
+        own = [x for x in lines if hypothesis.name in x.about and x.test in ("single", "pair")]
+        held = [x.counts for x in own if x.test == "pair" and x.reads == "for" and x.counts is not None]
+        pooled = [x.counts for x in own if not (x.test == "pair" and x.reads == "for") and x.counts is not None]
+        if pooled:
+            whole = Count(sum(arm.hits for arm, _ in pooled), sum(arm.n for arm, _ in pooled))
+            counts = [(whole, pooled[0][1]), *held]
+            odds = (
+                max(_factor(*pair, hypothesis.predicts, case.least) for pair in counts) * case.prior / (1 - case.prior)
+            )
+            found[hypothesis.name] = odds / (1 + odds)
     return found
+
+
+def _factor(arm: Count, base: Count, sign: int, least: float, cells: int = 100) -> float:
+    """Bayes factor of two rates at least ``least`` apart, on a grid of rates, against one."""
+    rates = (np.arange(cells) + 0.5) / cells
+    mine, theirs = (c.hits * np.log(rates) + (c.n - c.hits) * np.log1p(-rates) for c in (arm, base))
+    joint = mine[:, None] + theirs[None, :]
+    apart = sign * (rates[:, None] - rates[None, :]) >= least - 1e-9
+    top = joint.max()
+    return float(min(np.exp(joint[apart] - top).mean() / np.exp(np.diag(joint) - top).mean(), 1e20))
 
 
 def ranked(found: Finding) -> list[Line]:

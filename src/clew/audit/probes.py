@@ -12,7 +12,7 @@ from clew.core.protocols import Scores
 from clew.core.records import Report
 from clew.store import Run
 
-RESAMPLES = 2000
+RESAMPLES = 1000
 
 
 def prefill(model: Scores, run: Run, phrase: str) -> list[tuple[int, float]]:
