@@ -142,7 +142,7 @@ class Turning:
     high: float
 
     def rollouts(self, arm: Arm, start: int, n: int) -> Rollouts:
-        rate = self.high if arm.place > self.at or arm.place < 0 else self.low
+        rate = self.high if arm.place > self.at else self.low
         return rollouts(rng_of(self.seed, repr(arm), start).random(n) < rate, start)
 
 

@@ -11,7 +11,9 @@ import numpy as np
 from clew.audit.design import Count
 from clew.audit.doses import Dose
 from clew.core.errors import BadInput
+from clew.core.keys import value_digest
 from clew.core.records import Report
+from clew.store.base import Keeper
 
 MOST_PAIRS = 15
 Kind = Literal["harness", "causes", "none", "cannot tell"]
@@ -63,7 +65,7 @@ class Case:
         """Rollouts at most, all stages run."""
         m = len(self.hypotheses)
         arms = 2 + m + (min(m * (m - 1) // 2, MOST_PAIRS) if self.pairs else 0) + bool(self.placebo)
-        rewound = self.k * (len(self.units) + 1) if self.units else 0
+        rewound = self.k * len(self.units)
         avoided = 2 * self.n if self.classes else 0
         return self.n * arms + rewound + self.per_dose * len(self.doses) + avoided
 
@@ -116,6 +118,15 @@ class Finding:
             claim=f"why {self.case.behaviour}: {self.text}", estimate=r.estimate, low=r.low, high=r.high, n=r.n,
             design=f"{line.test}: {r.design}", level=r.level, runs=r.runs, caveats=tuple(self.caveats),
         )  # fmt: skip
+
+
+def filed(found: Finding, store: Keeper, label: str) -> list[str]:
+    """Keep a finding's lines and its verdict as Reports of the store; gives their ids, the verdict's last."""
+    reports = [line.report for line in found.lines]
+    verdict = found.verdict()
+    reports += [verdict] if verdict is not None else []
+    names = [f"why-{label}-{value_digest([r.claim, r.n, r.estimate]).hex()[:8]}" for r in reports]
+    return [store.put_report(report, name) for report, name in zip(reports, names, strict=True)]
 
 
 def chances(case: Case, lines: Sequence[Line]) -> dict[str, float]:

@@ -202,7 +202,8 @@ def _settle(found: Finding, ledger: Ledger, base: Rollouts) -> None:
 def _rewound(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     """score(i) = P(behaviour | units up to i) - P(behaviour | units before i); neighbours share their rollouts."""
     case = found.case
-    arms = ledger.take({Arm(place=i): case.k for i in range(len(case.units) + 1)})
+    places = range(1, len(case.units) + 1)  # after no unit is the run as it was
+    arms = [base, *ledger.take({Arm(place=i): case.k for i in places})]
     counts = [arm.clean().tally for arm in arms]
     steps = [(i, counts[i + 1], counts[i]) for i in range(len(case.units)) if counts[i].n and counts[i + 1].n]
     corrected = design.holm([design.p_value(after, before) for _, after, before in steps])
