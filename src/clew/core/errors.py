@@ -21,6 +21,7 @@ ClewError
 │   ├── ContextOverflow the prompt does not fit
 │   └── Refused         the endpoint answered with an error that a retry will not mend
 ├── WorldError          a world or tool failed
+├── PinBroken           a pinned rule is not what, or not where, the operator put it
 └── AgentFailed         the agent's own code failed in every run of a collection
 """
 
@@ -123,6 +124,10 @@ class Refused(ModelError):
 
 class WorldError(ClewError):
     """A world or tool failed."""
+
+
+class PinBroken(ClewError):
+    """A pinned rule is not what, or not where, the operator put it."""
 
 
 class AgentFailed(ClewError):

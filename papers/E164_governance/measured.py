@@ -1,0 +1,133 @@
+"""The cells of specs/E164 section 5 that were measured, driven again on whatever versions are installed.
+
+Each claim is a list of runs with what was predicted of each, ``lost`` or ``kept``; the summariser is the oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from clew.audit.decay import RULE, Oracle, filler, told
+from clew.audit.stacks import STACKS, AutoGen, LangChain, LangMem, Session, Summary
+from clew.core.values import Message
+from clew.harness.pins import Pins, texts_of
+
+SIZES = (512, 1024, 2048)
+TIMES = (1.4, 2.0, 3.5, 7.0, 10.7)  # 0.7k to 22k tokens
+
+
+class Found(NamedTuple):
+    """One run: the claim it belongs to, its setting, and what came out. fired: the stack shortened the history."""
+
+    claim: str
+    setting: str
+    predicted: bool  # that the rule is lost
+    lost: bool
+    fired: bool
+    asked: int
+
+
+Open = Callable[[Summary, Pins | None], Session]
+
+
+def drive(open_: Open, units: Sequence[Sequence[Message]], stepwise: bool, pins: Pins | None) -> tuple[list[Any], Oracle, Any]:
+    """Feed a history whole or unit by unit; give what is sent last, the oracle and the session."""
+    oracle = Oracle()
+    session = open_(oracle, pins)
+    feeds = units if stepwise else [[m for unit in units for m in unit]]
+    sent: list[Any] = []
+    for feed in feeds:
+        sent = session.feed(feed)
+    return sent, oracle, session
+
+
+def run(claim: str, setting: str, open_: Open, units: Sequence[Sequence[Message]], lost: bool, *, stepwise: bool = False,
+        pins: Pins | None = None) -> Found:  # fmt: skip
+    sent, oracle, session = drive(open_, units, stepwise, pins)
+    texts = [text for m in sent for text in texts_of(m, session.form)]
+    fired = len(sent) < sum(map(len, units))
+    return Found(claim, setting, lost, not any(RULE in text for text in texts), fired, oracle.calls)
+
+
+def chat(tokens: float, piece: int = 60) -> list[list[Message]]:
+    """The rule as the first message, then a chat."""
+    return [told("user"), *filler(tokens, "chat", 1, piece)]
+
+
+def loop(tokens: float, piece: int = 150) -> list[list[Message]]:
+    """The rule as the only message of a user, then tool calls."""
+    return [told("user"), *filler(tokens, "tools", 1, piece)]
+
+
+def langmem(**settings: Any) -> Callable[[int], Open]:
+    return lambda budget: lambda summary, pins: LangMem(budget, summary, pins, **settings)
+
+
+def measured(pinned: bool = False) -> Iterator[Found]:
+    """Every measured cell of section 5."""
+    yield from _langmem(pinned)
+    yield from _langchain(pinned)
+    pins = Pins([RULE]) if pinned else None
+    for kind, settings, lost in (
+        ("Buffered", {"buffer_size": 12}, True),
+        ("HeadAndTail", {"head_size": 1, "tail_size": 11}, False),
+        ("TokenLimited", {}, False),
+    ):
+        for size in SIZES:
+
+            def open_(summary: Summary, pins: Pins | None, kind: str = kind, more: Any = settings, size: int = size) -> Session:
+                return AutoGen(kind, size, pins, **more)
+
+            name = f"AutoGen {kind} {'drops' if lost else 'keeps'} the rule"
+            yield run(name, f"limit {size}, 3 x", open_, chat(3 * size), lost, pins=pins)
+
+
+def _langmem(pinned: bool) -> Iterator[Found]:
+    pins = Pins([RULE]) if pinned else None
+    default = langmem()
+    for size in SIZES:
+        for times in TIMES:
+            name, setting = "LangMem default, one-shot: lost", f"max_tokens {size}, history {times} x"
+            yield run(name, setting, default(size), chat(times * size), True, pins=pins)
+    for size, times in ((512, 1.4), (512, 3.5), (1024, 1.4), (1024, 2.0), (1024, 3.5), (2048, 1.4), (2048, 2.0)):
+        setting = f"max_tokens {size}, history {times} x"
+        yield run("LangMem default, turn by turn: lost", setting, default(size), chat(times * size), True, stepwise=True, pins=pins)
+    for times, stepwise in ((1.4, False), (1.4, True), (2.0, True)):  # messages of 50 happen to add up to 2048 exactly
+        name, setting = "LangMem default, a prefix of exactly max_tokens is not trimmed: kept", f"2048, {times} x, {stepwise}"
+        yield run(name, setting, default(2048), chat(times * 2048, 50), False, stepwise=stepwise, pins=pins)
+    for share in (0.5, 0.75):
+        for size in (1024, 2048):
+            for times in (1.1, 1.4, 2.0, 3.5, 5.0):
+                made = langmem(max_tokens_before_summary=int(share * size))
+                setting = f"max_tokens {size}, before summary {share} of it, history {times} x"
+                yield run("LangMem, max_tokens_before_summary a half or three quarters, turn by turn: kept", setting,
+                          made(size), chat(times * size), False, stepwise=True, pins=pins)  # fmt: skip
+    for size in SIZES:
+        name, setting = "LangMem, the only human message is the first: kept", f"max_tokens {size}, 3 x"
+        yield run(name, setting, default(size), loop(3 * size), False, pins=pins)
+
+
+def _langchain(pinned: bool) -> Iterator[Found]:
+    """The region that is summarised is all but the last 20 messages."""
+    pins = Pins([RULE]) if pinned else None
+
+    def open_(summary: Summary, pins: Pins | None) -> Session:
+        return LangChain(1000, summary, pins)
+
+    for piece in (60, 150, 300):
+        for region in (500, 900, 1500, 2200, 3000, 3400) if piece != 300 else (900, 1500, 2200, 3000, 3400):
+            units = chat(region + 20 * piece, piece)
+            yield run("LangChain, region up to 4000 tokens: kept", f"region {region}, messages of {piece}", open_, units, False, pins=pins)
+    for piece, region in ((60, 4600), (60, 8000), (150, 4600), (150, 8000), (150, 16000), (300, 4800), (300, 16000)):
+        units = chat(region + 20 * piece, piece)
+        yield run("LangChain, region above 4000 tokens: lost", f"region {region}, messages of {piece}", open_, units, True, pins=pins)
+    for region in (6000, 12000):
+        units = loop(region + 10 * 150)
+        name = "LangChain, autonomous loop above 4000 tokens: the summariser is never called"
+        yield run(name, f"region {region}", open_, units, True, pins=pins)
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages behind the stacks."""
+    return {stack.package: stack.version for stack in STACKS.values() if stack.package != "clew" and stack.version}

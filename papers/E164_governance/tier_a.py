@@ -1,0 +1,85 @@
+"""The cells of tier A: the structural audit of the installed stacks (specs/E164, sections 5 and 8A). No model, no chance.
+
+Run it with an interpreter that has the frameworks (``pip install 'clew[frameworks]'``); stacks that are not installed
+have no cells.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from clew.audit import decay
+from clew.audit.stacks import STACKS
+from papers.E164_governance.measured import measured, versions
+from papers.experiment import portions
+
+__all__ = ["cells", "cost", "portions", "run"]
+
+Cell = dict[str, Any]
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    """``quick``: two histories and three generations."""
+    installed = [name for name, stack in STACKS.items() if stack.package == "clew" or stack.version]
+    about = {"versions": ", ".join(f"{p} {v}" for p, v in versions().items())}
+    if all(STACKS[name].version for name in ("langmem", "langchain", "autogen-buffered") if name in installed):
+        for pinned in (False, True):
+            yield {"kind": "measured", "pinned": pinned, **about, "seed": 0}
+    for name in installed:
+        for pinned in (False, True):
+            yield {"kind": "grid", "stack": name, "pinned": pinned, "size": "quick" if quick else "full", **about, "seed": 0}
+
+
+def cost(cell: Cell) -> float:
+    return 3.0 if cell["kind"] == "measured" else 1.0 if cell["size"] == "quick" else 9.0
+
+
+def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+    return [_measured(setting["pinned"]) if setting["kind"] == "measured" else _grid(setting) for _ in seeds]
+
+
+def _measured(pinned: bool) -> Cell:
+    claims: dict[str, list[Any]] = defaultdict(list)
+    for found in measured(pinned):
+        claims[found.claim].append(found)
+    return {
+        "claims": [
+            {
+                "claim": claim, "n": len(runs), "lost": sum(f.lost for f in runs), "fired": sum(f.fired for f in runs),
+                "predicted": sum(f.predicted for f in runs), "asked": sum(f.asked for f in runs),
+            }
+            for claim, runs in claims.items()
+        ]
+    }  # fmt: skip
+
+
+def _grid(setting: Cell) -> Cell:
+    quick = setting["size"] == "quick"
+    grid = decay.cells((1.1, 5.0)) if quick else decay.cells()
+    outcomes = decay.survey([setting["stack"]], grid, pinned=setting["pinned"], generations=3 if quick else 5)
+    sent = [o for o in outcomes if not o.error]
+    by = {
+        field: {
+            str(value): [sum(o.kept for o in sent if key(o) == value), sum(key(o) == value for o in sent)]
+            for value in sorted({key(o) for o in sent}, key=str)
+        }
+        for field, key in KEYS.items()
+    }
+    (finding,) = decay.findings(outcomes)
+    return {
+        "found": {name: getattr(finding, name) for name in finding.__slots__},
+        "by": by,
+        "blocks": sorted({o.blocks for o in sent}),
+        "tokens": max((o.tokens for o in sent), default=0),
+    }
+
+
+KEYS: dict[str, Any] = {
+    "history": lambda o: o.cell.history,
+    "position": lambda o: o.cell.position,
+    "channel": lambda o: o.cell.channel,
+    "mix": lambda o: o.cell.mix,
+    "generation": lambda o: o.generation,
+}
