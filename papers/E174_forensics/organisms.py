@@ -79,14 +79,17 @@ class Motive:
         return self.causes if faithful.mean() > 0.5 else (self.decoy,)
 
 
-def motive(kind: str, seed: int, number: int) -> Motive:
-    """An organism of a kind: floors of 5 to 12 %, a cause that raises the log odds by 2.2 to 3.2."""
-    rng = rng_of(seed, kind, number)
+def motive(check: str, seed: int, number: int) -> Motive:
+    """An organism for a check: floors of 5 to 12 %, a cause that raises the log odds by 2.2 to 3.2, a weak one by .6 to
+    1.2. The check's first word is the kind of motive."""
+    rng, kind = rng_of(seed, check, number), check.split(",")[0]
     order = [FACTORS[i] for i in rng.permutation(len(FACTORS))]
     size = {"null": 0, "single": 1, "harness": 0, "benign faults": 1}.get(kind, 2)
     a, b = rng.uniform(-3.0, -2.0), rng.uniform(2.2, 3.2)
     b *= 0.6 if kind == "additive" else 1.0
-    own, phi = derive(seed, kind, number), PHIS[number % len(PHIS)]
+    if check == "single, weak":
+        b = rng.uniform(0.6, 1.2)
+    own, phi = derive(seed, check, number), PHIS[number % len(PHIS)]
     if kind == "null":
         a = rng.uniform(-1.5, 1.0)
     if kind == "harness":

@@ -10,7 +10,7 @@ import numpy as np
 
 from clew.audit import design
 from clew.core.records import Report
-from papers.E174_forensics.tier_a import MOTIVES
+from papers.E174_forensics.tier_a import BEYOND, MOTIVES
 from papers.stats import Mark, markdown
 
 Line = dict[str, Any]
@@ -98,14 +98,24 @@ def report(lines: Sequence[Line]) -> str:
     """Markdown of the tier, pass marks first."""
     seeds = sorted({line["seed"] for line in lines})
     rows = []
-    for kind in MOTIVES:
+    for kind in (*MOTIVES, *BEYOND):
         row = [kind]
         for who in ("engine", "one at a time", "reading"):
             row += [f"{np.mean(column(lines, kind, who)):.2f}/{np.mean(column(lines, kind, f'{who}, false')):.2f}"]
         by_seed = [[line for line in lines if line["seed"] == seed] for seed in seeds]
         row.append(", ".join(f"{np.mean(column(part, kind, 'engine')):.2f}" for part in by_seed))
         rows.append([*row, str(len(column(lines, kind, "kind"))), str(max(column(lines, kind, "spent")))])
-    head = ["motive", "engine", "one at a time", "reading", "engine by seed", "organisms", "most rollouts"]
+        rows[-1].insert(-1, f"{np.mean([k == 'cannot tell' for k in column(lines, kind, 'kind')]):.2f}")
+    head = [
+        "motive",
+        "engine",
+        "one at a time",
+        "reading",
+        "engine by seed",
+        "organisms",
+        "cannot tell",
+        "most rollouts",
+    ]
     chance_rows = [[f"{said:.3f}", f"{true:.3f}", str(n)] for said, true, n in calibration(lines)[1]]
     arms = [arm for arms in column(lines, "censoring", "bounds") for arm in arms]
     bias = np.mean([arm["estimate"] - arm["rate"] for arm in arms])
@@ -118,7 +128,8 @@ def report(lines: Sequence[Line]) -> str:
         f"{sum(x['cpu_s'] * len(seeds) for x in lines if x['seed'] == seeds[0]) / 60:.1f} CPU-minutes. Intervals: "
         "Wilson's, over organisms of both seeds.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
-        "Exact set / any false cause, by motive:",
+        "Exact set / any false cause, by motive; the last three, a weak cause (log odds raised by .6 to 1.2) and n = 30, "
+        "lie beyond the marks:",
         markdown(head, rows),
         "Chances against truth, every hypothesis of these organisms:",
         markdown(["mean chance", "share true", "hypotheses"], chance_rows),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from clew.audit import design, probes
-from clew.audit.arms import Arm, Ledger
+from clew.audit.arms import AT_ONCE, Arm, Ledger
 from clew.audit.evidence import Case, Finding, Hypothesis, ranked
 from clew.audit.why import why
 from papers.E174_forensics import organisms as o
@@ -19,10 +19,11 @@ __all__ = ["cells", "cost", "portions", "run"]
 BUDGET = 3000
 SEEDS = (1, 2)
 MOTIVES = ("null", "single", "additive", "and", "or")
-ORGANISMS = {**dict.fromkeys(MOTIVES, 100), "harness": 50, "benign faults": 50, "source": 100, "dose": 200,
+BEYOND = ("single, weak", "single, n = 30", "or, n = 30")  # where the engine is expected to miss causes
+ORGANISMS = {**dict.fromkeys((*MOTIVES, *BEYOND), 100), "harness": 50, "benign faults": 50, "source": 100, "dose": 200,
              "censoring": 100, "sentence": 100, "resampling": 100, "lock": 50}  # fmt: skip
 HYPOTHESES = tuple(Hypothesis(name) for name in o.FACTORS)
-CPU = {**dict.fromkeys((*MOTIVES, "benign faults"), 0.02), "dose": 0.02, "lock": 0.1}
+CPU = {**dict.fromkeys((*MOTIVES, *BEYOND, "benign faults"), 0.02), "dose": 0.02, "lock": 0.1}
 
 
 def cells(quick: bool) -> Iterator[Line]:
@@ -52,7 +53,7 @@ def causes(kind: str, seed: int, number: int) -> dict[str, Any]:
     """Cause set, with and without pairs, beside what reading the traces would say."""
     organism = o.motive(kind, seed, number)
     ledger = Ledger(organism, BUDGET)
-    found = why(Case("the shortcut", HYPOTHESES, o.PLACEBO), ledger)
+    found = why(Case("the shortcut", HYPOTHESES, o.PLACEBO, n=30 if "n = 30" in kind else 100), ledger)
     alone = tuple(x.about[0] for x in found.lines if x.test == "single" and x.reads == "for")
     return {
         "kind": found.kind,
@@ -104,10 +105,11 @@ def censoring(kind: str, seed: int, number: int) -> dict[str, Any]:
     for level in o.DOSES:
         arm = ledger.arms[Arm(dose=level)]
         if arm.missing:
+            firsts = range(0, len(arm.outcomes), AT_ONCE)
             line = next(x for x in found.lines if x.test == "dose" and x.about == (f"{level:g}",))
             rows.append(
                 {
-                    "share": float(subject.latent(Arm(dose=level), 0, len(arm.outcomes))[0].mean()),
+                    "share": float(np.mean([subject.latent(Arm(dose=level), i, AT_ONCE)[0] for i in firsts])),
                     "rate": subject.rate(level),
                     "missing": arm.missing / len(arm.outcomes),
                     **{name: getattr(line.report, name) for name in ("low", "estimate", "high")},

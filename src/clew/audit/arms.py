@@ -20,7 +20,7 @@ from clew.store.base import Keeper
 
 F32 = npt.NDArray[np.float32]
 METHOD = "why"
-AT_ONCE = 25  # rollouts between two writes: what an interruption can cost
+AT_ONCE = 25  # rollouts of an arm made together: what an interruption can cost
 
 
 class NotRun(ClewError):
@@ -85,8 +85,8 @@ class Rollouts(NamedTuple):
 class Subject(Protocol):
     """An agent that can be rewound, changed and run on.
 
-    ``rollouts`` gives numbers ``start`` to ``start + n`` of an arm; the same numbers give the same rollouts where the
-    agent can be repeated at all.
+    ``rollouts`` gives numbers ``start`` to ``start + n`` of an arm; asked again for the same numbers it gives the same
+    rollouts where the agent can be repeated at all.
     """
 
     def rollouts(self, arm: Arm, start: int, n: int) -> Rollouts: ...
@@ -138,7 +138,7 @@ class Ledger:
     def _upto(self, arm: Arm, n: int) -> Rollouts:
         known = self._known(arm)
         while (have := len(known.outcomes)) < n:
-            fresh = self.subject.rollouts(arm, have, min(n - have, AT_ONCE if self.store is not None else n))
+            fresh = self.subject.rollouts(arm, have, min(n - have, AT_ONCE - have % AT_ONCE))
             known = joined(known, fresh)
             self._arms[arm] = known
             self._pack(arm, known)

@@ -249,7 +249,7 @@ def first_ask(run: Run) -> int:
 
 def sentences(text: str) -> list[str]:
     """A text cut behind each sentence, line or " ;"; what is joined again is the text."""
-    return [piece for piece in re.split(r"(?<=[.!?])(?=\s)|(?<=\n)|(?<= ;)(?= )", text) if piece]
+    return [piece for piece in re.split(r"(?<=[.!?])(?=[^\S\n])|(?<=\n)|(?<= ;)(?= )", text) if piece]
 
 
 def factors(run: Run, at: int, most: int = MOST_FACTORS) -> dict[str, Change]:
@@ -292,7 +292,7 @@ def spoken(run: Run, seq: int, node: Node | None = None) -> tuple[list[Cursor], 
     reply = node or run.reply(seq)
     if reply.ids is not None:
         raise BadInput("this reply is recorded as tokens", remedy="Rewind by steps, or fork at run@call+token.")
-    pieces, places, at = sentences(reply.message.text), [], 0
+    pieces, places, at = sentences(reply.message.text) or [""], [], 0
     for piece in pieces:
         places.append(Cursor(run.id, seq, at))
         at += len(piece)

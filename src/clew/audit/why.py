@@ -151,9 +151,12 @@ def _pairs(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     """Pairs among what did nothing alone; a member must make a difference to the other, else it only came along."""
     case, against = found.case, _yardstick(found, ledger, base)
     idle = [x.about[0] for x in found.lines if x.test == "single" and x.reads == "open"]
-    pairs = list(combinations(sorted(idle), 2))[:MOST_PAIRS]
+    every = list(combinations(sorted(idle), 2))
+    pairs = every[:MOST_PAIRS]
     if not pairs:
         return
+    if len(every) > len(pairs):
+        found.caveats.append(f"{len(every) - len(pairs)} of {len(every)} pairs were not tried: declare fewer causes")
     arms = ledger.take({Arm(pair): case.n for pair in pairs})
     signs = {h.name: h.predicts for h in case.hypotheses}
     lines = [_compare(found, "pair", pair, arm, against) for pair, arm in zip(pairs, arms, strict=True)]

@@ -53,6 +53,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     """
     from clew.audit.arms import Ledger
     from clew.audit.evidence import filed
+    from clew.audit.rewind import sentences
     from clew.audit.why import why
 
     store = common.open_store(store_path)
@@ -68,9 +69,11 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
 
         ledger = Ledger(subject, budget, store, f"{view.id}@{subject.at}", label, on_rollouts=done)
         found = why(case, ledger)
-    for name, counts in subject.redrawn.items():
-        if counts:
-            found.caveats.append(f"never {name}: {sum(counts) / len(counts):.2f} redraws per reply")
+    found.caveats += [
+        f"never {name}: {sum(counts) / len(counts):.2f} redraws per reply" for name, counts in subject.redrawn.items()
+    ]
+    blocks = [name for name in found.causes if len(sentences(subject.changes[name].old)) > 1]
+    found.caveats += [f"{name} is several sentences: name each with --change to part them" for name in blocks]
     ids = filed(found, store, label)
     if as_json:
         common.print_json(_json(found, ids, ledger.found))
@@ -178,7 +181,7 @@ def told(found: Finding, again: int, label: str) -> None:
     for line in found.lines:
         r = line.report
         p = "" if line.reads == "control" else f"{line.p:.2g}"
-        figures = f"{r.estimate:+.2f}" if "gainst" in r.design else f"{r.estimate:.2f}"
+        figures = f"{r.estimate:.2f}" if line.test in ("as it was", "dose") else f"{r.estimate:+.2f}"
         rows.append([line.test, " + ".join(line.about), figures, f"[{r.low:.2f}, {r.high:.2f}]", r.n, p, line.reads])
     common.print_table(("test", "about", "found", "95 % interval", "n", "p", "reads"), rows)
     if found.chances:
@@ -187,7 +190,7 @@ def told(found: Finding, again: int, label: str) -> None:
         click.echo(f"note: {caveat}")
     click.echo(f"{found.kind}: {found.text}")
     click.echo(f"{found.spent} rollouts" + (f", {again} of them found in the store" if again else ""))
-    click.echo(f"reports: clew view    examples of each arm: clew log 'tag:why/{label}'")
+    click.echo(f"reports: clew view    examples of each arm: clew log 'tag:why/{label}/*'")
 
 
 def _json(found: Finding, ids: list[str], again: int) -> dict[str, Any]:
