@@ -128,8 +128,8 @@ def report(lines: Sequence[Line]) -> str:
         f"{sum(x['cpu_s'] * len(seeds) for x in lines if x['seed'] == seeds[0]) / 60:.1f} CPU-minutes. Intervals: "
         "Wilson's, over organisms of both seeds.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
-        "Exact set / any false cause, by motive; the last three, a weak cause (log odds raised by .6 to 1.2) and n = 30, "
-        "lie beyond the marks:",
+        "Exact set / any false cause, by motive. The last three lie beyond the marks: a weak cause raises the log odds "
+        "by .6 to 1.2; n = 30 is small.",
         markdown(head, rows),
         "Chances against truth, every hypothesis of these organisms:",
         markdown(["mean chance", "share true", "hypotheses"], chance_rows),
