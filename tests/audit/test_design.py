@@ -56,6 +56,14 @@ def test_holm_by_hand():
     assert design.holm([]) == []
 
 
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+@settings(max_examples=30, deadline=None)
+def test_holm_is_that_of_statsmodels(p):
+    from statsmodels.stats.multitest import multipletests
+
+    assert design.holm(p) == pytest.approx(multipletests(p, method="holm")[1].tolist())
+
+
 @pytest.mark.parametrize(
     ("p", "q", "n", "told"),
     [

@@ -145,12 +145,11 @@ def counted(hits: Any, n: Any) -> None:
 
 
 def _score(hits: Any, n: Any, z: float) -> tuple[Any, Any]:
-    """Wilson's limits at ``z`` standard errors, closed form: p-values and power ask for them by the thousand."""
+    """Wilson's limits at ``z`` standard errors, of numbers or arrays; p-values ask for them by the thousand."""
     p, z2 = hits / n, z * z
-    middle, half = p + z2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    middle, half, scale = p + z2 / (2 * n), z * (p * (1 - p) / n + z2 / (4 * n * n)) ** 0.5, 1 + z2 / n
     # At no hits and at all hits the limits are 0 and 1 exactly, which rounding would miss.
-    low = np.where(hits == 0, 0.0, (middle - half) / (1 + z2 / n))
-    return low, np.where(hits == n, 1.0, (middle + half) / (1 + z2 / n))
+    return (hits > 0) * (middle - half) / scale, 1 - (hits < n) * (1 - (middle + half) / scale)
 
 
 def _newcombe(a: Any, b: Any, z: float) -> tuple[Any, Any]:
@@ -158,17 +157,22 @@ def _newcombe(a: Any, b: Any, z: float) -> tuple[Any, Any]:
     (h, n), (g, m) = a, b
     p, q = h / n, g / m
     (low_a, high_a), (low_b, high_b) = _score(h, n, z), _score(g, m, z)
-    return p - q - np.hypot(p - low_a, high_b - q), p - q + np.hypot(high_a - p, q - low_b)
+    down, up = (p - low_a) ** 2 + (high_b - q) ** 2, (high_a - p) ** 2 + (q - low_b) ** 2
+    return p - q - down**0.5, p - q + up**0.5
 
 
 # ---- many tests at once ----------------------------------------------------------------------------------------------
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p-values corrected for their number (Holm 1979): those at most alpha hold together at family-wise error alpha."""
-    from statsmodels.stats.multitest import multipletests
+    """p-values corrected for their number (Holm 1979): those at most alpha hold together at family-wise error alpha.
 
-    return [float(v) for v in multipletests(p, method="holm")[1]] if len(p) else []
+    Not statsmodels' ``multipletests``, which collects all garbage at every call.
+    """
+    values, m = np.asarray(p, float), len(p)
+    order = np.argsort(values, kind="stable")
+    stepped = np.minimum(np.maximum.accumulate(values[order] * (m - np.arange(m))), 1.0)
+    return [float(v) for v in stepped[np.argsort(order)]]
 
 
 # ---- samples that hang together --------------------------------------------------------------------------------------

@@ -1,0 +1,63 @@
+"""Prefill probes: how likely a phrase is after each part of a trace, and how early that tells the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from clew.audit.design import F64
+from clew.core.errors import BadInput
+from clew.core.protocols import Scores
+from clew.core.records import Report
+from clew.store import Run
+
+RESAMPLES = 1000
+
+
+def prefill(model: Scores, run: Run, phrase: str) -> list[tuple[int, float]]:
+    """(Call, log p of ``phrase`` as the beginning of its reply, in nats) at every ask of a run.
+
+    Raises:
+        BadInput: the model scores no tokens, or the run was recorded without them.
+    """
+    renderer = getattr(model, "renderer", None)
+    if not isinstance(model, Scores) or renderer is None:
+        raise BadInput("a prefill probe needs a model that scores given tokens", remedy="Name local weights.")
+    asks = [call for call in run.calls if call.kind == "ask"]
+    said = tuple(renderer.encode(phrase))
+    rows = []
+    for call in asks:
+        path = run.store.thread(call.node_in)
+        if any(node.ids is None for node in path):
+            raise BadInput(f"run {run.id} was recorded without tokens", at=f"{run.id}@{call.seq}")
+        rows.append([*(i for node in path for i in node.ids or ()), *renderer.head(), *said])
+    scores = model.score(rows) if rows else []
+    return [(call.seq, float(np.sum(s[-len(said) :]))) for call, s in zip(asks, scores, strict=True)]
+
+
+def lock(claim: str, scores: Sequence[float], outcomes: Sequence[float], *, seed: int = 0) -> Report:
+    """AUROC of a probe's scores for the outcome, with a percentile bootstrap over traces; .5 tells nothing.
+
+    Raises:
+        BadInput: all outcomes are alike.
+    """
+    x, hit = np.asarray(scores, float), np.asarray(outcomes, float) > 0.5
+    if len(x) != len(hit) or hit.all() or not hit.any():
+        raise BadInput(f"{claim}: the outcome was the same in all {len(hit)} traces", remedy="Probe more traces.")
+    rng, drawn = np.random.default_rng(seed), np.empty(RESAMPLES)
+    yes, no = np.flatnonzero(hit), np.flatnonzero(~hit)
+    for i in range(RESAMPLES):  # within each outcome, so that both are always there
+        drawn[i] = auroc(x[rng.choice(yes, len(yes))], x[rng.choice(no, len(no))])
+    estimate, (low, high) = auroc(x[yes], x[no]), np.percentile(drawn, [2.5, 97.5])
+    return Report(
+        claim=claim, estimate=estimate, low=min(float(low), estimate), high=max(float(high), estimate), n=len(x),
+        design=f"AUROC over {len(yes)} traces with and {len(no)} without it, bootstrap within each",
+    )  # fmt: skip
+
+
+def auroc(yes: F64, no: F64) -> float:
+    """Chance that a score of ``yes`` is above one of ``no``, ties counting half."""
+    order = np.sort(no)
+    below, upto = np.searchsorted(order, yes, "left"), np.searchsorted(order, yes, "right")
+    return float((below + upto).mean() / 2 / len(no))
