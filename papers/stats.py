@@ -11,7 +11,19 @@ from clew.audit.design import bootstrap as interval
 from clew.audit.design import student as t_interval
 from clew.core.records import Report
 
-__all__ = ["Mark", "difference", "interval", "markdown", "mean", "ratio", "select", "t_interval", "t_value", "text", "values"]
+__all__ = [
+    "Mark",
+    "difference",
+    "interval",
+    "markdown",
+    "mean",
+    "ratio",
+    "select",
+    "t_interval",
+    "t_value",
+    "text",
+    "values",
+]
 
 
 class Mark(NamedTuple):

@@ -3,8 +3,8 @@
 ``coverage`` asks which share of the states reached after a mistake, and of the retreats out of them, ever receives a
 training signal. ``survey`` and ``detect`` find the tokens at which a run's chance of success fell, ``effect`` and
 ``pairs`` what they lead to (the statistics are in ``clew.audit.cliffs``). ``why`` (a module, with ``rewind``, ``arms``
-and ``evidence``) finds what made an agent do something by rewinding its run; ``decay`` whether rules survive compaction.
-``design`` and ``doses`` hold the statistics of a fair comparison.
+and ``evidence``) finds what made an agent do something by rewinding its run; ``decay`` whether rules survive
+compaction. ``design`` and ``doses`` hold the statistics of a fair comparison.
 """
 
 from clew.audit.coverage import Coverage, Trail, coverage, trails
