@@ -28,11 +28,20 @@ def page() -> str:
         for verb in names:
             command = verbs.get_command(click.Context(verbs), verb)
             assert command is not None
-            context = click.Context(command, info_name=f"clew {verb}", terminal_width=100, max_content_width=100)
-            body = command.get_help(context).rstrip().replace("  -h, --help", "  --help")
-            body = "\n".join(line.rstrip() for line in body.splitlines() if "Show this message and exit." not in line)
-            parts.append(f"### {verb}\n\n```text\n{body}\n```\n")
+            parts.append(f"### {verb}\n\n```text\n{said(command, verb)}\n```\n")
+            if isinstance(command, click.Group):
+                for inner in command.list_commands(click.Context(command)):
+                    found = command.get_command(click.Context(command), inner)
+                    assert found is not None
+                    parts.append(f"#### {verb} {inner}\n\n```text\n{said(found, f'{verb} {inner}')}\n```\n")
     return "\n".join(parts)
+
+
+def said(command: click.Command, name: str) -> str:
+    """The help text of a verb."""
+    context = click.Context(command, info_name=f"clew {name}", terminal_width=100, max_content_width=100)
+    body = command.get_help(context).rstrip().replace("  -h, --help", "  --help")
+    return "\n".join(line.rstrip() for line in body.splitlines() if "Show this message and exit." not in line)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ class Found(NamedTuple):
 Open = Callable[[Summary, Pins | None], Session]
 
 
-def drive(open_: Open, units: Sequence[Sequence[Message]], stepwise: bool, pins: Pins | None) -> tuple[list[Any], Oracle, Any]:
+def drive(
+    open_: Open, units: Sequence[Sequence[Message]], stepwise: bool, pins: Pins | None
+) -> tuple[list[Any], Oracle, Any]:
     """Feed a history whole or unit by unit; give what is sent last, the oracle and the session."""
     oracle = Oracle()
     session = open_(oracle, pins)
@@ -42,8 +44,16 @@ def drive(open_: Open, units: Sequence[Sequence[Message]], stepwise: bool, pins:
     return sent, oracle, session
 
 
-def run(claim: str, setting: str, open_: Open, units: Sequence[Sequence[Message]], lost: bool, *, stepwise: bool = False,
-        pins: Pins | None = None) -> Found:  # fmt: skip
+def run(
+    claim: str,
+    setting: str,
+    open_: Open,
+    units: Sequence[Sequence[Message]],
+    lost: bool,
+    *,
+    stepwise: bool = False,
+    pins: Pins | None = None,
+) -> Found:
     sent, oracle, session = drive(open_, units, stepwise, pins)
     texts = [text for m in sent for text in texts_of(m, session.form)]
     fired = len(sent) < sum(map(len, units))
@@ -76,7 +86,9 @@ def measured(pinned: bool = False) -> Iterator[Found]:
     ):
         for size in SIZES:
 
-            def open_(summary: Summary, pins: Pins | None, kind: str = kind, more: Any = settings, size: int = size) -> Session:
+            def open_(
+                summary: Summary, pins: Pins | None, kind: str = kind, more: Any = settings, size: int = size
+            ) -> Session:
                 return AutoGen(kind, size, pins, **more)
 
             name = f"AutoGen {kind} {'drops' if lost else 'keeps'} the rule"
@@ -92,9 +104,20 @@ def _langmem(pinned: bool) -> Iterator[Found]:
             yield run(name, setting, default(size), chat(times * size), True, pins=pins)
     for size, times in ((512, 1.4), (512, 3.5), (1024, 1.4), (1024, 2.0), (1024, 3.5), (2048, 1.4), (2048, 2.0)):
         setting = f"max_tokens {size}, history {times} x"
-        yield run("LangMem default, turn by turn: lost", setting, default(size), chat(times * size), True, stepwise=True, pins=pins)
+        yield run(
+            "LangMem default, turn by turn: lost",
+            setting,
+            default(size),
+            chat(times * size),
+            True,
+            stepwise=True,
+            pins=pins,
+        )
     for times, stepwise in ((1.4, False), (1.4, True), (2.0, True)):  # messages of 50 happen to add up to 2048 exactly
-        name, setting = "LangMem default, a prefix of exactly max_tokens is not trimmed: kept", f"2048, {times} x, {stepwise}"
+        name, setting = (
+            "LangMem default, a prefix of exactly max_tokens is not trimmed: kept",
+            f"2048, {times} x, {stepwise}",
+        )
         yield run(name, setting, default(2048), chat(times * 2048, 50), False, stepwise=stepwise, pins=pins)
     for share in (0.5, 0.75):
         for size in (1024, 2048):
@@ -118,10 +141,24 @@ def _langchain(pinned: bool) -> Iterator[Found]:
     for piece in (60, 150, 300):
         for region in (500, 900, 1500, 2200, 3000, 3400) if piece != 300 else (900, 1500, 2200, 3000, 3400):
             units = chat(region + 20 * piece, piece)
-            yield run("LangChain, region up to 4000 tokens: kept", f"region {region}, messages of {piece}", open_, units, False, pins=pins)
+            yield run(
+                "LangChain, region up to 4000 tokens: kept",
+                f"region {region}, messages of {piece}",
+                open_,
+                units,
+                False,
+                pins=pins,
+            )
     for piece, region in ((60, 4600), (60, 8000), (150, 4600), (150, 8000), (150, 16000), (300, 4800), (300, 16000)):
         units = chat(region + 20 * piece, piece)
-        yield run("LangChain, region above 4000 tokens: lost", f"region {region}, messages of {piece}", open_, units, True, pins=pins)
+        yield run(
+            "LangChain, region above 4000 tokens: lost",
+            f"region {region}, messages of {piece}",
+            open_,
+            units,
+            True,
+            pins=pins,
+        )
     for region in (6000, 12000):
         units = loop(region + 10 * 150)
         name = "LangChain, autonomous loop above 4000 tokens: the summariser is never called"

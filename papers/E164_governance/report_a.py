@@ -22,7 +22,9 @@ def pass_marks(lines: Sequence[Line]) -> list[Mark]:
         if line["kind"] == "measured" and not line["pinned"]:
             for c in line["claims"]:
                 met = c["lost"] == c["predicted"] and c["fired"] == c["n"]
-                marks.append(Mark(c["claim"], f"lost {c['predicted']} of {c['n']}", f"lost {c['lost']} of {c['n']}", met))
+                marks.append(
+                    Mark(c["claim"], f"lost {c['predicted']} of {c['n']}", f"lost {c['lost']} of {c['n']}", met)
+                )
         elif line["kind"] == "measured":
             lost, n = (sum(c[k] for c in line["claims"]) for k in ("lost", "n"))
             marks.append(Mark("the same runs with the pin", "lost 0", f"lost {lost} of {n}", lost == 0))
@@ -47,23 +49,33 @@ def report(lines: Sequence[Line]) -> str:
     for line in grids(lines, False):
         f, p = line["found"], pins[line["stack"]]
         rows.append([
-            line["stack"], f["version"] or "this one", f"{f['kept']} of {f['n'] - f['failed']}", str(f["unseen"]), str(f["later"]),
-            str(f["failed"]), str(f["torn"]), f"{p['kept']} of {p['n'] - p['failed']}",
+            line["stack"], f["version"] or "this one", f"{f['kept']} of {f['n'] - f['failed']}",
+            str(f["unseen"]), str(f["later"]), str(f["failed"]), str(f["torn"]),
+            f"{p['kept']} of {p['n'] - p['failed']}",
         ])  # fmt: skip
         cells = [
             "; ".join(f"{value} {kept}/{n}" for value, (kept, n) in line["by"][field].items())
             for field in ("history", "position", "channel", "mix", "generation")
         ]
         by.append([line["stack"], *cells])
-    head = ["stack", "version", "kept", "never seen", "lost later", "gave up", "with torn tool messages", "kept, pinned"]
+    head = [
+        "stack",
+        "version",
+        "kept",
+        "never seen",
+        "lost later",
+        "gave up",
+        "with torn tool messages",
+        "kept, pinned",
+    ]
     found = [Finding(**line["found"]) for line in grids(lines, False)]
     where = sorted({line["versions"] for line in lines})
     parts = [
         "## Tier A: what stacks do to a rule before any model can neglect it",
-        f"Versions: {'; '.join(where)}. Deterministic, so every figure is a count over the grid, not a sample: history 1.1, "
-        "2, 5, 10 x the budget of 3,000 tokens; rule first, fourth, in the middle, last; told by system message, user, "
-        "memory or tool; chat and tool loop; five generations of compaction. The summariser repeats the rule whenever "
-        "it sees it. Kept counts requests to the model; `gave up` are feeds at which the stack raised an error.",
+        f"Versions: {'; '.join(where)}. Deterministic, so every figure is a count over the grid, not a sample: history "
+        "1.1, 2, 5, 10 x the budget of 3,000 tokens; rule first, fourth, in the middle, last; told by system message, "
+        "user, memory or tool; chat and tool loop; five generations of compaction. The summariser repeats the rule "
+        "whenever it sees it. Kept counts requests to the model; `gave up`: feeds at which the stack raised an error.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
         markdown(head, rows),
         "Verdicts\n\n" + "\n".join(f"- {sentence}" for sentence in verdicts(found)),
@@ -84,7 +96,9 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     fig, axis = plt.subplots(figsize=(7, 0.3 * len(plain) + 1.2), layout="constrained")
     shares = [[kept / n if n else float("nan") for kept, n in line["by"]["generation"].values()] for line in plain]
     width = max(map(len, shares))
-    image = axis.imshow([row + [float("nan")] * (width - len(row)) for row in shares], vmin=0, vmax=1, aspect="auto", cmap="cividis")
+    image = axis.imshow(
+        [row + [float("nan")] * (width - len(row)) for row in shares], vmin=0, vmax=1, aspect="auto", cmap="cividis"
+    )
     axis.set(xlabel="generation", xticks=range(width), xticklabels=range(1, width + 1), yticks=range(len(plain)),
              yticklabels=[line["stack"] for line in plain])  # fmt: skip
     fig.colorbar(image, label="requests with the rule")

@@ -55,22 +55,22 @@ def report(lines: Sequence[Line]) -> str:
         for how, who in ORDER:
             for line in pick(lines, delivery=delivery, strategy=how, summariser=who, pinned=False):
                 rows.append([
-                    delivery, how, who, f"{line['budget']:g}", str(survival(line, "exact")), str(survival(line, "slots")),
-                    f"{line['over']}", f"{line['tokens']:,.0f}",
+                    delivery, how, who, f"{line['budget']:g}", str(survival(line, "exact")),
+                    str(survival(line, "slots")), f"{line['over']}", f"{line['tokens']:,.0f}",
                 ])  # fmt: skip
     block = max(line["block"] for line in lines)
     pinned = pick(lines, pinned=True)
     rules = lines[0]["rules"]
     parts = [
         "## Tier R: a real policy in 100 real runs",
-        f"{rules} rules of the policy (`airline_rules.json`), 100 runs of 25 tasks, compacted once before the last reply; "
-        "budget as a share of the history (leading system messages apart). Exact: the rule's sentence stands word for "
-        "word in what the agent would see; slots: a sentence states it. Shares of the rules, 95 % bootstrap over tasks. "
-        "Over: runs in which the strategy did not reach the budget. `without` is the control without any policy.",
+        f"{rules} rules of the policy (`airline_rules.json`), 100 runs of 25 tasks, compacted once before the last "
+        "reply; budget as a share of the history (leading system messages apart). Exact: the rule's sentence stands "
+        "word for word in what the agent would see; slots: a sentence states it. Shares of the rules, 95 % bootstrap "
+        "over tasks. Over: runs in which the strategy did not reach the budget. `without`: the control, no policy.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
         markdown(["policy told by", "strategy", "summariser", "budget", "exact", "slots", "over", "tokens sent"], rows),
-        f"With all {rules} rules pinned, every rule is in every request of the {len(pinned)} cells, in one block of {block} "
-        "tokens.",
+        f"With all {rules} rules pinned, every rule is in every request of the {len(pinned)} cells, in one block of "
+        f"{block} tokens.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -84,15 +84,34 @@ def figure(lines: Sequence[Line], path: Path) -> None:
 
     plt.rcParams.update({"svg.hashsalt": "E164", "font.size": 9})
     where = [d for d in ("system", "user", "tool", "without") if pick(lines, delivery=d)]
-    fig, axes = plt.subplots(1, len(where), figsize=(2.6 * len(where), 3), sharey=True, layout="constrained", squeeze=False)
+    fig, axes = plt.subplots(
+        1, len(where), figsize=(2.6 * len(where), 3), sharey=True, layout="constrained", squeeze=False
+    )
     colours = dict(zip(ORDER, ("#000000", "#E69F00", "#0072B2", "#56B4E9", "#D55E00", "#CC79A7"), strict=True))
     for axis, delivery in zip(axes[0], where, strict=True):
         for key, colour in colours.items():
-            found = sorted(pick(lines, delivery=delivery, strategy=key[0], summariser=key[1], pinned=False), key=lambda x: x["budget"])
+            found = sorted(
+                pick(lines, delivery=delivery, strategy=key[0], summariser=key[1], pinned=False),
+                key=lambda x: x["budget"],
+            )
             points = [survival(line, "slots") for line in found]
             label = key[0] + ("" if key[1] == "none" else f", {key[1]}")
-            axis.plot([x["budget"] for x in found], [p.estimate for p in points], "o-", markersize=3, color=colour, label=label)
-            axis.fill_between([x["budget"] for x in found], [p.low for p in points], [p.high for p in points], color=colour, alpha=0.15, linewidth=0)
+            axis.plot(
+                [x["budget"] for x in found],
+                [p.estimate for p in points],
+                "o-",
+                markersize=3,
+                color=colour,
+                label=label,
+            )
+            axis.fill_between(
+                [x["budget"] for x in found],
+                [p.low for p in points],
+                [p.high for p in points],
+                color=colour,
+                alpha=0.15,
+                linewidth=0,
+            )
         axis.set(title=delivery, xlabel="budget", ylim=(-0.03, 1.03))
         axis.grid(alpha=0.25)
     axes[0][0].set_ylabel("rules that survive")

@@ -1,4 +1,4 @@
-"""The cells of tier A: the structural audit of the installed stacks (specs/E164, sections 5 and 8A). No model, no chance.
+"""The cells of tier A: the structural audit of the installed stacks (specs/E164, sections 5 and 8A), without chance.
 
 Run it with an interpreter that has the frameworks (``pip install 'clew[frameworks]'``); stacks that are not installed
 have no cells.
@@ -29,7 +29,14 @@ def cells(quick: bool) -> Iterator[Cell]:
             yield {"kind": "measured", "pinned": pinned, **about, "seed": 0}
     for name in installed:
         for pinned in (False, True):
-            yield {"kind": "grid", "stack": name, "pinned": pinned, "size": "quick" if quick else "full", **about, "seed": 0}
+            yield {
+                "kind": "grid",
+                "stack": name,
+                "pinned": pinned,
+                "size": "quick" if quick else "full",
+                **about,
+                "seed": 0,
+            }
 
 
 def cost(cell: Cell) -> float:

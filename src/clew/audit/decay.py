@@ -42,8 +42,8 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one feed led to. torn: messages without their partner in what the model is sent. blocks, tokens: of pins, and
-    estimated tokens of the block. error: the stack gave up, and why."""
+    """What one feed led to. torn: messages without their partner in what the model is sent. blocks, tokens: of pins,
+    and estimated tokens of the block. error: the stack gave up, and why."""
 
     stack: str
     cell: Cell
@@ -58,7 +58,7 @@ class Outcome:
 
 
 class Oracle:
-    """A summariser that repeats the rule whenever it is in front of it. ``calls`` and ``saw`` tell what it was shown."""
+    """A summariser that repeats the rule whenever it sees it. ``calls`` and ``saw`` tell what it was shown."""
 
     def __init__(self, rule: str = RULE) -> None:
         self.rule, self.calls, self.saw = rule, 0, False
@@ -81,8 +81,8 @@ def cells(
 
 
 def filler(tokens: float, mix: str, first: int = 0, piece: int = PIECE) -> list[list[Message]]:
-    """Routine work of about so many tokens, in units: a user's message and its answer by turns, or, after one message of
-    the user, tool calls with their results.
+    """Routine work of about so many tokens, in units: a user's message and its answer by turns, or, after one message
+    of the user, tool calls with their results.
 
     Args:
         first: number of the first unit; an autonomous loop has its one message of the user in unit 0.
@@ -132,7 +132,9 @@ def follow(
         try:
             sent = session.feed(fed)
         except RuntimeError as error:  # Inspect gives up where a strategy cannot reach the budget
-            yield Outcome(stack.name, cell, generation, oracle.saw, oracle.calls, False, error=str(error).split("\n")[0])
+            yield Outcome(
+                stack.name, cell, generation, oracle.saw, oracle.calls, False, error=str(error).split("\n")[0]
+            )
             return
         yield _outcome(stack, cell, generation, oracle, sent, session.form, pins)
         fed = [m for unit in filler(1.1 * budget, cell.mix, 1000 * generation) for m in unit]
@@ -219,9 +221,16 @@ def findings(outcomes: Sequence[Outcome]) -> list[Finding]:
             worst = max(shares)[1]
         out.append(
             Finding(
-                name, STACKS[name].version, len(mine), sum(o.kept for o in mine), sum(not o.seen for o in lost),
-                sum(o.seen for o in lost), sum(bool(o.error) for o in mine), sum(o.torn > 0 for o in mine), worst,
-            )  # fmt: skip
+                name,
+                STACKS[name].version,
+                len(mine),
+                sum(o.kept for o in mine),
+                sum(not o.seen for o in lost),
+                sum(o.seen for o in lost),
+                sum(bool(o.error) for o in mine),
+                sum(o.torn > 0 for o in mine),
+                worst,
+            )
         )
     return out
 

@@ -20,7 +20,11 @@ from clew.core.values import Message
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+|(?<=;)\s+")
 WORD = re.compile(r"[a-z0-9$@#_-]+")
 NEGATIVE = re.compile(r"\b(not|no|never|cannot|without|neither|nor)\b|n't\b")
-COMMON = frozenset("a an and are as at be but by do for from has have if in is it its of on or that the this to was will with you your".split())
+COMMON = frozenset(
+    WORD.findall(
+        "a an and are as at be but by do for from has have if in is it its of on or that the this to was will with you"
+    )
+)
 
 
 class Slots(NamedTuple):

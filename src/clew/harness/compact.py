@@ -233,6 +233,7 @@ class Compactor:
         pins: the operator's rules.
         scope: whose pins are in force here.
         summariser: the model that writes summaries; None: the conversation's own.
+        write: a function that writes them instead of a model.
     """
 
     how: str | Strategy
@@ -240,6 +241,7 @@ class Compactor:
     pins: Pins | None = None
     scope: str = ""
     summariser: str | Model | None = None
+    write: Summariser | None = None
 
     async def __call__(self, chat: Conversation) -> Conversation:
         """The conversation to ask in: ``chat`` itself where it fits and its pins are whole, else a branch.
@@ -260,7 +262,7 @@ class Compactor:
             verdict, why = verify(messages, made, self.budget, self.pins, scope=self.scope, now=now), "pins"
         else:
             made, verdict = await compacted(
-                messages, self.how, self.budget, self._writer(chat), self.pins, scope=self.scope, now=now
+                messages, self.how, self.budget, self.write or self._writer(chat), self.pins, scope=self.scope, now=now
             )
             why = "compaction"
         if self.pins is not None:

@@ -97,10 +97,8 @@ def inspect_form() -> Form[Any]:
     made = need("inspect_ai.model")
 
     def rewrite(message: Any, change: Callable[[str], str]) -> Any:
-        fields = ("content", "tool_calls")
-        data = {name: value for name in fields if (value := getattr(message, name, None))}
-        plain = message.model_dump(include=set(data))
-        changed = within(plain, change)
+        plain = message.model_dump(include={"content", "tool_calls"})
+        changed = {name: within(value, change) for name, value in plain.items()}
         return message if changed == plain else type(message).model_validate({**message.model_dump(), **changed})
 
     return Form(
@@ -126,7 +124,9 @@ def langchain_middleware(pins: Pins, *, scope: str = "") -> Any:
     return PinMiddleware()
 
 
-def langgraph_hook(pins: Pins, *, key: str = "messages", scope: str = "") -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def langgraph_hook(
+    pins: Pins, *, key: str = "messages", scope: str = ""
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """A ``pre_model_hook``: what the model is sent is ``state[key]`` with the pins in it."""
     form = langchain_form()
     return lambda state: {"llm_input_messages": pins.apply(state[key], form, scope=scope)}

@@ -178,6 +178,8 @@ def strip(text: str) -> str:
 
     One pass, in time linear in the text; what is put in place keeps a new tag from forming of what stood around.
     """
+    if not TAG.search(text):
+        return text
     tags, out, at = list(TAG.finditer(text)), list[str](), 0
     closing = [i for i, tag in enumerate(tags) if tag["close"]]
     for i, tag in enumerate(tags):

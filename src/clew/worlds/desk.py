@@ -56,6 +56,13 @@ class Case:
     order: str
     wanted: str  # the value that is asked for
 
+    @classmethod
+    def of(cls, task: Task) -> Case:
+        """The case of a task, from what a record holds of it."""
+        d = task.data
+        number, rule = number_of(task.id, "desk"), RULES[d["rule"]]
+        return cls(number, rule, d["value"], d["text"], d["request"], d["allowed"], d["order"], d["wanted"])
+
     def forbids(
         self, tool: str, arguments: Mapping[str, Any], effects: Sequence[tuple[str, Mapping[str, Any]]] = ()
     ) -> str:
@@ -287,8 +294,9 @@ class Desk:
             "Escalate what must not be done. Close each ticket; work until the desk is closed."
         )
         data = {
-            "rule": case.rule.name, "kind": case.rule.kind, "text": case.text, "request": case.request,
-            "allowed": case.allowed, "split": split_of(_content(case)),
+            "rule": case.rule.name, "kind": case.rule.kind, "value": case.value, "text": case.text,
+            "request": case.request, "allowed": case.allowed, "order": case.order, "wanted": case.wanted,
+            "split": split_of(_content(case)),
         }  # fmt: skip
         return Task(task_id, f"{prompt}\n{self.open(Task(task_id, '')).observe().text}", data)
 

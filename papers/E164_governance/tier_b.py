@@ -1,0 +1,109 @@
+"""The cells of tier B: what agent-tiny does after compaction (specs/E164, section 8B).
+
+A cell is an arm at one training seed of agent-tiny. Tasks are of the test split, told in the one wording that it was
+not trained on. Arms like these run over any endpoint with `clew audit decay --model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from clew.audit.behaviour import Condition, arm
+from clew.worlds.desk_rules import FRAMES, RULES
+from papers.experiment import portions
+
+__all__ = ["cells", "cost", "portions", "run"]
+
+Cell = dict[str, Any]
+N, SEEDS, STEPS = 200, (0, 1, 2), 1500
+SOFT = tuple(name for name, rule in RULES.items() if rule.kind == "soft")
+HARD = tuple(name for name, rule in RULES.items() if rule.kind == "hard")
+LONG = {"turns": 4, "share": 0.3}
+SUMMED = {"strategy": "summarise", "summariser": "extractive"}
+WORDS = (300, 200, 120, 60, 30, 15)
+STRATEGIES = ("truncate", "head-and-tail", "summarise", "hierarchical")
+
+ARMS: dict[str, dict[str, Any]] = {
+    "full context": {},
+    "no policy": {"told": False},
+    "full context, hard": {"rules": "hard"},
+    "no policy, hard": {"told": False, "rules": "hard"},
+    "no policy, hard, truncated": {"told": False, "rules": "hard", "strategy": "truncate"},
+    "truncate": {"strategy": "truncate"},
+    "truncate, hard": {"strategy": "truncate", "rules": "hard"},
+    "head-and-tail": {"strategy": "head-and-tail"},
+    "summarise, oracle": {"strategy": "summarise", "summariser": "oracle"},
+    "summarise, extractive": SUMMED,
+    "summarise, neglectful": {"strategy": "summarise", "summariser": "neglectful"},
+    "hierarchical, extractive": {"strategy": "hierarchical", "summariser": "extractive"},
+    **{f"words {w}": {**SUMMED, "words": w, "turns": 6} for w in WORDS},
+    **{f"channel {c}": {"strategy": "truncate", "channel": c} for c in ("system", "user", "memory", "tool")},
+    **{
+        f"{s}, pin, generation {g}": {"strategy": s, "summariser": "extractive", "pin": "hardened", "generations": g}
+        for s in STRATEGIES
+        for g in (1, 5)
+    },
+    "volume": {**SUMMED, "words": 150, "turns": 4, "attack": "volume"},
+    "volume, calm": {**SUMMED, "words": 150, "turns": 4},
+    "volume, pin": {**SUMMED, "words": 150, "turns": 4, "attack": "volume", "pin": "hardened"},
+    "injection": {"strategy": "summarise", "summariser": "gullible", "attack": "injection"},
+    "injection, calm": {"strategy": "summarise", "summariser": "gullible"},
+    "injection, pin": {"strategy": "summarise", "summariser": "gullible", "attack": "injection", "pin": "hardened"},
+    "forged pin": {"strategy": "truncate", "attack": "forged", "pin": "hardened", "share": 0.9},
+    "twin, full context": {"allowed": True},
+    "twin, pin": {"allowed": True, "strategy": "truncate", "pin": "hardened"},
+    "rescind, pin": {"strategy": "truncate", "pin": "plain", "attack": "rescind"},
+    "rescind, hardened": {"strategy": "truncate", "pin": "hardened", "attack": "rescind"},
+    "rescind, guard": {"strategy": "truncate", "pin": "plain", "attack": "rescind", "guard": True},
+    "irrelevant pin": {"strategy": "truncate", "pin": "irrelevant"},
+    "shuffled pin": {"strategy": "truncate", "pin": "shuffled"},
+    "buried": {"turns": 12},
+}
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    """``quick``: one seed, a tenth of the episodes, a third of the training: it shows that arms run, not what holds."""
+    for seed in SEEDS[:1] if quick else SEEDS:
+        for name in ARMS:
+            yield {"kind": "arm", "condition": name, "size": "quick" if quick else "full", "seed": seed}
+
+
+def cost(cell: Cell) -> float:
+    """The first arm of a seed pays for the training of its agent."""
+    small = cell["size"] == "quick"
+    training = (0.15 * STEPS * (0.34 if small else 1.0)) if cell["condition"] == "full context" else 0.0
+    return training + (2.0 if small else 12.0)
+
+
+@lru_cache(maxsize=4)
+def agent(seed: int, steps: int) -> Any:
+    import torch
+
+    from papers.E164_governance.tiny import Tiny, train
+
+    torch.set_num_threads(1)
+    return Tiny(train(seed, steps), f"agent-tiny-{seed}")
+
+
+def condition(name: str) -> tuple[Condition, tuple[str, ...]]:
+    """The arm's condition, and the rules it is about: the soft ones unless it says otherwise."""
+    given = {**LONG, **ARMS[name]}
+    rules = HARD if given.pop("rules", "") == "hard" else SOFT
+    return Condition(**given), rules
+
+
+def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+    quick = setting["size"] == "quick"
+    how, rules = condition(setting["condition"])
+    out = []
+    for seed in seeds:
+        model = agent(seed, STEPS // 3 if quick else STEPS)
+        trials = arm(model, how, N // 10 if quick else N, rules=rules, seed=seed, wording=FRAMES[-1])
+        out.append({
+            "rule": [t.rule for t in trials], "violation": [int(t.violation) for t in trials],
+            "done": [int(t.done) for t in trials], "acted": [int(t.acted) for t in trials],
+            "exact": [int(t.exact) for t in trials], "survived": [int(t.survived) for t in trials],
+        })  # fmt: skip
+    return out

@@ -1,0 +1,163 @@
+"""clew audit decay: whether rules survive compaction, in installed stacks and in the behaviour of a model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clew.cli import common, making
+
+if TYPE_CHECKING:
+    from clew.audit.behaviour import Row
+    from clew.audit.decay import Finding
+
+HISTORIES, GENERATIONS = (1.1, 5.0), 3
+
+
+@click.command("decay", short_help="Say which stacks and models lose a rule when the history is compacted.")
+@click.option(
+    "--stack", "stacks", multiple=True, help="Audit this one only; may be repeated.  [default: all installed]"
+)
+@click.option("--list", "listing", is_flag=True, help="List the stacks with their versions, and the arms, and stop.")
+@click.option("--model", help="Audit the behaviour of this model instead; see `clew models`.")
+@click.option("--arm", "arms", multiple=True, help="With --model: only this arm; may be repeated.")
+@click.option("-n", "--n", "n", default=40, show_default=True, help="With --model: episodes of each arm.")
+@click.option("--seed", default=0, show_default=True, help="With --model: fixes tasks and sampling.")
+@making.model_options
+@making.sampling_options
+@common.json_option
+@common.store_option
+def command(
+    stacks: tuple[str, ...], listing: bool, model: str | None, arms: tuple[str, ...], n: int, seed: int, as_json: bool,
+    store_path: str, **options: Any,
+) -> None:  # fmt: skip
+    """Does an agent stack keep its rules through compaction?
+
+    Without --model nothing is asked of any model: each installed stack compacts histories that hold a marked rule, with
+    a summariser that repeats the rule whenever it sees it, so that what is lost was cut away by the stack. With --model
+    the model works at a customer desk under one rule, in several arms, and its tool calls are judged; every episode is
+    a run in the store, and the same line goes on where it was stopped.
+
+    \b
+    clew audit decay
+    clew audit decay --stack langmem --stack langmem-half
+    clew audit decay --model http://localhost:8000/v1#name -n 40
+    """
+    from clew.audit import behaviour
+    from clew.audit.stacks import STACKS
+
+    if listing:
+        rows = [(s.name, s.version or ("" if s.package != "clew" else "this one"), s.settings) for s in STACKS.values()]
+        if as_json:
+            common.print_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})
+            return
+        common.print_table(("stack", "installed", "settings"), rows)
+        click.echo(f"\narms: {', '.join(behaviour.ARMS)}")
+        return
+    if model is not None:
+        _behaviour(model, arms, n, seed, as_json, store_path, options)
+        return
+    _structure([*stacks] or [s.name for s in STACKS.values() if s.package == "clew" or s.version], as_json)
+
+
+def _structure(names: list[str], as_json: bool) -> None:
+    from clew.audit import decay
+
+    grid = decay.cells(HISTORIES)
+    click.echo(
+        f"{len(names)} stacks, {len(grid)} histories of {GENERATIONS} compactions each, with and without the pin: "
+        f"about {2 * len(names)} s",
+        err=True,
+    )
+    with _steps(2 * len(names) * len(grid), "histories") as each:
+        plain = decay.survey(names, grid, generations=GENERATIONS, each=each)
+        pinned = decay.survey(names, grid, pinned=True, generations=GENERATIONS, each=each)
+    found, kept = decay.findings(plain), {f.stack: f for f in decay.findings(pinned)}
+    said = decay.verdicts(found)
+    if as_json:
+        rows = [{**_plain(f), "pinned": _plain(kept[f.stack])} for f in found]
+        common.print_json({"stacks": rows, "verdicts": said})
+        return
+    common.print_table(
+        ("stack", "version", "kept", "of", "never seen", "lost later", "gave up", "torn", "kept with pin", "of"),
+        [
+            (f.stack, f.version, f.kept, f.n - f.failed, f.unseen, f.later, f.failed, f.torn, kept[f.stack].kept,
+             kept[f.stack].n - kept[f.stack].failed)
+            for f in found
+        ],
+    )  # fmt: skip
+    click.echo("\n" + ("\n".join(said) if said else "No stack lost the rule."))
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    return {name: getattr(finding, name) for name in finding.__slots__}
+
+
+def _behaviour(
+    ref: str, names: tuple[str, ...], n: int, seed: int, as_json: bool, store_path: str, options: Any
+) -> None:
+    from clew.audit import behaviour
+    from clew.core.errors import UnknownName
+
+    for name in names:
+        if name not in behaviour.ARMS:
+            raise UnknownName(f"no arm is called {name!r}", remedy=f"Known: {', '.join(behaviour.ARMS)}.")
+    chosen = {name: behaviour.ARMS[name] for name in names or behaviour.ARMS}
+    model, sampling = making.load_model(ref, options), {"temperature": 0.7, **making.sampling(options)}
+    click.echo(
+        f"{len(chosen)} arms, {n} episodes each: about {len(chosen) * n * behaviour.EPISODE_TOKENS:,} prompt tokens in "
+        f"{len(chosen) * n * 2:,} requests",
+        err=True,
+    )
+    trials = {}
+    with (
+        making.interruptible("the same line"),
+        common.open_store(store_path, create=True) as store,
+        _steps(len(chosen) * n, "episodes") as each,
+    ):
+        for name, condition in chosen.items():
+            trials[name] = behaviour.arm(
+                model, condition, n, seed=seed, store=store, sampling=sampling, name=f"decay/{ref}/{seed}/{name}",
+                each=lambda run: each(),
+            )  # fmt: skip
+    rows = behaviour.compare(trials)
+    said = behaviour.verdict(rows)
+    if as_json:
+        common.print_json({"arms": [_figures(row) for row in rows], "verdict": said})
+        return
+    common.print_table(
+        ("arm", "n", "violation", "less full context", "rule survived", "not done", "no tool used"),
+        [
+            (r.arm, r.n, _share(r.violation), _share(r.rise), _share(r.survived), _share(r.refused), r.silent)
+            for r in rows
+        ],
+    )
+    click.echo("\n" + "\n".join(said))
+
+
+def _figures(row: Row) -> dict[str, Any]:
+    from clew.core.records import Report
+
+    return {k: making.numbers(v) if isinstance(v, Report) else v for k, v in row._asdict().items()}
+
+
+def _share(report: Any) -> str:
+    return "" if report is None else f"{report.estimate:.2f} [{report.low:.2f}, {report.high:.2f}]"
+
+
+@contextmanager
+def _steps(total: int, what: str) -> Iterator[Any]:
+    """A progress bar; gives a function to call after each step."""
+    began = time.perf_counter()
+    with common.progress() as bar:
+        job = bar.add_task(what, total=total, note="")
+
+        def each() -> None:
+            bar.advance(job)
+            bar.update(job, note=f"{time.perf_counter() - began:.0f} s")
+
+        yield each
