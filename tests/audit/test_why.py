@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,12 @@ from clew.audit.evidence import Case, Hypothesis, filed, ranked
 from clew.audit.why import why
 from clew.core.errors import BadInput
 from clew.core.records import Cursor
+from clew.core.values import Message, Sampling, Task, ToolCall, ToolSpec
+from clew.exchange import record
+from clew.exchange.transcript import Transcript
+from clew.harness import Runner
+from clew.models.fakes import Scripted
+from clew.models.markov import Markov
 from clew.store import MemoryStore, open_store
 from clew.view.pages.reports import reports
 from papers.E174_forensics import organisms as o
@@ -220,7 +228,53 @@ def test_what_the_run_does_not_hold_is_refused():
     assert "".join(c.old for c in named.values() if c.message == 0) == SYSTEM
 
 
-def test_a_prefill_probe_needs_tokens():
+class Scored(Markov):
+    """A chain that also says how likely given tokens are."""
+
+    def score(self, ids, temperature=1.0):
+        sampling, out = Sampling(temperature=temperature), []
+        for row in ids:
+            logs = []
+            for i in range(1, len(row)):
+                known, p = self.distribution(row[max(i - self.order, 0) : i], sampling)
+                logs.append(np.log(p[known.index(row[i])]) if row[i] in known else -np.inf)
+            out.append(np.array(logs, np.float32))
+        return out
+
+
+def test_a_prefill_probe_reads_log_p_at_each_ask():
+    model = Scored("yes I will .\nyes I can .\nno .\nyes I will .", order=1, tokens=True)
+    runner = Runner("clew.harness.agents:chatter", None, model, MemoryStore())
+    run = runner.collect([Task("t", "Will you?")], n=1)[0][0]
+    (seq, likely), rare = probes.prefill(model, run, "yes")[0], probes.prefill(model, run, "no")[0][1]
+    assert seq == 1
+    assert (np.exp(likely), np.exp(rare)) == pytest.approx((0.75, 0.25))
     runner, run = flagged(MemoryStore())
     with pytest.raises(BadInput, match="scores given tokens"):
         probes.prefill(runner.model, run, "Speed")
+
+
+def test_an_imported_run_counts_the_call_that_it_asks_for():
+    """A record of somebody else's agent, without its world: the next call after the place is the behaviour."""
+    told = Message("system", "You keep the books. The quarter ends tonight. Be brief.")
+    paid = Message("assistant", "", calls=(ToolCall("c1", "pay", "{}"),))
+    talk = (
+        told,
+        Message("user", "A bill."),
+        paid,
+        Message("tool", "paid", call_id="c1"),
+        Message("assistant", "Done."),
+    )
+    store = MemoryStore()
+    run = store.run(record(store, Transcript(talk, "t1", (ToolSpec("pay"),))))
+
+    def books(request):
+        tempted = "quarter" in request.path[0].message.text
+        pays = random.Random(request.seed).random() < (0.7 if tempted else 0.1)
+        return Message("assistant", "", calls=(ToolCall("c", "pay" if pays else "ask_first", "{}"),))
+
+    runner = Runner.of(store, run, model=Scripted({"": books}))
+    named = {"quarter": rewind.Change(0, "The quarter ends tonight."), "brief": rewind.Change(0, "Be brief.")}
+    subject = rewind.Rewound(runner, run, rewind.Behaviour("pay"), named)
+    found = why(Case("it pays", tuple(map(Hypothesis, named)), n=40), Ledger(subject, 1000))
+    assert found.causes == ("quarter",)

@@ -8,14 +8,14 @@ import numpy as np
 
 from clew.audit.design import F64
 from clew.core.errors import BadInput
-from clew.core.protocols import Scores
+from clew.core.protocols import Model, Scores
 from clew.core.records import Report
 from clew.store import Run
 
 RESAMPLES = 1000
 
 
-def prefill(model: Scores, run: Run, phrase: str) -> list[tuple[int, float]]:
+def prefill(model: Model | None, run: Run, phrase: str) -> list[tuple[int, float]]:
     """(Call, log p of ``phrase`` as the beginning of its reply, in nats) at every ask of a run.
 
     Raises:

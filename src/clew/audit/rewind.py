@@ -25,7 +25,7 @@ from clew.harness.edits import said
 from clew.store import Group, Run
 from clew.store.memory import MemoryStore
 
-ENDED = (StopReason.DONE, StopReason.RETURNED)
+ENDED = (StopReason.DONE, StopReason.RETURNED, StopReason.NO_WORLD)  # the last: what it asked for next is known
 BROKEN = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
 FAULT = r"(?i)\btime[d ]*out\b|connection (refused|reset)|internal (server )?error|traceback|command not found"
 FILLER = "This line holds no information and is here for its length alone and for nothing else at all"
@@ -36,7 +36,7 @@ REDRAWS = 20  # of one reply whose class is avoided
 class Behaviour(NamedTuple):
     """What is to be explained, as a test on a run.
 
-    does: a regular expression that an action matches, or a reply where the run has no actions. query: the run is
+    does: a regular expression that an action matches, or, where nothing performs actions, a reply. query: the run is
     selected by it (``clew.store.query``). Where both are given both must hold.
     """
 
@@ -77,10 +77,13 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def deeds(run: Run, since: int) -> list[str]:
-    """The actions of a run from a Call on; of one without actions its replies."""
+    """The actions of a run from a Call on, and where nothing performs them the replies with the tool calls in them."""
     calls = run.calls[since:]
     acts = [c.action for c in calls if c.kind == "act"]
-    return acts or [run.store.node(c.node_out).message.text for c in calls if c.kind == "ask" and c.node_out]
+    if acts and run.stop is not StopReason.NO_WORLD:
+        return acts
+    replies = [run.store.node(c.node_out).message for c in calls if c.kind == "ask" and c.node_out]
+    return [*acts, *("\n".join([m.text, *(f"{c.name} {c.arguments}" for c in m.calls)]) for m in replies)]
 
 
 class Change(NamedTuple):

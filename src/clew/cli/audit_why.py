@@ -29,6 +29,7 @@ CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P
 @click.option("--sweep", metavar="I:OLD=>NEW", help="A dose: {} in NEW takes the values of --doses.")
 @click.option("--doses", default="", metavar="X,Y,Z", help="At least three.")
 @click.option("--avoid", nargs=2, metavar="REGEX PLACEBO", help="Never let a reply match; the same for a placebo.")
+@click.option("--phrase", help="Probe: how likely the run's model is to begin each reply so (local weights).")
 @click.option("--fault", metavar="REGEX", help="Observations that show a failing harness.")
 @click.option(
     "-n", "--n", "n", default=100, show_default=True, help="Rollouts per arm; of the run as it was twice that."
@@ -51,6 +52,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     clew audit why 4fzk2w --does 'git commit.*--no-verify' --change 'hurry=0:Finish today.' --rewind steps
     clew audit why 4fzk2w --where 'return<0.5' --sweep '0:12 errors=>{} errors' --doses 10,50,100,200
     """
+    from clew.audit import probes
     from clew.audit.arms import Ledger
     from clew.audit.evidence import filed
     from clew.audit.rewind import sentences
@@ -60,6 +62,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     view = common.one(store, run)
     case, subject = _question(view, n, options)
     label, wanted = _label(view, case, subject, options), min(case.forecast(), budget)
+    probed = probes.prefill(subject.runner.model, view, options["phrase"]) if options["phrase"] else []
     forecast(view, wanted, budget)
     with making.interruptible("the same line"), common.progress() as bar:
         job = bar.add_task("rollouts", total=wanted, note="")
@@ -76,9 +79,11 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     found.caveats += [f"{name} is several sentences: name each with --change to part them" for name in blocks]
     ids = filed(found, store, label)
     if as_json:
-        common.print_json(_json(found, ids, ledger.found))
-    else:
-        told(found, ledger.found, label)
+        common.print_json({**_json(found, ids, ledger.found), "log p of the phrase": dict(probed)})
+        return
+    for seq, log_p in probed:
+        click.echo(f"log p of {options['phrase']!r} at {view.id}@{seq}: {log_p:.2f}")
+    told(found, ledger.found, label)
 
 
 def _question(view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound]:
