@@ -12,6 +12,7 @@ import numpy as np
 from clew.worlds.loops import loop_erase
 from clew.worlds.maze import FORK, HALL, Star
 from papers.E163_backtrack.chain import F64
+
 Cell = dict[str, Any]
 STAR = Star(4, 4, 3)
 BEST = 64
