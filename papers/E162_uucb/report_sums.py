@@ -114,9 +114,10 @@ def _moves(table: Lines) -> str:
             gap = table.get(kind, arm, "dead") - table.get("tokens", "uucb", "dead")
             tokens, leaves = (float(table.get(kind, arm, field).mean()) for field in ("tokens", "leaves"))
             cells = [text(over(table.get(kind, arm, "dead"))), text(over(gap)), " ".join(f"{x:+.2f}" for x in gap)]
-            rows.append([told, *cells, f"{tokens:.0f}", f"{leaves:.1f}"])
-    head = ["allocator", "dead groups", "minus not moved, paired", "by seed", "tokens a task", "leaves a task"]
-    return markdown(head, rows) + f"\n\nThe learned one has seen {TASKS} other tasks collected with even shares."
+            rows.append([told, *cells, text(over(table.get(kind, arm, "std"))), f"{tokens:.0f}", f"{leaves:.1f}"])
+    head = ["allocator", "dead groups", "minus not moved, paired", "by seed", "group std"]
+    told = f"The learned one has seen {TASKS} other tasks collected with even shares."
+    return markdown([*head, "tokens a task", "leaves a task"], rows) + f"\n\n{told}"
 
 
 def chance_dead(line: Line, leaves: int) -> float:
