@@ -170,17 +170,18 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     each = float(np.mean([line["tokens"] / line["leaves"] for line in flat]))
     curve = [np.mean([chance_dead(line, k) for line in flat]) for k in counts]
     axis.plot([k * each for k in counts], curve, color=COLOURS[0], linewidth=1, label="flat, any number")
-    for arm, colour in zip(ARMS, COLOURS, strict=True):
+    for i, (arm, colour) in enumerate(zip(ARMS, COLOURS, strict=True)):
         for kind, marker in (("tokens", "o"), ("leaves", "s")):
             dead = table.get(kind, arm, "dead")
             if len(dead):
                 found, label = over(dead), arm if kind == "tokens" else None
                 error = [[found.estimate - found.low], [found.high - found.estimate]]
                 tokens = table.get(kind, arm, "tokens").mean()
-                axis.errorbar(tokens, found.estimate, error, fmt=marker, color=colour, label=label, capsize=2)
-    axis.set_xlabel("tokens decoded per task (circles: equal tokens, squares: equal leaves)")
+                beside = tokens + 5 * (i - len(ARMS) / 2)  # so that none hides another
+                axis.errorbar(beside, found.estimate, error, fmt=marker, color=colour, label=label, capsize=2, ms=4)
+    axis.set_xlabel("tokens decoded per task (circles: equal tokens, squares: equal leaves; set apart sideways)")
     axis.set_ylabel("share of dead groups")
-    axis.set_xlim(0, 3 * LEAVES * each)
+    axis.set_xlim(0, 2.5 * LEAVES * each)
     axis.set_ylim(0, 1)
     axis.legend(frameon=False, fontsize=8, loc="upper right")
     fig.savefig(path, metadata={"Date": None})
