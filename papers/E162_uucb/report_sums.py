@@ -114,9 +114,10 @@ def _moves(table: Lines) -> str:
             gap = table.get(kind, arm, "dead") - table.get("tokens", "uucb", "dead")
             tokens, leaves = (float(table.get(kind, arm, field).mean()) for field in ("tokens", "leaves"))
             cells = [text(over(table.get(kind, arm, "dead"))), text(over(gap)), " ".join(f"{x:+.2f}" for x in gap)]
-            rows.append([told, *cells, f"{tokens:.0f}", f"{leaves:.1f}"])
-    head = ["allocator", "dead groups", "minus not moved, paired", "by seed", "tokens a task", "leaves a task"]
-    return markdown(head, rows) + f"\n\nThe learned one has seen {TASKS} other tasks collected with even shares."
+            rows.append([told, *cells, text(over(table.get(kind, arm, "std"))), f"{tokens:.0f}", f"{leaves:.1f}"])
+    head = ["allocator", "dead groups", "minus not moved, paired", "by seed", "group std"]
+    told = f"The learned one has seen {TASKS} other tasks collected with even shares."
+    return markdown([*head, "tokens a task", "leaves a task"], rows) + f"\n\n{told}"
 
 
 def chance_dead(line: Line, leaves: int) -> float:
@@ -169,17 +170,18 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     each = float(np.mean([line["tokens"] / line["leaves"] for line in flat]))
     curve = [np.mean([chance_dead(line, k) for line in flat]) for k in counts]
     axis.plot([k * each for k in counts], curve, color=COLOURS[0], linewidth=1, label="flat, any number")
-    for arm, colour in zip(ARMS, COLOURS, strict=True):
+    for i, (arm, colour) in enumerate(zip(ARMS, COLOURS, strict=True)):
         for kind, marker in (("tokens", "o"), ("leaves", "s")):
             dead = table.get(kind, arm, "dead")
             if len(dead):
                 found, label = over(dead), arm if kind == "tokens" else None
                 error = [[found.estimate - found.low], [found.high - found.estimate]]
                 tokens = table.get(kind, arm, "tokens").mean()
-                axis.errorbar(tokens, found.estimate, error, fmt=marker, color=colour, label=label, capsize=2)
-    axis.set_xlabel("tokens decoded per task (circles: equal tokens, squares: equal leaves)")
+                beside = tokens + 5 * (i - len(ARMS) / 2)  # so that none hides another
+                axis.errorbar(beside, found.estimate, error, fmt=marker, color=colour, label=label, capsize=2, ms=4)
+    axis.set_xlabel("tokens decoded per task (circles: equal tokens, squares: equal leaves; set apart sideways)")
     axis.set_ylabel("share of dead groups")
-    axis.set_xlim(0, 3 * LEAVES * each)
+    axis.set_xlim(0, 2.5 * LEAVES * each)
     axis.set_ylim(0, 1)
     axis.legend(frameon=False, fontsize=8, loc="upper right")
     fig.savefig(path, metadata={"Date": None})
