@@ -51,7 +51,11 @@ def test_real_runs_through_every_strategy_lose_no_tool_message(shared, monkeypat
 
 
 def test_summarisers_do_what_they_are_called():
-    said = [Message("user", "Keep it red."), Message("assistant", "Work. More work on lamps."), Message("user", "Lamps?")]
+    said = [
+        Message("user", "Keep it red."),
+        Message("assistant", "Work. More work on lamps."),
+        Message("user", "Lamps?"),
+    ]
     assert "Keep it red." in oracle(["Keep it red."])(said, 5)
     assert oracle(["Keep it blue."])(said, 5) == "Routine work was done."
     assert extractive(said, 1) == "Lamps?"
@@ -67,7 +71,7 @@ def test_agent_tiny_reads_every_request_and_its_hands_do_what_is_asked():
 
     for asks in ("forbidden", "allowed"):
         desk = Desk(tickets=0, channel="none", asks=asks)
-        for task in desk.sample(200, 3, "test"):
+        for task in desk.sample(80, 3, "test"):
             case, call = Case.of(task), tiny.perform(f"Ticket: {task.data['request']}")
             assert call is not None
             assert case.done(call.name, json.loads(call.arguments)), (task.data["request"], call)
@@ -89,8 +93,11 @@ def test_agent_tiny_learns_from_soft_targets_and_runs_every_arm():
     losses = []
     model = tiny.Tiny(tiny.train(0, 12, 16, each=lambda step, loss: losses.append(loss)))
     assert losses[-1] < losses[0]
-    again = [float(model.reader(*model.reader.encode([["<user>"], ["<user>", "ticket", "only"]]))[0]) for _ in range(2)]
-    alone = float(model.reader(*model.reader.encode([["<user>"]]))[0])
+    again = [
+        float(model.reader(*model.reader.encode([["<user>"], ["<user>", "ticket", "only"]])).detach()[0])
+        for _ in range(2)
+    ]
+    alone = float(model.reader(*model.reader.encode([["<user>"]])).detach()[0])
     assert again[0] == again[1] == pytest.approx(alone, abs=1e-5), "padding changes nothing"
     for name in tier_b.ARMS:
         how, rules = tier_b.condition(name)
