@@ -33,8 +33,20 @@ def lines() -> Iterator[str]:
     context = click.Context(verbs)
     for verb in verbs.list_commands(context):
         command = verbs.get_command(context, verb)
-        names = [p.opts[0] if isinstance(p, click.Option) else str(p.name).upper() for p in command.params]
-        yield f"$ clew {verb} {' '.join(sorted(names))}"
+        yield from said(command, verb)
+
+
+def said(command: Any, name: str) -> Iterator[str]:
+    """A verb with its parameters; of a group, each of its verbs."""
+    import click
+
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for verb in command.list_commands(context):
+            yield from said(command.get_command(context, verb), f"{name} {verb}")
+        return
+    names = [p.opts[0] if isinstance(p, click.Option) else str(p.name).upper() for p in command.params]
+    yield f"$ clew {name} {' '.join(sorted(names))}"
 
 
 def describe(name: str, thing: Any) -> Iterator[str]:

@@ -46,7 +46,7 @@ def report(lines: Sequence[Line]) -> str:
     """Markdown of the tier, pass marks first."""
     rows, by = [], []
     pins = {line["stack"]: line["found"] for line in grids(lines, True)}
-    for line in grids(lines, False):
+    for line in [line for line in grids(lines, False) if line["stack"] in pins]:
         f, p = line["found"], pins[line["stack"]]
         rows.append([
             line["stack"], f["version"] or "this one", f"{f['kept']} of {f['n'] - f['failed']}",

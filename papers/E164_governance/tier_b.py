@@ -74,7 +74,7 @@ def cost(cell: Cell) -> float:
     """The first arm of a seed pays for the training of its agent."""
     small = cell["size"] == "quick"
     training = (0.15 * STEPS * (0.34 if small else 1.0)) if cell["condition"] == "full context" else 0.0
-    return training + (2.0 if small else 12.0)
+    return training + (1.0 if small else 5.0)
 
 
 @lru_cache(maxsize=4)

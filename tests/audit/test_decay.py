@@ -76,6 +76,7 @@ def test_own_stacks_over_the_grid_and_with_the_pin():
         survey(["ghost"])
 
 
+@pytest.mark.frameworks
 def test_every_measured_cell_comes_out_as_the_spec_has_it():
     needs("langmem", "langchain", "autogen_core", "autogen_ext")
     from papers.E164_governance.measured import measured
@@ -92,6 +93,7 @@ def test_every_measured_cell_comes_out_as_the_spec_has_it():
     assert not any(f.lost for f in measured(pinned=True))
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("name", FOREIGN)
 def test_pinned_framework_keeps_the_rule_in_one_small_block_without_orphans(name):
     stack = STACKS[name]
@@ -118,6 +120,7 @@ def conversation():
     ]
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize(
     ("module", "convert", "form"),
     [
@@ -144,9 +147,10 @@ def test_pins_hold_in_the_messages_of_other_libraries(module, convert, form):
     assert orphans(out, read) == []
     assert [read.role(m) for m in out][:4] == ["system", "system", "user", "assistant"]
     assert any("second [removed]" in t for m in out for t in texts_of(m, read))
-    assert pins.apply(out, read) == out
+    assert [texts_of(m, read) for m in pins.apply(out, read)] == [texts_of(m, read) for m in out]
 
 
+@pytest.mark.frameworks
 def test_langchain_agent_and_autogen_agent_are_sent_the_pins():
     needs("langchain", "autogen_core", "langchain_core")
     from autogen_core.model_context import BufferedChatCompletionContext

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clew.core.errors import MissingExtra
+from clew.core.keys import value_digest
 from clew.harness.pins import Form, Pins, within
 
 EXTRA = "frameworks"
@@ -104,7 +105,7 @@ def inspect_form() -> Form[Any]:
     return Form(
         role=lambda m: str(m.role),
         rewrite=rewrite,
-        system=lambda text: made.ChatMessageSystem(content=text),
+        system=lambda text: made.ChatMessageSystem(content=text, id=f"pins-{value_digest(text).hex()[:12]}"),
         calls=lambda m: [c.id for c in getattr(m, "tool_calls", None) or ()],
         answers=lambda m: [m.tool_call_id] if m.role == "tool" and m.tool_call_id else [],
     )
