@@ -15,6 +15,7 @@ from clew.core.values import Message, ToolCall
 from clew.harness.compact import size
 from clew.harness.pins import MESSAGES, TAG, Pins, orphans, texts_of
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the frameworks' own
 FOREIGN = [name for name, stack in STACKS.items() if stack.package != "clew"]
 
 

@@ -42,7 +42,8 @@ def test_no_registry_is_named():
 
 
 def pins(file: str) -> set[str]:
-    return {line.split("==")[0].lower() for line in (ROOT / file).read_text().splitlines() if "==" in line}
+    lines = (ROOT / file).read_text().splitlines()
+    return {line.split("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
 
 
 def test_every_requirement_is_pinned():
