@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, ndtr, ndtri
 from scipy.stats import binom, false_discovery_control
 
+from clew.audit import design
 from clew.core.errors import BadInput
 
 F64 = NDArray[np.float64]
@@ -77,15 +78,11 @@ class Counts(NamedTuple):
 
 
 def wilson(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[F64, F64]:
-    """Wilson's score interval of a share; [0, 1] where n is 0."""
-    k, m = np.asarray(right, float), np.asarray(n, float)
-    z2 = ndtri(0.5 + level / 2) ** 2
-    p = k / np.maximum(m, 1)
-    middle, half = p + z2 / (2 * np.maximum(m, 1)), np.sqrt(z2 * (p * (1 - p) + z2 / (4 * np.maximum(m, 1))))
-    half, scale = half / np.sqrt(np.maximum(m, 1)), 1 + z2 / np.maximum(m, 1)
-    none = m == 0
-    low, high = np.clip((middle - half) / scale, 0, p), np.clip((middle + half) / scale, p, 1)
-    return np.where(none, 0.0, low), np.where(none, 1.0, high)
+    """Wilson's score interval of a share (``design.wilson``); [0, 1] where n is 0."""
+    k, m = np.atleast_1d(right).astype(float), np.atleast_1d(n).astype(float)
+    low, high = design.wilson(k, np.maximum(m, 1), level)
+    low, high = np.where(m > 0, low, 0.0), np.where(m > 0, high, 1.0)
+    return low.reshape(np.shape(right)), high.reshape(np.shape(right))
 
 
 def drop_interval(before: Counts, after: Counts, level: float = 0.95) -> tuple[F64, F64]:

@@ -27,6 +27,9 @@ ClewError
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 
 class ClewError(Exception):
     """Base of all errors raised on purpose.
@@ -132,3 +135,15 @@ class PinBroken(ClewError):
 
 class AgentFailed(ClewError):
     """Every run of a collection ended in an error of the agent's own code."""
+
+
+def need(module: str, extra: str) -> Any:
+    """Import an optional dependency, which the extra of that name brings.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f"{module} is not installed", remedy=f'Run pip install "clew[{extra}]".') from error

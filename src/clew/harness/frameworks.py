@@ -12,27 +12,15 @@ cleared of forged pins and of torn tool messages, and carries the one block. Not
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from clew.core.errors import MissingExtra
+from clew.core import errors
 from clew.core.keys import value_digest
 from clew.harness.pins import Form, Pins, within
 
-EXTRA = "frameworks"
-
-
-def need(module: str) -> Any:
-    """Import a framework.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtra(f"{module} is not installed", remedy=f'Run pip install "clew[{EXTRA}]".') from error
+need = partial(errors.need, extra="frameworks")
 
 
 def _copied(message: Any, fields: Sequence[str], change: Callable[[str], str]) -> Any:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.core.errors import BadInput, MissingExtra, UnknownName
+from clew.core.errors import BadInput, MissingExtra, UnknownName, need
 from clew.core.keys import value_digest
 from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.values import F32, Completion
-from clew.models.rendering import ChatTemplateRenderer, WordRenderer, need
+from clew.models.rendering import ChatTemplateRenderer, WordRenderer
 
 try:
     import torch
@@ -236,7 +236,7 @@ def small(
             f"d={d}, heads={heads}, kv_heads={kv_heads} do not fit",
             remedy="Let heads divide d into an even head size, and kv_heads divide heads.",
         )
-    transformers = need("transformers")
+    transformers = need("transformers", "local")
     renderer = WordRenderer(words)
     end, start = renderer.words.index("<|end|>"), renderer.words.index("<|bos|>")
     config = transformers.Qwen3Config(
@@ -251,7 +251,7 @@ def small(
 
 
 def _load(source: str, tokenizer: Any, dtype: torch.dtype, device: str) -> tuple[nn.Module, Any, dict[str, Any]]:
-    transformers = need("transformers")
+    transformers = need("transformers", "local")
     folder = Path(source)
     if not folder.exists() and (source.startswith(("/", ".", "~")) or source.count("/") > 1):
         raise UnknownName(f"no model folder at {source}", remedy="Check the path; a folder has a config.json.")
@@ -275,7 +275,7 @@ def _load(source: str, tokenizer: Any, dtype: torch.dtype, device: str) -> tuple
 
 def _fetched(kind: Any, source: str, **options: Any) -> Any:
     """From the hub's files on this machine first, so that a cached model needs no network; without progress bars."""
-    logs = need("transformers.utils.logging")
+    logs = need("transformers.utils.logging", "local")
     shown = logs.is_progress_bar_enabled()
     logs.disable_progress_bar()
     try:

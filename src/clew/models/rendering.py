@@ -6,13 +6,12 @@ whatever a chat template would make of the whole history (DESIGN.md rule 7).
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from clew.core.errors import BadInput, MissingExtra
+from clew.core.errors import BadInput, need
 from clew.core.keys import encode as utf8
 from clew.core.keys import value_digest
 from clew.core.records import Node
@@ -25,18 +24,6 @@ UNKNOWN, BOS, END = "<|unk|>", "<|bos|>", "<|end|>"
 ROLES = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>", "tool": "<|tool|>"}
 SPECIALS = (UNKNOWN, BOS, END, *ROLES.values())
 SENTINEL = "Q7sentinelZ"
-
-
-def need(module: str) -> Any:
-    """Import an optional dependency.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtra(f"{module} is not installed", remedy='Run pip install "clew[local]".') from error
 
 
 def is_closed(prev: Node, closed: bool, stop: frozenset[int]) -> bool:
@@ -104,7 +91,7 @@ class WordRenderer:
         Raises:
             MissingExtra: transformers is not installed.
         """
-        transformers, tokenizers = need("transformers"), need("tokenizers")
+        transformers, tokenizers = need("transformers", "local"), need("tokenizers", "local")
         vocabulary = {word: i for i, word in enumerate(self.words)}
         inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=UNKNOWN))
         inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
