@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,13 +47,19 @@ def interval(
     ``statistic`` takes arrays [resamples, seeds] and returns [resamples].
     """
     n = len(samples[0])
-    picks = np.random.default_rng(seed).integers(0, n, (4000, n))
+    picks = _picks(n, seed)
     estimate = float(statistic(*(x[None] for x in samples))[0])
     low, high = np.percentile(statistic(*(x[picks] for x in samples)), [2.5, 97.5])
     text = design or f"{n} seeds, percentile bootstrap over seeds"
     return Report(
         claim=claim, estimate=estimate, low=min(float(low), estimate), high=max(float(high), estimate), n=n, design=text
     )
+
+
+@lru_cache(maxsize=2)
+def _picks(n: int, seed: int) -> np.ndarray:
+    """The resamples, drawn once: a report asks for many intervals over as many samples."""
+    return np.random.default_rng(seed).integers(0, n, (4000, n)).astype(np.int32)
 
 
 def mean(x: np.ndarray) -> np.ndarray:
