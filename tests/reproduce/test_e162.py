@@ -81,8 +81,8 @@ def test_a_flat_tree_learns_as_grpo_does() -> None:
 
 
 def test_an_experiment_reports_every_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier, "PROMPTS", 240)
-    monkeypatch.setattr(report, "unbits", lambda text: tier.unbits(text, 240))
+    monkeypatch.setattr(tier, "PROMPTS", 120)
+    monkeypatch.setattr(report, "unbits", lambda text: tier.unbits(text, 120))
     monkeypatch.setattr(learn, "UPDATES", 2)
     cells = [cell for cell in tier.cells(True) if cell["seed"] == 0]
     monkeypatch.setattr(tier, "cells", lambda quick: iter(cells))

@@ -8,6 +8,7 @@ own, ``doses``.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -197,7 +198,7 @@ def bootstrap(
     """
     arrays = [np.asarray(x) for x in samples]
     n = len(arrays[0])
-    picks = np.random.default_rng(seed).integers(0, n, (resamples, n))
+    picks = _picks(n, resamples, seed)
     estimate = float(statistic(*(x[None] for x in arrays))[0])
     low, high = np.percentile(statistic(*(x[picks] for x in arrays)), [2.5, 97.5])
     text = design or f"{n} {unit}, percentile bootstrap over {unit}"
@@ -205,6 +206,12 @@ def bootstrap(
         claim=claim, estimate=estimate, low=min(float(low), estimate), high=max(float(high), estimate), n=n,
         design=text, **kept,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=2)
+def _picks(n: int, resamples: int, seed: int) -> npt.NDArray[np.int32]:
+    """Drawn once: a report asks for many intervals over as many samples."""
+    return np.random.default_rng(seed).integers(0, n, (resamples, n)).astype(np.int32)
 
 
 def clustered(
