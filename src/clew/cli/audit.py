@@ -24,8 +24,8 @@ class Audits(click.Group):
         return found
 
 
-@click.group(
-    "audit", cls=Audits, short_help="Find out whether rules survive compaction, and why an agent did something."
+command = Audits(
+    "audit",
+    help="Audits of agents: one verb each.",
+    short_help="Find out whether rules survive compaction, and why an agent did something.",
 )
-def command() -> None:
-    """Audits of agents."""
