@@ -68,7 +68,7 @@ def report(lines: Sequence[Line]) -> str:
         "with torn tool messages",
         "kept, pinned",
     ]
-    found = [Finding(**line["found"]) for line in grids(lines, False)]
+    found, held = ([Finding(**line["found"]) for line in grids(lines, pinned)] for pinned in (False, True))
     where = sorted({line["versions"] for line in lines})
     parts = [
         "## Tier A: what stacks do to a rule before any model can neglect it",
@@ -78,7 +78,7 @@ def report(lines: Sequence[Line]) -> str:
         "whenever it sees it. Kept counts requests to the model; `gave up`: feeds at which the stack raised an error.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
         markdown(head, rows),
-        "Verdicts\n\n" + "\n".join(f"- {sentence}" for sentence in verdicts(found)),
+        "Verdicts\n\n" + "\n".join(f"- {sentence}" for sentence in verdicts(found, held)),
         markdown(["kept by", "history", "position", "channel", "mix", "generation"], by),
     ]
     return "\n\n".join(parts) + "\n"

@@ -106,6 +106,7 @@ class Reader(nn.Module):
         allowed = torch.stack([other] * (self.heads // 2) + [free] * (self.heads // 2), dim=1)
         for near, block in zip(self.near, self.blocks, strict=True):
             x = block(x, allowed)  # words first: what is compared is the word, not its neighbourhood
+            x = x.masked_fill(pad[..., None], 0.0)  # or padding would reach the first words
             x = x + functional.gelu(near(x.transpose(1, 2))[..., :length]).transpose(1, 2)
         found: torch.Tensor = self.out(self.norm(x[:, -1])).squeeze(-1)
         return found

@@ -95,6 +95,7 @@ def test_every_measured_cell_comes_out_as_the_spec_has_it():
 
 
 @pytest.mark.frameworks
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Inspect's own
 @pytest.mark.parametrize("name", FOREIGN)
 def test_pinned_framework_keeps_the_rule_in_one_small_block_without_orphans(name):
     stack = STACKS[name]

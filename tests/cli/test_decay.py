@@ -15,7 +15,7 @@ def test_own_stacks_lose_what_they_cut_and_the_pin_saves_it(clew):
     assert truncate["kept"] < truncate["n"] == 192
     assert (truncate["pinned"]["kept"], truncate["pinned"]["torn"]) == (192, 0)
     assert len(told["verdicts"]) == 1
-    assert "pinning it loses it in none" in told["verdicts"][0]
+    assert "with the pin in 0 of 192 requests" in told["verdicts"][0]
     assert "clew-summarise" in clew("audit", "decay", "--list").output
     assert "head-and-tail" in json.loads(clew("audit", "decay", "--list", "--json").output)["arms"]
 

@@ -248,7 +248,7 @@ def arm(
     desk = Desk(tuple(rules), 0, "none", "allowed" if condition.allowed else "forbidden", condition.guard)
     given = {k: v for k, v in asdict(condition).items() if k not in ("allowed", "guard")}
     runner = Runner(episode, desk, model, store, config=given, sampling=sampling or {})
-    drawn = desk.sample(n * 8 if wording else n, seed, split)
+    drawn = desk.sample(n * 8 + 40 if wording else n, seed, split)
     tasks = [task for task in drawn if task.data["text"].startswith(wording)][:n]
     groups = runner.collect(tasks, n=1, seed=seed, name=name, on_run=each)
     return [trial(run) for run in groups.runs]

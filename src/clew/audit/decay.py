@@ -235,23 +235,25 @@ def findings(outcomes: Sequence[Outcome]) -> list[Finding]:
     return out
 
 
-def verdicts(found: Sequence[Finding]) -> list[str]:
-    """A sentence for each stack that lost the rule: how often, where most, and which measured line saves it."""
-    by_name, out = {f.stack: f for f in found}, []
+def verdicts(found: Sequence[Finding], pinned: Sequence[Finding] = ()) -> list[str]:
+    """A sentence for each stack that lost the rule: how often, where most, and what the measured lines save.
+
+    Args:
+        pinned: the same stacks with the rule pinned.
+    """
+    by_name, pins, out = {f.stack: f for f in found}, {f.stack: f for f in pinned}, []
     for f in found:
         if f.kept + f.failed == f.n:
             continue
-        saving = [
-            f"{STACKS[other].settings} loses it in {_lost(by_name[other])}"
-            for other in by_name
-            if STACKS[other].saves == f.stack
-        ]
         how = "before any summariser saw it" if f.unseen >= f.later else "after a summariser had seen it"
-        out.append(
-            f"{' '.join([f.stack, f.version]).strip()} loses the rule in {_lost(f)}, mostly {how} (worst: {f.worst}). "
-            + "; ".join([*saving, "pinning it loses it in none"])
-            + "."
-        )
+        name = " ".join([f.stack, f.version]).strip()
+        said = [f"{name} loses the rule in {_lost(f)}, mostly {how} (worst: {f.worst})"]
+        for other in by_name:
+            if STACKS[other].saves == f.stack:
+                said.append(f"with {STACKS[other].settings} in {_lost(by_name[other])}")
+        if f.stack in pins:
+            said.append(f"with the pin in {_lost(pins[f.stack])}")
+        out.append("; ".join(said) + ".")
     return out
 
 

@@ -77,7 +77,7 @@ def _structure(names: list[str], as_json: bool) -> None:
         plain = decay.survey(names, grid, generations=GENERATIONS, each=each)
         pinned = decay.survey(names, grid, pinned=True, generations=GENERATIONS, each=each)
     found, kept = decay.findings(plain), {f.stack: f for f in decay.findings(pinned)}
-    said = decay.verdicts(found)
+    said = decay.verdicts(found, list(kept.values()))
     if as_json:
         rows = [{**_plain(f), "pinned": _plain(kept[f.stack])} for f in found]
         common.print_json({"stacks": rows, "verdicts": said})
