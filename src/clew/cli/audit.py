@@ -25,6 +25,11 @@ class Audits(click.Group):
 
 command = Audits(
     "audit",
-    help="Audits of agents.",
+    help="""Audits of agents and of what they are built on.
+
+    \b
+    clew audit decay
+    clew audit why 4fzk2w --does 'refund'
+    """,
     short_help="Find out whether rules survive compaction, and why an agent did something.",
 )
