@@ -46,7 +46,8 @@ export class ForkPanel {
       Object.entries(kinds).map(([value, label]) => h("option", { value, selected: value === this.change }, label)));
     this.changeBox = h("div", { class: "change" });
     this.command = h("output", { class: "command mono" });
-    this.trouble = h("div", {});
+    this.trouble = h("div", {}); // why there is no command line
+    this.refusal = h("div", {}); // why nothing was run; a command line that comes later does not take it away
     this.go = button("Run the fork", () => this.run_(), { class: "primary" });
     this.jobBox ??= h("div", { class: "jobs", "aria-live": "polite" });
     const form = h("form", { class: "forkform", on: { input: this.preview, submit: (event) => (event.preventDefault(), this.run_()) } },
@@ -61,7 +62,7 @@ export class ForkPanel {
     put(this.root,
       h("h2", {}, "Fork at ", h("span", { class: "id" }, plain(place)), button("Close", this.ways.close, { class: "quiet" })),
       form, h("div", { class: "shell" }, this.command, button("Copy", () => copy(this.line), { class: "quiet" })),
-      this.trouble, this.go, this.jobBox);
+      this.trouble, this.refusal, this.go, this.jobBox);
     this.drawChange();
     this.showCommand();
   }
@@ -165,11 +166,11 @@ export class ForkPanel {
 
   async run_() {
     this.go.disabled = true;
+    put(this.refusal);
     try {
       this.heard(await post("fork", this.request()));
-      put(this.trouble);
     } catch (error) {
-      put(this.trouble, failure(error));
+      put(this.refusal, failure(error));
     }
     this.go.disabled = false;
   }
@@ -186,7 +187,7 @@ export class ForkPanel {
     try {
       this.heard(await post(`jobs/${name(job.id)}/stop`));
     } catch (error) {
-      put(this.trouble, failure(error));
+      put(this.refusal, failure(error));
     }
   }
 }
