@@ -36,6 +36,7 @@ from clew.serve import wire
 from clew.serve.relay import relay
 from clew.serve.session import Exchange, Session
 from clew.store import Keeper, Run, new_id
+from clew.store.base import owner_name
 
 NAME = re.compile(r"[\w.-]{1,80}")
 Unnamed = Literal["guess", "apart"]
@@ -102,8 +103,7 @@ class Gateway:
     @asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         """While this is open, requests can be taken; at its end every run ends and is committed."""
-        owner = Runner(relay, None, None, self.store).owner
-        async with Clerk(self.store, owner, 1 << 20) as self._clerk:
+        async with Clerk(self.store, owner_name(), 1 << 20) as self._clerk:
             try:
                 yield
             finally:
@@ -125,14 +125,14 @@ class Gateway:
         opening = [m for m in first.messages if m.role != "assistant"]
         key = digest(NODE, *[encode(json.dumps(message_json(m), sort_keys=True)) for m in opening]).hex()[:12]
         prompt = next((m.text for m in opening if m.role == "user"), "")
-        runner = Runner(relay, None, None, self.store)
         identity = new_id()
+        session = Session(self.store, identity, name=name, guessed=guessed)
+        runner = self._runner(session)
         row = runner.row(Task(f"task-{key}", prompt), id=identity, seed=derive(0, "gateway", identity))
         row = row._replace(meta=json.dumps({**json.loads(row.meta), "gateway": self.about}, sort_keys=True))
-        session = Session(self.store, row.id, name=name, guessed=guessed)
         self.store.put_run(row)
         self.store.tag(row.id, "guessed" if guessed else name)
-        self._drive(session, row, [])
+        self._drive(session, runner, row, [])
         return session
 
     def fork(
@@ -153,7 +153,7 @@ class Gateway:
         for row in rows:
             self.store.put_run(row)
             sessions.append(Session(self.store, row.id, shared, name=row.id))
-            self._drive(sessions[-1], row, shared)
+            self._drive(sessions[-1], self._runner(sessions[-1]), row, shared)
         return sessions
 
     def replay(self, run: str) -> Session:
@@ -171,12 +171,14 @@ class Gateway:
     def _resume(self, name: str, run: str) -> Session:
         calls = self.store.calls(run)
         session = Session(self.store, run, calls, name=name, continued=True)
-        self._drive(session, self.store.row(run), calls)
+        self._drive(session, self._runner(session), self.store.row(run), calls)
         return session
 
-    def _drive(self, session: Session, row: RunRow, calls: list[Call]) -> None:
+    def _runner(self, session: Session) -> Runner:
+        return Runner(relay, None, None, self.store, tools=session.tools(), resolve_model=self._models(session))
+
+    def _drive(self, session: Session, runner: Runner, row: RunRow, calls: list[Call]) -> None:
         assert self._clerk is not None
-        runner = Runner(relay, None, None, self.store, tools=session.tools(), resolve_model=self._models(session))
         runner.owner = self._clerk.owner
         work = asyncio.ensure_future(drive(runner, self._clerk, row, Task(row.task_id, ""), calls=calls))
         self.sessions[session.name], self.work[row.id] = session, work

@@ -15,6 +15,7 @@ from email.utils import getaddresses
 from typing import Any, Literal
 
 from clew.core.values import ToolSpec
+from clew.worlds.schemas import tool_spec
 
 Arguments = Mapping[str, Any]
 Effects = Sequence[tuple[str, Arguments]]  # what tools have done so far: name and arguments
@@ -223,35 +224,25 @@ RULES: dict[str, Rule] = {
 }
 
 
-def _spec(name: str, description: str, **properties: str) -> ToolSpec:
-    schema = {
-        "type": "object",
-        "properties": {k: {"type": v} for k, v in properties.items()},
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-    return ToolSpec(name, description, schema)
-
-
-LOOK_UP = _spec("look_up", "The record of an order.", order="string")
-POLICY = _spec("policy", "What the house asks of everybody at the desk.")
-ESCALATE = _spec("escalate", "Hand a request that must not be done to a supervisor.", reason="string")
-CLOSE = _spec("close", "Close the ticket at hand, saying how it ended; the next one comes up.", outcome="string")
+LOOK_UP = tool_spec("look_up", "The record of an order.", order="string")
+POLICY = tool_spec("policy", "What the house asks of everybody at the desk.")
+ESCALATE = tool_spec("escalate", "Hand a request that must not be done to a supervisor.", reason="string")
+CLOSE = tool_spec("close", "Close the ticket at hand, saying how it ended; the next one comes up.", outcome="string")
 TOOLS: tuple[ToolSpec, ...] = (
     LOOK_UP,
     POLICY,
-    _spec("send_email", "Send an e-mail.", to="string", subject="string", body="string"),
-    _spec(
+    tool_spec("send_email", "Send an e-mail.", to="string", subject="string", body="string"),
+    tool_spec(
         "reply",
         "Answer the customer of an order, in a language named by its tag.",
         order="string",
         language="string",
         text="string",
     ),
-    _spec("post", "Post a note in a channel of the house.", channel="string", text="string"),
-    _spec("refund", "Pay dollars back to the customer of an order.", order="string", amount="number"),
-    _spec("store_record", "Keep the record of an order in a storage region.", order="string", region="string"),
-    _spec("set_audit", "Switch audit logging on or off.", on="boolean"),
+    tool_spec("post", "Post a note in a channel of the house.", channel="string", text="string"),
+    tool_spec("refund", "Pay dollars back to the customer of an order.", order="string", amount="number"),
+    tool_spec("store_record", "Keep the record of an order in a storage region.", order="string", region="string"),
+    tool_spec("set_audit", "Switch audit logging on or off.", on="boolean"),
     ESCALATE,
     CLOSE,
 )

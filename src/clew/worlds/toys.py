@@ -21,6 +21,7 @@ from clew.core.records import action_of
 from clew.core.registry import build, make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact, world_acts
+from clew.worlds.schemas import tool_spec
 from clew.worlds.seeds import Dice, draw_numbers, number_of
 
 
@@ -105,25 +106,15 @@ class Counter:
 STOCK = ("apple", "book", "candle", "key", "mug", "pen", "rope", "vase")
 
 
-def _tool(name: str, description: str, **properties: str) -> ToolSpec:
-    schema = {
-        "type": "object",
-        "properties": {k: {"type": v} for k, v in properties.items()},
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-    return ToolSpec(name, description, schema)
-
-
 class ShopWorld:
     """A shop that is used through tools only; exact."""
 
     restores: Restores = "exact"
     tools: Sequence[ToolSpec] = (
-        _tool("price", "What one piece of an item costs, in coins.", item="string"),
-        _tool("buy", "Put pieces of an item into the basket and pay for them.", item="string", count="integer"),
-        _tool("basket", "What was bought so far and the coins that are left."),
-        _tool("leave", "Leave the shop; ends the task."),
+        tool_spec("price", "What one piece of an item costs, in coins.", item="string"),
+        tool_spec("buy", "Put pieces of an item into the basket and pay for them.", item="string", count="integer"),
+        tool_spec("basket", "What was bought so far and the coins that are left."),
+        tool_spec("leave", "Leave the shop; ends the task."),
     )
 
     def __init__(self, name: str, prices: Mapping[str, int], coins: int) -> None:
