@@ -62,8 +62,10 @@ class Game:
 
 
 def random_game(seed: int, vocabulary: int = 3, block: int = 3) -> Game:
-    """A target drawn at random, a drafter that agrees with it in some contexts, and a perfect head: its chance is 1 less
-    the total variation distance of the two laws."""
+    """A target drawn at random, a drafter that agrees with it in some contexts, and a perfect head.
+
+    Its chance is 1 less the total variation distance of the two laws.
+    """
 
     def drawn(what: int, request: int, so_far: Tokens) -> np.random.Generator:
         return np.random.default_rng([seed, what, request, *(1 + t for t in so_far)])
