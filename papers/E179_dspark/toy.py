@@ -30,6 +30,7 @@ class Anticipating(Scheduler):
     """Biased: sizes the batch by the block it sizes (Algorithm 1 of 2607.05147 without its stop)."""
 
     def choose(self, rows: Any, fresh: Any, chance: F64) -> Any:
+        super().choose(rows, fresh, chance)  # so that it knows what the scheduler knows
         survival = chance.cumprod(1)
         sizes = np.sort(survival[survival > self._epsilon])[::-1]
         return top(survival, int(rate(self.costs, len(rows), sizes).argmax()), self._epsilon)

@@ -7,7 +7,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -39,9 +39,9 @@ class Costs:
     size measured; beyond the last it goes on with the slope from the first to the last.
 
     sizes, verify: flattened tokens of a verification, and seconds. rows, plain, draft: rows, and seconds of one decoded
-    token for each of them, and of drafting ``block`` tokens for each. cpu: process seconds of ``verify``.
-    hardware, dtype, threads, context (cached positions of a row): how it was measured. model, drafter: digests of the
-    weights, empty where there are none.
+    token for each of them, and of drafting ``block`` tokens for each. Those named ``cpu`` are process seconds
+    of the same. hardware, dtype, threads, context (cached positions of a row): how it was measured. model, drafter:
+    digests of the weights, empty where there are none.
 
     Raises:
         BadInput: sizes that do not rise, costs that fall or are not positive, columns of unequal length.
@@ -54,7 +54,9 @@ class Costs:
     draft: tuple[float, ...]
     block: int
     steps: bool = False
-    cpu: tuple[float, ...] = ()
+    verify_cpu: tuple[float, ...] = ()
+    plain_cpu: tuple[float, ...] = ()
+    draft_cpu: tuple[float, ...] = ()
     hardware: str = ""
     dtype: str = ""
     threads: int = 0
@@ -76,6 +78,10 @@ class Costs:
                 "a cost table needs rising sizes, and costs above 0 that do not fall, one for each size",
                 remedy="Measure it again: `clew serve --profile`.",
             )
+
+    def by_process_time(self) -> Costs:
+        """The same table in process seconds: what one thread on an idle machine would take, measured on a busy one."""
+        return replace(self, verify=self.verify_cpu, plain=self.plain_cpu, draft=self.draft_cpu)
 
     def verify_seconds(self, tokens: Any) -> F64:
         """Seconds of verifying these numbers of flattened tokens, a number or an array."""
@@ -182,9 +188,9 @@ def profile(
     forward.clear()
     if drafter is not None:
         drafter.clear()
-    wall, cpu = zip(*verify, strict=True)
+    (v, v_cpu), (p, p_cpu), (d, d_cpu) = (_rising(pairs) for pairs in (verify, plain, draft))
     return Costs(
-        sizes, _rising(wall), rows, _rising(plain), _rising(draft), block, cpu=_rising(cpu), threads=threads,
+        sizes, v, rows, p, d, block, verify_cpu=v_cpu, plain_cpu=p_cpu, draft_cpu=d_cpu, threads=threads,
         hardware=hardware(str(forward.device)), dtype=str(getattr(forward, "_dtype", "")).removeprefix("torch."),
         context=context, model=digests[0], drafter=digests[1],
     )  # fmt: skip
@@ -223,12 +229,12 @@ class _Bench:
         step: Any = getattr(self.forward, "verify", self.forward.prefill)
         return _timed(partial(step, np.arange(n), self._ids(counts), np.full(n, self.context, np.int64)))
 
-    def plain(self, n: int) -> float:
-        return _timed(partial(self.forward.decode, np.arange(n), self._tokens(n), np.full(n, self.context)))[0]
+    def plain(self, n: int) -> tuple[float, float]:
+        return _timed(partial(self.forward.decode, np.arange(n), self._tokens(n), np.full(n, self.context)))
 
-    def draft(self, n: int) -> float:
+    def draft(self, n: int) -> tuple[float, float]:
         if self.drafter is None:
-            return 0.0
+            return 0.0, 0.0
         import torch
 
         from clew.models.sampling import Laws
@@ -240,7 +246,7 @@ class _Bench:
             hidden = torch.zeros(self.context, width, dtype=dtype, device=self.forward.device)
             drafter.extend(np.array([row]), self._ids([self.context]), np.zeros(1, np.int64), hidden)
         u, at = self.rng.random((n, drafter.block)), np.full(n, self.context, np.int64)
-        return _timed(lambda: drafter.propose(np.arange(n), self._tokens(n), at, Laws(), u).logq)[0]
+        return _timed(lambda: drafter.propose(np.arange(n), self._tokens(n), at, Laws(), u).logq)
 
     def _tokens(self, n: int) -> npt.NDArray[np.int64]:
         return self.rng.integers(self.forward.vocabulary, size=n)
@@ -268,5 +274,6 @@ def _timed(call: Callable[[], Any]) -> tuple[float, float]:
     return statistics.median(wall[1:]), statistics.median(cpu[1:])
 
 
-def _rising(seconds: Sequence[float]) -> tuple[float, ...]:
-    return tuple(np.maximum.accumulate(seconds).tolist())
+def _rising(seconds: Sequence[tuple[float, float]]) -> list[tuple[float, ...]]:
+    """Wall and process seconds, none below those of a smaller size."""
+    return [tuple(column) for column in np.maximum.accumulate(np.array(seconds)).T.tolist()]
