@@ -125,9 +125,9 @@ def poisson(
     rng = np.random.default_rng(seed)
     arrivals = rng.exponential(1 / rate, requests).cumsum()
     server, come = _Server(costs, traffic, lengths, rows, rng, promised), 0
+    steady: Load | None = None
     while server.done < requests:
-        free = int((~server.busy).sum())
-        due = arrivals[come : come + free]
+        due = arrivals[come : come + int((~server.busy).sum())]
         due = due[due <= server.clock]
         if not len(due) and not server.busy.any():
             server.clock = float(arrivals[come])
@@ -138,7 +138,13 @@ def poisson(
         server.round()
         if before < requests * WARM <= server.done:
             server.forget()
-    return server.load(name, rate, seed)
+        if come == requests and steady is None and server.done < requests:
+            steady = server.load(name, rate, seed)
+    end = server.load(name, rate, seed)
+    if steady is None:
+        return end
+    # What concerns the whole server is counted up to the last arrival, what concerns a request up to its end.
+    return steady._replace(speed=end.speed, slow=end.slow, wait=end.wait, met=end.met)
 
 
 def simulate(
