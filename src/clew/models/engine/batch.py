@@ -13,10 +13,11 @@ from clew.core.errors import ClewError, ModelError
 from clew.core.values import Completion
 from clew.models.engine.admission import place, prefill
 from clew.models.engine.answers import Answers
+from clew.models.engine.extras import asking, forbid, fresh, plain_law, rank, stuck_error
 from clew.models.engine.fast import LEAST, Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.rows import Rows
-from clew.models.engine.state import Joining, Live, Result, Waiting
+from clew.models.engine.state import Counts, Fresh, Inbox, Joining, Live, Result, Waiting
 from clew.models.sampling import Laws, draw, noise
 
 AHEAD = 8  # uniforms are made for this many tokens at a time
@@ -31,6 +32,7 @@ class Batch:
         self.forward, self._steady = forward, steady
         self.version = 0
         self.active = 0  # requests that still sample
+        self.counts = Counts()
         self._clock = 0
         self._rows = Rows(forward, max(max_rows, LEAST if steady else 1), cache_bytes)
         self._answers = Answers(renderer, model, forward.context)
@@ -87,6 +89,29 @@ class Batch:
             self._join(joining, results)
         return later
 
+    def cut(self, entries: Sequence[Waiting], results: list[Result]) -> None:
+        """End what these requests sample; what they have is their answer, finish ``cut``."""
+        for entry in entries:
+            joined = self._rows.joined[entry.slot] if entry.slot >= 0 else None
+            if joined is not None and joined.entry is entry:
+                place = int(np.flatnonzero(self._live.rows == entry.slot)[0])
+                self._live.act[place] = False
+                self._finish(self._live.rows[[place]], self._live.count[[place]], ["cut"], results)
+
+    def refuse(self, entry: Waiting, results: list[Result]) -> None:
+        """Answer a request that was dropped before it ran."""
+        nothing = np.zeros((2, 0), np.float32)
+        _answer(entry, self._answers.completion(entry, self.version, 0, 0, "cut", (), nothing), results)
+
+    def room(self) -> tuple[int, int, int]:
+        """Rows of the cache, tokens that lie in it, and tokens it has room for."""
+        slots = self._rows.slots
+        return slots.rows, int(slots.length.sum()), slots.rows * slots.size
+
+    def fresh(self) -> list[tuple[Inbox, Fresh]]:
+        """Tokens of streams that have not gone out."""
+        return fresh(self._rows, self._live) if self._live.told else []
+
     def step(self, results: list[Result]) -> None:
         """One more token for every request that runs."""
         if len(self._live.rows) > LEAST and 2 * self.active <= len(self._live.rows):
@@ -123,6 +148,10 @@ class Batch:
             live.limit[:] = [0 if j is None else j.limit for j in joined]
             live.laws = Laws.of([(r or some).sampling for r in asked], self.forward.device)
         live.watched = any(r is not None and (r.sampling.stop or r.deadline is not None) for r in asked)
+        entries = [(i, j.entry) for i, j in enumerate(joined) if j is not None]
+        live.guided = [i for i, entry in entries if entry.guide is not None]
+        live.listed = [i for i, entry in entries if entry.request.tops is not None]
+        live.told = [i for i, entry in entries if entry.inbox is not None]
         live.ahead = AHEAD
         return live
 
@@ -136,11 +165,13 @@ class Batch:
         rows = np.array([j.slot for j in joining])
         requests = [j.entry.request for j in joining]
         for j in joining:
-            self._rows.joined[j.slot] = j
+            self._rows.joined[j.slot], j.entry.slot = j, j.slot
         self._rows.seed[rows] = [r.seed & 0xFFFFFFFFFFFFFFFF for r in requests]
         self._rows.offset[rows] = [len(r.forced) for r in requests]
         self._rows.count[rows] = 0
         self.active += len(rows)
+        self.counts.prompt += sum(len(j.new) for j in joining)
+        self.counts.cached += sum(j.start for j in joining)
         live = self._lively(rows)
         self._sample(live, prefill(self.forward, joining), results)
         self._put_back()
@@ -155,13 +186,23 @@ class Batch:
             live.ahead = 0
         u = torch.from_numpy(live.noise[live.ahead]).to(logits.device)
         live.ahead += 1
-        drawn, logprobs, negentropies = (t.cpu().numpy() for t in draw(logits, live.laws, u))
+        listed, guided = asking(self._rows, live, live.listed), asking(self._rows, live, live.guided)
+        law = plain_law(logits, [i for i, _ in listed]) if listed else None
+        for i, entry in forbid(logits, guided):
+            live.act[i] = False
+            self._fail(entry, stuck_error(entry), results)
+        drawn, logprobs, negentropies = (t.cpu().numpy() for t in draw(logits, live.laws, u, bool(guided)))
         drawn, logprobs, rows, count = drawn[:, 0], logprobs[:, 0], live.rows, live.count
         if np.isnan(logprobs.sum()):
             raise ModelError("the logits are not numbers", remedy="The weights have diverged: load earlier ones.")
         self._rows.tokens[rows, count] = live.last = drawn
         self._rows.logprobs[rows, count] = logprobs
         self._rows.entropies[rows, count] = negentropies
+        if law is not None:
+            rank([entry for _, entry in listed], law, [int(drawn[i]) for i, _ in listed])
+        for i, entry in guided:
+            entry.guide.take([int(drawn[i])])
+        self.counts.sampled += self.active
         count += live.act
         ends = self._stops[drawn]
         done = live.act & (ends | (count >= live.limit))
@@ -177,6 +218,13 @@ class Batch:
                 if finish:
                     live.act[i] = False
                     self._finish(rows[i : i + 1], count[i : i + 1], [finish], results)
+
+    def _fail(self, entry: Waiting, error: ClewError, results: list[Result]) -> None:
+        """Answer one request with an error, and let its row go."""
+        self._rows.joined[entry.slot] = None
+        self._rows.slots.busy[entry.slot] = False
+        self.active -= 1
+        _answer(entry, error, results)
 
     def _finish(self, rows: Any, counts: Any, finishes: Sequence[str], results: list[Result]) -> None:
         """Answer the requests of some rows, [n] each, and let the rows go."""
