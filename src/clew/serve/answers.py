@@ -36,7 +36,7 @@ def prepared(question: Question, model: Model, request: Request) -> Request:
         Rejected: the model lacks one.
     """
     if question.form is not None:
-        if not getattr(model, "grammars", False):
+        if not hasattr(model, "engine"):
             raise Rejected(f"{model.ref} cannot be held to a form",
                            remedy="Ask without one, or serve local weights.", code="unsupported_by_model",
                            param="tool_choice" if question.called else "response_format")  # fmt: skip

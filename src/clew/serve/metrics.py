@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from clew.core.errors import need
@@ -12,7 +12,7 @@ SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 6
 
 
 class Metrics:
-    """Counts requests and tokens of one server; ``stats``, where the model has it, are the engine's own figures.
+    """Counts requests and tokens of one server, beside what the model's engine counts, where it has one.
 
     Raises:
         MissingExtra: prometheus-client is not installed.
@@ -29,8 +29,10 @@ class Metrics:
         self._first = time("clew_first_seconds", "Seconds until the first text.", buckets=SECONDS, **here)
         self._whole = time("clew_request_seconds", "Seconds of a whole request.", buckets=SECONDS, **here)
         self.busy = self._prometheus.Gauge("clew_choices_in_work", "Choices in work or waiting.", **here)
-        self._stats = getattr(model, "stats", None)
-        self._gauges: dict[str, Any] = {}
+        self._engine = getattr(model, "engine", None)
+        self._now = self._prometheus.Gauge("clew_engine", "What the engine does and holds now.", ("what",), **here)
+        self._so_far = self._prometheus.Gauge("clew_engine_counts", "What it has done so far.", ("what",), **here)
+        self._drafts = self._prometheus.Gauge("clew_drafts", "Drafted tokens by position.", ("what", "position"), **here)
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         self._requests.labels(endpoint, str(status)).inc()
@@ -49,16 +51,17 @@ class Metrics:
 
     def text(self) -> bytes:
         """All figures, those of the engine included, as Prometheus reads them."""
-        found: Any = self._stats() if self._stats is not None else {}
-        found = found if isinstance(found, Mapping) else found._asdict()
-        for name, value in found.items():
-            if isinstance(value, (int, float)):
-                if name not in self._gauges:
-                    gauge = self._prometheus.Gauge(
-                        f"clew_engine_{name}", f"The engine's {name}.", registry=self.registry
-                    )
-                    self._gauges[name] = gauge
-                self._gauges[name].set(value)
+        if self._engine is not None:
+            stats = self._engine.stats()
+            for what, value in stats._asdict().items():
+                if what != "counts":
+                    self._now.labels(what).set(value)
+            for what, value in asdict(stats.counts).items():
+                if isinstance(value, list):
+                    for position, count in enumerate(value):
+                        self._drafts.labels(what, str(position + 1)).set(count)
+                else:
+                    self._so_far.labels(what).set(value)
         text: bytes = self._prometheus.generate_latest(self.registry)
         return text
 

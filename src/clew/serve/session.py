@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clew.core.errors import ModelError, ReplayDiverged
-from clew.core.keys import REQUEST, digest, encode
+from clew.core.keys import REQUEST, digest, encode, sampling_form
 from clew.core.records import Call, Cursor
 from clew.core.values import Completion, Message, ToolSpec
 from clew.harness.messages import message_json
@@ -191,7 +191,7 @@ class Session:
         if asked.seed is not None and not self.seeded:
             extra["seed"] = asked.seed
         named = f"{dialect}:{asked.model}" + (f"?{dumps(extra)}" if extra else "")
-        sampling: dict[str, Any] = s._asdict() | {"stop": list(s.stop)}
+        sampling: dict[str, Any] = sampling_form(s) | {"stop": list(s.stop)}
         if asked.seed is not None and self.seeded:
             sampling["seed"] = asked.seed
         return self.history.place(asked.messages, named, asked.tools, sampling)
