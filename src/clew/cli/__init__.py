@@ -18,7 +18,7 @@ from clew.cli.common import Interrupted
 from clew.core.errors import ClewError
 
 SECTIONS = {
-    "Make runs": ("quickstart", "run", "gateway", "fork", "replay", "resume", "stop", "import"),
+    "Make runs": ("quickstart", "run", "gateway", "serve", "fork", "replay", "resume", "stop", "import"),
     "Look at runs": ("view", "log", "show", "diff", "export"),
     "Learn from runs": ("credit", "grade", "cliffs", "coverage", "audit", "distil", "train", "eval", "reproduce"),
     "Keep the store": ("tag", "merge", "verify", "redact", "gc"),

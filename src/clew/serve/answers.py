@@ -1,0 +1,231 @@
+"""Answers of a Model to one question: pieces while they come, then completions; several choices side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, NamedTuple, cast
+
+from clew.core.errors import BadInput
+from clew.core.keys import derive
+from clew.core.protocols import Model, Scores, Streams
+from clew.core.records import Request
+from clew.core.values import F32, Completion, Piece, Sampling, ToolCall
+from clew.models.dialects import dumps
+from clew.serve.parameters import Rejected
+from clew.serve.questions import Form, Question
+
+Items = AsyncGenerator[Piece | Completion, None]
+Indexed = AsyncGenerator[tuple[int, Piece | Completion], None]
+
+
+class Prompt(NamedTuple):
+    """What is told of a prompt beside its continuation: ids, their text, and logprobs after the first (or None)."""
+
+    ids: tuple[int, ...]
+    text: str = ""
+    logprobs: F32 | None = None
+
+
+def prepared(question: Question, model: Model, request: Request) -> Request:
+    """The request with the powers the question needs of the model.
+
+    Raises:
+        Rejected: the model lacks one.
+    """
+    if question.form is not None:
+        if not hasattr(model, "engine"):
+            raise Rejected(f"{model.ref} cannot be held to a form",
+                           remedy="Ask without one, or serve local weights.", code="unsupported_by_model",
+                           param="tool_choice" if question.called else "response_format")  # fmt: skip
+        request = request._replace(sampling=held(request.sampling, question.form))
+    if question.tops is not None:
+        if model.renderer is None and not hasattr(model, "logprobs"):
+            raise Rejected(f"{model.ref} gives no logprobs", remedy="Ask without, or serve local weights.",
+                           code="unsupported_by_model", param="logprobs")  # fmt: skip
+        request = request._replace(tops=question.tops)
+    return request
+
+
+def held(sampling: Sampling, form: Form) -> Sampling:
+    """Sampling within a form."""
+    if form.kind == "choice":
+        grammar = "lark:start: " + " | ".join(json.dumps(text) for text in form.value)
+    elif form.kind == "json":
+        grammar = "json:" + dumps(form.value)
+    else:
+        grammar = {"regex": "regex:", "grammar": "lark:"}[form.kind] + form.value
+    return sampling._replace(grammar=grammar)
+
+
+async def answer(question: Question, model: Model, request: Request) -> Items:
+    """One choice: pieces where they are streamed, then the Completion as it is told."""
+    shown = question.asked.stream and not question.called
+    if not (shown and isinstance(model, Streams)):
+        yield finished(question, model, request, await model.complete(request))
+        return
+    skip = request.forced_text
+    async with aclosing(cast(AsyncGenerator[Any, None], model.stream(request))) as items:
+        async for item in items:
+            if isinstance(item, Completion):
+                yield finished(question, model, request, item)
+            elif isinstance(item, Piece):
+                yield item
+            else:  # text alone; a given beginning is not said again
+                text, skip = (item, "") if not skip else _after(skip, item)
+                if text:
+                    yield Piece(text)
+
+
+def _after(skip: str, text: str) -> tuple[str, str]:
+    if text.startswith(skip):
+        return text[len(skip) :], ""
+    return ("", skip[len(text) :]) if skip.startswith(text) else (text, "")
+
+
+def finished(question: Question, model: Model, request: Request, completion: Completion) -> Completion:
+    """The completion as it is told: a call that was asked for is a call, and markup of tools not offered is text.
+
+    Raises:
+        Rejected: logprobs were asked for and the model gave none.
+    """
+    message, asked, finish = completion.message, question.asked, completion.finish
+    if asked.prefill:
+        message = message._replace(text=message.text.removeprefix(asked.prefill))
+    if question.called and finish in ("stop", "tool_calls"):
+        message = message._replace(text="", calls=(_call(message.text),))
+    elif message.calls and not asked.tools and (text := raw(model, completion)):
+        message = message._replace(text=text.rpartition("</think>")[2].strip(), calls=())
+    named = [c._replace(id=f"call_{derive(request.seed, 'call', len(request.path), i):016x}")
+             if c.id in ("", f"call_{i}") else c for i, c in enumerate(message.calls)]  # fmt: skip
+    message = message._replace(calls=tuple(named))
+    if finish in ("stop", "tool_calls"):
+        finish = "tool_calls" if message.calls else "stop"
+    if question.tops is not None and completion.plain is None and completion.logprobs is None:
+        raise Rejected(f"{model.ref} gave no logprobs", remedy="Ask without, or serve local weights.",
+                       code="unsupported_by_model", param="logprobs")  # fmt: skip
+    if question.tops and completion.tops is None:
+        raise Rejected(f"{model.ref} tells no likeliest tokens", remedy="Ask without, or serve local weights.",
+                       code="unsupported_by_model", param="top_logprobs")  # fmt: skip
+    return completion._replace(message=message, finish=finish)
+
+
+def raw(model: Model, completion: Completion, stops: Sequence[str] = ()) -> str:
+    """All that was sampled as text, markup and all, up to a stop string; empty where the model gives no tokens."""
+    decode = getattr(model.renderer, "decode", None)
+    if decode is None or completion.tokens is None or model.renderer is None:
+        return ""
+    ends = len(completion.tokens) - (completion.tokens[-1:] != () and completion.tokens[-1] in model.renderer.stop)
+    text: str = decode(completion.tokens[:ends])
+    for stop in stops:
+        text = text.partition(stop)[0]
+    return text
+
+
+class Raw:
+    """The text of sampled tokens as it grows, markup and all; the end that more tokens could change is held back."""
+
+    def __init__(self, model: Model, stops: Sequence[str]) -> None:
+        self._decode, self._end, self._stops = model.renderer.decode, model.renderer.stop, stops  # type: ignore[union-attr]
+        self._ids: list[int] = []
+        self._anchor = self._read = 0  # decoding begins at a token that shows text, so that spaces are kept
+        self._held, self._over = "", False
+
+    def add(self, tokens: Sequence[int]) -> str:
+        """New text."""
+        self._ids += [i for i in tokens if i not in self._end]
+        before, text = self._decode(self._ids[self._anchor : self._read]), self._decode(self._ids[self._anchor :])
+        if self._over or (text.endswith("\ufffd") and len(self._ids) - self._read < 4):
+            return ""
+        if len(text) > len(before):
+            self._anchor = self._read
+        self._read = len(self._ids)
+        self._held += text[len(before) :]
+        for stop in self._stops:
+            if stop in self._held:
+                self._held, self._over = self._held.partition(stop)[0], True
+        keep = 0 if self._over else max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        free = self._held[: len(self._held) - keep]
+        self._held = self._held[len(free) :]
+        return free
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of ``text`` that begins ``stop``."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def _call(text: str) -> ToolCall:
+    """A call that a reply held to one spells; its arguments stay as they were written."""
+    data = json.loads(text)
+    place = text.index(":", text.index('"arguments"')) + 1
+    place += len(text[place:]) - len(text[place:].lstrip())
+    end = json.JSONDecoder().raw_decode(text, place)[1]
+    return ToolCall("", data["name"], text[place:end])
+
+
+async def scored(question: Question, model: Model, request: Request, prompt: str | None) -> Prompt:
+    """What is told of the prompt.
+
+    Raises:
+        Rejected: its logprobs were asked for, and the model scores nothing.
+    """
+    ids = tuple(i for node in request.path for i in node.ids or ()) + request.head
+    wanted = question.scored is not None or (question.echo and question.tops is not None)
+    values = None
+    if wanted:
+        if not isinstance(model, Scores) or model.renderer is None:
+            raise Rejected(f"{model.ref} gives no logprobs of a prompt", remedy="Ask without, or serve local weights.",
+                           code="unsupported_by_model", param="prompt_logprobs")  # fmt: skip
+        values = (await asyncio.to_thread(model.score, [ids]))[0]
+    decode = getattr(model.renderer, "decode", None)
+    text = prompt if prompt is not None else decode(ids) if decode is not None and question.echo else ""
+    return Prompt(ids, text, values)
+
+
+async def side_by_side(sources: Sequence[Items], seconds: float) -> Indexed:
+    """Items of several choices as they come, with the place of each.
+
+    Raises:
+        Late: not all were there within ``seconds``. What a source raises; then the others are given up.
+    """
+    end = asyncio.get_running_loop().time() + seconds
+    queue: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
+
+    async def run(index: int, source: Items) -> None:
+        try:
+            async with aclosing(source):
+                async for item in source:
+                    queue.put_nowait((index, item))
+        except Exception as error:
+            queue.put_nowait((index, error))
+
+    tasks = [asyncio.ensure_future(run(i, source)) for i, source in enumerate(sources)]
+    left = len(tasks)
+    try:
+        while left:
+            try:
+                async with asyncio.timeout_at(end):
+                    index, item = await queue.get()
+            except TimeoutError:
+                raise Late(seconds) from None
+            if isinstance(item, Exception):
+                raise item
+            left -= isinstance(item, Completion)
+            yield index, item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Late(BadInput):
+    """No answer in the time that one may take here."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"no answer within {seconds:g} s", remedy="Ask for fewer tokens, or raise --timeout.")
+
+
+__all__ = ["Items", "Late", "Prompt", "Raw", "answer", "finished", "held", "prepared", "raw", "scored", "side_by_side"]
