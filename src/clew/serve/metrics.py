@@ -32,7 +32,9 @@ class Metrics:
         self._engine = getattr(model, "engine", None)
         self._now = self._prometheus.Gauge("clew_engine", "What the engine does and holds now.", ("what",), **here)
         self._so_far = self._prometheus.Gauge("clew_engine_counts", "What it has done so far.", ("what",), **here)
-        self._drafts = self._prometheus.Gauge("clew_drafts", "Drafted tokens by position.", ("what", "position"), **here)
+        self._drafts = self._prometheus.Gauge(
+            "clew_drafts", "Drafted tokens by position.", ("what", "position"), **here
+        )
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         self._requests.labels(endpoint, str(status)).inc()

@@ -65,6 +65,10 @@ class Writer:
             return spelt
         return lambda token: str(decode([token]))
 
+    @property
+    def _told_by_token(self) -> bool:
+        return self.question.tops is not None or self.question.asked.token_ids
+
     def _told(self, completion: Completion) -> Completion:
         """Without the tokens and logprobs that nobody asked for."""
         asked = self.question.asked
@@ -162,7 +166,7 @@ class Writer:
             yield event
         sent = self._tokens.get(index, 0)
         if isinstance(item, Piece):
-            if not (item or item.reasoning or (item.tokens and self.question.tops is not None)):
+            if not (item or item.reasoning or (item.tokens and self._told_by_token)):
                 return
             chunk = chat.piece(str(item), **self.about)
             (choice,) = chunk["choices"]
@@ -208,7 +212,7 @@ class Writer:
             text, finish, tokens = self._raw[index].add(item.tokens), None, item.tokens
             self._note(index, Piece(text, tokens))
             told = self._columns(item, 0, len(before)) if question.tops is not None else None
-            if not (text or (tokens and question.tops is not None)):
+            if not (text or (tokens and self._told_by_token)):
                 return
         else:
             text, finish = raw(self.model, item, stops).removeprefix(before), item.finish
