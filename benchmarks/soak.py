@@ -6,8 +6,8 @@ A tiny untrained model is served by a process of its own, which records what it 
 once while nothing else is going on; the questions are seeded, and the model is loaded ``steady``, so that each has one
 right answer. Then they come at random, whole and streamed, among clients that hang up, read slowly or not at all, send
 broken bodies, prompts and bodies that are too large, or a wrong key, and bursts of twice what the queue holds. In the
-middle the server is killed with SIGKILL and started again; clients ask again where a connection broke or where they were
-told to wait. At the end SIGTERM comes while streams are under way.
+middle the server is killed with SIGKILL and started again; clients ask again where a connection broke or they were told
+to wait. At the end SIGTERM comes while streams are under way.
 """
 
 from __future__ import annotations
@@ -168,7 +168,8 @@ class Soak:
         print(f"FAULT {what}"[:400], flush=True)
 
     async def ready(self) -> None:
-        for _ in range(1200):
+        assert self.server.process is not None
+        while self.server.process.poll() is None:
             try:
                 if (await self.client.get(self.base.removesuffix("/v1") + "/health")).status_code == 200:
                     return
