@@ -76,7 +76,7 @@ class Fast:
         parameter = next(module.parameters())
         self.device, self._dtype = parameter.device, parameter.dtype
         self.token_bytes = 2 * shape.layers * shape.kv * shape.dim * parameter.element_size()
-        self.vocabulary = shape.vocabulary
+        self.vocabulary, self.layers = shape.vocabulary, shape.layers
         self.rows, self.size = 0, 0
         self._kv, self.hidden = torch.empty(0), torch.empty(0)
 

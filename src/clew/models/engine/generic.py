@@ -31,6 +31,7 @@ class Generic:
         self.context = context
         config = module.config.get_text_config() if hasattr(module.config, "get_text_config") else module.config
         self.vocabulary: int = config.vocab_size
+        self.layers: int = config.num_hidden_layers
         parameter = next(module.parameters())
         self.device = parameter.device
         self.token_bytes = 2 * config.num_hidden_layers * config.hidden_size * parameter.element_size()
