@@ -19,10 +19,11 @@ from clew.core.errors import ClewError, ModelError, Refused
 from clew.core.records import Request
 from clew.core.values import Completion
 from clew.models.engine.batch import Batch
+from clew.models.engine.budget import Fixed
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.proposal import Drafter, Lengths
-from clew.models.engine.speculate import Counts, Fixed
+from clew.models.engine.speculate import Counts
 from clew.models.engine.state import Result, Waiting
 
 LINGER = 1.0  # seconds an idle thread waits before it ends
