@@ -367,8 +367,10 @@ class Fast:
 
 
 def _plus(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
-    """x + a @ matrix, in x."""
-    return x.addmm_(a, matrix) if matrix.layout is torch.strided else x.add_(times(a, matrix))
+    """x + a @ matrix; may change x."""
+    if matrix.layout is torch.strided:
+        return x.addmm_(a, matrix)
+    return torch.ops.mkldnn._linear_pointwise.binary(a, x, matrix, None, "add")  # type: ignore[no-any-return]
 
 
 def _similar(counts: I64) -> list[I64]:
