@@ -111,7 +111,7 @@ def ragged(counts: I64) -> tuple[I64, I64]:
     return row, np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
 
 
-class Counts:
+class Drafted:
     """What came of drafts so far. Arrays [block] count by position in the block.
 
     Attributes:
