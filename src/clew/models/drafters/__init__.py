@@ -1,0 +1,1 @@
+"""Drafters for the engine: parallel (DFlash, DSpark), autoregressive (Eagle), independent, and prompt lookup."""
