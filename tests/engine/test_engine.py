@@ -197,7 +197,7 @@ def test_weights_bumped_while_a_batch_runs_wait_for_its_end(make: Make) -> None:
         def parse(self, ids: tuple[int, ...]) -> object:
             return talk.renderer.parse(ids)
 
-    model.engine._batch._renderer = Renderer()
+    model.engine._batch._answers._renderer = Renderer()
     model.submit([talk.request(5, stop=("never",), max_tokens=30)], lambda r: (results.extend(r), arrived.set()))
     assert arrived.wait(20)
     answer = results[0][1]

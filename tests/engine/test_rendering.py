@@ -59,7 +59,7 @@ def local(renderer: Any) -> Local:
 
 def received(model: Local, talk: Talk, request: Request) -> list[int]:
     """The ids that lie in the engine's cache after a request, which are those the model has seen."""
-    slots = model.engine._batch._slots
+    slots = model.engine._batch._rows.slots
     slot = slots.where[request.holder]
     return slots.tokens[slot, : slots.length[slot]].tolist()
 

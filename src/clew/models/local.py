@@ -26,6 +26,7 @@ from clew.models import local_prefix
 from clew.models.engine.engine import Done, Engine
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
+from clew.models.engine.proposal import Drafter, Lengths
 from clew.models.engine.weights import shape_of, unwrap
 
 SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
@@ -47,6 +48,7 @@ class Local:
         max_rows: most requests in a batch.
         context: most tokens of prompt and reply; the model's own limit where not given.
         fast: None chooses; False takes the module's own forward, row by row.
+        draft, lengths: see Engine.
 
     Attributes:
         module: the nn.Module, which a trainer changes in place, followed by ``bump``.
@@ -69,6 +71,8 @@ class Local:
         max_rows: int = 256,
         context: int | None = None,
         fast: bool | None = None,
+        draft: Drafter | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -96,7 +100,9 @@ class Local:
             if shape is None or fast is False
             else Fast(self.module, shape, self.context, steady)
         )
-        self.engine = Engine(forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows)
+        self.engine = Engine(
+            forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows, draft=draft, lengths=lengths
+        )
 
     @property
     def fingerprint(self) -> str:

@@ -21,6 +21,8 @@ from clew.core.values import Completion
 from clew.models.engine.batch import Batch
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
+from clew.models.engine.proposal import Drafter, Lengths
+from clew.models.engine.speculate import Counts, Fixed
 from clew.models.engine.state import Result, Waiting
 
 LINGER = 1.0  # seconds an idle thread waits before it ends
@@ -42,6 +44,11 @@ class Engine:
         cache_bytes: most memory for cached keys and values, exceeded only by a batch that needs more.
         hand_back: share of the batch that must be done before results are handed back while the rest decodes on;
             waiting for the longest reply would leave rows empty.
+        draft: proposes tokens, which the model verifies; the law of the replies stays the model's.
+        lengths: how many proposed tokens are verified; all of them where not given.
+
+    Raises:
+        BadInput: the drafter is of another model, or this engine cannot verify drafts.
     """
 
     def __init__(
@@ -55,9 +62,13 @@ class Engine:
         max_rows: int = 256,
         cache_bytes: int = 2 << 30,
         hand_back: float = 0.5,
+        draft: Drafter | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         self._batch = Batch(forward, renderer, model, steady, max_rows, cache_bytes)
         self._batch.use(version, forward.read())
+        if draft is not None:
+            self._batch.attach(draft, lengths or Fixed(draft.block))
         self._hand_back = hand_back
         self._change = threading.Condition()
         self._waiting: list[Waiting] = []
@@ -68,6 +79,11 @@ class Engine:
         self._closed = False
         self._tick = FIRST_TICK
         self._asked: dict[asyncio.AbstractEventLoop, list[tuple[Request, asyncio.Future[Completion]]]] = {}
+
+    @property
+    def drafted(self) -> Counts | None:
+        """What came of drafts so far; None where none are made."""
+        return None if self._batch.drafts is None else self._batch.drafts.counts
 
     def submit(self, requests: Sequence[Request], done: Done) -> None:
         """Queue requests. ``done`` gets (index, result) pairs from the engine's thread, all of a tick in one call.

@@ -36,6 +36,13 @@ class Joining(NamedTuple):
     limit: int  # most tokens to sample: what was asked for, or what the context leaves
 
 
+class Ended(NamedTuple):
+    """A request of ``prompt`` tokens that asks for none: its forced tokens end it, or fill what was allowed."""
+
+    prompt: int
+    finish: str
+
+
 class Live:
     """Rows that are decoded together, in arrays [n]; some may be done, or compute in vain beside the others."""
 

@@ -1,0 +1,60 @@
+"""From sampled ids to answers: the message they stand for, stop strings, and the Completion."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from clew.core.values import Completion, Message, Usage
+from clew.models.engine.state import Joining, Waiting
+
+PARSED = 4096  # replies whose parse is remembered: small policies say the same things
+
+
+class Answers:
+    """Makes Completions of what one renderer's tokens stand for.
+
+    Args:
+        model: the name they carry.
+        context: most positions of a row.
+    """
+
+    def __init__(self, renderer: Any, model: str, context: int) -> None:
+        self._renderer, self._model, self._context = renderer, model, context
+        self._parsed: dict[tuple[int, ...], Message] = {}
+
+    def watch(self, joined: Joining, tokens: Any, count: int) -> str:
+        """How a request ends whose text holds a stop string, or whose time is up; else nothing.
+
+        Args:
+            tokens: of its row, int64 [longest reply], of which ``count`` are sampled.
+        """
+        request, stops = joined.entry.request, joined.entry.request.sampling.stop
+        if stops:
+            reach = max(map(len, stops)) + 8  # tokens, of which each shows at least a character
+            tail = [*request.forced, *tokens[max(0, count - reach) : count].tolist()][-reach:]
+            text = self._renderer.decode(tail)
+            if any(stop in text for stop in stops):
+                return "stop"
+        late = request.deadline is not None and time.monotonic() > joined.entry.arrived + request.deadline
+        return "cut" if late else ""
+
+    def completion(
+        self, entry: Waiting, version: int, prompt: int, cached: int, finish: str, ids: tuple[int, ...], numbers: Any
+    ) -> Completion:
+        """The answer to a request of ``prompt`` tokens; ``numbers`` are logprobs and entropies, float32 [2, n]."""
+        request = entry.request
+        whole = request.forced + ids if request.forced else ids
+        message = self._parsed.get(whole)
+        if message is None:
+            if len(self._parsed) >= PARSED:
+                self._parsed.clear()
+            message = self._parsed[whole] = self._renderer.parse(whole)
+        for stop in request.sampling.stop:
+            message = message._replace(text=message.text.partition(stop)[0])
+        asked, most = request.sampling, len(request.forced) + self._context - prompt
+        in_force = asked._replace(max_tokens=most) if most < asked.max_tokens else None
+        return Completion(
+            message, ids, numbers[0], numbers[1], finish, in_force, version, self._model,
+            Usage(prompt, len(ids), cached), 0.0, time.monotonic() - entry.arrived,
+        )  # fmt: skip
