@@ -73,9 +73,9 @@ class Norm(nn.Module):
 
 
 def rotary(design: Design, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of all positions, [context, dim] each (2104.09864, halves of a head side by side)."""
+    """Cosines and sines of all positions and of a block past the last, [context + block, dim] each (2104.09864)."""
     steps = torch.arange(0, design.dim, 2, dtype=torch.float64) / design.dim
-    angle = torch.outer(torch.arange(design.context, dtype=torch.float64), design.theta**-steps)
+    angle = torch.outer(torch.arange(design.context + design.block, dtype=torch.float64), design.theta**-steps)
     angle = torch.cat((angle, angle), -1)
     return angle.cos().to(dtype), angle.sin().to(dtype)
 
