@@ -27,6 +27,7 @@ from clew.models.engine.engine import Done, Engine
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
+from clew.models.engine.proposal import Drafter, Lengths
 from clew.models.engine.stream import Stream
 from clew.models.engine.weights import shape_of, unwrap
 
@@ -48,6 +49,7 @@ class Local:
         max_waiting: requests that may wait beside these, see Engine; None: no limit.
         context: most tokens of prompt and reply; the model's own limit where not given.
         fast: None chooses; False takes the module's own forward, row by row.
+        draft, lengths: see Engine.
 
     Attributes:
         module: the nn.Module, which a trainer changes in place, followed by ``bump``.
@@ -71,6 +73,8 @@ class Local:
         max_waiting: int | None = None,
         context: int | None = None,
         fast: bool | None = None,
+        draft: Drafter | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -103,7 +107,7 @@ class Local:
         grammars = Grammars(words, tuple(self.renderer.stop), forward.vocabulary) if fast_one else None
         self.engine = Engine(
             forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows, max_waiting=max_waiting,
-            grammars=grammars,
+            grammars=grammars, draft=draft, lengths=lengths,
         )  # fmt: skip
 
     @property
