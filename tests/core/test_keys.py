@@ -237,3 +237,12 @@ def test_uniforms_depend_on_seed_and_offset_only_and_are_uniform():
     assert ((counts - 1000) ** 2 / 1000).sum() < 45.3  # chi-square, 19 degrees, p = 0.0006
     across = np.corrcoef(found, keys.uniforms(seeds, offsets + np.uint64(1)))[0, 1]
     assert abs(across) < 0.03
+
+
+def test_a_grammar_enters_the_digests_and_its_absence_leaves_them_as_they_were():
+    plain, bound = Sampling(16, 0.5, 0.9, 5, ("\n",)), Sampling(16, 0.5, 0.9, 5, ("\n",), "json")
+    form = {"max_tokens": 16, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "stop": ("\n",)}
+    assert keys.canonical(keys.sampling_form(plain)) == keys.canonical(form)
+    assert keys.canonical(keys.sampling_form(bound)) == keys.canonical(form | {"grammar": "json"})
+    settings = [plain, bound, plain._replace(stop=("\n", "json")), bound._replace(grammar="regex:a")]
+    assert len({setup_bytes(Setup("m", asked=a, in_force=f)) for a in settings for f in settings}) == 16

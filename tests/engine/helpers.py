@@ -45,7 +45,7 @@ class Talk:
         self.closed = True
         return self
 
-    def request(self, seed: int = 0, forced: Sequence[int] = (), **sampling: Any) -> Request:
+    def request(self, seed: int = 0, forced: Sequence[int] = (), tops: int | None = None, **sampling: Any) -> Request:
         return Request(
             tuple(self.path),
             Sampling(**{"max_tokens": 8, **sampling}),
@@ -54,6 +54,7 @@ class Talk:
             forced=tuple(forced),
             order=(len(self.name), seed),
             holder=self.name,
+            tops=tops,
         )
 
     def take(self, completion: Completion, forced: Sequence[int] = ()) -> None:

@@ -14,7 +14,8 @@ from clew.core.errors import BadInput
 from clew.core.records import Request
 from clew.core.values import Message, ToolCall, ToolSpec
 from clew.models.local import Local, small
-from clew.models.rendering import SPECIALS, ChatTemplateRenderer, WordRenderer, parse_reply
+from clew.models.rendering import SPECIALS, ChatTemplateRenderer, WordRenderer
+from clew.models.replies import parse_reply
 from tests.engine.helpers import WORDS, Talk, ask, sharpen
 
 PLAIN = """{%- if tools %}{{ '<|im_start|>tools\n' }}{%- for t in tools %}{{ t.function.name + ',' }}{%- endfor %}

@@ -1,4 +1,4 @@
-"""Speculation in the engine: what comes out is what plain decoding gives, whatever is drafted and however much verified."""
+"""Speculation in the engine: what comes out is what plain decoding gives, whatever is drafted and verified."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from clew.core.values import Sampling
-from clew.models.engine.generic import Generic
-from clew.models.engine.speculate import Fixed
+from clew.models.engine.budget import Fixed
 from clew.models.local import Local
 from tests.engine.drafters import Blind, Stubborn, Twin, Witness
-from tests.engine.helpers import WORDS, Talk, ask, expected, sharpen
+from tests.engine.helpers import WORDS, Talk, ask, sharpen
 
 Make = Callable[..., Local]
 

@@ -19,6 +19,7 @@ ClewError
 ├── ModelError
 │   ├── Unreachable     no answer from the endpoint
 │   ├── ContextOverflow the prompt does not fit
+│   ├── Busy            too many requests wait; the same one may be sent again later
 │   └── Refused         the endpoint answered with an error that a retry will not mend
 ├── WorldError          a world or tool failed
 ├── PinBroken           a pinned rule is not what, or not where, the operator put it
@@ -111,6 +112,12 @@ class InDoubt(ReplayError):
 
 class ModelError(ClewError):
     """A model failed to answer."""
+
+
+class Busy(ModelError):
+    """Too many requests wait. ``wait``: seconds after which to try again, a guess from the pace of late."""
+
+    wait: float = 1.0
 
 
 class Unreachable(ModelError):

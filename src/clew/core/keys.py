@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.core.errors import BadInput
-from clew.core.values import Message
+from clew.core.values import Message, Sampling
 
 SIZE = 16
 NODE, TEXT, CALL, REQUEST, STATE, BLOB, VALUE, SEED = (
@@ -109,6 +109,12 @@ def state_key(*parts: str) -> bytes:
 def pack_ids(ids: Sequence[int]) -> bytes:
     """Token ids as little-endian int32, the stored form."""
     return struct.pack(f"<{len(ids)}i", *ids)
+
+
+def sampling_form(sampling: Sampling) -> dict[str, Any]:
+    """The settings as a request's digest has them: a grammar only where there is one."""
+    form = sampling._asdict()
+    return form if sampling.grammar else {name: value for name, value in form.items() if name != "grammar"}
 
 
 def _message_pieces(message: Message) -> list[bytes]:

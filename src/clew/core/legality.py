@@ -126,8 +126,10 @@ def _prefixed(pieces: Sequence[bytes]) -> bytes:
 
 
 def _sampling_pieces(sampling: Sampling) -> list[bytes]:
-    tokens, temperature, top_p, top_k, stop = sampling
-    return [_sampling(tokens, temperature, top_p, top_k), len(stop).to_bytes(4, "little"), *map(encode, stop)]
+    tokens, temperature, top_p, top_k, stop, grammar = sampling
+    count = len(stop) | (1 << 31 if grammar else 0)  # a record without a grammar keeps its digest
+    pieces = [_sampling(tokens, temperature, top_p, top_k), count.to_bytes(4, "little"), *map(encode, stop)]
+    return [*pieces, encode(grammar)] if grammar else pieces
 
 
 def _sample_pieces(sample: Sample) -> list[bytes]:

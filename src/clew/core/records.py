@@ -159,6 +159,7 @@ class Request(NamedTuple):
     order: tuple[int, ...] = ()  # steady mode: rows of a batch are sorted by it, never by arrival
     holder: str = ""  # who reuses the cache row next: run id and conversation
     idempotency: str = ""  # the same text for a request that is sent again
+    tops: int | None = None  # likeliest tokens wanted with each sampled one; 0: the sampled one's own chance alone
 
 
 class Edit(NamedTuple):

@@ -69,13 +69,18 @@ class Observation(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """Sampling settings. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 do not truncate."""
+    """Sampling settings. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 do not truncate.
+
+    ``grammar``, empty for none, is what the whole reply must match: ``json`` (any JSON value), ``json:`` and a JSON
+    Schema, ``regex:`` and a regular expression, or ``lark:`` and a grammar in Lark's notation.
+    """
 
     max_tokens: int = 256
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     stop: tuple[str, ...] = ()
+    grammar: str = ""
 
 
 class Usage(NamedTuple):
@@ -94,11 +99,18 @@ class Attempt(NamedTuple):
     error: str = ""
 
 
+Ranked = tuple[tuple[int, float], ...]  # the likeliest tokens of one place, likeliest first: id, logprob in nats
+
+
 class Completion(NamedTuple):
     """A model's answer.
 
     ``tokens`` are the sampled ids (head and forced ids excluded); ``logprobs`` and ``entropies`` are float32
     arrays of the same length in nats, of the distribution in force. All three are None where the model gives none.
+
+    ``tops``, where ``Request.tops`` asked for them, are the likeliest tokens at each of these places, and ``plain``
+    the logprobs (nats, float32) of the sampled ones, both of the model's own law: temperature 1, before top-k, top-p
+    and grammar, which is what OpenAI's API and vLLM report. At temperature 1 without the others it is the law in force.
     """
 
     message: Message
@@ -114,6 +126,39 @@ class Completion(NamedTuple):
     seconds: float = 0.0
     attempts: tuple[Attempt, ...] = ()
     prompt: tuple[int, ...] | None = None  # ids the server says it received, where it renders the messages itself
+    plain: F32 | None = None
+    tops: tuple[Ranked, ...] | None = None
+
+
+class Piece(str):
+    """A part of a streamed reply: text that is settled, and the tokens sampled since the piece before.
+
+    Joined, the texts of a stream's pieces are its message's text, and ``tokens`` its Completion's. A piece may have
+    tokens and no text (part of a character, or of what may become a stop string or a tool call), and text of tokens
+    that came before it. ``reasoning`` is what it adds to the message's reasoning. ``logprobs``, ``plain`` and
+    ``tops`` are of its tokens, as in Completion; None where the model gives none.
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: F32 | None
+    plain: F32 | None
+    tops: tuple[Ranked, ...] | None
+    reasoning: str
+
+    def __new__(
+        cls,
+        text: str = "",
+        tokens: tuple[int, ...] = (),
+        logprobs: F32 | None = None,
+        plain: F32 | None = None,
+        tops: tuple[Ranked, ...] | None = None,
+        reasoning: str = "",
+    ) -> Piece:
+        piece = super().__new__(cls, text)
+        piece.tokens, piece.logprobs, piece.plain, piece.tops, piece.reasoning = (
+            tokens, logprobs, plain, tops, reasoning,
+        )  # fmt: skip
+        return piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
-from clew.core.keys import NODE, REQUEST, canonical, derive, digest, encode
+from clew.core.keys import NODE, REQUEST, canonical, derive, digest, encode, sampling_form
 from clew.core.legality import call_key, issue_key
 from clew.core.records import Annotation, Call, CallKind, GroupRow, Node, RunRow, Setup, action_text, task_json
 from clew.core.values import F32, Limits, Message, Sampling, StopReason, ToolSpec, Usage
@@ -128,7 +128,7 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     early = sum(m.role == "assistant" for m in opening)
     for index, turn in enumerate(turns):
         meter = it.meters[early + index] if early + index < len(it.meters) else Meter()
-        asked = canonical(Sampling()._asdict())
+        asked = canonical(sampling_form(Sampling()))
         tip, reply = nodes[-1], say(turn.reply)
         chain.add(
             "ask", digest(REQUEST, b"ask", tip.key, asked, tools_digest(it.tools), b""), conversation=0,

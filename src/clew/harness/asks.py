@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from clew.core.errors import BadInput, ClewError, ModelError
-from clew.core.keys import REQUEST, canonical, derive, digest, encode, value_digest
+from clew.core.keys import REQUEST, canonical, derive, digest, encode, sampling_form, value_digest
 from clew.core.protocols import Model
 from clew.core.records import Call, Cursor, Node, Request, Sample, changed
 from clew.core.values import Completion, Message, Sampling, ToolSpec, Usage
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=4096)
 def _sampling_bytes(sampling: Sampling) -> bytes:
-    return canonical(sampling._asdict())
+    return canonical(sampling_form(sampling))
 
 
 @lru_cache(maxsize=4096)

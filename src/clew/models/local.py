@@ -26,7 +26,9 @@ from clew.models import local_prefix
 from clew.models.engine.engine import Done, Engine
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
+from clew.models.engine.grammar import Grammars
 from clew.models.engine.proposal import Drafter, Lengths
+from clew.models.engine.stream import Stream
 from clew.models.engine.weights import shape_of, unwrap
 
 SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
@@ -35,7 +37,7 @@ CACHED = 1 << 22  # the same on a CPU: more than its caches hold is slower
 
 
 class Local:
-    """A causal LM in this process: a Model with ``Batches``, ``Scores`` and ``Tops``.
+    """A causal LM in this process: a Model with ``Batches``, ``Streams``, ``Scores`` and ``Tops``.
 
     Args:
         source: folder or hub name of a Hugging Face model, or a module.
@@ -46,6 +48,7 @@ class Local:
         device: "cpu", "cuda", or "auto" for cuda where there is one.
         steady: see Engine.
         max_rows: most requests in a batch.
+        max_waiting: requests that may wait beside these, see Engine; None: no limit.
         context: most tokens of prompt and reply; the model's own limit where not given.
         fast: None chooses; False takes the module's own forward, row by row.
         draft, lengths: see Engine.
@@ -69,6 +72,7 @@ class Local:
         device: str = "cpu",
         steady: bool = False,
         max_rows: int = 256,
+        max_waiting: int | None = None,
         context: int | None = None,
         fast: bool | None = None,
         draft: Drafter | None = None,
@@ -100,9 +104,13 @@ class Local:
             if shape is None or fast is False
             else Fast(self.module, shape, self.context, steady)
         )
+        words = tokenizer if tokenizer is not None else getattr(self.renderer, "tokenizer", None)
+        fast_one = hasattr(words, "backend_tokenizer") and not isinstance(self.renderer, WordRenderer)
+        grammars = Grammars(words, tuple(self.renderer.stop), forward.vocabulary) if fast_one else None
         self.engine = Engine(
-            forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows, draft=draft, lengths=lengths
-        )
+            forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows, max_waiting=max_waiting,
+            grammars=grammars, draft=draft, lengths=lengths,
+        )  # fmt: skip
 
     @property
     def fingerprint(self) -> str:
@@ -113,6 +121,10 @@ class Local:
     async def complete(self, request: Request) -> Completion:
         """See Engine.complete."""
         return await self.engine.complete(request)
+
+    def stream(self, request: Request) -> Stream:
+        """See Engine.stream."""
+        return self.engine.stream(request)
 
     def submit(self, requests: Sequence[Request], done: Done) -> None:
         """See Engine.submit."""

@@ -7,7 +7,6 @@ whatever a chat template would make of the whole history (DESIGN.md rule 7).
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from clew.core.keys import encode as utf8
 from clew.core.keys import value_digest
 from clew.core.records import Node
 from clew.core.values import Message, ToolCall, ToolSpec
+from clew.models.replies import FORMATS, parse_reply, settled_reply
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -126,7 +126,7 @@ class ChatTemplateRenderer:
             raise BadInput(
                 "the tokenizer has no chat template", remedy="Set tokenizer.chat_template, or pass renderer=."
             )
-        self._tokenizer = tokenizer
+        self.tokenizer: Any = tokenizer
         self._user = {"role": "user", "content": "hi"}
         asked = self._text([self._user])
         self._head_text = self._after(asked, self._text([self._user], head=True), "the generation prompt")
@@ -170,17 +170,36 @@ class ChatTemplateRenderer:
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of ``text`` as it stands; lone surrogates become U+FFFD, the node's text keeps them."""
         clean = utf8(text).decode("utf-8", "replace")
-        return tuple(self._tokenizer.encode(clean, add_special_tokens=False))
+        return tuple(self.tokenizer.encode(clean, add_special_tokens=False))
 
     def decode(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def parse(self, ids: Sequence[int]) -> Message:
         """Reply text, reasoning (``<think>``) and tool calls of sampled ids; end tokens are not text."""
         ids = list(ids)
         while ids and ids[-1] in self.stop:
             ids.pop()
-        return parse_reply(self.decode(ids))
+        return parse_reply(self._thought(self.decode(ids)))
+
+    def settled(self, text: str) -> tuple[str, str]:
+        """Text and reasoning that a reply beginning with ``text`` is sure to have."""
+        return settled_reply(self._thought(text))
+
+    def _thought(self, text: str) -> str:
+        """A reply to a generation prompt that opens a thought, which has not ended, is all thought."""
+        open_ = self._head_text.rstrip().endswith("<think>") and "</think>" not in text
+        return "<think>" + text if open_ else text
+
+    def called(self) -> str:
+        """How the template writes a tool call: ``hermes``, ``mistral``, or nothing that ``parse`` would find again."""
+        call = {"role": "assistant", "content": "", "tool_calls": [_wire_call(ToolCall("call000ab", SENTINEL, "{}"))]}
+        try:
+            text = self._text([self._user, call])
+        except (BadInput, TypeError, ValueError):
+            return ""
+        found = [f for f, tag in FORMATS.items() if tag in text.partition(SENTINEL)[0]]
+        return found[0] if found and parse_reply(text[text.rfind(FORMATS[found[0]]) :]).calls else ""
 
     def settings(self) -> dict[str, Any]:
         return {"kind": "chat", "stop": sorted(self.stop)}
@@ -189,9 +208,7 @@ class ChatTemplateRenderer:
         import jinja2
 
         try:
-            return self._tokenizer.apply_chat_template(
-                messages, tools=tools, tokenize=False, add_generation_prompt=head
-            )  # type: ignore[return-value]
+            return self.tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=head)
         except jinja2.TemplateError as error:
             roles = ", ".join(m["role"] for m in messages)
             raise BadInput(f"the chat template refuses the roles {roles}: {error}") from error
@@ -230,8 +247,8 @@ class ChatTemplateRenderer:
         return ids[: last + 1]
 
     def _vocabulary(self) -> str:
-        backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        return backend.to_str() if backend is not None else json.dumps(self._tokenizer.get_vocab(), sort_keys=True)
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        return backend.to_str() if backend is not None else json.dumps(self.tokenizer.get_vocab(), sort_keys=True)
 
     def _finds_rewriting(self) -> bool:
         thought = {"role": "assistant", "content": "<think>\nfirst\n</think>\n\none", "reasoning_content": "first"}
@@ -245,70 +262,6 @@ class ChatTemplateRenderer:
             except BadInput:
                 return True
         return False
-
-
-_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
-_MISTRAL = "[TOOL_CALLS]"
-
-
-def parse_reply(text: str) -> Message:
-    """Split a reply into reasoning, text and tool calls (Hermes and Qwen ``<tool_call>``, Mistral ``[TOOL_CALLS]``).
-
-    What does not parse stays in the text, so that a malformed call can be seen and answered.
-    """
-    reasoning = ""
-    if "</think>" in text:
-        before, _, text = text.partition("</think>")
-        reasoning = before.partition("<think>")[2] if "<think>" in before else before
-    elif text.lstrip().startswith("<think>"):
-        reasoning, text = text.partition("<think>")[2], ""
-    calls: list[ToolCall] = []
-
-    def take(match: re.Match[str]) -> str:
-        found = _parse_call(match[1], len(calls))
-        if found is None:
-            return match[0]
-        calls.append(found)
-        return ""
-
-    text = _CALL.sub(take, text)
-    if _MISTRAL in text:
-        rest, _, listed = text.partition(_MISTRAL)
-        found = _parse_list(listed, len(calls))
-        if found:
-            text, calls = rest, [*calls, *found]
-    if reasoning or calls:
-        text = text.strip()
-    return Message("assistant", text, reasoning.strip(), tuple(calls))
-
-
-def _parse_call(text: str, index: int) -> ToolCall | None:
-    """One JSON object of name and arguments; the arguments are kept exactly as they were written."""
-    try:
-        data = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(data, dict) or not isinstance(data.get("name"), str):
-        return None
-    given = data.get("arguments", data.get("parameters", {}))
-    raw = "{}"
-    if isinstance(given, str):
-        raw = given
-    elif match := _ARGUMENTS.search(text):
-        raw = text[match.end() : json.JSONDecoder().raw_decode(text, match.end())[1]]
-    return ToolCall(str(data.get("id") or f"call_{index}"), data["name"], raw)
-
-
-def _parse_list(text: str, start: int) -> list[ToolCall]:
-    try:
-        listed = json.loads(text)
-    except ValueError:
-        return []
-    if not isinstance(listed, list):
-        return []
-    found = [_parse_call(json.dumps(item, ensure_ascii=False), start + i) for i, item in enumerate(listed)]
-    return [call for call in found if call is not None] if all(found) else []
 
 
 def _wire_call(call: ToolCall) -> dict[str, Any]:

@@ -111,12 +111,13 @@ def _kept(logits: Tensor, laws: Laws) -> Tensor:
 
 
 @torch.inference_mode()
-def draw(logits: Tensor, laws: Laws, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def draw(logits: Tensor, laws: Laws, u: Tensor, masked: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Draw one token for each row. What it gives back is as it comes: every operation counts at every token.
 
     Args:
         logits: [n, V], float32 or float64.
         u: float64 [n, 1], uniforms from ``noise``.
+        masked: some logits are -inf.
 
     Returns:
         tokens int64 [n, 1]; their logprobs [n, 1] and the negative entropies [n] of the distribution in force, in nats.
@@ -127,6 +128,6 @@ def draw(logits: Tensor, laws: Laws, u: Tensor) -> tuple[Tensor, Tensor, Tensor]
     # Clamped for a row of NaN, from which nothing lawful can be drawn: its logprob is NaN.
     tokens = torch.searchsorted(cdf, u * cdf[:, -1:], right=True).clamp_(max=logits.shape[-1] - 1)
     chosen = logp.gather(-1, tokens)
-    if laws is not _PLAIN:
+    if masked or laws is not _PLAIN:
         logp = logp.clamp(min=LOWEST)
     return tokens, chosen, torch.linalg.vecdot(p, logp)

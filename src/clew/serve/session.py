@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clew.core.errors import ModelError, ReplayDiverged
-from clew.core.keys import REQUEST, digest, encode
+from clew.core.keys import REQUEST, digest, encode, sampling_form
 from clew.core.records import Call, Cursor
 from clew.core.values import Completion, Message, ToolSpec
 from clew.harness.messages import message_json
@@ -187,7 +187,7 @@ class Session:
         if asked.seed is not None:
             extra["seed"] = asked.seed
         named = f"{dialect}:{asked.model}" + (f"?{dumps(extra)}" if extra else "")
-        sampling = s._asdict() | {"stop": list(s.stop)}
+        sampling = sampling_form(s) | {"stop": list(s.stop)}
         return self.history.place(asked.messages, named, asked.tools, sampling)
 
     def _recorded(self, asked: Asked, it: Arrival) -> Expected | None:

@@ -171,7 +171,8 @@ class Codec:
             if len(self._setups) > 1_000:
                 self._setups.clear()
             tools = [self._keep(dump([t.name, t.description, t.schema]).encode()).hex() for t in setup.tools]
-            body = [setup.model, setup.version, setup.asked, setup.in_force, tools, setup.served_by]
+            asked, in_force = _sampling(setup.asked), _sampling(setup.in_force)
+            body = [setup.model, setup.version, asked, in_force, tools, setup.served_by]
             known = self._setups[id(setup)] = (setup, self._keep(dump(body).encode()))
         return known[1]
 
@@ -238,8 +239,13 @@ def _read_list(body: bytes) -> tuple[str, ...]:
     return tuple(json.loads(body))
 
 
+def _sampling(sampling: Sampling | None) -> list[Any] | None:
+    """A grammar is written only where there is one: records without are as they were before there were any."""
+    return None if sampling is None else list(sampling if sampling.grammar else sampling[:5])
+
+
 def _read_sampling(fields: list[Any] | None) -> Sampling | None:
-    return None if fields is None else Sampling._make([*fields[:4], tuple(fields[4])])
+    return None if fields is None else Sampling._make([*fields[:4], tuple(fields[4]), *(fields[5:] or [""])])
 
 
 def _sample(sample: Sample) -> list[Any]:

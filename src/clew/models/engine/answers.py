@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
+
 from clew.core.values import Completion, Message, Usage
 from clew.models.engine.state import Joining, Waiting
 
@@ -56,5 +58,6 @@ class Answers:
         in_force = asked._replace(max_tokens=most) if most < asked.max_tokens else None
         return Completion(
             message, ids, numbers[0], numbers[1], finish, in_force, version, self._model,
-            Usage(prompt, len(ids), cached), 0.0, time.monotonic() - entry.arrived,
+            Usage(prompt, len(ids), cached), 0.0, time.monotonic() - entry.arrived, (), None,
+            *((None, None) if request.tops is None else (np.array(entry.plain, np.float32), tuple(entry.tops))),
         )  # fmt: skip

@@ -14,12 +14,13 @@ from clew.core.values import Completion
 from clew.models.engine.admission import place, prefill
 from clew.models.engine.answers import Answers
 from clew.models.engine.drafts import Drafts
+from clew.models.engine.extras import asking, forbid, fresh, plain_law, rank, stuck_error
 from clew.models.engine.fast import LEAST, Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.proposal import Drafter, Lengths
 from clew.models.engine.rows import Rows
 from clew.models.engine.speculate import Verdict, judge, ragged, uniforms
-from clew.models.engine.state import Joining, Live, Result, Waiting
+from clew.models.engine.state import Counts, Fresh, Inbox, Joining, Live, Result, Waiting
 from clew.models.sampling import Laws, draw, in_force, noise
 
 AHEAD = 8  # uniforms are made for this many tokens at a time
@@ -34,6 +35,7 @@ class Batch:
         self.forward, self._steady = forward, steady
         self.version = 0
         self.active = 0  # requests that still sample
+        self.counts = Counts()
         self._clock = 0
         self.drafts: Drafts | None = None
         self._rows = Rows(forward, max(max_rows, LEAST if steady else 1), cache_bytes)
@@ -110,6 +112,29 @@ class Batch:
             self._join(joining, results)
         return later
 
+    def cut(self, entries: Sequence[Waiting], results: list[Result]) -> None:
+        """End what these requests sample; what they have is their answer, finish ``cut``."""
+        for entry in entries:
+            joined = self._rows.joined[entry.slot] if entry.slot >= 0 else None
+            if joined is not None and joined.entry is entry:
+                place = int(np.flatnonzero(self._live.rows == entry.slot)[0])
+                self._live.act[place] = False
+                self._finish(self._live.rows[[place]], self._live.count[[place]], ["cut"], results)
+
+    def refuse(self, entry: Waiting, results: list[Result]) -> None:
+        """Answer a request that was dropped before it ran."""
+        nothing = np.zeros((2, 0), np.float32)
+        _answer(entry, self._answers.completion(entry, self.version, 0, 0, "cut", (), nothing), results)
+
+    def room(self) -> tuple[int, int, int]:
+        """Rows of the cache, tokens that lie in it, and tokens it has room for."""
+        slots = self._rows.slots
+        return slots.rows, int(slots.length.sum()), slots.rows * slots.size
+
+    def fresh(self) -> list[tuple[Inbox, Fresh]]:
+        """Tokens of streams that have not gone out."""
+        return fresh(self._rows, self._live) if self._live.told else []
+
     def step(self, results: list[Result]) -> None:
         """One more token for every request that runs."""
         if len(self._live.rows) > LEAST and 2 * self.active <= len(self._live.rows):
@@ -131,60 +156,73 @@ class Batch:
         rows, last, at, count = live.rows[run], live.last[run], live.at[run], live.count[run]
         laws = live.laws if len(run) == len(live.rows) else live.laws.take(run)
         u = uniforms(self._rows.seed[rows], self._rows.offset[rows] + count.astype(np.uint64), drafts.drafter.block)
-        drafted = drafts.propose(rows, last, at, laws, u.draft, np.ones(len(run), bool))
+        guided = [(int(np.searchsorted(run, i)), entry) for i, entry in asking(self._rows, live, live.guided)]
+        free = np.ones(len(run), bool)
+        free[[i for i, _ in guided]] = False  # a drafter knows no grammar
+        drafted = drafts.propose(rows, last, at, laws, u.draft, free)
         if drafted is None:
             return False
         (proposed, logq, _), lengths = drafted
         lengths = np.minimum(lengths, live.limit[run] - count - 1)
-        tokens = proposed.tolist()
+        first, tokens = np.cumsum(lengths + 1) - lengths - 1, proposed.tolist()
         ids = [[a, *tokens[i][:n]] for i, (a, n) in enumerate(zip(last.tolist(), lengths.tolist(), strict=True))]
         logits = self.forward.verify(rows, ids, at)
+        plain = plain_law(logits, range(len(logits))) if live.listed else None
+        for _, entry in forbid(logits, [(int(first[i]), entry) for i, entry in guided]):
+            live.act[live.rows == entry.slot] = False
+            self._fail(entry, stuck_error(entry), results)
         logp = in_force(logits, laws.take(np.repeat(np.arange(len(run)), lengths + 1)))
         verdict = judge(logp, proposed, logq, lengths, u)
-        kept = self._emit(live, run, verdict, results)
-        drafts.counts.note(lengths, verdict.accepted, kept)
-        first = np.cumsum(lengths + 1) - lengths - 1
+        kept, finishes = self._note(live, run, verdict)
+        for i, entry in asking(self._rows, live, live.listed):
+            assert plain is not None
+            place = int(np.searchsorted(run, i))
+            law = plain[int(first[place]) : int(first[place] + kept[place])]
+            rank([entry] * len(law), law, verdict.tokens[place, : kept[place]].tolist())
+        for place, entry in guided:
+            entry.guide.take(verdict.tokens[place, : kept[place]].tolist())
+        drafts.note(lengths, verdict.accepted, kept, self.counts)
         keep = np.concatenate([np.arange(f, f + n) for f, n in zip(first.tolist(), kept.tolist(), strict=True)])
         drafts.seen(rows, [i[:n] for i, n in zip(ids, kept.tolist(), strict=True)], at, keep)
+        done = np.array([bool(f) for f in finishes]) & live.act[run]
+        if done.any():
+            live.act[run[done]] = False
+            self._finish(rows[done], live.count[run[done]], [finishes[i] for i in np.flatnonzero(done)], results)
         return True
 
-    def _emit(self, live: Live, run: Any, verdict: Verdict, results: list[Result]) -> Any:
-        """Note what a round emits for the rows ``run``, up to where their requests end, and finish those that do.
+    def _note(self, live: Live, run: Any, verdict: Verdict) -> tuple[Any, list[str]]:
+        """Note what a round emits for the rows ``run``, up to where their requests end.
 
         Returns:
-            int64 [n], tokens kept of each row.
+            int64 [n], tokens kept of each row; how its request ends, or nothing.
         """
-        tokens, logprobs, negentropies = verdict.tokens, verdict.logprobs, verdict.negentropies
-        if np.isnan(logprobs.sum()):
+        tokens, every = verdict.tokens, self._rows
+        if np.isnan(verdict.logprobs.sum()):
             raise ModelError("the logits are not numbers", remedy="The weights have diverged: load earlier ones.")
-        n, rows, before, kept = len(run), live.rows[run], live.count[run], verdict.accepted + 1
+        rows, before, kept = live.rows[run], live.count[run], verdict.accepted + 1
         ends = self._stops[tokens] & (np.arange(tokens.shape[1]) < kept[:, None])
         ended: Any = ends.any(1)
         kept[ended] = ends[ended].argmax(1) + 1
         row, place = ragged(kept)
-        self._rows.tokens[rows[row], before[row] + place] = tokens[row, place]
-        self._rows.logprobs[rows[row], before[row] + place] = logprobs[row, place]
-        self._rows.entropies[rows[row], before[row] + place] = negentropies[row, place]
-        finishes = ["stop" if e else "length" for e in ended]
-        finishes = [f if e else "" for f, e in zip(finishes, ended | (before + kept >= live.limit[run]), strict=True)]
+        put = rows[row], before[row] + place
+        every.tokens[put], every.logprobs[put] = tokens[row, place], verdict.logprobs[row, place]
+        every.entropies[put] = verdict.negentropies[row, place]
+        full = before + kept >= live.limit[run]
+        finishes = ["stop" if e else "length" if f else "" for e, f in zip(ended.tolist(), full.tolist(), strict=True)]
         if live.watched:
-            for i in range(n):
-                joined = self._rows.joined[rows[i]]
+            for i in np.flatnonzero(live.act[run]).tolist():
+                joined = every.joined[rows[i]]
                 assert joined is not None
                 for length in range(int(before[i]) + 1, int(before[i] + kept[i]) + (not finishes[i])):
-                    finish = self._answers.watch(joined, self._rows.tokens[rows[i]], length)
+                    finish = self._answers.watch(joined, every.tokens[rows[i]], length)
                     if finish:
                         kept[i], finishes[i] = length - before[i], finish
                         break
         live.count[run] = before + kept
         live.at[run] += kept
-        live.last[run] = tokens[np.arange(n), kept - 1]
+        live.last[run] = tokens[np.arange(len(run)), kept - 1]
         live.ahead = AHEAD  # the noise made for plain steps is of tokens passed by now
-        done = np.array([bool(finish) for finish in finishes])
-        if done.any():
-            live.act[run[done]] = False
-            self._finish(rows[done], live.count[run[done]], [finish for finish in finishes if finish], results)
-        return kept
+        return kept, finishes
 
     def _gather(self) -> None:
         """Decode neighbours where at least half of them run: views of the cache instead of copies."""
@@ -213,6 +251,10 @@ class Batch:
             live.limit[:] = [0 if j is None else j.limit for j in joined]
             live.laws = Laws.of([(r or some).sampling for r in asked], self.forward.device)
         live.watched = any(r is not None and (r.sampling.stop or r.deadline is not None) for r in asked)
+        entries = [(i, j.entry) for i, j in enumerate(joined) if j is not None]
+        live.guided = [i for i, entry in entries if entry.guide is not None]
+        live.listed = [i for i, entry in entries if entry.request.tops is not None]
+        live.told = [i for i, entry in entries if entry.inbox is not None]
         live.ahead = AHEAD
         return live
 
@@ -226,13 +268,15 @@ class Batch:
         rows = np.array([j.slot for j in joining])
         requests = [j.entry.request for j in joining]
         for j in joining:
-            self._rows.joined[j.slot] = j
+            self._rows.joined[j.slot], j.entry.slot = j, j.slot
         self._rows.seed[rows] = [r.seed & 0xFFFFFFFFFFFFFFFF for r in requests]
         self._rows.offset[rows] = [len(r.forced) for r in requests]
         self._rows.count[rows] = 0
         if self.drafts is not None:
             self.drafts.join(rows)
         self.active += len(rows)
+        self.counts.prompt += sum(len(j.new) for j in joining)
+        self.counts.cached += sum(j.start for j in joining)
         live = self._lively(rows)
         self._sample(live, prefill(self.forward, joining, self.drafts), results)
         self._put_back()
@@ -247,13 +291,23 @@ class Batch:
             live.ahead = 0
         u = torch.from_numpy(live.noise[live.ahead]).to(logits.device)
         live.ahead += 1
-        drawn, logprobs, negentropies = (t.cpu().numpy() for t in draw(logits, live.laws, u))
+        listed, guided = asking(self._rows, live, live.listed), asking(self._rows, live, live.guided)
+        law = plain_law(logits, [i for i, _ in listed]) if listed else None
+        for i, entry in forbid(logits, guided):
+            live.act[i] = False
+            self._fail(entry, stuck_error(entry), results)
+        drawn, logprobs, negentropies = (t.cpu().numpy() for t in draw(logits, live.laws, u, bool(guided)))
         drawn, logprobs, rows, count = drawn[:, 0], logprobs[:, 0], live.rows, live.count
         if np.isnan(logprobs.sum()):
             raise ModelError("the logits are not numbers", remedy="The weights have diverged: load earlier ones.")
         self._rows.tokens[rows, count] = live.last = drawn
         self._rows.logprobs[rows, count] = logprobs
         self._rows.entropies[rows, count] = negentropies
+        if law is not None:
+            rank([entry for _, entry in listed], law, [int(drawn[i]) for i, _ in listed])
+        for i, entry in guided:
+            entry.guide.take([int(drawn[i])])
+        self.counts.sampled += self.active
         count += live.act
         ends = self._stops[drawn]
         done = live.act & (ends | (count >= live.limit))
@@ -269,6 +323,13 @@ class Batch:
                 if finish:
                     live.act[i] = False
                     self._finish(rows[i : i + 1], count[i : i + 1], [finish], results)
+
+    def _fail(self, entry: Waiting, error: ClewError, results: list[Result]) -> None:
+        """Answer one request with an error, and let its row go."""
+        self._rows.joined[entry.slot] = None
+        self._rows.slots.busy[entry.slot] = False
+        self.active -= 1
+        _answer(entry, error, results)
 
     def _finish(self, rows: Any, counts: Any, finishes: Sequence[str], results: list[Result]) -> None:
         """Answer the requests of some rows, [n] each, and let the rows go."""

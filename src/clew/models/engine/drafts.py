@@ -13,7 +13,8 @@ from clew.core.errors import BadInput
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.proposal import F64, I64, Drafter, Lengths, Proposal
-from clew.models.engine.speculate import MOST, Counts
+from clew.models.engine.speculate import MOST, Drafted
+from clew.models.engine.state import Counts
 from clew.models.sampling import Laws
 
 CLOSE = 1e-3  # how far from 1 the sum of a draft law may be
@@ -37,7 +38,7 @@ class Drafts:
         _check(drafter, forward, steady)
         self.drafter, self._lengths, self._forward = drafter, lengths, forward
         forward.taps = tuple(drafter.taps)
-        self.on, self.counts = True, Counts(drafter.block)
+        self.on, self.counts = True, Drafted(drafter.block)
         self._size = 0, 0
         self._fresh = np.zeros(0, bool)
 
@@ -82,6 +83,12 @@ class Drafts:
         """A plain step of so many rows."""
         self.counts.rounds += rows
         self.counts.emitted += rows
+
+    def note(self, lengths: I64, accepted: I64, kept: I64, counts: Counts) -> None:
+        """A round of rows [n]: tokens verified of each, those of them accepted, and tokens emitted."""
+        self.counts.note(lengths, accepted, kept)
+        counts.sampled += int(kept.sum())
+        counts.proposed, counts.accepted = self.counts.proposed.tolist(), self.counts.accepted.tolist()
 
     def propose(
         self, rows: I64, anchors: I64, positions: I64, laws: Laws, u: F64, may: Any

@@ -7,27 +7,33 @@ still send one, or when the time a tick takes has passed since the first of them
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import math
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from clew.core.errors import ClewError, ModelError, Refused
+from clew.core.errors import BadInput, Busy, ClewError, ModelError, Refused
 from clew.core.records import Request
 from clew.core.values import Completion
 from clew.models.engine.batch import Batch
+from clew.models.engine.budget import Fixed
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
+from clew.models.engine.grammar import Grammars
 from clew.models.engine.proposal import Drafter, Lengths
-from clew.models.engine.speculate import Counts, Fixed
-from clew.models.engine.state import Result, Waiting
+from clew.models.engine.speculate import Drafted
+from clew.models.engine.state import Fresh, Inbox, Result, Stats, Waiting
+from clew.models.engine.stream import Answered, Stream, call_in
 
 LINGER = 1.0  # seconds an idle thread waits before it ends
 HOLD = 0.05  # seconds the first result waits for others, as each hand-back costs the caller a commit
 FIRST_TICK = 0.02  # seconds, the assumed length of a tick before one was measured
+SLOWEST = 60.0  # seconds, the longest pause that is asked of a request that was refused
 Done = Callable[[list[tuple[int, Completion | BaseException]]], None]
 _log = logging.getLogger(__name__)
 
@@ -43,7 +49,10 @@ class Engine:
         max_rows: most requests in a batch, and most prefixes kept.
         cache_bytes: most memory for cached keys and values, exceeded only by a batch that needs more.
         hand_back: share of the batch that must be done before results are handed back while the rest decodes on;
-            waiting for the longest reply would leave rows empty.
+            waiting for the longest reply would leave rows empty. Of requests that were submitted: what ``complete`` and
+            ``stream`` answer goes back at once.
+        max_waiting: requests that may wait beside ``max_rows`` that run; another is refused with Busy. None: no limit.
+        grammars: makes the guides of constrained replies; without it they are refused.
         draft: proposes tokens, which the model verifies; the law of the replies stays the model's.
         lengths: how many proposed tokens are verified; all of them where not given.
 
@@ -62,6 +71,8 @@ class Engine:
         max_rows: int = 256,
         cache_bytes: int = 2 << 30,
         hand_back: float = 0.5,
+        max_waiting: int | None = None,
+        grammars: Grammars | None = None,
         draft: Drafter | None = None,
         lengths: Lengths | None = None,
     ) -> None:
@@ -69,7 +80,12 @@ class Engine:
         self._batch.use(version, forward.read())
         if draft is not None:
             self._batch.attach(draft, lengths or Fixed(draft.block))
-        self._hand_back = hand_back
+        self._hand_back, self._renderer, self._grammars = hand_back, renderer, grammars
+        self._most = math.inf if max_waiting is None else max_rows + max_waiting
+        self._open = 0  # requests taken and not answered
+        self._pace = 0.0  # seconds from one answer to the next, of late
+        self._paced = time.monotonic()
+        self._dropped: deque[Waiting] = deque()
         self._change = threading.Condition()
         self._waiting: list[Waiting] = []
         self._released: list[str] = []
@@ -78,29 +94,71 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._tick = FIRST_TICK
-        self._asked: dict[asyncio.AbstractEventLoop, list[tuple[Request, asyncio.Future[Completion]]]] = {}
+        self._asked: dict[asyncio.AbstractEventLoop, list[Waiting]] = {}
 
     @property
-    def drafted(self) -> Counts | None:
+    def drafted(self) -> Drafted | None:
         """What came of drafts so far; None where none are made."""
         return None if self._batch.drafts is None else self._batch.drafts.counts
 
     def submit(self, requests: Sequence[Request], done: Done) -> None:
         """Queue requests. ``done`` gets (index, result) pairs from the engine's thread, all of a tick in one call.
 
-        What is wrong with one request is its result: ContextOverflow, BadInput, Refused (engine closed), ModelError.
+        What is wrong with one request is its result: ContextOverflow, BadInput, Busy (too many wait), Refused (engine
+        closed), ModelError.
         """
         now = time.monotonic()
-        entries = [Waiting(request, i, done, now) for i, request in enumerate(requests)]
+        self._queue([Waiting(request, i, done, now) for i, request in enumerate(requests)])
+
+    def _queue(self, entries: Sequence[Waiting]) -> None:
+        """Let requests wait for the next tick; those that cannot be taken are answered at once."""
+        refused: list[Result] = []
+        fit: list[Waiting] = []
+        for entry in entries:
+            grammar = entry.request.sampling.grammar
+            try:
+                entry.guide = self.guide(grammar) if grammar else None
+                fit.append(entry)
+            except ClewError as error:
+                refused.append(Result(entry, error))
         with self._change:
-            if not self._closed:
-                self._waiting += entries
+            room = 0 if self._closed else int(min(len(fit), max(0, self._most - self._open)))
+            if room:
+                self._waiting += fit[:room]
+                self._open += room
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._work, name="clew-engine", daemon=True)
                     self._thread.start()
                 self._change.notify()
-                return
-        done([(i, _refusal()) for i in range(len(entries))])
+            if over := fit[room:]:
+                refused += [Result(entry, _shut() if self._closed else self._busy()) for entry in over]
+                self._batch.counts.refused += len(over)
+        _deliver(refused)
+
+    def guide(self, grammar: str) -> Any:
+        """What holds a reply to a grammar; made once for each grammar, which may take a while.
+
+        Raises:
+            BadInput: there is no such grammar, or this model's tokenizer cannot be held to one.
+        """
+        if self._grammars is None:
+            raise BadInput(
+                "replies of this model cannot be held to a grammar", remedy="Use a Hugging Face tokenizer that is fast."
+            )
+        return self._grammars.guide(grammar)
+
+    def _busy(self) -> Busy:
+        error = Busy(
+            f"{self._open} requests run or wait, and no more may", remedy="Send the request again a little later."
+        )
+        error.wait = min(SLOWEST, max(1.0, (self._open - self._batch.active) * self._pace))
+        return error
+
+    def stats(self) -> Stats:
+        """What the engine does now and has done so far; for any thread, at any time, at little cost."""
+        batch = self._batch
+        running = batch.active
+        return Stats(running, max(0, self._open - running), *batch.room(), copy.deepcopy(batch.counts))
 
     def seat(self, change: int) -> None:
         """Change the number of live runs that may still send a request."""
@@ -132,49 +190,69 @@ class Engine:
     async def complete(self, request: Request) -> Completion:
         """Answer one request; those of one pass of the event loop are submitted together.
 
+        A caller that is cancelled ends the work: its row is free at the next round.
+
         Raises:
-            ContextOverflow, BadInput, Refused, ModelError: see ``submit``.
+            ContextOverflow, BadInput, Busy, Refused, ModelError: see ``submit``.
         """
         loop = asyncio.get_running_loop()
+        if request.sampling.grammar:
+            await asyncio.to_thread(self.guide, request.sampling.grammar)
         future: asyncio.Future[Completion] = loop.create_future()
-        asked = self._asked.setdefault(loop, [])
+        entry = self.ask(request, Answered(loop, partial(_settle, future)))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.drop(entry)
+            raise
+
+    def stream(self, request: Request) -> Stream:
+        """Answer one request in pieces, ``Piece`` by ``Piece``, and at the end with the Completion ``complete`` gives.
+
+        Closing the stream ends the work; then its ``completion`` holds what had arrived, finish ``cut``.
+
+        Raises:
+            ContextOverflow, BadInput, Busy, Refused, ModelError: from the first piece asked for; see ``submit``.
+        """
+        return Stream(self, request, self._renderer)
+
+    def ask(self, request: Request, answered: Answered, inbox: Inbox | None = None) -> Waiting:
+        """Queue a request of a running event loop, with the others of this pass of it."""
+        entry = Waiting(request, 0, answered, time.monotonic(), live=True)
+        entry.inbox = inbox
+        asked = self._asked.setdefault(answered.loop, [])
         if not asked:
-            loop.call_soon(self._send, loop)
-        asked.append((request, future))
-        return await future
+            answered.loop.call_soon(self._send, answered.loop)
+        asked.append(entry)
+        return entry
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        asked = self._asked.pop(loop)
+        self._queue(self._asked.pop(loop))
 
-        def settle(results: list[tuple[int, Completion | BaseException]]) -> None:
-            for i, result in results:
-                future = asked[i][1]
-                if future.done():
-                    continue
-                if isinstance(result, BaseException):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
+    def drop(self, entry: Waiting) -> None:
+        """Nobody wants this answer: what waits is answered now, what runs at the next round, both with finish ``cut``.
 
-        def done(results: list[tuple[int, Completion | BaseException]]) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, results)
-
-        self.submit([request for request, _ in asked], done)
+        From any thread, a finaliser among them: nothing is locked.
+        """
+        if not entry.answered:
+            entry.dropped = True
+            self._dropped.append(entry)
 
     def _work(self) -> None:
         while self._wait():
             started = time.monotonic()
             results: list[Result] = []
-            taken = self._take()
+            taken = self._take(results)
             try:
                 self._run(taken, results)
             except Exception as error:
                 self._batch.abandon()
                 answer = _as_model_error(error)
                 results += [Result(entry, answer) for entry in taken if not entry.answered]
+                for entry in taken:
+                    entry.answered = True  # also where it waits for a row
             self._tick = time.monotonic() - started
-            _deliver(results)
+            self._answer(results)
 
     def _wait(self) -> bool:
         """Sleep until a tick should start; False when the thread should end."""
@@ -192,16 +270,16 @@ class Engine:
                     self._thread = None
                     return False
                 self._change.wait(left if self._waiting else idle - now)
-        _deliver([Result(entry, _refusal()) for entry in refused])
+        self._answer([Result(entry, _shut()) for entry in refused])
         return False
 
     def _due(self, running: int) -> float:
         """When what waits should be admitted (lock held)."""
-        if len(self._waiting) >= max(1, self._seats - running):
+        if len(self._waiting) >= max(1, self._seats - running) or any(entry.live for entry in self._waiting):
             return 0.0
         return self._waiting[0].arrived + self._tick
 
-    def _take(self) -> list[Waiting]:
+    def _take(self, results: list[Result]) -> list[Waiting]:
         """What waits, to be admitted now; new weights come into force where nothing runs."""
         with self._change:
             entries, self._waiting = self._waiting, []
@@ -210,22 +288,52 @@ class Engine:
         if weights is not None:
             self._batch.use(*weights)
         self._batch.release(released)
-        return entries
+        for entry in entries:
+            if entry.dropped and not entry.answered:
+                self._batch.refuse(entry, results)
+        return [entry for entry in entries if not entry.answered]
 
     def _run(self, taken: list[Waiting], results: list[Result]) -> None:
         """Admit, then decode until the batch is empty, handing back and admitting more on the way."""
         batch, held = self._batch, time.monotonic()
         blocked = self._admit(taken, results)
+        self._tell(results)
         while batch.active:
             held = held if results else time.monotonic()
             batch.step(results)
+            self._tell(results)
             enough = results and len(results) >= self._hand_back * (len(results) + batch.active)
             if enough and batch.active and time.monotonic() - held > HOLD:
-                _deliver(results)
+                self._answer(results)
             if self._waiting and batch.active < blocked and self._joins(len(results)):
-                more = self._take()
+                more = self._take(results)
                 taken += more
                 blocked = self._admit(more, results)
+                self._tell(results)
+
+    def _tell(self, results: list[Result]) -> None:
+        """Send what somebody waits for at once: pieces of streams, and the answers of those who asked alone."""
+        if self._dropped:
+            self._cut(results)
+        by_loop: dict[Any, list[tuple[Inbox, Fresh]]] = defaultdict(list)
+        for inbox, new in self._batch.fresh():
+            by_loop[inbox.loop].append((inbox, new))
+        for loop, sent in by_loop.items():
+            call_in(loop, _put_all, sent)
+        if results and any(result.entry.live for result in results):
+            now = [result for result in results if result.entry.live]
+            results[:] = [result for result in results if not result.entry.live]
+            self._answer(now)
+
+    def _cut(self, results: list[Result]) -> None:
+        """End what was dropped, whether it runs or waits for a row."""
+        dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
+        with self._change:
+            waiting = [entry for entry in self._waiting if entry.dropped]
+            self._waiting = [entry for entry in self._waiting if not entry.dropped]
+        for entry in waiting:
+            self._batch.refuse(entry, results)
+        self._batch.cut(dropped, results)
 
     def _admit(self, entries: list[Waiting], results: list[Result]) -> float:
         """Admit requests; those without a row wait on until fewer run than the number given back."""
@@ -243,10 +351,24 @@ class Engine:
                 return False
             return self._due(self._batch.active + undelivered) <= time.monotonic()
 
+    def _answer(self, results: list[Result]) -> None:
+        """Hand results back, and count them; empties the list."""
+        if not results:
+            return
+        counts, now = self._batch.counts, time.monotonic()
+        counts.requests += len(results)
+        counts.failed += sum(isinstance(answer, BaseException) for _, answer in results)
+        counts.cut += sum(entry.dropped for entry, _ in results)
+        self._pace += 0.2 * ((now - self._paced) / len(results) - self._pace)
+        self._paced = now
+        with self._change:
+            self._open -= len(results)
+        _deliver(results)
+
 
 def _deliver(results: list[Result]) -> None:
     """Hand results to whoever submitted them, one call each; empties the list."""
-    by_caller: dict[Done, list[tuple[int, Completion | BaseException]]] = defaultdict(list)
+    by_caller: dict[Any, list[tuple[int, Completion | BaseException]]] = defaultdict(list)
     for entry, answer in results:
         by_caller[entry.done].append((entry.index, answer))
     results.clear()
@@ -257,7 +379,21 @@ def _deliver(results: list[Result]) -> None:
             _log.exception("a caller of the engine failed to take its results")
 
 
-def _refusal() -> Refused:
+def _put_all(sent: list[tuple[Inbox, Fresh]]) -> None:
+    for inbox, new in sent:
+        inbox.put(new)
+
+
+def _settle(future: asyncio.Future[Completion], answer: Completion | BaseException) -> None:
+    if future.done():
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+
+
+def _shut() -> Refused:
     return Refused("the engine is closed", remedy="Open the model again.")
 
 

@@ -9,6 +9,7 @@ read, with the attention of decode over the few tokens of each row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clew.models.engine.weights import Layer, Shape, Weights, read
+from clew.models.engine.weights import Layer, Shape, Weights, packed, packs, read, times
 
 I64 = npt.NDArray[np.int64]
 CHUNK = 512  # longest stretch of one row in a packed prefill
@@ -88,14 +89,15 @@ class Fast:
     def use(self, weights: Weights) -> None:
         """Compute with these weights from now on; what is cached is void."""
         s = self.shape
-        self._w = weights
+        fit = packs(self.device, self._dtype) and not self._steady
+        self._w = packed(weights, s) if fit else replace(weights, head=weights.head.t())
         self.clear()
         kind = torch.promote_types(self._dtype, torch.float32)
         self._least, self._head_least = (
             torch.tensor((weights.eps * n) ** 0.5, dtype=kind, device=self.device) for n in (s.width, s.dim)
         )
         small = LEAST <= self.vocabulary <= TABLE and s.layers > 1
-        self._first = self._project(weights.layers[0], weights.embed) if small else None
+        self._first = self._project(self._w.layers[0], weights.embed) if small else None
 
     @torch.inference_mode()
     def clear(self) -> None:
@@ -281,7 +283,10 @@ class Fast:
         s = self.shape
         low, high = s.heads if keys_only else 0, s.heads if queries_only else s.heads + 2 * s.kv
         part = slice(low * s.dim, high * s.dim)
-        y = _linear(self._unit(x, self._least), layer.qkv[:, part], layer.qkv_bias, part).view(-1, high - low, s.dim)
+        matrix = layer.kv if keys_only else layer.q if queries_only else layer.qkv
+        bias = None if layer.qkv_bias is None else layer.qkv_bias[part]
+        y = times(self._unit(x, self._least), layer.qkv[:, part] if matrix is None else matrix, bias)
+        y = y.view(-1, high - low, s.dim)
         if layer.head_norm is not None:
             turned = min(high, s.heads + s.kv)
             z = y[:, : turned - low]
@@ -327,14 +332,14 @@ class Fast:
         """Output projection and feed-forward, each with its residual; changes x in place."""
         if layer.out_bias is not None:
             x += layer.out_bias
-        x.addmm_(a, layer.out)
-        gate, up = _linear(self._unit(x, self._least), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+        x = _plus(x, a, layer.out)
+        gate, up = times(self._unit(x, self._least), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
         if layer.down_bias is not None:
             x += layer.down_bias
-        return x.addmm_(F.silu(gate, inplace=True).mul_(up), layer.down)
+        return _plus(x, F.silu(gate, inplace=True).mul_(up), layer.down)
 
     def _logits(self, x: Tensor) -> Tensor:
-        return F.linear(self._unit(x, self._least).mul_(self._w.norm), self._w.head, self._w.head_bias)
+        return times(self._unit(x, self._least).mul_(self._w.norm), self._w.head, self._w.head_bias)
 
     def _where(self, slots: I64) -> tuple[int, int] | Tensor:
         """Neighbouring rows as first and number, others as indices."""
@@ -361,8 +366,11 @@ class Fast:
         return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
 
 
-def _linear(x: Tensor, matrix: Tensor, bias: Tensor | None, part: slice = slice(None)) -> Tensor:
-    return torch.mm(x, matrix) if bias is None else torch.addmm(bias[part], x, matrix)
+def _plus(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
+    """x + a @ matrix; may change x."""
+    if matrix.layout is torch.strided:
+        return x.addmm_(a, matrix)
+    return torch.ops.mkldnn._linear_pointwise.binary(a, x, matrix, None, "add")  # type: ignore[no-any-return]
 
 
 def _similar(counts: I64) -> list[I64]:

@@ -25,19 +25,6 @@ MOST = 64  # longest block
 DRAFT, ACCEPT = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)  # purposes: other streams of a seed
 
 
-class Fixed:
-    """A policy of lengths: the first ``k`` tokens of every block are verified; 0 never drafts."""
-
-    def __init__(self, k: int) -> None:
-        self.k = k
-
-    def draft(self, rows: I64) -> bool:
-        return self.k > 0
-
-    def choose(self, rows: I64, fresh: npt.NDArray[np.bool_], chance: F64) -> I64:
-        return np.full(len(rows), min(self.k, chance.shape[1]))
-
-
 class Uniforms(NamedTuple):
     """Noise of a round: to draft [n, k], to accept [n, k], and to draw the token behind so many accepted [n, k + 1].
 
@@ -124,7 +111,7 @@ def ragged(counts: I64) -> tuple[I64, I64]:
     return row, np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
 
 
-class Counts:
+class Drafted:
     """What came of drafts so far. Arrays [block] count by position in the block.
 
     Attributes:

@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from clew.core.records import Request
-from clew.core.values import Completion
+from clew.core.values import F32, Completion, Ranked
 from clew.models.sampling import Laws
 
 
 class Waiting:
-    """A request in the queue, and to whom its result goes."""
+    """A request in the queue, to whom its result goes, and what beside tokens it asks for.
 
-    __slots__ = ("answered", "arrived", "done", "index", "request")
+    live: somebody waits for this answer alone; it is admitted and handed back without waiting for others.
+    dropped: nobody wants the answer any more. inbox: takes tokens as they come. guide: the grammar of its reply.
+    """
 
-    def __init__(self, request: Request, index: int, done: Any, arrived: float) -> None:
-        self.request, self.index, self.done, self.arrived = request, index, done, arrived
-        self.answered = False
+    __slots__ = (
+        "answered", "arrived", "done", "dropped", "guide", "inbox", "index", "live", "plain", "request", "sent", "slot",
+        "tops",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, index: int, done: Any, arrived: float, live: bool = False) -> None:
+        self.request, self.index, self.done, self.arrived, self.live = request, index, done, arrived, live
+        self.answered = self.dropped = False
+        self.inbox: Inbox | None = None
+        self.guide: Any = None
+        self.slot = -1  # its row of the cache
+        self.sent = 0  # tokens given to the inbox
+        self.plain: list[float] = []  # of the tokens sampled so far, where the request asks for ``tops``
+        self.tops: list[Ranked] = []
+
+
+class Fresh(NamedTuple):
+    """Tokens of one request that its inbox has not seen."""
+
+    tokens: list[int]
+    logprobs: F32
+    plain: list[float]
+    tops: list[Ranked]
+
+
+class Inbox(NamedTuple):
+    """Where the tokens of a stream go: ``put`` is called in ``loop``."""
+
+    loop: Any
+    put: Callable[[Fresh], None]
 
 
 class Result(NamedTuple):
@@ -43,10 +74,38 @@ class Ended(NamedTuple):
     finish: str
 
 
+@dataclass(slots=True)
+class Counts:
+    """What an engine has done so far."""
+
+    prompt: int = 0  # tokens of prompts that were computed
+    cached: int = 0  # tokens of prompts that were not
+    sampled: int = 0
+    requests: int = 0  # answered
+    refused: int = 0  # because too many waited
+    cut: int = 0  # dropped by whoever asked
+    failed: int = 0
+    proposed: list[int] = field(default_factory=list)  # tokens of drafts verified, by position
+    accepted: list[int] = field(default_factory=list)
+
+
+class Stats(NamedTuple):
+    """What an engine does now, and what it has done so far (``counts``)."""
+
+    running: int
+    waiting: int
+    rows: int  # of the cache
+    held: int  # tokens that lie in the cache
+    size: int  # tokens it has room for as it is
+    counts: Counts
+
+
 class Live:
     """Rows that are decoded together, in arrays [n]; some may be done, or compute in vain beside the others."""
 
-    __slots__ = ("act", "ahead", "at", "count", "last", "laws", "limit", "noise", "rows", "watched")
+    __slots__ = (
+        "act", "ahead", "at", "count", "guided", "last", "laws", "limit", "listed", "noise", "rows", "told", "watched",
+    )  # fmt: skip
 
     rows: Any  # rows of the cache, ascending
     at: Any  # position of the next token
@@ -58,3 +117,6 @@ class Live:
     ahead: int  # uniforms used of these
     laws: Laws
     watched: bool  # some row has stop strings or a deadline
+    guided: list[int]  # places of rows whose reply has a grammar
+    listed: list[int]  # places of rows that ask for the likeliest tokens
+    told: list[int]  # places of rows whose tokens go out as they come
