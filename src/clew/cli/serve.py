@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli import common, making, serve_drafts
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,6 +25,20 @@ PORT = 8422
 @click.command(short_help="Answer OpenAI's API with a model.")
 @click.argument("ref", metavar="MODEL")
 @click.option("--name", "names", multiple=True, help="The model goes by this name; may be repeated.  [default: MODEL]")
+@click.option(
+    "--draft", metavar="DRAFTER", help="Speculate with this drafter: a folder of `clew draft train`, or lookup."
+)
+@click.option("--draft-temperature", default=1.0, show_default=True, help="Whose calibration the drafter uses.")
+@click.option(
+    "--lengths",
+    default="auto",
+    show_default=True,
+    help="How much of a draft is verified: auto, none, fixed(k=3), threshold(least=0.7), scheduler.",
+)
+@click.option("--profile", is_flag=True, help="Only measure what the model and its drafter cost on this machine.")
+@click.option(
+    "--simulate", metavar="USERS", help="Only say what this server would do with so many users, as in 1,8,64."
+)
 @click.option("--record", metavar="STORE", help="Keep what is served as runs, in this store.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Any but loopback needs keys.")
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
@@ -61,6 +75,7 @@ def command(ref: str, **options: Any) -> None:
     \b
     clew serve ./weights
     clew serve ./weights --record served.db --max-queue 64
+    clew serve ./weights --draft ./drafter --profile; clew serve ./weights --draft ./drafter
     curl localhost:8422/v1/chat/completions -d '{"model": "./weights", "messages": [{"role": "user", "content": "hi"}]}'
     """
     from clew.serve.recorder import Recorder
@@ -75,6 +90,10 @@ def command(ref: str, **options: Any) -> None:
             remedy="Set CLEW_SERVE_KEYS or give --keys, or leave --host out.",
         )
     model = load(ref, options)
+    if options["profile"] or options["simulate"]:
+        return (serve_drafts.profile if options["profile"] else serve_drafts.simulate)(model, ref, options)
+    if options["draft"]:
+        model = serve_drafts.drafted(model, ref, options)
     recorder = None
     if options["record"]:
         recorder = Recorder(common.open_store(options["record"], create=True), model, {"ref": ref})
@@ -82,6 +101,8 @@ def command(ref: str, **options: Any) -> None:
     server = Server(model, names=names, keys=keys, limits=limits(options), recorder=recorder)
     listener = listen(options["host"], options["port"])
     told = [f"keys: {len(keys) or 'none'}", f"records into {options['record']}" if recorder else "records nothing"]
+    if options["draft"]:
+        told.insert(0, f"drafts by {options['draft']}, lengths {options['lengths']}")
     address = f"http://{options['host']}:{listener.getsockname()[1]}/v1"
     click.echo(f"serving {ref} as {' and '.join(names)} at {address}  ({'; '.join(told)}; Ctrl-C ends)")
     asyncio.run(serve(server, listener))

@@ -48,6 +48,14 @@ class Laws:
             top_p if bool((top_p < 1).any()) else None,
         )
 
+    def take(self, index: npt.NDArray[np.int64]) -> Laws:
+        """The laws of rows ``index``, which may repeat."""
+        if self is _PLAIN:
+            return self
+        parts = (self.temperature, self.greedy, self.top_k, self.top_p)
+        where = torch.from_numpy(index)
+        return Laws(*(None if part is None else part[where.to(part.device)] for part in parts))
+
 
 _PLAIN = Laws()
 

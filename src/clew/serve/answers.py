@@ -10,23 +10,25 @@ from typing import Any, NamedTuple, cast
 
 from clew.core.errors import BadInput
 from clew.core.keys import derive
-from clew.core.protocols import Model, Scores, Streams
+from clew.core.protocols import Model, Ranks, Scores, Streams
 from clew.core.records import Request
-from clew.core.values import F32, Completion, Piece, Sampling, ToolCall
+from clew.core.values import F32, Completion, Piece, Ranked, Sampling
 from clew.models.dialects import dumps
 from clew.serve.parameters import Rejected
-from clew.serve.questions import Form, Question
+from clew.serve.questions import Question
 
 Items = AsyncGenerator[Piece | Completion, None]
 Indexed = AsyncGenerator[tuple[int, Piece | Completion], None]
 
 
 class Prompt(NamedTuple):
-    """What is told of a prompt beside its continuation: ids, their text, and logprobs after the first (or None)."""
+    """What is told of a prompt beside its continuation: ids, text, and of each token but the first, where that was
+    asked for, its logprob (nats) and the likeliest tokens in its place."""
 
     ids: tuple[int, ...]
     text: str = ""
     logprobs: F32 | None = None
+    tops: tuple[Ranked, ...] | None = None
 
 
 def prepared(question: Question, model: Model, request: Request) -> Request:
@@ -35,12 +37,15 @@ def prepared(question: Question, model: Model, request: Request) -> Request:
     Raises:
         Rejected: the model lacks one.
     """
-    if question.form is not None:
+    if question.form is not None or question.called:
         if not hasattr(model, "engine"):
-            raise Rejected(f"{model.ref} cannot be held to a form",
-                           remedy="Ask without one, or serve local weights.", code="unsupported_by_model",
-                           param="tool_choice" if question.called else "response_format")  # fmt: skip
-        request = request._replace(sampling=held(request.sampling, question.form))
+            raise Rejected(
+                f"{model.ref} cannot be held to a form",
+                remedy="Ask without one, or serve local weights.",
+                code="unsupported_by_model",
+                param="tool_choice" if question.called else "response_format",
+            )
+        request = request._replace(sampling=held(request.sampling, question, model))
     if question.tops is not None:
         if model.renderer is None and not hasattr(model, "logprobs"):
             raise Rejected(f"{model.ref} gives no logprobs", remedy="Ask without, or serve local weights.",
@@ -49,9 +54,21 @@ def prepared(question: Question, model: Model, request: Request) -> Request:
     return request
 
 
-def held(sampling: Sampling, form: Form) -> Sampling:
-    """Sampling within a form."""
-    if form.kind == "choice":
+def held(sampling: Sampling, question: Question, model: Model) -> Sampling:
+    """Sampling within the form of the reply, or within a call of a tool.
+
+    Raises:
+        BadInput: the model's template writes no calls.
+    """
+    form = question.form
+    if form is None:
+        tools = [t for t in question.asked.tools if t.name in question.called]
+        make = getattr(model.renderer, "call_grammar", None)
+        if make is None:
+            raise Rejected(f"{model.ref} calls no tools", remedy="Serve a model whose chat template does.",
+                           code="unsupported_by_model", param="tool_choice")  # fmt: skip
+        grammar = make(tools, question.body.get("parallel_tool_calls") is not False)
+    elif form.kind == "choice":
         grammar = "lark:start: " + " | ".join(json.dumps(text) for text in form.value)
     elif form.kind == "json":
         grammar = "json:" + dumps(form.value)
@@ -62,8 +79,7 @@ def held(sampling: Sampling, form: Form) -> Sampling:
 
 async def answer(question: Question, model: Model, request: Request) -> Items:
     """One choice: pieces where they are streamed, then the Completion as it is told."""
-    shown = question.asked.stream and not question.called
-    if not (shown and isinstance(model, Streams)):
+    if not (question.asked.stream and isinstance(model, Streams)):
         yield finished(question, model, request, await model.complete(request))
         return
     skip = request.forced_text
@@ -86,7 +102,7 @@ def _after(skip: str, text: str) -> tuple[str, str]:
 
 
 def finished(question: Question, model: Model, request: Request, completion: Completion) -> Completion:
-    """The completion as it is told: a call that was asked for is a call, and markup of tools not offered is text.
+    """The completion as it is told: calls have names of their own, and markup of tools that were not offered is text.
 
     Raises:
         Rejected: logprobs were asked for and the model gave none.
@@ -94,9 +110,7 @@ def finished(question: Question, model: Model, request: Request, completion: Com
     message, asked, finish = completion.message, question.asked, completion.finish
     if asked.prefill:
         message = message._replace(text=message.text.removeprefix(asked.prefill))
-    if question.called and finish in ("stop", "tool_calls"):
-        message = message._replace(text="", calls=(_call(message.text),))
-    elif message.calls and not asked.tools and (text := raw(model, completion)):
+    if message.calls and not asked.tools and (text := raw(model, completion)):
         message = message._replace(text=text.rpartition("</think>")[2].strip(), calls=())
     named = [c._replace(id=f"call_{derive(request.seed, 'call', len(request.path), i):016x}")
              if c.id in ("", f"call_{i}") else c for i, c in enumerate(message.calls)]  # fmt: skip
@@ -157,15 +171,6 @@ def _overlap(text: str, stop: str) -> int:
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
 
 
-def _call(text: str) -> ToolCall:
-    """A call that a reply held to one spells; its arguments stay as they were written."""
-    data = json.loads(text)
-    place = text.index(":", text.index('"arguments"')) + 1
-    place += len(text[place:]) - len(text[place:].lstrip())
-    end = json.JSONDecoder().raw_decode(text, place)[1]
-    return ToolCall("", data["name"], text[place:end])
-
-
 async def scored(question: Question, model: Model, request: Request, prompt: str | None) -> Prompt:
     """What is told of the prompt.
 
@@ -174,15 +179,21 @@ async def scored(question: Question, model: Model, request: Request, prompt: str
     """
     ids = tuple(i for node in request.path for i in node.ids or ()) + request.head
     wanted = question.scored is not None or (question.echo and question.tops is not None)
-    values = None
-    if wanted:
+    values, tops = None, None
+    most = question.scored if question.scored is not None else question.tops
+    if wanted and most and not isinstance(model, Ranks):
+        raise Rejected(f"{model.ref} tells no likeliest tokens of a prompt", remedy="Ask for 0 of them.",
+                       code="unsupported_by_model", param="prompt_logprobs")  # fmt: skip
+    if wanted and most and isinstance(model, Ranks):
+        values, tops = (await asyncio.to_thread(model.ranked, [ids], most))[0]
+    elif wanted:
         if not isinstance(model, Scores) or model.renderer is None:
             raise Rejected(f"{model.ref} gives no logprobs of a prompt", remedy="Ask without, or serve local weights.",
                            code="unsupported_by_model", param="prompt_logprobs")  # fmt: skip
         values = (await asyncio.to_thread(model.score, [ids]))[0]
     decode = getattr(model.renderer, "decode", None)
     text = prompt if prompt is not None else decode(ids) if decode is not None and question.echo else ""
-    return Prompt(ids, text, values)
+    return Prompt(ids, text, values, tops)
 
 
 async def side_by_side(sources: Sequence[Items], seconds: float) -> Indexed:

@@ -284,30 +284,16 @@ def _tools(question: Question) -> Question:
     if question.form is not None:
         raise Rejected("a tool must be called, and the reply must have another form", remedy="Ask for one of both.",
                        param="tool_choice")  # fmt: skip
-    return question._replace(called=called, form=Form("json", _call_schema(asked, called)))
-
-
-def _call_schema(asked: Asked, called: Sequence[str]) -> Json:
-    """JSON of one call: its name, then its arguments."""
-    kinds = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": t.name}, "arguments": dict(t.schema)},
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for t in asked.tools
-        if t.name in called
-    ]
-    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    return question._replace(called=called)
 
 
 def _unkept(question: Question) -> tuple[str, ...]:
     """Wishes of supported parameters that are not met in full, though the answer means the same."""
     strict = any((t.get("function") or t).get("strict") for t in question.body.get("tools") or ())
+    single = bool(question.asked.tools) and question.body.get("parallel_tool_calls") is False
+    told = ["tools.strict"] * strict + ["parallel_tool_calls"] * single if not question.called else []
     other = {*map(str, question.body.get("include") or ())} - {"message.output_text.logprobs"}
-    return (*(("tools.strict",) if strict and not question.called else ()),
-            *(f"include.{name}"[:80] for name in sorted(other)))  # fmt: skip
+    return (*told, *(f"include.{name}"[:80] for name in sorted(other)))
 
 
 def requests(question: Question, model: Model, limits: Limits) -> list[Request]:

@@ -65,6 +65,10 @@ class Writer:
             return spelt
         return lambda token: str(decode([token]))
 
+    @property
+    def _told_by_token(self) -> bool:
+        return self.question.tops is not None or self.question.asked.token_ids
+
     def _told(self, completion: Completion) -> Completion:
         """Without the tokens and logprobs that nobody asked for."""
         asked = self.question.asked
@@ -88,10 +92,22 @@ class Writer:
         return out
 
     def _prompt_logprobs(self, prompt: Prompt) -> list[Any]:
-        """As vLLM writes them: for each token but the first its logprob and text, by its id."""
+        """As vLLM writes them: for each token but the first, by id, it and the likeliest in its place."""
         assert prompt.logprobs is not None
-        pairs = zip(prompt.ids[1:], prompt.logprobs.tolist(), strict=True)
-        return [None, *({str(i): {"logprob": v, "decoded_token": self.shown(i)}} for i, v in pairs)]
+        out: list[Any] = [None]
+        for place, (token, value) in enumerate(zip(prompt.ids[1:], prompt.logprobs.tolist(), strict=True)):
+            likely = prompt.tops[place] if prompt.tops is not None else ()
+            told = {str(t): {"logprob": v, "rank": r + 1, "decoded_token": self.shown(t)}
+                    for r, (t, v) in enumerate(likely)}  # fmt: skip
+            out.append({str(token): {"logprob": value, "decoded_token": self.shown(token)}} | told)
+        return out
+
+    def _echoed(self, prompt: Prompt) -> Json | None:
+        """Columns of an echoed prompt; its first token has no logprob."""
+        if prompt.logprobs is None:
+            return None
+        tops = [(), *prompt.tops] if prompt.tops is not None else None
+        return columns(prompt.ids, [None, *prompt.logprobs.tolist()], tops, self.shown)
 
     def _choice(self, index: int, completion: Completion) -> Json:
         """A choice of completions: what was sampled as it is, after the prompt where that is echoed."""
@@ -100,10 +116,8 @@ class Writer:
         told = None
         if question.tops is not None:
             told = self._columns(completion, 0, len(prompt.text) if question.echo else 0)
-            if question.echo and prompt.logprobs is not None:
-                before = columns(prompt.ids, [None, *prompt.logprobs.tolist()], None, self.shown)
-                tops = [*([None] * len(prompt.ids)), *(told["top_logprobs"] or ())] if told["top_logprobs"] else None
-                told = {k: [*before[k], *told[k]] for k in told if k != "top_logprobs"} | {"top_logprobs": tops}
+            if question.echo and (before := self._echoed(prompt)) is not None:
+                told = {k: [*before[k], *told[k]] if told[k] is not None else None for k in told}
         out = completions.choice(index, (prompt.text if question.echo else "") + text, completion.finish, told)
         if question.asked.token_ids:
             out["token_ids"] = list(completion.tokens or ())
@@ -162,7 +176,7 @@ class Writer:
             yield event
         sent = self._tokens.get(index, 0)
         if isinstance(item, Piece):
-            if not (item or item.reasoning or (item.tokens and self.question.tops is not None)):
+            if not (item or item.reasoning or (item.tokens and self._told_by_token)):
                 return
             chunk = chat.piece(str(item), **self.about)
             (choice,) = chunk["choices"]
@@ -208,7 +222,7 @@ class Writer:
             text, finish, tokens = self._raw[index].add(item.tokens), None, item.tokens
             self._note(index, Piece(text, tokens))
             told = self._columns(item, 0, len(before)) if question.tops is not None else None
-            if not (text or (tokens and question.tops is not None)):
+            if not (text or (tokens and self._told_by_token)):
                 return
         else:
             text, finish = raw(self.model, item, stops).removeprefix(before), item.finish
@@ -220,10 +234,8 @@ class Writer:
         yield completions.frame([choice | (self._of_prompt(place) if finish else {})], **self.about)
 
     def _echo(self, index: int, place: int) -> Json:
-        prompt, told = self.prompts[place], None
-        if prompt.logprobs is not None:
-            told = columns(prompt.ids, [None, *prompt.logprobs.tolist()], None, self.shown)
-        return completions.choice(index, prompt.text, None, told)
+        prompt = self.prompts[place]
+        return completions.choice(index, prompt.text, None, self._echoed(prompt))
 
     def _responses(self, index: int, item: Piece | Completion) -> Iterator[Json]:
         if isinstance(item, Piece):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clew.core.errors import BadInput, ContextOverflow
 from clew.core.records import Request
+from clew.models.engine.drafts import Drafts
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.rows import Rows
@@ -72,7 +73,7 @@ def place(rows: Rows, entry: Waiting, stops: Any, clock: int) -> Joining | Ended
     return Joining(entry, slot, new, start, source, wave, limit)
 
 
-def prefill(forward: Fast | Generic, joining: list[Joining]) -> Tensor:
+def prefill(forward: Fast | Generic, joining: list[Joining], drafts: Drafts | None = None) -> Tensor:
     """Copy what is cached and compute the rest, wave by wave; logits [n, V] behind each prompt."""
     logits: Tensor | None = None
     for wave in range(max(j.wave for j in joining) + 1):
@@ -82,10 +83,14 @@ def prefill(forward: Fast | Generic, joining: list[Joining]) -> Tensor:
             continue
         copied = [j for j in group if j.source != j.slot and j.start]
         if copied:
-            forward.move([j.source for j in copied], [j.slot for j in copied], max(j.start for j in copied))
-        part = forward.prefill(
-            np.array([j.slot for j in group]), [j.new for j in group], np.array([j.start for j in group])
-        )  # fmt: skip
+            copy = [j.source for j in copied], [j.slot for j in copied], max(j.start for j in copied)
+            forward.move(*copy)
+            if drafts is not None:
+                drafts.move(*copy)
+        new = np.array([j.slot for j in group]), [j.new for j in group], np.array([j.start for j in group])
+        part = forward.prefill(*new)
+        if drafts is not None:
+            drafts.seen(*new)
         if len(group) == len(joining):
             return part
         if logits is None:

@@ -13,12 +13,15 @@ from clew.core.errors import ClewError, ModelError
 from clew.core.values import Completion
 from clew.models.engine.admission import place, prefill
 from clew.models.engine.answers import Answers
+from clew.models.engine.drafts import Drafts
 from clew.models.engine.extras import asking, forbid, fresh, plain_law, rank, stuck_error
 from clew.models.engine.fast import LEAST, Fast
 from clew.models.engine.generic import Generic
+from clew.models.engine.proposal import Drafter, Lengths
 from clew.models.engine.rows import Rows
+from clew.models.engine.speculate import Verdict, judge, ragged, uniforms
 from clew.models.engine.state import Counts, Fresh, Inbox, Joining, Live, Result, Waiting
-from clew.models.sampling import Laws, draw, noise
+from clew.models.sampling import Laws, draw, in_force, noise
 
 AHEAD = 8  # uniforms are made for this many tokens at a time
 
@@ -34,17 +37,34 @@ class Batch:
         self.active = 0  # requests that still sample
         self.counts = Counts()
         self._clock = 0
+        self.drafts: Drafts | None = None
         self._rows = Rows(forward, max(max_rows, LEAST if steady else 1), cache_bytes)
         self._answers = Answers(renderer, model, forward.context)
         self._stops = np.zeros(forward.vocabulary, bool)
         self._stops[[i for i in renderer.stop if i < forward.vocabulary]] = True
         self._live = self._lively(np.zeros(0, np.int64))
 
+    def attach(self, drafter: Drafter, lengths: Lengths) -> None:
+        """Draft from now on. Only while nothing runs; no prefix cached before, which the drafter never saw, is kept.
+
+        Raises:
+            BadInput: see Drafts.
+        """
+        drafts = Drafts(drafter, lengths, self.forward, self._steady)
+        self._rows.slots.clear()
+        drafts.resize(self._rows.slots.rows, self._rows.slots.size)
+        self._rows.drafts = self.drafts = drafts
+
     def use(self, version: int, weights: Any) -> None:
         """New weights: nothing cached before is used again. Only while nothing runs."""
         self.forward.use(weights)
-        self._rows.slots.clear()
+        self._forget()
         self.version = version
+
+    def _forget(self) -> None:
+        self._rows.slots.clear()
+        if self.drafts is not None:
+            self.drafts.clear()
 
     def release(self, holders: Sequence[str]) -> None:
         """Rows of these holders are the next to be given away."""
@@ -56,7 +76,7 @@ class Batch:
     def abandon(self) -> None:
         """After a failure nothing in the cache can be trusted."""
         self._rows.slots.busy[:] = False
-        self._rows.slots.clear()
+        self._forget()
         self.forward.clear()
         self._rows.joined = [None] * self._rows.slots.rows
         self._live, self.active = self._lively(np.zeros(0, np.int64)), 0
@@ -64,6 +84,9 @@ class Batch:
     def admit(self, entries: Sequence[Waiting], results: list[Result]) -> list[Waiting]:
         """Prefill requests and sample their first tokens. Gives back those for which there is no row yet."""
         self._clock += 1
+        if self.drafts is not None and not self.drafts.on and not self.active:
+            self._rows.slots.clear()
+            self.drafts.restart()
         slots = self._rows.slots
         slots.ready[:] = slots.length
         slots.wave[:] = 0
@@ -117,9 +140,89 @@ class Batch:
         if len(self._live.rows) > LEAST and 2 * self.active <= len(self._live.rows):
             self._gather()
         live = self._live
+        if self.drafts is not None and self._verified(self.drafts, live, results):
+            return
         logits = self.forward.decode(live.rows, live.last, live.at)
+        if self.drafts is not None:
+            run = np.flatnonzero(live.act)
+            self.drafts.seen(live.rows[run], live.last[run, None].tolist(), live.at[run], run)
+            self.drafts.plain(len(run))
         live.at += live.act
         self._sample(live, logits, results)
+
+    def _verified(self, drafts: Drafts, live: Live, results: list[Result]) -> bool:
+        """A round of drafting and verification, several tokens for a row; False where there is no draft."""
+        run = np.flatnonzero(live.act)
+        rows, last, at, count = live.rows[run], live.last[run], live.at[run], live.count[run]
+        laws = live.laws if len(run) == len(live.rows) else live.laws.take(run)
+        u = uniforms(self._rows.seed[rows], self._rows.offset[rows] + count.astype(np.uint64), drafts.drafter.block)
+        guided = [(int(np.searchsorted(run, i)), entry) for i, entry in asking(self._rows, live, live.guided)]
+        free = np.ones(len(run), bool)
+        free[[i for i, _ in guided]] = False  # a drafter knows no grammar
+        drafted = drafts.propose(rows, last, at, laws, u.draft, free)
+        if drafted is None:
+            return False
+        (proposed, logq, _), lengths = drafted
+        lengths = np.minimum(lengths, live.limit[run] - count - 1)
+        first, tokens = np.cumsum(lengths + 1) - lengths - 1, proposed.tolist()
+        ids = [[a, *tokens[i][:n]] for i, (a, n) in enumerate(zip(last.tolist(), lengths.tolist(), strict=True))]
+        logits = self.forward.verify(rows, ids, at)
+        plain = plain_law(logits, range(len(logits))) if live.listed else None
+        for _, entry in forbid(logits, [(int(first[i]), entry) for i, entry in guided]):
+            live.act[live.rows == entry.slot] = False
+            self._fail(entry, stuck_error(entry), results)
+        logp = in_force(logits, laws.take(np.repeat(np.arange(len(run)), lengths + 1)))
+        verdict = judge(logp, proposed, logq, lengths, u)
+        kept, finishes = self._note(live, run, verdict)
+        for i, entry in asking(self._rows, live, live.listed):
+            assert plain is not None
+            place = int(np.searchsorted(run, i))
+            law = plain[int(first[place]) : int(first[place] + kept[place])]
+            rank([entry] * len(law), law, verdict.tokens[place, : kept[place]].tolist())
+        for place, entry in guided:
+            entry.guide.take(verdict.tokens[place, : kept[place]].tolist())
+        drafts.note(lengths, verdict.accepted, kept, self.counts)
+        keep = np.concatenate([np.arange(f, f + n) for f, n in zip(first.tolist(), kept.tolist(), strict=True)])
+        drafts.seen(rows, [i[:n] for i, n in zip(ids, kept.tolist(), strict=True)], at, keep)
+        done = np.array([bool(f) for f in finishes]) & live.act[run]
+        if done.any():
+            live.act[run[done]] = False
+            self._finish(rows[done], live.count[run[done]], [finishes[i] for i in np.flatnonzero(done)], results)
+        return True
+
+    def _note(self, live: Live, run: Any, verdict: Verdict) -> tuple[Any, list[str]]:
+        """Note what a round emits for the rows ``run``, up to where their requests end.
+
+        Returns:
+            int64 [n], tokens kept of each row; how its request ends, or nothing.
+        """
+        tokens, every = verdict.tokens, self._rows
+        if np.isnan(verdict.logprobs.sum()):
+            raise ModelError("the logits are not numbers", remedy="The weights have diverged: load earlier ones.")
+        rows, before, kept = live.rows[run], live.count[run], verdict.accepted + 1
+        ends = self._stops[tokens] & (np.arange(tokens.shape[1]) < kept[:, None])
+        ended: Any = ends.any(1)
+        kept[ended] = ends[ended].argmax(1) + 1
+        row, place = ragged(kept)
+        put = rows[row], before[row] + place
+        every.tokens[put], every.logprobs[put] = tokens[row, place], verdict.logprobs[row, place]
+        every.entropies[put] = verdict.negentropies[row, place]
+        full = before + kept >= live.limit[run]
+        finishes = ["stop" if e else "length" if f else "" for e, f in zip(ended.tolist(), full.tolist(), strict=True)]
+        if live.watched:
+            for i in np.flatnonzero(live.act[run]).tolist():
+                joined = every.joined[rows[i]]
+                assert joined is not None
+                for length in range(int(before[i]) + 1, int(before[i] + kept[i]) + (not finishes[i])):
+                    finish = self._answers.watch(joined, every.tokens[rows[i]], length)
+                    if finish:
+                        kept[i], finishes[i] = length - before[i], finish
+                        break
+        live.count[run] = before + kept
+        live.at[run] += kept
+        live.last[run] = tokens[np.arange(len(run)), kept - 1]
+        live.ahead = AHEAD  # the noise made for plain steps is of tokens passed by now
+        return kept, finishes
 
     def _gather(self) -> None:
         """Decode neighbours where at least half of them run: views of the cache instead of copies."""
@@ -169,11 +272,13 @@ class Batch:
         self._rows.seed[rows] = [r.seed & 0xFFFFFFFFFFFFFFFF for r in requests]
         self._rows.offset[rows] = [len(r.forced) for r in requests]
         self._rows.count[rows] = 0
+        if self.drafts is not None:
+            self.drafts.join(rows)
         self.active += len(rows)
         self.counts.prompt += sum(len(j.new) for j in joining)
         self.counts.cached += sum(j.start for j in joining)
         live = self._lively(rows)
-        self._sample(live, prefill(self.forward, joining), results)
+        self._sample(live, prefill(self.forward, joining, self.drafts), results)
         self._put_back()
         self._live = live
         self._gather()
@@ -186,7 +291,8 @@ class Batch:
             live.ahead = 0
         u = torch.from_numpy(live.noise[live.ahead]).to(logits.device)
         live.ahead += 1
-        listed, guided = asking(self._rows, live, live.listed), asking(self._rows, live, live.guided)
+        listed = asking(self._rows, live, live.listed) if live.listed else []
+        guided = asking(self._rows, live, live.guided) if live.guided else []
         law = plain_law(logits, [i for i, _ in listed]) if listed else None
         for i, entry in forbid(logits, guided):
             live.act[i] = False

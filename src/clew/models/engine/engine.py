@@ -21,9 +21,12 @@ from clew.core.errors import BadInput, Busy, ClewError, ModelError, Refused
 from clew.core.records import Request
 from clew.core.values import Completion
 from clew.models.engine.batch import Batch
+from clew.models.engine.budget import Fixed
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
+from clew.models.engine.proposal import Drafter, Lengths
+from clew.models.engine.speculate import Drafted
 from clew.models.engine.state import Fresh, Inbox, Result, Stats, Waiting
 from clew.models.engine.stream import Answered, Stream, call_in
 
@@ -50,6 +53,11 @@ class Engine:
             ``stream`` answer goes back at once.
         max_waiting: requests that may wait beside ``max_rows`` that run; another is refused with Busy. None: no limit.
         grammars: makes the guides of constrained replies; without it they are refused.
+        draft: proposes tokens, which the model verifies; the law of the replies stays the model's.
+        lengths: how many proposed tokens are verified; all of them where not given.
+
+    Raises:
+        BadInput: the drafter is of another model, or this engine cannot verify drafts.
     """
 
     def __init__(
@@ -65,9 +73,13 @@ class Engine:
         hand_back: float = 0.5,
         max_waiting: int | None = None,
         grammars: Grammars | None = None,
+        draft: Drafter | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         self._batch = Batch(forward, renderer, model, steady, max_rows, cache_bytes)
         self._batch.use(version, forward.read())
+        if draft is not None:
+            self._batch.attach(draft, lengths or Fixed(draft.block))
         self._hand_back, self._renderer, self._grammars = hand_back, renderer, grammars
         self._most = math.inf if max_waiting is None else max_rows + max_waiting
         self._open = 0  # requests taken and not answered
@@ -83,6 +95,11 @@ class Engine:
         self._closed = False
         self._tick = FIRST_TICK
         self._asked: dict[asyncio.AbstractEventLoop, list[Waiting]] = {}
+
+    @property
+    def drafted(self) -> Drafted | None:
+        """What came of drafts so far; None where none are made."""
+        return None if self._batch.drafts is None else self._batch.drafts.counts
 
     def submit(self, requests: Sequence[Request], done: Done) -> None:
         """Queue requests. ``done`` gets (index, result) pairs from the engine's thread, all of a tick in one call.
@@ -101,6 +118,8 @@ class Engine:
             grammar = entry.request.sampling.grammar
             try:
                 entry.guide = self.guide(grammar) if grammar else None
+                if grammar and not entry.guide.take(entry.request.forced):
+                    raise BadInput("the forced tokens break the grammar", remedy="Force others, or drop the grammar.")
                 fit.append(entry)
             except ClewError as error:
                 refused.append(Result(entry, error))

@@ -2,12 +2,15 @@
 
 Cache layout [layers, rows, kv heads, positions, key then value]. Decode reads neighbouring rows as views, with one
 grouped matrix product for all heads that share a key; prefill packs the new tokens of all rows and runs the last layer,
-and the vocabulary head, only for the token of each row that is read.
+and the vocabulary head, only for the token of each row that is read. Verification is a prefill of which every token is
+read, with the attention of decode over the few tokens of each row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -17,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clew.models.engine.weights import Layer, Shape, Weights, read
+from clew.models.engine.weights import Layer, Shape, Weights, packed, packs, read, times
 
 I64 = npt.NDArray[np.int64]
 CHUNK = 512  # longest stretch of one row in a packed prefill
@@ -25,6 +28,7 @@ PACK = 8192  # most padded positions of a packed prefill
 SPAN, STEADY_SPAN = 16, 64  # attention reads a multiple of this many positions
 LEAST = 8  # rows of a matrix product in steady mode
 SLAB = 32  # tokens of each row whose masks are made at once
+BLOCK = 32  # most tokens of a row that attention takes as decode does
 TABLE = 4096  # vocabularies up to this size have what the first layer makes of each token computed beforehand
 
 
@@ -42,6 +46,11 @@ class Pack(NamedTuple):
     def first(self) -> I64:
         return self.counts.cumsum() - self.counts
 
+    @property
+    def padded(self) -> I64:
+        """[m, longest]: places in the rows' new tokens; padding repeats a row's last."""
+        return np.minimum(np.arange(int(self.counts.max())), self.counts[:, None] - 1)
+
 
 class Fast:
     """Forward passes of a Llama, Mistral, Qwen2 or Qwen3 module.
@@ -53,18 +62,24 @@ class Fast:
         steady: a token's numbers have the same bits whatever is computed beside it and in whatever pieces its row was
             prefilled. Matrix products are given at least 8 rows (fewer than 4 take another kernel and round
             differently), attention sees one token of a row at a time, over a multiple of 64 positions.
+
+    Attributes:
+        taps: layers (0-based, not the last) whose outputs are kept in a pass; set it between passes.
+        hidden: these outputs, before any norm, [N, taps * width], for the tokens of the last pass, row after row.
     """
 
     reuses = True
+    taps: tuple[int, ...] = ()
+    hidden: Tensor
 
     def __init__(self, module: nn.Module, shape: Shape, context: int, steady: bool = False) -> None:
         self._module, self.shape, self.context, self._steady = module, shape, context, steady
         parameter = next(module.parameters())
         self.device, self._dtype = parameter.device, parameter.dtype
         self.token_bytes = 2 * shape.layers * shape.kv * shape.dim * parameter.element_size()
-        self.vocabulary = shape.vocabulary
+        self.vocabulary, self.layers = shape.vocabulary, shape.layers
         self.rows, self.size = 0, 0
-        self._kv = torch.empty(0)
+        self._kv, self.hidden = torch.empty(0), torch.empty(0)
 
     def read(self) -> Weights:
         """A snapshot of the module's present weights, for ``use``."""
@@ -74,14 +89,15 @@ class Fast:
     def use(self, weights: Weights) -> None:
         """Compute with these weights from now on; what is cached is void."""
         s = self.shape
-        self._w = weights
+        fit = packs(self.device, self._dtype) and not self._steady
+        self._w = packed(weights, s) if fit else replace(weights, head=weights.head.t())
         self.clear()
         kind = torch.promote_types(self._dtype, torch.float32)
         self._least, self._head_least = (
             torch.tensor((weights.eps * n) ** 0.5, dtype=kind, device=self.device) for n in (s.width, s.dim)
         )
         small = LEAST <= self.vocabulary <= TABLE and s.layers > 1
-        self._first = self._project(weights.layers[0], weights.embed) if small else None
+        self._first = self._project(self._w.layers[0], weights.embed) if small else None
 
     @torch.inference_mode()
     def clear(self) -> None:
@@ -119,27 +135,49 @@ class Fast:
         for number, layer in enumerate(self._w.layers):
             q = self._store(number, self._projected(number, layer, x, given), turn, index)
             x = self._rest(layer, x, self._attend_one(q, self._rows(number, where, span), mask))
+            self._keep(number, x)
         return self._logits(x)
+
+    @torch.inference_mode()
+    def verify(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
+        """Cache tokens of rows, each from its start; logits [N, V] after every one of them, row after row."""
+        return self._packed(rows, ids, starts, every=True)
 
     @torch.inference_mode()
     def prefill(self, slots: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
         """Cache new tokens of rows ``slots``, each from its start; logits [m, V] after the last token of each."""
         counts = np.array([len(i) for i in ids], dtype=np.int64)
-        starts, ids = starts.copy(), list(ids)
+        starts, ids, first = starts.copy(), list(ids), counts.cumsum() - counts
+        kept: list[tuple[I64, Tensor]] = []  # outputs of tapped layers, and where they belong
+
+        def run(which: I64, pieces: list[Sequence[int]], wanted: bool = True) -> Tensor:
+            out = self._packed(slots[which], pieces, starts[which], wanted)
+            if self.taps:
+                passed = zip(first[which].tolist(), map(len, pieces), strict=True)
+                kept.append((np.concatenate([np.arange(at, at + n) for at, n in passed]), self.hidden))
+            return out
+
         while (long := np.flatnonzero(counts > CHUNK)).size:
             for i in long:  # only keys and values are wanted of these
-                self._packed(slots[i : i + 1], [ids[i][:CHUNK]], starts[i : i + 1], False)
+                run(np.array([i]), [ids[i][:CHUNK]], False)
                 ids[i], starts[i], counts[i] = ids[i][CHUNK:], starts[i] + CHUNK, counts[i] - CHUNK
+                first[i] += CHUNK
         groups = _similar(counts)
         if len(groups) == 1:
-            return self._packed(slots, ids, starts, True)
-        logits = torch.empty(len(slots), self.vocabulary, dtype=self._dtype, device=self.device)
-        for group in groups:
-            logits[self._ids(group)] = self._packed(slots[group], [ids[i] for i in group], starts[group], True)
+            logits = run(np.arange(len(ids)), ids)
+        else:
+            logits = torch.empty(len(slots), self.vocabulary, dtype=self._dtype, device=self.device)
+            for group in groups:
+                logits[self._ids(group)] = run(group, [ids[i] for i in group])
+        if len(kept) > 1:
+            order = np.concatenate([index for index, _ in kept]).argsort()
+            self.hidden = torch.cat([part for _, part in kept])[self._ids(order)]
         return logits
 
-    def _packed(self, slots: I64, ids: Sequence[Sequence[int]], starts: I64, wanted: bool) -> Tensor:
-        """One pass over the new tokens of some rows, packed."""
+    def _packed(
+        self, slots: I64, ids: Sequence[Sequence[int]], starts: I64, wanted: bool = True, every: bool = False
+    ) -> Tensor:
+        """One pass over the new tokens of some rows, packed; logits after every token, or each row's last if wanted."""
         m, counts = len(slots), np.array([len(i) for i in ids], dtype=np.int64)
         ends = counts.cumsum()
         tokens = np.fromiter(chain.from_iterable(ids), np.int64, int(ends[-1]))
@@ -153,10 +191,13 @@ class Fast:
         given, index = self._ids(tokens), self._ids(self._base[slots[row]] + at[:, None]).view(-1)
         turn = self._w.turn.index_select(0, self._ids(at))
         x, where = self._w.embed.index_select(0, given), self._where(slots)
-        attend = self._by_offset if self._steady else self._at_once
-        for number, layer in enumerate(self._w.layers[:-1]):
+        attend = self._attention(pack, every)
+        for number, layer in enumerate(self._w.layers if every else self._w.layers[:-1]):
             q = self._store(number, self._projected(number, layer, x, given), turn, index)
-            x = self._rest(layer, x, attend(q, self._rows(number, where, pack.span), pack))
+            x = self._rest(layer, x, attend(q, self._rows(number, where, pack.span)))
+            self._keep(number, x, int(ends[-1]))
+        if every:
+            return self._logits(x)[: int(ends[-1])]
         number, layer = self.shape.layers - 1, self._w.layers[-1]
         self._store(number, self._project(layer, x, keys_only=True), turn, index)
         if not wanted:
@@ -169,10 +210,44 @@ class Fast:
         a = F.pad(a, (0, 0, 0, len(q) - m))  # nothing, unless steady
         return self._logits(self._rest(layer, x, a))[:m]
 
+    def _keep(self, number: int, x: Tensor, count: int | None = None) -> None:
+        """Keep the output of a tapped layer for the first ``count`` tokens."""
+        if number in self.taps:
+            if number == self.taps[0]:
+                self._kept = x.new_empty(len(x) if count is None else count, len(self.taps), x.shape[-1])
+                self.hidden = self._kept.view(len(self._kept), -1)
+            self._kept[:, self.taps.index(number)] = x[: len(self._kept)]
+
+    def _attention(self, pack: Pack, every: bool) -> Callable[[Tensor, Tensor], Tensor]:
+        """Attention of packed queries [N, heads, dim] over what a layer has cached of their rows: [N, heads * dim]."""
+        if self._steady:
+            return partial(self._by_offset, pack=pack)
+        if not every or int(pack.counts.max()) > BLOCK:
+            return partial(self._at_once, pack=pack)
+        s, m, here = self.shape, len(pack.slots), pack.padded
+        longest = here.shape[1]
+        even = len(pack.row) == m * longest  # nothing to pad
+        spread = None if even else self._ids(pack.first[:, None] + here).view(-1)
+        back = None if even else self._ids(pack.row * longest + pack.offset)
+        last = self._ids(np.repeat(pack.starts[:, None] + here, s.group, 1)).view(m, 1, -1, 1)
+        mask = torch.where(self._range[: pack.span] > last, self._never, self._zero)
+        mask = mask.expand(m, s.kv, -1, -1).reshape(m * s.kv, longest * s.group, -1)
+
+        def attend(q: Tensor, kv: Tensor) -> Tensor:
+            q = q if spread is None else q.index_select(0, spread)
+            q = q.view(m, longest, s.kv, s.group, s.dim).transpose(1, 2).reshape(m * s.kv, -1, s.dim)
+            flat = kv.reshape(m * s.kv, -1, 2 * s.dim)
+            scores = torch.baddbmm(mask, q, flat[..., : s.dim].transpose(1, 2))
+            a = torch.bmm(scores.softmax(-1), flat[..., s.dim :])
+            a = a.view(m, s.kv, longest, -1).transpose(1, 2).reshape(m * longest, -1)
+            return a if back is None else a.index_select(0, back)
+
+        return attend
+
     def _at_once(self, q: Tensor, kv: Tensor, pack: Pack) -> Tensor:
         """Attention of packed queries [N, heads, dim], padded to the longest row: [N, heads * dim]."""
         s, m, longest = self.shape, len(pack.counts), int(pack.counts.max())
-        here = np.minimum(np.arange(longest), pack.counts[:, None] - 1)  # padding repeats a row's last token
+        here = pack.padded
         padded = q.index_select(0, self._ids(pack.first[:, None] + here).view(-1)).view(m, longest, s.heads, s.dim)
         unseen = self._range[: pack.span] > self._ids(pack.starts[:, None] + here)[..., None]  # [m, longest, span]
         mask = torch.where(unseen, self._never, self._zero)[:, None]
@@ -208,7 +283,10 @@ class Fast:
         s = self.shape
         low, high = s.heads if keys_only else 0, s.heads if queries_only else s.heads + 2 * s.kv
         part = slice(low * s.dim, high * s.dim)
-        y = _linear(self._unit(x, self._least), layer.qkv[:, part], layer.qkv_bias, part).view(-1, high - low, s.dim)
+        matrix = layer.kv if keys_only else layer.q if queries_only else layer.qkv
+        bias = None if layer.qkv_bias is None else layer.qkv_bias[part]
+        y = times(self._unit(x, self._least), layer.qkv[:, part] if matrix is None else matrix, bias)
+        y = y.view(-1, high - low, s.dim)
         if layer.head_norm is not None:
             turned = min(high, s.heads + s.kv)
             z = y[:, : turned - low]
@@ -254,14 +332,14 @@ class Fast:
         """Output projection and feed-forward, each with its residual; changes x in place."""
         if layer.out_bias is not None:
             x += layer.out_bias
-        x.addmm_(a, layer.out)
-        gate, up = _linear(self._unit(x, self._least), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+        x = _plus(x, a, layer.out)
+        gate, up = times(self._unit(x, self._least), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
         if layer.down_bias is not None:
             x += layer.down_bias
-        return x.addmm_(F.silu(gate, inplace=True).mul_(up), layer.down)
+        return _plus(x, F.silu(gate, inplace=True).mul_(up), layer.down)
 
     def _logits(self, x: Tensor) -> Tensor:
-        return F.linear(self._unit(x, self._least).mul_(self._w.norm), self._w.head, self._w.head_bias)
+        return times(self._unit(x, self._least).mul_(self._w.norm), self._w.head, self._w.head_bias)
 
     def _where(self, slots: I64) -> tuple[int, int] | Tensor:
         """Neighbouring rows as first and number, others as indices."""
@@ -288,8 +366,11 @@ class Fast:
         return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
 
 
-def _linear(x: Tensor, matrix: Tensor, bias: Tensor | None, part: slice = slice(None)) -> Tensor:
-    return torch.mm(x, matrix) if bias is None else torch.addmm(bias[part], x, matrix)
+def _plus(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
+    """x + a @ matrix; may change x."""
+    if matrix.layout is torch.strided:
+        return x.addmm_(a, matrix)
+    return torch.ops.mkldnn._linear_pointwise.binary(a, x, matrix, None, "add")  # type: ignore[no-any-return]
 
 
 def _similar(counts: I64) -> list[I64]:

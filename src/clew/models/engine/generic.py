@@ -17,7 +17,13 @@ class Generic:
 
     ``reuses`` is False where a cache cannot be cut back (recurrent or sliding state): then no prefix is reused. A
     module that hands out no ``past_key_values`` at all computes the whole row at every token.
+
+    Attributes:
+        taps, hidden: as in ``Fast``.
     """
+
+    taps: tuple[int, ...] = ()
+    hidden: Tensor
 
     def __init__(self, module: nn.Module, context: int, steady: bool = False) -> None:
         self._source: Any = module
@@ -25,10 +31,12 @@ class Generic:
         self.context = context
         config = module.config.get_text_config() if hasattr(module.config, "get_text_config") else module.config
         self.vocabulary: int = config.vocab_size
+        self.layers: int = config.num_hidden_layers
         parameter = next(module.parameters())
         self.device = parameter.device
         self.token_bytes = 2 * config.num_hidden_layers * config.hidden_size * parameter.element_size()
         self.rows, self.size = 0, 0
+        self.hidden = torch.empty(0)
         self._caches: list[Any] = []  # past_key_values, or the row's token ids where there are none
         self.reuses = False
 
@@ -60,42 +68,58 @@ class Generic:
     def decode(self, rows: I64, tokens: I64, positions: I64) -> Tensor:
         """Logits [n, V] after one token for each of n rows, at its position."""
         entries = zip(rows.tolist(), tokens.tolist(), positions.tolist(), strict=True)
-        return torch.stack([self._forward(row, [token], at) for row, token, at in entries])
+        return self._together([self._forward(row, [token], at) for row, token, at in entries])
+
+    def verify(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
+        """Cache tokens of rows, each from its start; logits [N, V] after every one of them, row after row."""
+        entries = zip(rows.tolist(), ids, starts.tolist(), strict=True)
+        return self._together([self._forward(row, list(new), at) for row, new, at in entries])
 
     def prefill(self, slots: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
         """Cache new tokens of rows ``slots``, each from its start; logits [m, V] after the last token of each."""
-        logits = []
-        for row, new, at in zip(slots, ids, starts, strict=True):
+        passes = []
+        for row, new, at in zip(slots.tolist(), ids, starts.tolist(), strict=True):
             # Steady: the same pieces always, which are single tokens.
             step = 1 if self._steady else len(new)
+            parts = []
             for i in range(0, len(new), step):
-                out = self._forward(int(row), list(new[i : i + step]), int(at) + i)
-            logits.append(out)
-        return torch.stack(logits)
+                logits, hidden = self._forward(row, list(new[i : i + step]), at + i)
+                parts.append(hidden)
+            passes.append((logits[-1:], torch.cat(parts)))
+        return self._together(passes)
+
+    def _together(self, passes: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Logits of some passes, one after the other, whose tapped outputs are kept."""
+        self.hidden = torch.cat([hidden for _, hidden in passes])
+        return torch.cat([logits for logits, _ in passes])
 
     @torch.inference_mode()
-    def _forward(self, row: int, ids: list[int], start: int) -> Tensor:
-        cache = self._caches[row] if start else None
+    def _forward(self, row: int, ids: list[int], start: int) -> tuple[Tensor, Tensor]:
+        """Logits [n, V] and tapped outputs [n, taps * width] of a row's new tokens."""
+        new, cache = len(ids), self._caches[row] if start else None
         if isinstance(cache, list):
             ids, cache = cache[:start] + ids, None
         elif cache is not None and self.reuses and (surplus := cache.get_seq_length() - start) > 0:
             cache.crop(-surplus)
         given = torch.tensor([ids], device=self.device)
         past = {} if cache is None else {"past_key_values": cache}
-        out = self._module(input_ids=given, use_cache=True, **past)
+        out = self._module(input_ids=given, use_cache=True, output_hidden_states=bool(self.taps), **past)
         self._caches[row] = ids if (cache := getattr(out, "past_key_values", None)) is None else cache
-        return out.logits[0, -1]
+        logits = out.logits[0, -new:]
+        if not self.taps:
+            return logits, logits[:, :0]
+        return logits, torch.cat([out.hidden_states[i + 1][0, -new:] for i in self.taps], -1)
 
     def _cuts_back(self) -> bool:
         """Whether a cache cut to a prefix continues as a fresh one does."""
         kept, self._caches, self.reuses = self._caches, [None], True
         try:
-            whole = self._forward(0, [0, 1, 0, 1], 0)
+            whole, _ = self._forward(0, [0, 1, 0, 1], 0)
             # Sliding and recurrent layers pass the test below as long as the row is short.
             if any(type(layer).__name__ != "DynamicLayer" for layer in self._caches[0].layers):
                 return False
-            again = self._forward(0, [0, 1], 2)
-            return torch.allclose(whole, again, rtol=1e-3, atol=1e-3)
+            again, _ = self._forward(0, [0, 1], 2)
+            return torch.allclose(whole[-1], again[-1], rtol=1e-3, atol=1e-3)
         except (AttributeError, NotImplementedError, TypeError, ValueError, RuntimeError):
             return False
         finally:

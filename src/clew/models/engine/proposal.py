@@ -24,7 +24,8 @@ class Proposal(NamedTuple):
 
     ``logq`` are the log-probabilities (nats) of the law each token was drawn from, under its row's sampling.
     ``chance`` estimates that a token is accepted given that those before it were; it may depend on the tokens before,
-    never on the token itself (2607.05147, section 3.2.2).
+    never on the token itself (2607.05147, section 3.2.2). A proposal with a number that is not finite, of another
+    vocabulary, or whose laws do not sum to 1 is a fault: the batch goes on without drafts, and the log says so.
     """
 
     tokens: Tensor  # int64 [n, k]
@@ -35,11 +36,13 @@ class Proposal(NamedTuple):
 class Drafter(Protocol):
     """Proposes tokens for rows of the engine's cache, beside which it keeps a cache of its own, row by row.
 
-    ``block`` is the most tokens it proposes; ``taps`` are the target's layers (0-based, rising, never the last) whose
-    outputs it reads. Rows, positions and moves are those of the engine's cache.
+    ``block`` is the most tokens it proposes, at most 64; ``vocabulary`` the number of token ids, that of its target;
+    ``taps`` are the target's layers (0-based, rising, never the last) whose outputs it reads, none for a drafter that
+    reads tokens alone. Rows, positions and moves are those of the engine's cache; a block may reach past its end.
     """
 
     block: int
+    vocabulary: int
     taps: tuple[int, ...]
 
     def resize(self, rows: int, size: int) -> None: ...
@@ -51,7 +54,7 @@ class Drafter(Protocol):
 
     def propose(self, rows: I64, anchors: I64, positions: I64, laws: Laws, u: F64) -> Proposal:
         """Draft behind each row's anchor, the last token emitted, which the target has not run through yet and which
-        comes to ``positions``; ``u`` are uniforms [n, block], one for each draw."""
+        comes to ``positions``; ``u`` are uniforms [n, block], one for each draw, new ones in every round."""
 
 
 class Lengths(Protocol):
@@ -63,4 +66,5 @@ class Lengths(Protocol):
     def choose(self, rows: I64, fresh: npt.NDArray[np.bool_], chance: F64) -> I64:
         """Tokens [n] to verify of each row's block, from ``chance`` [n, k]. ``fresh`` rows have a new request since the
         last round. The number of all of them together must come from older information than ``chance``; which rows
-        get them may come from it, as long as a row's tokens are taken in order and by products of chances."""
+        get them may come from it, as long as a row's tokens are taken in order and by products of chances. The engine
+        verifies fewer where a request may not grow so long."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clew.models.engine.drafts import Drafts
 from clew.models.engine.fast import LEAST, Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.slots import Slots
@@ -14,7 +15,8 @@ from clew.models.engine.state import Joining
 
 
 class Rows:
-    """Arrays with an entry for each row of the cache, the cache itself (``forward``), and who holds which (``slots``).
+    """Arrays with an entry for each row of the cache, the cache itself (``forward``), who holds which (``slots``), and
+    what drafts for them (``drafts``).
 
     ``tokens``, ``logprobs`` and ``entropies`` (negative, as they are drawn) are [rows, longest reply].
     """
@@ -30,6 +32,7 @@ class Rows:
     def __init__(self, forward: Fast | Generic, max_rows: int, cache_bytes: int) -> None:
         self.forward, self._max_rows, self._cache_bytes = forward, max_rows, cache_bytes
         self.slots = Slots()
+        self.drafts: Drafts | None = None
         self.joined: list[Joining | None] = []
         self._columns(0, 0)
         self._resize(min(LEAST, max_rows), 128)
@@ -58,6 +61,8 @@ class Rows:
 
     def _resize(self, rows: int, size: int) -> None:
         self.forward.resize(rows, size)
+        if self.drafts is not None:
+            self.drafts.resize(rows, size)
         self.slots.resize(rows, size)
         self.joined = (self.joined + [None] * rows)[:rows]
         self._columns(rows, self.tokens.shape[1])

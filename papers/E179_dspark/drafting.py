@@ -1,0 +1,230 @@
+"""The drafters of E179: the targets' own text, the arms, their training, and what a decode loop would accept.
+
+    python papers/E179_dspark/drafting.py small|speed [--part 0/2]        # trains what run.py then measures
+
+Every drafter is a folder of small.FOLDER/drafters; one that exists is not trained again, a killed training goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np  # noqa: E402
+import numpy.typing as npt  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+from clew.fit import checkpoint  # noqa: E402
+from clew.models.drafters import folder as folders  # noqa: E402
+from clew.models.drafters.layers import Design  # noqa: E402
+from clew.train import drafting  # noqa: E402
+from papers.E179_dspark import small  # noqa: E402
+
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+PROMPT, NEW = 24, 144  # tokens of a prompt, and of what the target writes behind it
+COUNTED = 128  # of which rounds begin in the first 128: a block of 15 and its bonus still fit
+
+CE = {"ce": 1.0, "tv": 0.0, "confidence": 0.0}
+ALL = {"ce": 0.1, "tv": 0.9, "confidence": 1.0}
+ARMS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
+    "D0": ({"kind": "dflash"}, CE),
+    "D1": ({"kind": "dflash"}, ALL),
+    "D2": ({"kind": "dspark", "rank": 32, "confidence": False}, CE),
+    "D3": ({"kind": "dspark", "rank": 32, "confidence": True}, ALL),
+    "D4": ({"kind": "dspark", "rank": 32, "confidence": True, "head": "rnn"}, ALL),
+    "D5": ({"kind": "eagle3"}, CE),
+    "D6": ({"kind": "independent"}, CE),
+}
+LABELS = {
+    "D0": "DFlash, CE", "D1": "DFlash, CE + TV", "D2": "Markov head, CE", "D3": "DSpark (Markov, TV, confidence)",
+    "D4": "DSpark, RNN head", "D5": "Eagle-like, autoregressive", "D6": "independent 1-layer LM",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is trained on a target: how much of its own text, and how the drafters learn."""
+
+    own: int  # sequences of its own text
+    held: int  # of held-out prompts, for measuring
+    taps: tuple[int, ...]
+    feed: int
+    steps: int
+    batch: int
+    anchors: int
+    lr: float = 1.5e-3
+
+
+PLANS = {
+    "small": Plan(own=3072, held=1536, taps=(0, 1, 2), feed=192, steps=2000, batch=6, anchors=12),
+    "speed": Plan(own=1536, held=192, taps=(1, 3, 5), feed=384, steps=1000, batch=8, anchors=16),
+    "quick": Plan(own=96, held=96, taps=(0, 1, 2), feed=64, steps=60, batch=4, anchors=8),
+}
+
+
+def target(name: str) -> tuple[Any, Any]:
+    """Model and tokenizer, made where they are not there yet."""
+    model = small.train(small.RECIPES[name], small.FOLDER).eval()
+    return model, transformers.AutoTokenizer.from_pretrained(small.FOLDER / name)
+
+
+@torch.no_grad()
+def written(model: Any, prompts: I64, new: int, seed: int) -> I64:
+    """Prompts [n, P] and what the model writes behind them at temperature 1, [n, P + new]."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.from_numpy(prompts)
+    cache, given, found = transformers.DynamicCache(), ids, [ids]
+    for _ in range(new):
+        logits = model(input_ids=given, past_key_values=cache, use_cache=True).logits[:, -1]
+        given = torch.multinomial(logits.float().softmax(-1), 1, generator=generator)
+        found.append(given)
+    return torch.cat(found, 1).numpy()
+
+
+def own(name: str, which: str) -> tuple[I64, list[str]]:
+    """The target's own text [n, PROMPT + NEW] and its domains; ``which`` is "own" (to learn from) or "held"."""
+    kept, plan = small.FOLDER / f"{name}-{which}.npy", PLANS[name]
+    count = plan.own if which == "own" else plan.held
+    domains = [small.DOMAINS[i % 3] for i in range(count)]
+    if kept.exists():
+        return np.load(kept), domains
+    model, _ = target(name)
+    _, corpus = small.prepare(small.RECIPES[name], small.FOLDER)
+    rng = np.random.default_rng((179, which == "held"))
+    each = {d: corpus.windows(d, count // 3, PROMPT, rng, held=which == "held") for d in small.DOMAINS}
+    prompts = np.stack([each[d] for d in small.DOMAINS], 1).reshape(count, PROMPT)
+    parts = [written(model, prompts[i : i + 128], NEW, 7 * i + (which == "held")) for i in range(0, count, 128)]
+    np.save(kept.with_suffix(".part.npy"), np.concatenate(parts))
+    kept.with_suffix(".part.npy").rename(kept)
+    return np.load(kept), domains
+
+
+def tapped(name: str, which: str) -> drafting.Taps:
+    """The same with what the target computed on it."""
+    kept, plan = small.FOLDER / f"{name}-{which}-taps", PLANS[name]
+    if checkpoint.exists(kept):
+        return drafting.Taps.open(checkpoint.locate(kept))
+    ids, domains = own(name, which)
+    return drafting.tap(target(name)[0], ids, [PROMPT] * len(ids), plan.taps, kept, domains)
+
+
+def design(name: str, arm: str, block: int, model: Any) -> Design:
+    """Shape of an arm's drafter."""
+    plan, shape = PLANS[name], ARMS[arm][0]
+    asked = {"block": block, "feed": plan.feed, **shape}
+    if shape["kind"] != "independent":
+        asked["taps"] = plan.taps
+    return folders.design_for(model, mask=1, **asked)
+
+
+def drafter(name: str, arm: str, block: int, seed: int, say: Any = lambda *a: None) -> Any:
+    """An arm's trained module, trained where its folder is not there yet."""
+    model, reader = target(name)
+    kept = small.FOLDER / "drafters" / f"{name}-{arm}-{block}-{seed}"
+    if kept.exists():
+        return folders.read(kept, model, reader)
+    plan, weights = PLANS[name], ARMS[arm][1]
+    torch.set_num_threads(1)
+    torch.manual_seed(1000 + seed)
+    module = folders.fresh(design(name, arm, block, model), model)
+    how = drafting.Schooling(
+        steps=plan.steps, batch=plan.batch, anchors=plan.anchors if block < 15 else 2 * plan.anchors // 3, lr=plan.lr,
+        seed=seed, **weights,
+    )  # fmt: skip
+    if module.design.kind in ("eagle3", "independent"):
+        how = drafting.Schooling(**{**{f: getattr(how, f) for f in how.__slots__}, "decay": 4.5})  # .8 a step
+    data, step = tapped(name, "own"), drafting.Step(0)
+    for step in drafting.train(module, data, how, kept.with_name(kept.name + "-training")):
+        if step.step % 200 == 0:
+            say(f"{kept.name}: step {step.step} of {how.steps}, {step.loss}, {step.cpu_s:.0f} CPU-seconds", flush=True)
+    made = {"schooling": {f: getattr(how, f) for f in how.__slots__}, "cpu_s": round(step.cpu_s, 1)}
+    about = folders.target_of(model, reader, name)
+    checkpoint.replace(kept, lambda fresh: folders.write(module, fresh, about, made))
+    return module
+
+
+# What a decode loop accepts
+
+
+@torch.no_grad()
+def acceptances(module: Any, model: Any, data: drafting.Taps, rows: I64) -> tuple[F64, F64]:
+    """Chance that each drafted token is accepted, given that the target goes on to write this very text.
+
+    Rejection sampling emits x by acceptance with probability min(p(x), q(x)) and altogether with p(x). So along text
+    that the target itself has written, token k of the block behind an anchor is accepted, given that those before it
+    were, with probability min(1, q(x_k) / p(x_k)), q drafted behind the text. What comes of it is the law of the decode
+    loop itself, without the noise of its coins.
+
+    Returns:
+        a [rows, COUNTED, block] for every anchor, and the analytic 1 - TV [rows, COUNTED, block] there.
+    """
+    block, chances, overlaps = module.design.block, [], []
+    for part in np.array_split(rows, max(1, len(rows) // 6)):
+        ids, taps, last, _ = data.batch(part, block + 1)
+        anchors = torch.arange(PROMPT, PROMPT + COUNTED).expand(len(part), -1)
+        q = module(taps, ids, anchors)[0].float().log_softmax(-1)
+        p = (last @ model.lm_head.weight.t()).log_softmax(-1)
+        at = anchors[..., None] + torch.arange(block)
+        p = p.gather(1, at.flatten(1)[..., None].expand(-1, -1, p.shape[-1])).view(*at.shape, -1)
+        tokens = ids.gather(1, (at + 1).flatten(1)).view(*at.shape, 1)
+        chances.append((q.gather(-1, tokens) - p.gather(-1, tokens))[..., 0].clamp(max=0).exp())
+        overlaps.append(drafting.accepted_chance(q.exp(), p.exp()))
+    return torch.cat(chances).double().numpy(), torch.cat(overlaps).double().numpy()
+
+
+def walk(a: F64) -> tuple[F64, F64, F64]:
+    """The decode loop over one text each: chances [n, T, block] to expected rounds [n], tokens emitted [n] and
+    acceptances by position, [n, block + 1]: rounds that accept at least k tokens."""
+    n, length, block = a.shape
+    reach = np.concatenate([np.ones((n, length, 1)), a.cumprod(2)], 2)  # at least k accepted
+    exactly = reach - np.concatenate([reach[..., 1:], np.zeros((n, length, 1))], 2)
+    visits = np.zeros((n, length + block + 1))
+    visits[:, 0] = 1.0
+    for t in range(length):
+        visits[:, t + 1 : t + block + 2] += visits[:, t : t + 1] * exactly[:, t]
+    seen = visits[:, :length]
+    by_position = (seen[..., None] * reach).sum(1)
+    return seen.sum(1), by_position.sum(1), by_position
+
+
+def jobs(name: str) -> Iterator[tuple[str, int, int]]:
+    """Arms, blocks and seeds in the order in which they are trained: what the claims need first, seed by seed."""
+    if name == "speed":
+        yield from (("D3", 7, 0), ("D0", 7, 0), ("D6", 7, 0))
+        return
+    yield from ((arm, 7, seed) for seed in range(3) for arm in ("D3", "D0", "D1", "D2"))
+    yield from ((arm, block, seed) for seed in range(3) for block in (15, 3) for arm in ("D3", "D0"))
+    yield from ((arm, 7, 0) for arm in ("D5", "D6", "D4"))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="drafting.py")
+    parser.add_argument("which", choices=list(PLANS))
+    parser.add_argument("--part", default="0/1", help="this share of the drafters, as in 0/2")
+    asked = parser.parse_args(argv)
+    number, parts = map(int, asked.part.split("/"))
+    if number == 0:
+        for which in ("own", "held"):
+            tapped(asked.which, which)
+    while not all(checkpoint.exists(small.FOLDER / f"{asked.which}-{which}-taps") for which in ("own", "held")):
+        time.sleep(5)
+    for i, job in enumerate(jobs(asked.which)):
+        if i % parts == number:
+            drafter(asked.which, *job, say=print)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""A small language model of its own as drafter: the oldest way (2211.17192), and what assisted generation uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clew.core.errors import need
+from clew.models.drafters.layers import Design
+
+
+class Independent(nn.Module):
+    """A causal LM over the target's vocabulary that reads tokens alone, for training beside the other drafters.
+
+    Args:
+        head: the target's output head, by which the target's law is known while training.
+    """
+
+    def __init__(self, design: Design, head: Tensor) -> None:
+        super().__init__()
+        transformers = need("transformers", "local")
+        self.design = d = design
+        self.lm_head = nn.Linear(head.shape[1], head.shape[0], bias=False)
+        self.lm_head.weight = nn.Parameter(head.detach().clone(), requires_grad=False)
+        self.inner: Any = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
+            vocab_size=d.vocabulary, hidden_size=d.heads * d.dim, num_hidden_layers=d.layers, head_dim=d.dim,
+            num_attention_heads=d.heads, num_key_value_heads=d.kv, intermediate_size=d.feed, rms_norm_eps=d.eps,
+            max_position_embeddings=d.context, rope_theta=d.theta, tie_word_embeddings=True,
+            bos_token_id=None, eos_token_id=None, pad_token_id=None,
+        ))  # fmt: skip
+
+    def forward(self, taps: Tensor, ids: Tensor, anchors: Tensor) -> tuple[Tensor, None]:
+        """Logits [B, A, block, V] of the tokens behind anchors [B, A], the true tokens standing before each."""
+        logits = self.inner(input_ids=ids, use_cache=False).logits
+        at = (anchors[..., None] + torch.arange(self.design.block, device=ids.device)).clamp(max=ids.shape[1] - 1)
+        found = logits.gather(1, at.flatten(1)[..., None].expand(-1, -1, logits.shape[-1]))
+        return found.view(*at.shape, -1), None

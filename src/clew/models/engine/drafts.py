@@ -1,0 +1,185 @@
+"""The engine's side of a drafter: its cache follows the rows, its proposals are checked, its faults are logged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from clew.core.errors import BadInput
+from clew.models.engine.fast import Fast
+from clew.models.engine.generic import Generic
+from clew.models.engine.proposal import F64, I64, Drafter, Lengths, Proposal
+from clew.models.engine.speculate import MOST, Drafted
+from clew.models.engine.state import Counts
+from clew.models.sampling import Laws
+
+CLOSE = 1e-3  # how far from 1 the sum of a draft law may be
+_log = logging.getLogger(__name__)
+
+
+class Drafts:
+    """A drafter beside a forward, and the policy of lengths.
+
+    A fault of either (an exception, a proposal or a length that cannot be) is logged; the batch under way goes on
+    without drafts, and ``restart`` tries again when it is over.
+
+    Raises:
+        BadInput: the drafter is of another model, or this engine cannot verify drafts.
+
+    Attributes:
+        on: whether drafts are made; False after a fault. counts: what came of them.
+    """
+
+    def __init__(self, drafter: Drafter, lengths: Lengths, forward: Fast | Generic, steady: bool) -> None:
+        _check(drafter, forward, steady)
+        self.drafter, self._lengths, self._forward = drafter, lengths, forward
+        forward.taps = tuple(drafter.taps)
+        self.on, self.counts = True, Drafted(drafter.block)
+        self._size = 0, 0
+        self._fresh = np.zeros(0, bool)
+
+    def resize(self, rows: int, size: int) -> None:
+        """The cache has ``rows`` rows of ``size`` positions from now on."""
+        self._size = rows, size
+        fresh = np.ones(rows, bool)
+        fresh[: len(self._fresh)] = self._fresh[:rows]
+        self._fresh = fresh
+        self._call(self.drafter.resize, rows, size)
+
+    def clear(self) -> None:
+        """Forget what the drafter has cached."""
+        self._call(self.drafter.clear)
+
+    def restart(self) -> None:
+        """Draft again after a fault. Only while nothing runs, and with no prefix kept: the drafter knows none."""
+        self.on = True
+        self.resize(*self._size)
+        self.clear()
+
+    def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
+        """Rows of the cache were copied onto others."""
+        self._call(self.drafter.move, sources, targets, length)
+
+    def seen(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64, keep: I64 | None = None) -> None:
+        """The target's last pass went over these tokens; ``keep`` are their places in it, where it had others too."""
+        if not self.on:
+            return
+        hidden = self._forward.hidden
+        if not self.drafter.taps:
+            hidden = torch.zeros(sum(map(len, ids)), 0, device=self._forward.device)
+        elif keep is not None and len(keep) < len(hidden):
+            hidden = hidden[torch.from_numpy(keep).to(hidden.device)]
+        self._call(self.drafter.extend, rows, ids, starts, hidden)
+
+    def join(self, rows: I64) -> None:
+        """Rows have new requests."""
+        self._fresh[rows] = True
+
+    def plain(self, rows: int) -> None:
+        """A plain step of so many rows."""
+        self.counts.rounds += rows
+        self.counts.emitted += rows
+
+    def note(self, lengths: I64, accepted: I64, kept: I64, counts: Counts) -> None:
+        """A round of rows [n]: tokens verified of each, those of them accepted, and tokens emitted."""
+        self.counts.note(lengths, accepted, kept)
+        counts.sampled += int(kept.sum())
+        counts.proposed, counts.accepted = self.counts.proposed.tolist(), self.counts.accepted.tolist()
+
+    def propose(
+        self, rows: I64, anchors: I64, positions: I64, laws: Laws, u: F64, may: Any
+    ) -> tuple[Proposal, I64] | None:
+        """A proposal for rows [n], and how many tokens of each are verified: none where ``may`` (bool [n]) is False.
+
+        None: the policy skips this round, or something failed.
+        """
+        if not self.on or not may.any():
+            return None
+        found: tuple[Proposal, I64] | None = None
+
+        def call() -> None:
+            nonlocal found
+            if not self._lengths.draft(rows[may]):
+                return
+            proposal = self.drafter.propose(rows, anchors, positions, laws, u)
+            chance = self._checked(proposal, len(rows))
+            lengths = np.zeros(len(rows), np.int64)
+            chosen = np.asarray(self._lengths.choose(rows[may], self._fresh[rows[may]], chance[may]))
+            if chosen.shape != (may.sum(),) or chosen.dtype.kind not in "iu" or not _within(chosen, 0, chance.shape[1]):
+                raise ValueError(f"lengths {chosen.tolist()} of blocks of {chance.shape[1]}")
+            lengths[may] = chosen
+            self._fresh[rows[may]] = False
+            found = proposal, lengths
+
+        self._call(call)
+        return found
+
+    def _checked(self, proposal: Proposal, n: int) -> F64:
+        """Chances of a proposal that can be judged.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        tokens, logq, chance = proposal
+        k, vocabulary = self.drafter.block, self._forward.vocabulary
+        if tuple(tokens.shape) != (n, k) or tuple(logq.shape) != (n, k, vocabulary) or tuple(chance.shape) != (n, k):
+            shapes = [tuple(t.shape) for t in proposal]
+            raise ValueError(f"shapes {shapes} for {n} rows, blocks of {k}, a vocabulary of {vocabulary}")
+        if not _within(tokens.cpu().numpy(), 0, vocabulary - 1):
+            raise ValueError(f"tokens outside 0..{vocabulary - 1}")
+        if not bool(((logq.exp().sum(-1) - 1).abs() <= CLOSE).all()):
+            raise ValueError("laws that are not numbers or do not sum to 1")
+        found: F64 = chance.double().cpu().numpy()
+        if not _within(found, 0, 1):
+            raise ValueError("chances that are not numbers from 0 to 1")
+        return found
+
+    def _call(self, function: Callable[..., None], *given: Any) -> None:
+        if not self.on:
+            return
+        try:
+            with torch.no_grad():
+                function(*given)
+        except Exception as error:
+            self.on = False
+            self.counts.faults += 1
+            _log.warning(
+                "drafting failed (%s: %s); what runs goes on without drafts",
+                type(error).__name__,
+                error,
+                exc_info=error,
+            )
+
+
+def _within(values: Any, low: float, high: float) -> bool:
+    """Whether all lie between; what is not a number does not."""
+    return bool(((values >= low) & (values <= high)).all())
+
+
+def _check(drafter: Drafter, forward: Fast | Generic, steady: bool) -> None:
+    taps, layers = tuple(drafter.taps), forward.layers
+    if steady:
+        raise BadInput(
+            "a steady engine does not draft: drafts and their lengths depend on what runs beside a request",
+            remedy="Leave out draft=, or steady=True.",
+        )
+    if not forward.reuses:
+        raise BadInput(
+            "this model's cache cannot be cut back to the tokens that were accepted", remedy="Leave out draft=."
+        )
+    if drafter.vocabulary != forward.vocabulary:
+        raise BadInput(
+            f"the drafter has {drafter.vocabulary} tokens, the model {forward.vocabulary}",
+            remedy="Train a drafter for this model: clew draft train.",
+        )
+    if list(taps) != sorted(set(taps)) or not all(0 <= tap < layers - 1 for tap in taps):
+        raise BadInput(
+            f"the drafter reads layers {list(taps)} of a model of {layers}, of which the last cannot be read",
+            remedy="Train a drafter for this model: clew draft train.",
+        )
+    if not 1 <= drafter.block <= MOST:
+        raise BadInput(f"a drafter with blocks of {drafter.block}", remedy=f"Use blocks of 1 to {MOST}.")
