@@ -1,17 +1,19 @@
 """The drafters of E179: the targets' own text, the arms, their training, and what a decode loop would accept.
 
-    python papers/E179_dspark/drafting.py small|speed [--part 0/2]        # trains what run.py then measures
+    python papers/E179_dspark/drafting.py small|speed        # trains what run.py then measures; as often as there are cores
 
-Every drafter is a folder of small.FOLDER/drafters; one that exists is not trained again, a killed training goes on.
+Every drafter is a folder of small.FOLDER/drafters; one that exists is not trained again, a killed training goes on, and
+processes side by side share what there is to train.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,20 +180,29 @@ def jobs(name: str) -> Iterator[tuple[str, int, int]]:
     yield from ((arm, 7, 0) for arm in ("D5", "D6", "D4"))
 
 
+@contextmanager
+def claimed(path: Path, wait: bool = False) -> Iterator[bool]:
+    """Hold a file against other processes; whether it could be held."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            yield False
+            return
+        yield True
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="drafting.py")
     parser.add_argument("which", choices=list(PLANS))
-    parser.add_argument("--part", default="0/1", help="this share of the drafters, as in 0/2")
     asked = parser.parse_args(argv)
-    number, parts = map(int, asked.part.split("/"))
-    if number == 0:
-        for which in ("own", "held"):
-            tapped(asked.which, which)
-    while not all(checkpoint.exists(small.FOLDER / f"{asked.which}-{which}-taps") for which in ("own", "held")):
-        time.sleep(5)
-    for i, job in enumerate(jobs(asked.which)):
-        if i % parts == number:
-            drafter(asked.which, *job, say=print)
+    (small.FOLDER / "drafters").mkdir(parents=True, exist_ok=True)
+    with claimed(small.FOLDER / f"{asked.which}-text.lock", wait=True):
+        tapped(asked.which, "own"), tapped(asked.which, "held")
+    for job in jobs(asked.which):
+        with claimed(place(asked.which, *job).with_suffix(".lock")) as mine:
+            if mine:
+                drafter(asked.which, *job, say=print)
 
 
 if __name__ == "__main__":

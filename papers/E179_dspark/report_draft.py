@@ -24,7 +24,9 @@ def gain(e: np.ndarray, r: np.ndarray, e0: np.ndarray, r0: np.ndarray) -> np.nda
     return rate(e, r) / rate(e0, r0)
 
 
-def prompts(lines: Sequence[Line], arm: str, block: int, seeds: set[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
+def prompts(
+    lines: Sequence[Line], arm: str, block: int, seeds: set[int] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and rounds of all prompts of all seeds, in the same order for every arm."""
     found = [x for x in select(lines, arm=arm, block=block) if seeds is None or x["seed"] in seeds]
     return (np.array([v for x in found for v in x[f]]) for f in ("emitted", "rounds"))  # type: ignore[return-value]
@@ -102,8 +104,8 @@ def report(lines: Sequence[Line]) -> str:
         "## Tier T4: accepted length; T5: acceptance by position",
         f"{len(lines)} cells, {many} seeds x {each} prompts (as many of each domain), "
         f"{sum(x['cpu_s'] for x in lines) / 60:.1f} CPU-minutes to measure and "
-        f"{sum(x['trained']['cpu_s'] for x in lines) / 60:.1f} to train. Accepted length (tokens a round, recovered or bonus "
-        "token included) in expectation over the target's own decode loop at temperature 1.",
+        f"{sum(x['trained']['cpu_s'] for x in lines) / 60:.1f} to train. Accepted length (tokens a round, recovered or "
+        "bonus token included) in expectation over the target's own decode loop at temperature 1.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
         *_lengths(lines),
         *_positions(lines),
@@ -162,9 +164,13 @@ def figure(lines: Sequence[Line], path: Path) -> None:
 
     plt.rcParams.update({"svg.hashsalt": "E179", "font.size": 9})
     fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    colours = dict(zip(LABELS, ("#000000", "#0072B2", "#E69F00", "#D55E00", "#CC79A7", "#009E73", "#56B4E9"), strict=True))
+    colours = dict(
+        zip(LABELS, ("#000000", "#0072B2", "#E69F00", "#D55E00", "#CC79A7", "#009E73", "#56B4E9"), strict=True)
+    )
     for arm in _arms(lines, 7):
-        left.plot(np.arange(1, 8), conditional(lines, arm, 7).mean(0), color=colours[arm], marker=".", label=LABELS[arm])
+        left.plot(
+            np.arange(1, 8), conditional(lines, arm, 7).mean(0), color=colours[arm], marker=".", label=LABELS[arm]
+        )
     left.set(xlabel="position in the block", ylabel="accepted, given those before")
     for arm in ("D0", "D3"):
         for seed in sorted({x["seed"] for x in lines}):

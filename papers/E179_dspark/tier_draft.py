@@ -1,4 +1,4 @@
-"""Tier T4, with T5: what the small target accepts of drafters that differ in one thing each, in expectation over its own
+"""T4 and T5: what the small target accepts of drafters that differ in one thing each, in expectation over its own
 decode loop (see clew.train.accepting), by prompt and by position."""
 
 from __future__ import annotations

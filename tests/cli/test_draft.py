@@ -14,7 +14,7 @@ from clew.models.drafters import calibration, load
 from clew.models.local import Local, small
 
 pytest.importorskip("transformers")
-WORDS = "a b c d e f g h i j k l m n o p".split()
+WORDS = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"]
 BRIEF = ("--steps", "12", "--batch", "4", "--block", "3", "--tokens", "16")
 
 
@@ -45,7 +45,8 @@ def drafter(model: Path, prompts: Path) -> Path:
     found = clew("draft", "train", str(model), "--data", str(prompts), "--samples", "2", *BRIEF)
     assert found.exception is None, found.output
     where = model / "drafters" / "dspark-3"
-    assert "accepted length" in found.output and str(where) in found.output
+    assert "accepted length" in found.output
+    assert str(where) in found.output
     assert "CPU-minutes" in found.output  # told before it is spent
     return where
 
@@ -55,7 +56,8 @@ def test_trained_calibrated_and_served(model: Path, prompts: Path, drafter: Path
     found = clew("draft", "calibrate", *where, "--json")
     assert found.exception is None, found.output
     told = json.loads(found.stdout[found.stdout.index("{") :])
-    assert len(told["table"]["temperatures"]) == 3 and told["table"]["rounds"] >= 100
+    assert len(told["table"]["temperatures"]) == 3
+    assert told["table"]["rounds"] >= 100
     plain = Local(str(model))
     ready = load(drafter, plain.module, plain.tokenizer, temperature=1.0)
     assert [t.temperature for t in calibration.tables(drafter)] == [1.0]
@@ -67,32 +69,50 @@ def test_trained_calibrated_and_served(model: Path, prompts: Path, drafter: Path
         from clew.train.own_text import Prompt, _request
 
         reply = asyncio.run(served.complete(_request(Prompt((1, 4, 9), ""), 20, 1.0, 5)))
-        assert reply.tokens and served.engine.drafted is not None and served.engine.drafted.rounds > 0
+        assert reply.tokens
+        assert served.engine.drafted is not None
+        assert served.engine.drafted.rounds > 0
     finally:
         served.close()
 
 
 def test_the_same_line_again_repeats_no_work(model: Path, prompts: Path, tmp_path: Path) -> None:
-    line = ["draft", "train", str(model), "--data", str(prompts), *BRIEF, "--kind", "dflash", "--out", str(tmp_path / "d")]
+    line = [
+        "draft",
+        "train",
+        str(model),
+        "--data",
+        str(prompts),
+        *BRIEF,
+        "--kind",
+        "dflash",
+        "--out",
+        str(tmp_path / "d"),
+    ]
     first = clew(*line, "--json")
     assert first.exception is None, first.output
     kept = next((tmp_path / "d.making").glob("own-*.jsonl"))
     written, stamp = kept.read_text(), kept.stat().st_mtime_ns
     told = json.loads(first.stdout[first.stdout.index("{") :])
-    assert set(told["accepted"]) >= {"all"} and told["steps"] == 12
+    assert set(told["accepted"]) >= {"all"}
+    assert told["steps"] == 12
     again = clew(*line)
-    assert again.exit_code == 2 and "exists already" in again.output
+    assert again.exit_code == 2
+    assert "exists already" in again.output
     (tmp_path / "d").rename(tmp_path / "was")
     second = clew(*line, "--json")
     assert second.exception is None, second.output
     assert (kept.read_text(), kept.stat().st_mtime_ns) == (written, stamp)
     retold = json.loads(second.stdout[second.stdout.index("{") :])
-    assert retold["accepted"] == told["accepted"] and retold["cpu_s"] == told["cpu_s"]
+    assert retold["accepted"] == told["accepted"]
+    assert retold["cpu_s"] == told["cpu_s"]
 
 
 def test_learns_from_stored_runs(model: Path, tmp_path: Path) -> None:
     store = tmp_path / "s.db"
-    made = clew("run", "--world", "sums", "--model", str(model), "--tasks", "6", "--max-tokens", "8", "--store", str(store))
+    made = clew(
+        "run", "--world", "sums", "--model", str(model), "--tasks", "6", "--max-tokens", "8", "--store", str(store)
+    )
     assert made.exception is None, made.output
     found = clew("draft", "train", str(model), "--data", "world=sums", *BRIEF, "--out", str(tmp_path / "d"),
                  "--store", str(store))  # fmt: skip
@@ -117,5 +137,6 @@ def test_what_cannot_be_trained_is_refused(
     (tmp_path / "broken.jsonl").write_text("{no\n")
     names = {"EMPTY": tmp_path / "empty.txt", "BROKEN": tmp_path / "broken.jsonl", "PROMPTS": prompts}
     found = clew("draft", "train", str(model), "--out", str(tmp_path / "d"), *(str(names.get(w, w)) for w in more))
-    assert found.exit_code == 2 and said in found.output
+    assert found.exit_code == 2
+    assert said in found.output
     assert not (tmp_path / "d").exists()

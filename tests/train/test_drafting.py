@@ -70,7 +70,8 @@ def test_losses_by_hand() -> None:
     total, count = drafting.confidence_loss(logits, torch.tensor([0.8, 0.5, 0.1]), torch.ones(3))
     assert float((total / count).detach()) == pytest.approx(np.log(2))
     total.backward()  # type: ignore[no-untyped-call]
-    assert logits.grad is not None and logits.grad.tolist() == pytest.approx([-0.3, 0.0, 0.4])
+    assert logits.grad is not None
+    assert logits.grad.tolist() == pytest.approx([-0.3, 0.0, 0.4])
 
 
 def test_confidence_label_moves_nothing_but_the_head(target: Any, data: drafting.Taps) -> None:
@@ -169,7 +170,8 @@ def test_expected_acceptance_is_that_of_rounds_really_drafted(target: Any, data:
     drafted = accepting.rounds(target, ready(module), data, rows, each=20, seed=1)
     share = drafted.mask[:, 0]
     spread = (0.25 / len(share)) ** 0.5
-    assert len(share) > 600 and abs(share.mean() - overlap[:, 0].mean()) < 4 * spread + 0.01
+    assert len(share) > 600
+    assert abs(share.mean() - overlap[:, 0].mean()) < 4 * spread + 0.01
     assert (np.diff(drafted.mask.mean(0)) <= 0).all()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,10 +89,9 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
         loaded.module, kind=options["kind"], block=options["block"],
         mask=draft_job.mask_of(loaded) if options["mask"] is None else options["mask"], **asked,
     )  # fmt: skip
-    plain = {"ce": 1.0, "tv": 0.0, "confidence": 0.0} if options["kind"] in draft_job.CE_ONLY else {}
-    how = Schooling(
-        steps=options["steps"], batch=options["batch"], lr=options["lr"], seed=options["seed"], **plain
-    )  # fmt: skip
+    how = Schooling(steps=options["steps"], batch=options["batch"], lr=options["lr"], seed=options["seed"])
+    if options["kind"] in draft_job.CE_ONLY:
+        how = replace(how, ce=1.0, tv=0.0, confidence=0.0)
     home = out.with_name(out.name + ".making")
     home.mkdir(parents=True, exist_ok=True)
     with making.interruptible("the same line again"), common.progress() as bar:
@@ -116,22 +115,16 @@ def _learn(loaded: Any, design: Any, how: Any, data: Any, home: Path, bar: Any) 
     from clew.train import draft_job
 
     job, began, first = bar.add_task("training", total=how.steps, note=""), time.process_time(), 0
-    step, module = None, None
-    for step, module in draft_job.learn(loaded, design, how, data, home):
+    last: tuple[Any, Any] | None = None
+    for last in draft_job.learn(loaded, design, how, data, home):
+        step = last[0]
         first = first or step.step
         if step.step - first == 2:
             left = (time.process_time() - began) / 3 * (how.steps - step.step)
             click.echo(f"{how.steps - step.step} steps to go, about {left / 60:.1f} CPU-minutes", err=True)
         note = " ".join(f"{k} {v:.3f}" for k, v in step.loss.items())
         bar.update(job, completed=step.step, note=note)
-    if step is None:  # killed after the last step and before the folder was written
-        from clew.models.drafters import folder as folders
-        from clew.train import drafting
-
-        module = folders.fresh(design, loaded.module)
-        done = drafting.resume(module, home / "training")
-        return drafting.Step(how.steps, cpu_s=done), module
-    return step, module
+    return last or draft_job.learnt(loaded, design, how, home)
 
 
 @command.command(short_help="Calibrate a drafter's confidence for one temperature.")
@@ -143,8 +136,9 @@ def _learn(loaded: Any, design: Any, how: Any, data: Any, home: Path, bar: Any) 
 @common.json_option
 @common.store_option
 def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **options: Any) -> None:
-    """Fit one temperature for each position of DRAFTER's block, so that its confidence is a chance: what a server needs to
-    decide how much to verify. The table is kept beside the drafter with what it was fitted for, and refused elsewhere.
+    """Fit one temperature for each position of DRAFTER's block, so that its confidence is a chance: what a server needs
+    to decide how much to verify. The table is kept beside the drafter with what it was fitted for; elsewhere it is
+    refused.
 
     Give prompts the drafter was not trained on.
 
@@ -177,9 +171,7 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
     if as_json:
         common.print_json({"drafter": drafter, "table": asdict(table), **told})
         return
-    rows = [
-        [k + 1, t, told["raw"][k], told["scaled"][k], told["floor"][k]] for k, t in enumerate(table.temperatures)
-    ]
+    rows = [[k + 1, t, told["raw"][k], told["scaled"][k], told["floor"][k]] for k, t in enumerate(table.temperatures)]
     common.print_table(["at least", "temperature", "error before", "error after", "noise floor"], rows)
     click.echo(f"\nfitted on {table.rounds} rounds at temperature {table.temperature:g} -> {drafter}")
 

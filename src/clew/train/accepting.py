@@ -1,4 +1,4 @@
-"""What a target accepts of a drafter: in expectation along the target's own text, and in rounds that are really drafted.
+"""What a target accepts of a drafter: in expectation along its own text, and in rounds that are really drafted.
 
 Rejection sampling emits x by acceptance with probability min(p(x), q(x)) and altogether with p(x) (2211.17192, theorem
 1). So along text that the target wrote at temperature 1, token k of the block behind an anchor is accepted, given that
@@ -29,8 +29,8 @@ AT_ONCE = 32  # blocks of one row in a pass: each attends to all of them, and se
 
 @torch.no_grad()
 def acceptances(module: Any, data: Taps, rows: I64, count: int | None = None) -> Iterator[tuple[int, F64, F64]]:
-    """For each row its number; the chance that each token of the block behind each anchor is accepted along the row's own
-    text, [anchors, block]; and 1 - TV of the two laws there, of which the first is a draw.
+    """For each row its number; the chance that each token of the block behind each anchor is accepted along the row's
+    own text, [anchors, block]; and 1 - TV of the two laws there, of which the first is a draw.
 
     Anchors are the row's own tokens behind which a whole block and the bonus stand; the first ``count`` of them.
     """
@@ -43,7 +43,7 @@ def acceptances(module: Any, data: Taps, rows: I64, count: int | None = None) ->
         if many < 1:
             continue
         anchors = torch.arange(first, first + many)
-        q = torch.cat([module(taps, ids, part[None])[0][0] for part in anchors.split(AT_ONCE)]).float().log_softmax(-1)
+        q = torch.cat([module(taps, ids, part[None])[0][0] for part in torch.split(anchors, AT_ONCE)]).float().log_softmax(-1)
         at = anchors[:, None] + torch.arange(block)
         p = (last[0][at] @ module.lm_head.weight.t()).float().log_softmax(-1)
         tokens = ids[0][at + 1][..., None]

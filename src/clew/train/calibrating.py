@@ -42,7 +42,7 @@ def auroc(score: F64, happened: Mask) -> float:
     yes, no = int(happened.sum()), int((~happened).sum())
     if not yes or not no:
         return float("nan")
-    ordered, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts - 1) / 2  # mean rank of ties, from 1
     return float((middle[inverse][happened].sum() - yes * (yes + 1) / 2) / (yes * no))
 

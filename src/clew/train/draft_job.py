@@ -45,7 +45,11 @@ def mask_of(model: Any) -> int:
 
 
 def tapped(
-    model: Any, texts: Sequence[Text], taps: Sequence[int], making: Path, advance: Callable[[int], None] = lambda n: None
+    model: Any,
+    texts: Sequence[Text],
+    taps: Sequence[int],
+    making: Path,
+    advance: Callable[[int], None] = lambda n: None,
 ) -> tuple[Taps, Taps]:
     """Text to learn from and text held back, with what the target computed on it; kept below ``making``.
 
@@ -79,6 +83,12 @@ def learn(model: Any, design: Design, how: Schooling, data: Taps, making: Path) 
         yield step, module
 
 
+def learnt(model: Any, design: Design, how: Schooling, making: Path) -> tuple[Step, Any]:
+    """The same of a training that was killed behind its last step."""
+    module = folders.fresh(design, model.module)
+    return Step(how.steps, cpu_s=drafting.resume(module, making / "training")), module
+
+
 def put(model: Any, module: Any, how: Schooling, folder: Path, step: Step) -> Path:
     """Write the drafter; the folder appears whole or not at all."""
     target = folders.target_of(model.module, model.tokenizer, model.ref)
@@ -102,7 +112,12 @@ def lengths(module: Any, data: Taps) -> dict[str, dict[str, Any]]:
 
 
 def calibrate(
-    model: Any, folder: Path, data: Taps, temperature: float, wanted: int, advance: Callable[[int], None] = lambda n: None
+    model: Any,
+    folder: Path,
+    data: Taps,
+    temperature: float,
+    wanted: int,
+    advance: Callable[[int], None] = lambda n: None,
 ) -> tuple[calibration.Table, dict[str, list[float]]]:
     """Fit a table on one half of the texts, judge it on the other, and keep it beside the drafter.
 

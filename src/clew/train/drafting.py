@@ -1,4 +1,4 @@
-"""Training a drafter from the target's own text: cached taps, anchors, the losses of DSpark (2607.05147, section 3.3)."""
+"""Training a drafter on the target's own text: cached taps, anchors, the losses of DSpark (2607.05147, section 3.3)."""
 
 from __future__ import annotations
 

@@ -80,7 +80,9 @@ def _prompt(line: str, file: Path, number: int, renderer: Any) -> Prompt:
             last = Node(b"", b"", Message(given["messages"][i - 1]["role"], ""), (), "", b"") if i else None
             ids += renderer.delta(last, True, Message(m["role"], m["content"]), ())
         return Prompt((*ids, *renderer.head()), domain)
-    raise BadInput(f'{file}:{number} has neither "prompt" nor "messages"', remedy='Write {"prompt": "..."} on each line.')
+    raise BadInput(
+        f'{file}:{number} has neither "prompt" nor "messages"', remedy='Write {"prompt": "..."} on each line.'
+    )
 
 
 def write(
