@@ -34,10 +34,10 @@ def pass_marks(lines: Sequence[Line]) -> list[Mark]:
     return [
         Mark("T6", "at least 20,000 held-out rounds", f"{rounds:,}", rounds >= 20_000),
         Mark("T6", "AUROC >= .75 at every position", f"least {auroc.min():.3f} (mean of seeds)", bool(auroc.min() >= 0.75)),
-        Mark("T6", "mean calibration error after scaling, less its floor, <= .015", scaled, scaled.estimate <= 0.015),
-        Mark("T6", f"and not above raw ({text(raw, 4)}): difference", lower, lower.estimate <= 0),
+        Mark("T6", "mean calibration error after scaling, less its floor, <= .015", text(scaled, 4), scaled.estimate <= 0.015),
+        Mark("T6", f"and not above raw ({text(raw, 4)}): difference", text(lower, 4), lower.estimate <= 0),
         Mark(
-            "T6", f"logits x {SCALED} (error {text(wrong, 4)}) repaired to within .005 of the well-scaled", apart,
+            "T6", f"logits x {SCALED} (error {text(wrong, 4)}) repaired to within .005 of the well-scaled", text(apart, 4),
             abs(apart.estimate) <= 0.005,
         ),
     ]  # fmt: skip
