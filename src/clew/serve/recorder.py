@@ -115,10 +115,10 @@ class Taken:
         try:
             while isinstance(item := await exchange.out.get(), str):
                 yield item if isinstance(item, Piece) else Piece(item)
+            whole, error, asking.whole = asking.whole, asking.error, None
             if isinstance(item, ModelError):
-                raise asking.error or item
-            whole, asking.whole = asking.whole or item, None
-            yield whole
+                raise error or item
+            yield whole or item
         finally:
             exchange.gone.set()
 
