@@ -291,7 +291,8 @@ class Batch:
             live.ahead = 0
         u = torch.from_numpy(live.noise[live.ahead]).to(logits.device)
         live.ahead += 1
-        listed, guided = asking(self._rows, live, live.listed), asking(self._rows, live, live.guided)
+        listed = asking(self._rows, live, live.listed) if live.listed else []
+        guided = asking(self._rows, live, live.guided) if live.guided else []
         law = plain_law(logits, [i for i, _ in listed]) if listed else None
         for i, entry in forbid(logits, guided):
             live.act[i] = False

@@ -118,6 +118,8 @@ class Engine:
             grammar = entry.request.sampling.grammar
             try:
                 entry.guide = self.guide(grammar) if grammar else None
+                if grammar and not entry.guide.take(entry.request.forced):
+                    raise BadInput("the forced tokens break the grammar", remedy="Force others, or drop the grammar.")
                 fit.append(entry)
             except ClewError as error:
                 refused.append(Result(entry, error))
