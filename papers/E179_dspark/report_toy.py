@@ -13,12 +13,13 @@ from papers.stats import Mark, interval, markdown, mean, values
 
 Line = dict[str, Any]
 EXACT, SEEN = 1e-12, 0.05
+NAMES = ("anticipating", "scheduler", "Algorithm 1")
 
 
 def pass_marks(lines: Sequence[Line]) -> list[Mark]:
     paper = next(x for x in lines if x["kind"] == "paper")
-    found = ", ".join(f"{name} {paper[name]:.12f}" for name in ("anticipating", "scheduler", "Algorithm 1"))
-    met = abs(paper["anticipating"] - 0.85) <= EXACT and all(abs(paper[n] - 0.7) <= EXACT for n in ("scheduler", "Algorithm 1"))  # fmt: skip
+    found = ", ".join(f"{name} {paper[name]:.12f}" for name in NAMES)
+    met = all(abs(paper[n] - (0.85 if n in BIASED else 0.7)) <= EXACT for n in NAMES)
     out = [Mark("T1, the paper's counter-example", "chance of A .85 if anticipating, else .70, to 1e-12", found, met)]
     sanctioned = [x["tv"] for x in lines if x["kind"] != "paper" and x["policy"] not in BIASED]
     worst = max(sanctioned)
@@ -44,8 +45,8 @@ def report(lines: Sequence[Line]) -> str:
             rows.append([name, many, str(len(tv)), shown])
     parts = [
         "## Tier toy: exact laws by enumeration",
-        f"{len(lines)} cells, {sum(x['cpu_s'] for x in lines) / 60:.1f} CPU-minutes. Two requests, three words, blocks of "
-        "three (three rounds: two words, blocks of two), steps per second that fall in jags, a perfect head; float64, no "
+        f"{len(lines)} cells, {sum(x['cpu_s'] for x in lines) / 60:.1f} CPU-minutes. Two requests, three words, blocks "
+        "of three (three rounds: two words, blocks of two), steps per second that fall in jags, a perfect head; no "
         "sampling. Distance of the joint law of the first tokens of both requests to the target's; of the biased "
         "policies the mean over games with its 95 % bootstrap interval.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),

@@ -30,6 +30,7 @@ class Anticipating(Scheduler):
     """Biased: sizes the batch by the block it sizes (Algorithm 1 of 2607.05147 without its stop)."""
 
     def choose(self, rows: Any, fresh: Any, chance: F64) -> Any:
+        super().choose(rows, fresh, chance)  # so that it knows what the scheduler knows
         survival = chance.cumprod(1)
         sizes = np.sort(survival[survival > self._epsilon])[::-1]
         return top(survival, int(rate(self.costs, len(rows), sizes).argmax()), self._epsilon)
@@ -62,8 +63,10 @@ class Game:
 
 
 def random_game(seed: int, vocabulary: int = 3, block: int = 3) -> Game:
-    """A target drawn at random, a drafter that agrees with it in some contexts, and a perfect head: its chance is 1 less
-    the total variation distance of the two laws."""
+    """A target drawn at random, a drafter that agrees with it in some contexts, and a perfect head.
+
+    Its chance is 1 less the total variation distance of the two laws.
+    """
 
     def drawn(what: int, request: int, so_far: Tokens) -> np.random.Generator:
         return np.random.default_rng([seed, what, request, *(1 + t for t in so_far)])

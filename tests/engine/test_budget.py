@@ -1,4 +1,4 @@
-"""Policies of verified lengths: exact on every block there is, prefix by prefix, and loud where their input is not sound."""
+"""Policies of verified lengths: exact on every block there is, and loud where their input is not sound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from clew.core.errors import BadInput, BadRecord, ModelError, UnknownName
 from clew.models.engine.budget import Algorithm1, Fixed, Scheduler, Threshold, policy, top
-from clew.models.engine.costs import Costs, hardware
+from clew.models.engine.costs import Costs, hardware, measure
 from papers.E179_dspark import toy
 
 JAGGED = toy.table(toy.JAGGED, 3)
@@ -208,3 +208,18 @@ def test_costs_are_kept_beside_the_model_and_refused_where_stale(tmp_path):
     (tmp_path / "costs.json").write_text('{"sizes": [1]}')
     with pytest.raises(BadRecord, match="is no cost table"):
         Costs.load(tmp_path, "m", "d")
+
+
+def test_the_costs_of_a_forward_are_measured(tmp_path):
+    from clew.models.local import small
+
+    model = small([f"w{i}" for i in range(20)], context=64)
+    seen = []
+    found = measure(model, None, max_rows=16, advance=lambda *x: seen.append(x))
+    assert found.sizes[-1] == 128
+    assert found.rows == (1, 2, 4, 8, 16)
+    assert [done for _, done, _ in seen] == list(range(seen[0][2]))
+    assert found.by_process_time().verify == found.verify_cpu
+    found.save(tmp_path)
+    assert Costs.load(tmp_path, model.digest(), "") == found
+    model.close()

@@ -149,8 +149,7 @@ class Batch:
         logits = self.forward.decode(live.rows, live.last, live.at)
         if self.drafts is not None:
             run = np.flatnonzero(live.act)
-            self.drafts.seen(live.rows[run], live.last[run, None].tolist(), live.at[run], run)
-            self.drafts.plain(len(run))
+            self.drafts.plain(live.rows[run], live.last[run], live.at[run], run)
         live.at += live.act
         self._sample(live, logits, results)
 

@@ -149,7 +149,7 @@ class Scheduler:
 
 
 def rate(costs: Costs, n: int, sizes: F64, drafting: bool = True) -> F64:
-    """Tokens per second [K + 1] expected of n rows when the first 0 to K of the candidates ``sizes`` [K] are verified."""
+    """Tokens per second [K + 1] expected of n rows when 0 to K of ``sizes`` [K], falling chances, are verified."""
     tokens = n + np.concatenate([[0.0], sizes.cumsum()])
     seconds = costs.verify_seconds(n + np.arange(len(sizes) + 1))
     found: F64 = tokens / (seconds + (costs.draft_seconds(n) if drafting else 0.0))

@@ -7,7 +7,8 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from clew.models.engine.fast import Fast
     from clew.models.engine.generic import Generic
     from clew.models.engine.proposal import Drafter
+    from clew.models.local import Local
 
 F64 = npt.NDArray[np.float64]
 FILE = "costs.json"  # beside the model
@@ -37,9 +39,9 @@ class Costs:
     size measured; beyond the last it goes on with the slope from the first to the last.
 
     sizes, verify: flattened tokens of a verification, and seconds. rows, plain, draft: rows, and seconds of one decoded
-    token for each of them, and of drafting ``block`` tokens for each. cpu: process seconds of ``verify``, where measured.
-    hardware, dtype, threads, context (cached positions of a row): how it was measured. model, drafter: digests of the
-    weights, empty where there are none.
+    token for each of them, and of drafting ``block`` tokens for each. Those named ``cpu`` are process seconds
+    of the same. hardware, dtype, threads, context (cached positions of a row): how it was measured. model, drafter:
+    digests of the weights, empty where there are none.
 
     Raises:
         BadInput: sizes that do not rise, costs that fall or are not positive, columns of unequal length.
@@ -52,7 +54,9 @@ class Costs:
     draft: tuple[float, ...]
     block: int
     steps: bool = False
-    cpu: tuple[float, ...] = ()
+    verify_cpu: tuple[float, ...] = ()
+    plain_cpu: tuple[float, ...] = ()
+    draft_cpu: tuple[float, ...] = ()
     hardware: str = ""
     dtype: str = ""
     threads: int = 0
@@ -75,6 +79,10 @@ class Costs:
                 remedy="Measure it again: `clew serve --profile`.",
             )
 
+    def by_process_time(self) -> Costs:
+        """The same table in process seconds: what one thread on an idle machine would take, measured on a busy one."""
+        return replace(self, verify=self.verify_cpu, plain=self.plain_cpu, draft=self.draft_cpu)
+
     def verify_seconds(self, tokens: Any) -> F64:
         """Seconds of verifying these numbers of flattened tokens, a number or an array."""
         return _at(tokens, self.sizes, self.verify, self.steps)
@@ -94,7 +102,7 @@ class Costs:
         return path
 
     @classmethod
-    def load(cls, folder: str | Path, model: str, drafter: str) -> Costs:
+    def load(cls, folder: str | Path, model: str, drafter: str, device: str = "cpu") -> Costs:
         """The table beside a model.
 
         Args:
@@ -110,13 +118,13 @@ class Costs:
             raise UnknownName(f"there is no cost table at {path}", remedy="Measure it: `clew serve --profile`.")
         try:
             held = json.loads(path.read_text(encoding="utf-8"))
-            found = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in held.items()})
+            given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in held.items()}
+            found = cls(**given)
         except (ValueError, TypeError, AttributeError) as error:
             raise BadRecord(f"{path} is no cost table: {error}", remedy=again) from error
-        for what, then, now in (
-            ("target", found.model, model), ("drafter", found.drafter, drafter), ("machine", found.hardware, hardware()),
-        ):  # fmt: skip
-            if then.split(", cuda")[0] != now.split(", cuda")[0]:
+        names = (("target", found.model, model), ("drafter", found.drafter, drafter))
+        for what, then, now in (*names, ("machine", found.hardware, hardware(device))):
+            if then != now:
                 raise BadInput(f"{path} was measured with {what} {then!r}, this is {now!r}", remedy=again)
         return found
 
@@ -143,72 +151,119 @@ def profile(
     forward: Fast | Generic,
     drafter: Drafter | None,
     *,
-    context: int = 256,
-    sizes: Sequence[int] = SIZES,
-    rows: Sequence[int] = ROWS,
+    context: int = 128,
+    max_rows: int = 256,
+    cache_bytes: int = 1 << 30,
     digests: tuple[str, str] = ("", ""),
     threads: int = 0,
-    advance: Callable[[str], object] = lambda what: None,
+    advance: Callable[[str, int, int], object] = lambda what, done, all: None,
 ) -> Costs:
     """Measure on this machine: the median of 5 at each size, after one that is not counted, forced not to fall.
 
-    Tokens are verified in rows of half a block and one, behind ``context`` cached positions each; the cache of
-    ``forward`` is void afterwards. Without a drafter its costs are 0, and the block is 7.
+    Tokens are verified in rows of half a block and one, more to a row where there would be too many rows, behind
+    ``context`` cached positions each. What ``forward`` and ``drafter`` have cached is void afterwards. Without a
+    drafter its costs are 0, and the block is 7.
 
     Args:
-        sizes: flattened tokens. rows: as many rows are decoded and drafted for.
+        max_rows: most rows at once, fewer where ``cache_bytes`` hold no more.
         digests: of target and drafter.
-        advance: called before each size with what is measured; ``len(sizes) + len(rows)`` times.
+        advance: called before each size with what is measured, how many are done, and how many there are.
     """
-    from clew.models.sampling import Laws
-
     block = drafter.block if drafter is not None else 7
-    each = block // 2 + 1
-    most = max(max(rows), -(-max(sizes) // each))
     context = min(context, forward.context - block - 2)
-    forward.resize(most, context + block + 2)
-    draw = np.random.default_rng(0)
-    if drafter is not None:
-        drafter.resize(most, context + block + 2)
-        width = len(drafter.taps) * getattr(forward, "shape", forward).width
-    verify: list[tuple[float, float]] = []
-    step: Any = getattr(forward, "verify", forward.prefill)
-
-    def ids(counts: Sequence[int]) -> list[list[int]]:
-        return [draw.integers(forward.vocabulary, size=c).tolist() for c in counts]
-
-    for size in sizes:
-        advance(f"{size} tokens")
-        counts = [each] * (size // each) + [size % each] * (size % each > 0)
-        given, at = ids(counts), np.full(len(counts), context, np.int64)
-        verify.append(_timed(lambda g=given, a=at: step(np.arange(len(a)), g, a), forward))
-    plain, draft = [], []
-    for n in rows:
-        advance(f"{n} rows")
-        which, at = np.arange(n), np.full(n, context, np.int64)
-        tokens = draw.integers(forward.vocabulary, size=n)
-        plain.append(_timed(lambda w=which, t=tokens, a=at: forward.decode(w, t, a), forward)[0])
-        if drafter is None:
-            draft.append(0.0)
-            continue
-        import torch
-
-        hidden = torch.zeros(n * context, width, device=forward.device, dtype=getattr(forward, "_dtype", torch.float32))
-        drafter.extend(which, ids([context] * n), np.zeros(n, np.int64), hidden)
-        u = draw.random((n, block))
-        draft.append(
-            _timed(lambda w=which, t=tokens, a=at, u=u: drafter.propose(w, t, a, Laws(), u).tokens, forward)[0]
-        )
+    most = max(1, min(max_rows, cache_bytes // (forward.token_bytes * (context + block + 2))))
+    sizes = tuple(s for s in SIZES if s <= most * (block + 1))
+    rows = tuple(r for r in ROWS if r <= most)
+    for it in (forward, drafter) if drafter is not None else (forward,):
+        it.resize(most, context + block + 2)
+    bench = _Bench(forward, drafter, context, np.random.default_rng(0))
+    verify, plain, draft = [], [], []
+    for i, size in enumerate(sizes):
+        advance(f"{size} tokens", i, len(sizes) + len(rows))
+        verify.append(bench.verify(size, min(most, -(-size // (block // 2 + 1)))))
+    for i, n in enumerate(rows):
+        advance(f"{n} rows", len(sizes) + i, len(sizes) + len(rows))
+        plain.append(bench.plain(n))
+        draft.append(bench.draft(n))
     forward.clear()
-    wall, cpu = zip(*verify, strict=True)
+    if drafter is not None:
+        drafter.clear()
+    (v, v_cpu), (p, p_cpu), (d, d_cpu) = (_rising(pairs) for pairs in (verify, plain, draft))
     return Costs(
-        tuple(sizes), _rising(wall), tuple(rows), _rising(plain), _rising(draft), block, cpu=_rising(cpu),
+        sizes, v, rows, p, d, block, verify_cpu=v_cpu, plain_cpu=p_cpu, draft_cpu=d_cpu, threads=threads,
         hardware=hardware(str(forward.device)), dtype=str(getattr(forward, "_dtype", "")).removeprefix("torch."),
-        threads=threads, context=context, model=digests[0], drafter=digests[1],
+        context=context, model=digests[0], drafter=digests[1],
     )  # fmt: skip
 
 
-def _timed(call: Callable[[], Any], forward: Fast | Generic) -> tuple[float, float]:
+def measure(model: Local, drafter: Drafter | None, drafter_digest: str = "", **options: Any) -> Costs:
+    """``profile`` of a local model as its engine would compute, in a cache of its own.
+
+    Args:
+        drafter: one that serves nobody meanwhile. options: of ``profile``.
+    """
+    import torch
+
+    from clew.models.engine.fast import Fast
+    from clew.models.engine.generic import Generic
+    from clew.models.engine.weights import shape_of
+
+    shape = shape_of(model.module)
+    forward = Generic(model.module, model.context) if shape is None else Fast(model.module, shape, model.context)
+    forward.use(forward.read())
+    digests = (model.digest(), drafter_digest)
+    return profile(forward, drafter, digests=digests, threads=torch.get_num_threads(), **options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """Times a target and its drafter on random tokens."""
+
+    forward: Fast | Generic
+    drafter: Drafter | None
+    context: int
+    rng: np.random.Generator
+
+    def verify(self, size: int, n: int) -> tuple[float, float]:
+        counts = [size // n + (i < size % n) for i in range(n)]
+        step: Any = getattr(self.forward, "verify", self.forward.prefill)
+        return _timed(partial(step, np.arange(n), self._ids(counts), np.full(n, self.context, np.int64)))
+
+    def plain(self, n: int) -> tuple[float, float]:
+        return _timed(partial(self.forward.decode, np.arange(n), self._tokens(n), np.full(n, self.context)))
+
+    def draft(self, n: int) -> tuple[float, float]:
+        if self.drafter is None:
+            return 0.0, 0.0
+        import torch
+
+        from clew.models.sampling import Laws
+
+        drafter: Any = self.drafter
+        width = len(drafter.taps) * _width(self.forward)
+        dtype = getattr(self.forward, "_dtype", torch.float32)
+        for row in range(n):
+            hidden = torch.zeros(self.context, width, dtype=dtype, device=self.forward.device)
+            drafter.extend(np.array([row]), self._ids([self.context]), np.zeros(1, np.int64), hidden)
+        u, at = self.rng.random((n, drafter.block)), np.full(n, self.context, np.int64)
+        return _timed(lambda: drafter.propose(np.arange(n), self._tokens(n), at, Laws(), u).logq)
+
+    def _tokens(self, n: int) -> npt.NDArray[np.int64]:
+        return self.rng.integers(self.forward.vocabulary, size=n)
+
+    def _ids(self, counts: Sequence[int]) -> list[list[int]]:
+        return [self._tokens(c).tolist() for c in counts]
+
+
+def _width(forward: Any) -> int:
+    """Of the target's hidden states."""
+    if hasattr(forward, "shape"):
+        return int(forward.shape.width)
+    config = forward.read().config
+    return int((config.get_text_config() if hasattr(config, "get_text_config") else config).hidden_size)
+
+
+def _timed(call: Callable[[], Any]) -> tuple[float, float]:
     """Median wall and process seconds of a call, until its result is there."""
     wall, cpu = [], []
     for _ in range(1 + ROUNDS):
@@ -219,5 +274,6 @@ def _timed(call: Callable[[], Any], forward: Fast | Generic) -> tuple[float, flo
     return statistics.median(wall[1:]), statistics.median(cpu[1:])
 
 
-def _rising(seconds: Sequence[float]) -> tuple[float, ...]:
-    return tuple(np.maximum.accumulate(seconds).tolist())
+def _rising(seconds: Sequence[tuple[float, float]]) -> list[tuple[float, ...]]:
+    """Wall and process seconds, none below those of a smaller size."""
+    return [tuple(column) for column in np.maximum.accumulate(np.array(seconds)).T.tolist()]

@@ -1,0 +1,99 @@
+"""The cells of tier load: a server under load with drawn requests, mark T8 of specs/E179 (section 9.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from clew.models.engine.budget import Algorithm1, Fixed, Scheduler, Threshold
+from clew.models.engine.costs import Costs
+from clew.serve.simulate import Traffic, closed, poisson
+from papers.E179_dspark.tables import table
+from papers.E179_dspark.toy import Anticipating
+from papers.experiment import portions
+
+__all__ = ["FIXED", "POLICIES", "USERS", "cells", "cost", "portions", "run"]
+
+Cell = dict[str, Any]
+ROUNDS = 300
+
+
+class Always(Scheduler):
+    """The scheduler without its gate: it drafts in every round."""
+
+    def draft(self, rows: Any) -> bool:
+        super().draft(rows)
+        return True
+
+
+def free(costs: Costs) -> Costs:
+    """The same costs as the paper's rule sees them: drafting is not counted."""
+    return replace(costs, draft=(0.0,) * len(costs.rows))
+
+
+POLICIES: dict[str, Callable[[Costs], Any]] = {
+    "none": lambda costs: Fixed(0),
+    "fixed 1": lambda costs: Fixed(1),
+    "fixed 2": lambda costs: Fixed(2),
+    "fixed 3": lambda costs: Fixed(3),
+    "fixed 5": lambda costs: Fixed(5),
+    "fixed 7": lambda costs: Fixed(7),
+    "threshold .7": lambda costs: Threshold(0.7),
+    "Algorithm 1": Algorithm1,
+    "paper's rule": lambda costs: Always(free(costs)),
+    "no gate": Always,
+    "scheduler": Scheduler,
+    "anticipating": Anticipating,
+}
+FIXED = [name for name in POLICIES if name.startswith("fixed")]
+USERS = {"jagged": (4, 16, 32, 64, 128, 256, 512), "smooth": (4, 16, 32, 64, 128, 256, 512)}
+USERS |= {"measured": (1, 4, 8, 16, 32, 64, 128, 256), "knee": (4, 16, 32, 64, 128, 256), "flat": (4, 64, 256)}
+ARMS = {"knee": ["none", *FIXED, "threshold .7", "paper's rule", "no gate", "scheduler"]}
+ARMS |= {"flat": ["none", "fixed 7", "scheduler"]}
+SCALES = ((1.0, 0.0), (0.4, 0.0), (2.5, 0.0), (1.0, 2.0), (1.0, 4.0))
+RATES = (5, 10, 20, 30, 40, 50)  # requests per second, 200 tokens each
+PROMISED = 50.0  # tokens per second
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    """``quick``: two seeds, the jagged and the measured table."""
+    seeds = range(2 if quick else 8)
+    for name, users in USERS.items():
+        if quick and name not in ("jagged", "measured"):
+            continue
+        for policy in ARMS.get(name, POLICIES):
+            for many in users:
+                for seed in seeds:
+                    yield {"kind": "closed", "table": name, "policy": policy, "r": many, "seed": seed}
+    for scale, noise in SCALES:
+        for seed in seeds:
+            yield {"kind": "confidence", "policy": "scheduler", "r": 128, "m": scale, "noise": noise, "seed": seed}
+    for policy in [*FIXED, "scheduler"]:
+        for many in (16, 64, 128, 256):
+            for seed in seeds:
+                yield {"kind": "blind", "policy": policy, "r": many, "seed": seed}
+    for policy in ("none", "fixed 1", "fixed 7", "scheduler"):
+        for rate in RATES[:: 3 if quick else 1]:
+            for seed in seeds:
+                yield {"kind": "open", "policy": policy, "r": rate, "seed": seed}
+
+
+def cost(cell: Cell) -> float:
+    return 2.0 if cell["kind"] == "open" else 0.06 + 0.0012 * cell["r"] * (0.5 + ("s" in cell["policy"][:1]))
+
+
+def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+    """Throughput, speeds and sizes of one setting for all seeds, in their order."""
+    out = []
+    costs = table(setting.get("table", "jagged"))
+    traffic = Traffic(scale=setting.get("m", 1.0), noise=setting.get("noise", 0.0), blind=setting["kind"] == "blind")
+    for seed in seeds:
+        lengths, at = POLICIES[setting["policy"]](costs), setting["r"]
+        if setting["kind"] == "open":
+            found = poisson(costs, traffic, lengths, at, seed, requests=400, promised=PROMISED)
+        else:
+            found = closed(costs, traffic, lengths, at, seed, rounds=ROUNDS)
+        kept = {k: v for k, v in found._asdict().items() if k not in ("policy", "at", "seed")}
+        out.append({k: round(v, 5) for k, v in kept.items()})
+    return out
