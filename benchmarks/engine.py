@@ -1,6 +1,6 @@
 """The engine as a server: many requests at once and one alone, against `transformers.generate` and bare forward passes.
 
-    python benchmarks/engine.py [--requests 32] [--prompt 64] [--reply 128] [--rounds 9] [--json FILE]
+    python benchmarks/engine.py [--requests 32] [--prompt 64] [--reply 128] [--rounds 9] [--arms NAMES] [--json FILE]
 
 One process, one thread, malloc's trim and mmap thresholds raised; an untrained Qwen3 of 8 layers, d=256, 4 heads over 2
 of keys, feed-forward 768, 1,024 words, float32. Replies run to their limit at temperature 1. Arms, taken in turn in
@@ -28,6 +28,7 @@ import gc
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,7 @@ from clew.models.rendering import ChatTemplateRenderer
 
 CHAT = """{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%- endif %}"""
+ARMS = ("complete", "streams", "held", "bare", "module", "generate", "one", "bare1")
 FEW = 4  # requests of `generate` in a round
 Arm = Callable[[np.random.Generator], int]  # does its work; gives the tokens sampled
 
@@ -149,12 +151,12 @@ def answered(model: Local, requests: list[Request]) -> int:
     return sum(len(done.tokens or ()) for done in asyncio.run(everything()))
 
 
-def measure(arms: Arms, rounds: int) -> dict[str, list[tuple[int, float, float]]]:
+def measure(arms: Arms, names: list[str], rounds: int) -> dict[str, list[tuple[int, float, float]]]:
     """By arm, for each round after a first that is not counted: tokens, process seconds, wall seconds."""
-    names = ["complete", "streams", "held", "bare", "module", "generate", "one", "bare1"]
     found: dict[str, list[tuple[int, float, float]]] = {name: [] for name in names}
     for number in range(rounds + 1):
-        turn = names if number == 0 else names[number % len(names) :] + names[: number % len(names)]
+        turn = names[number % len(names) :] + names[: number % len(names)] if number else names
+        print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
         for name in turn:
             rng = np.random.default_rng([number, names.index(name)])
             work = arms.steps(rng) if name == "module" else lambda name=name, rng=rng: getattr(arms, name)(rng)
@@ -190,6 +192,8 @@ def report(found: dict[str, list[tuple[int, float, float]]]) -> dict[str, object
     ratios: dict[str, object] = {}
     print(f"\n{'ratio':21} {'process time':>22} {'wall time':>22}")
     for over, under, what in RATIOS:
+        if over not in rates or under not in rates:
+            continue
         pairs = [[a / b for a, b in zip(rates[over][k], rates[under][k], strict=True)] for k in (0, 1)]
         ratios[f"{over}/{under}"] = {"process": pairs[0], "wall": pairs[1]}
         print(f"{over + '/' + under:21} {spread(pairs[0]):>22} {spread(pairs[1]):>22}  {what}")
@@ -202,6 +206,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=64, help="tokens of each prompt")
     parser.add_argument("--reply", type=int, default=128, help="tokens of each reply")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--arms", default=",".join(ARMS), help="which to take, `complete` first")
     parser.add_argument("--json", help="write every figure to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -212,7 +217,7 @@ def main() -> None:
     sizes = f"{options.requests} requests, prompts of {options.prompt}, replies of {options.reply} tokens"
     count = sum(p.numel() for p in arms.module.parameters()) / 1e6
     print(f"{count:.1f}M parameters; {sizes}; {options.rounds} rounds\n")
-    results = report(measure(arms, options.rounds))
+    results = report(measure(arms, options.arms.split(","), options.rounds))
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1), encoding="utf-8")
 
