@@ -18,7 +18,7 @@ from clew.cli.common import Interrupted
 from clew.core.errors import ClewError
 
 SECTIONS = {
-    "Make runs": ("quickstart", "run", "gateway", "fork", "replay", "resume", "stop", "import"),
+    "Make runs": ("quickstart", "run", "gateway", "serve", "fork", "replay", "resume", "stop", "import"),
     "Look at runs": ("view", "log", "show", "diff", "export"),
     "Learn from runs": (
         "credit",
@@ -33,7 +33,7 @@ SECTIONS = {
         "reproduce",
     ),
     "Keep the store": ("tag", "merge", "verify", "redact", "gc"),
-    "Find your way": ("doctor", "models", "worlds"),
+    "Find your way": ("doctor", "models", "worlds", "bench"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
 INTERRUPTED = 130  # exit code

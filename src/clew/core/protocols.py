@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from clew.core.records import Annotation, Call, Fault, GroupRow, Node, Request, RunRow
-from clew.core.values import F32, Completion, Message, Observation, Task, ToolCall, ToolSpec
+from clew.core.values import F32, Completion, Message, Observation, Ranked, Task, ToolCall, ToolSpec
 
 Restores = Literal["exact", "reenact", "caller", "none"]
 
@@ -100,6 +100,13 @@ class Tops(Protocol):
     """The ``k`` likeliest next tokens after each row at temperature 1: ids and logprobs (nats), likeliest first."""
 
     def top(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[tuple[int, ...], F32]]: ...
+
+
+@runtime_checkable
+class Ranks(Protocol):
+    """What ``score`` says of given ids at temperature 1, and the ``k`` likeliest tokens at the same places."""
+
+    def ranked(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[F32, tuple[Ranked, ...]]]: ...
 
 
 class Store(Protocol):

@@ -64,8 +64,9 @@ def _request_digest(chat: Conversation, sampling: Sampling, kind: bytes) -> byte
 
 
 async def ask(run: Effects, chat: Conversation, overrides: dict[str, Any]) -> Reply:
-    """Issue an ask; give the recorded reply, or a live one."""
-    sampling, taps = _settings(run, chat, overrides)
+    """Issue an ask; give the recorded reply, or a live one. ``seed`` among the overrides is this ask's own."""
+    own = overrides.get("seed")
+    sampling, taps = _settings(run, chat, {k: v for k, v in overrides.items() if k != "seed"})
     request = _request_digest(chat, sampling, b"ask")
     tip = chat.nodes[-1].key
     pending, recorded = run.begin("ask", request, "a reply", chat.nodes, conversation=chat.index, node_in=tip)
@@ -84,11 +85,28 @@ async def ask(run: Effects, chat: Conversation, overrides: dict[str, Any]) -> Re
         if reply is not None or kept is not None:
             pending.call = changed(pending.call, setup=chat.setup(model, sampling))
             return given(run, pending, model, reply.value if reply is not None else kept.message, kept)  # type: ignore[union-attr]
-    return await _sampled(run, pending, model, chat, sampling, taps)
+    return await _sampled(run, pending, model, chat, sampling, taps, own)
+
+
+def _reseeded(run: Effects) -> bool:
+    """Whether the run is a fork that was to draw anew, or a fork of one."""
+    row = run.row
+    while row.parent:
+        parent = run.runner.store.row(Cursor.parse(row.parent).run)
+        if parent.seed != row.seed:
+            return True
+        row = parent
+    return False
 
 
 async def _sampled(
-    run: Effects, pending: Pending, model: Model, chat: Conversation, sampling: Sampling, taps: Any
+    run: Effects,
+    pending: Pending,
+    model: Model,
+    chat: Conversation,
+    sampling: Sampling,
+    taps: Any,
+    own: int | None = None,
 ) -> Reply:
     call, renderer = pending.call, model.renderer
     head = renderer.head() if renderer else ()
@@ -98,7 +116,7 @@ async def _sampled(
         text = prefix.value
     elif prefix is not None and renderer is not None:
         pending.forced = tuple(renderer.encode(prefix.value) if isinstance(prefix.value, str) else prefix.value)
-    seed = derive(run.row.seed, call.seq)
+    seed = derive(run.row.seed, call.seq) if own is None or _reseeded(run) else own
     pending.call = changed(
         call, head=len(head), forced=len(pending.forced) or len(text), seed=seed, setup=chat.setup(model, sampling)
     )

@@ -155,7 +155,8 @@ class Conversation:
 
         Args:
             content: said first: a string or Observation (role user; tool where it answers a call), or a list of them.
-            sampling: fields of ``Sampling`` for this ask.
+            sampling: fields of ``Sampling`` for this ask, and ``seed``: its own in place of one derived from the run's;
+                forks that draw anew do not keep it.
 
         Raises:
             ModelError: the model failed; ContextOverflow where the prompt does not fit.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from clew.core.keys import node_key, text_key
-from clew.core.protocols import Batches, Model, Scores, Streams, Tops
+from clew.core.protocols import Batches, Model, Ranks, Scores, Streams, Tops
 from clew.core.records import Node, Request
 from clew.core.values import Completion, Message, Sampling
 
@@ -60,6 +60,7 @@ def check_model(model: Model, prompts: Sequence[str] = ("Where is the cup?", "Go
         (isinstance(model, Streams), check_streams),
         (isinstance(model, Batches), check_batches),
         (isinstance(model, Scores) and model.renderer is not None, check_scores),
+        (isinstance(model, Ranks) and model.renderer is not None, check_ranked),
         (isinstance(model, Tops) and model.renderer is not None, check_top),
     ]
     for applies, check in powers:
@@ -201,6 +202,22 @@ def check_scores(model: Any, prompts: Sequence[str]) -> None:
     assert scores.shape == (len(ids) - 1,), f"{scores.shape} scores of {len(ids)} ids"
     off = np.abs(scores[len(ids) - 1 - len(done.tokens) :] - done.logprobs).max(initial=0.0)
     assert off < 1e-3, f"scores differ from the sampler's logprobs by {off}"
+
+
+def check_ranked(model: Any, prompts: Sequence[str]) -> None:
+    """What is ranked at each place agrees with the scores there, and with what is listed after the last."""
+    ids = [i for node in request(model, *prompts).path for i in node.ids or ()]
+    ((own, ranks),), (scores,) = model.ranked([ids], 3), model.score([ids])
+    assert np.abs(own - scores).max(initial=0.0) < 1e-3, "ranked and score differ"
+    assert len(ranks) == len(ids) - 1, f"{len(ranks)} places of {len(ids)} ids"
+    for place, row in enumerate(ranks):
+        values = [value for _, value in row]
+        assert values == sorted(values, reverse=True), f"place {place} is not in order of chance: {row}"
+        known = dict(row).get(ids[place + 1])
+        assert known is None or abs(known - own[place]) < 1e-3, f"place {place} gives a token two chances"
+        assert known is not None or own[place] <= values[-1] + 1e-3, f"place {place} leaves out a likelier token"
+    ((listed, _),) = model.top([ids[:-1]], 3)
+    assert [t for t, _ in ranks[-1]] == list(listed), "the last place differs from what is listed there"
 
 
 def check_top(model: Any, prompts: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from clew.core.errors import BadInput, MissingExtra, UnknownName, need
 from clew.core.keys import value_digest
 from clew.core.protocols import Renderer
 from clew.core.records import Request
-from clew.core.values import F32, Completion
+from clew.core.values import F32, Completion, Ranked
 from clew.models.rendering import ChatTemplateRenderer, WordRenderer
 
 try:
@@ -22,7 +22,7 @@ try:
 except ImportError as missing:
     raise MissingExtra("torch is not installed", remedy='Run pip install "clew[local]".') from missing
 
-from clew.models import local_prefix
+from clew.models import local_scoring
 from clew.models.engine.engine import Done, Engine
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
@@ -32,12 +32,10 @@ from clew.models.engine.stream import Stream
 from clew.models.engine.weights import shape_of, unwrap
 
 SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
-SCORED = 1 << 24  # logits held at once by ``score``
-CACHED = 1 << 22  # the same on a CPU: more than its caches hold is slower
 
 
 class Local:
-    """A causal LM in this process: a Model with ``Batches``, ``Streams``, ``Scores`` and ``Tops``.
+    """A causal LM in this process: a Model with ``Batches``, ``Streams``, ``Scores``, ``Ranks`` and ``Tops``.
 
     Args:
         source: folder or hub name of a Hugging Face model, or a module.
@@ -49,6 +47,7 @@ class Local:
         steady: see Engine.
         max_rows: most requests in a batch.
         max_waiting: requests that may wait beside these, see Engine; None: no limit.
+        cache_bytes: most memory for cached keys and values, see Engine.
         context: most tokens of prompt and reply; the model's own limit where not given.
         fast: None chooses; False takes the module's own forward, row by row.
         draft, lengths: see Engine.
@@ -73,6 +72,7 @@ class Local:
         steady: bool = False,
         max_rows: int = 256,
         max_waiting: int | None = None,
+        cache_bytes: int = 2 << 30,
         context: int | None = None,
         fast: bool | None = None,
         draft: Drafter | None = None,
@@ -109,7 +109,7 @@ class Local:
         grammars = Grammars(words, tuple(self.renderer.stop), forward.vocabulary) if fast_one else None
         self.engine = Engine(
             forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows, max_waiting=max_waiting,
-            grammars=grammars, draft=draft, lengths=lengths,
+            cache_bytes=cache_bytes, grammars=grammars, draft=draft, lengths=lengths,
         )  # fmt: skip
 
     @property
@@ -145,7 +145,6 @@ class Local:
     def close(self) -> None:
         self.engine.close()
 
-    @torch.no_grad()
     def score(self, ids: Sequence[Sequence[int]], temperature: float = 1.0) -> list[F32]:
         """Logprobs (nats, float32 [len(row) - 1]) of each row's tokens given those before, by the module's forward.
 
@@ -154,54 +153,35 @@ class Local:
         Raises:
             BadInput: an empty row, a row longer than the context, or a temperature that is not above 0.
         """
-        if temperature <= 0 or any(not 1 <= len(row) <= self.context for row in ids):
-            raise BadInput(
-                f"cannot score rows of {sorted({len(row) for row in ids})} tokens at temperature {temperature}",
-                remedy=f"Give 1 to {self.context} tokens a row and a temperature above 0.",
-            )
-        vocabulary = self._config.vocab_size
-        device = next(self.module.parameters()).device
-        training = self.module.training
-        self.module.eval()
-        found: dict[int, F32] = {}
-        for cluster in local_prefix.clusters(ids) if self._caches else ():
-            found |= local_prefix.score(self.module, ids, cluster, temperature)
-        order = sorted((i for i in range(len(ids)) if i not in found), key=lambda i: len(ids[i]))
-        while order:
-            longest = len(ids[order[-1]])
-            take = max(1, (CACHED if device.type == "cpu" else SCORED) // (longest * vocabulary))
-            order, group = order[:-take], order[-take:]
-            padded = torch.zeros(len(group), longest, dtype=torch.long, device=device)
-            for i, row in enumerate(group):
-                padded[i, : len(ids[row])] = torch.tensor(ids[row])
-            # Padding on the right changes nothing before it under causal attention.
-            logits = self.module(input_ids=padded, use_cache=False).logits[:, :-1]
-            logits = logits if logits.dtype == torch.float64 else logits.float()
-            logits = logits if temperature == 1 else logits / temperature
-            logp = logits.log_softmax(-1).gather(-1, padded[:, 1:, None])[..., 0].float().cpu().numpy()
-            found |= {row: logp[i, : len(ids[row]) - 1].copy() for i, row in enumerate(group)}
-        self.module.train(training)
-        return [found[i] for i in range(len(ids))]
+        if temperature <= 0:
+            raise BadInput(f"cannot score at temperature {temperature}", remedy="Give a temperature above 0.")
+        self._fits(ids)
+        return local_scoring.score(self.module, ids, temperature, self._config.vocab_size, self._caches)
 
-    @torch.no_grad()
+    def ranked(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[F32, tuple[Ranked, ...]]]:
+        """What ``score`` says of each row at temperature 1, and the ``k`` likeliest tokens at the same places.
+
+        Raises:
+            BadInput: an empty row, or a row longer than the context.
+        """
+        self._fits(ids)
+        return local_scoring.ranked(self.module, ids, k)
+
     def top(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[tuple[int, ...], F32]]:
         """The ``k`` likeliest next tokens after each row at temperature 1: ids, and logprobs (nats, float32 [k]).
 
         Raises:
             BadInput: an empty row, or a row longer than the context.
         """
+        self._fits(ids)
+        return local_scoring.top(self.module, ids, k)
+
+    def _fits(self, ids: Sequence[Sequence[int]]) -> None:
         if any(not 1 <= len(row) <= self.context for row in ids):
-            raise BadInput(f"rows of {sorted({len(row) for row in ids})} tokens", remedy=f"Give 1 to {self.context}.")
-        device = next(self.module.parameters()).device
-        training = self.module.training
-        self.module.eval()
-        found: list[tuple[tuple[int, ...], F32]] = []
-        for row in ids:
-            logits = self.module(input_ids=torch.tensor([list(row)], device=device), use_cache=False).logits[0, -1]
-            values, tokens = logits.float().log_softmax(-1).topk(min(k, logits.shape[-1]))
-            found.append((tuple(tokens.tolist()), values.cpu().numpy()))
-        self.module.train(training)
-        return found
+            raise BadInput(
+                f"cannot score rows of {sorted({len(row) for row in ids})} tokens",
+                remedy=f"Give 1 to {self.context} tokens a row.",
+            )
 
     @torch.no_grad()
     def digest(self) -> str:

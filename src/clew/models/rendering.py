@@ -15,7 +15,7 @@ from clew.core.keys import encode as utf8
 from clew.core.keys import value_digest
 from clew.core.records import Node
 from clew.core.values import Message, ToolCall, ToolSpec
-from clew.models.replies import FORMATS, parse_reply, settled_reply
+from clew.models.replies import FORMATS, call_grammar, parse_reply, settled_reply
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -191,6 +191,25 @@ class ChatTemplateRenderer:
         open_ = self._head_text.rstrip().endswith("<think>") and "</think>" not in text
         return "<think>" + text if open_ else text
 
+    def call_grammar(self, tools: Sequence[ToolSpec], parallel: bool = True) -> str:
+        """A ``Sampling.grammar`` under which a reply calls one of ``tools``, or several, and says nothing else.
+
+        Raises:
+            BadInput: no tools are given, or the template writes calls in a form that is not known here.
+        """
+        form = self.called()
+        if not form or not tools:
+            raise BadInput(
+                "no tools to choose from"
+                if form
+                else "this model's template does not write tool calls in a known form",
+                remedy="Name the tools." if form else "Leave the choice of tools to the model (tool_choice auto).",
+            )
+        special = {t.content: i for i, t in self.tokenizer.added_tokens_decoder.items() if t.special}
+        return call_grammar(
+            tools, form, lambda tag: f"<[{special[tag]}]>" if tag in special else json.dumps(tag), parallel
+        )
+
     def called(self) -> str:
         """How the template writes a tool call: ``hermes``, ``mistral``, or nothing that ``parse`` would find again."""
         call = {"role": "assistant", "content": "", "tool_calls": [_wire_call(ToolCall("call000ab", SENTINEL, "{}"))]}
@@ -198,8 +217,10 @@ class ChatTemplateRenderer:
             text = self._text([self._user, call])
         except (BadInput, TypeError, ValueError):
             return ""
-        found = [f for f, tag in FORMATS.items() if tag in text.partition(SENTINEL)[0]]
-        return found[0] if found and parse_reply(text[text.rfind(FORMATS[found[0]]) :]).calls else ""
+        for form, tag in FORMATS.items():
+            if tag in text.partition(SENTINEL)[0]:
+                return form if parse_reply(text[text.rfind(tag) :].removesuffix(self._tail)).calls else ""
+        return ""
 
     def settings(self) -> dict[str, Any]:
         return {"kind": "chat", "stop": sorted(self.stop)}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from clew.core.values import Message, ToolCall
+from clew.core.values import Message, ToolCall, ToolSpec
 
 FORMATS = {"hermes": "<tool_call>", "mistral": "[TOOL_CALLS]"}  # how templates open a tool call
 
@@ -95,6 +97,38 @@ def settled_reply(text: str) -> tuple[str, str]:
         body = body.partition(tag)[0]
     kept = _kept(body, tuple(FORMATS.values()))
     return (kept.rstrip() if kept.strip() else ""), reasoning
+
+
+def call_grammar(tools: Sequence[ToolSpec], form: str, tag: Callable[[str], str], parallel: bool = True) -> str:
+    """A ``Sampling.grammar`` of replies that call one of ``tools``, or several in a row, and say nothing else.
+
+    Args:
+        form: how the template writes calls, one of ``FORMATS``.
+        tag: a tag in Lark's notation: a quoted text, or ``<[id]>`` for a special token.
+        parallel: whether there may be several calls.
+    """
+    some = " | ".join(f"tool_{i}" for i in range(len(tools)))
+    rules = [f"tool: {some}", *(f"tool_{i}: %json {json.dumps(_call_schema(t))}" for i, t in enumerate(tools))]
+    opening = tag(FORMATS[form])
+    if form == "hermes":
+        more = '("\\n" call)*' if parallel else ""
+        rules = [f"start: call {more}", f'call: {opening} "\\n" tool "\\n" {tag("</tool_call>")}', *rules]
+    else:
+        rules = [f'start: {opening} " "? "[" tool {"(/, ?/ tool)*" if parallel else ""} "]"', *rules]
+    return "lark:" + "\n".join(rules)
+
+
+def _call_schema(tool: ToolSpec) -> dict[str, Any]:
+    """The JSON of a call, spaced as templates space it; definitions move up to where references look for them."""
+    shared = {key: tool.schema[key] for key in ("$defs", "definitions") if key in tool.schema}
+    arguments = {"type": "object"} | {key: value for key, value in tool.schema.items() if key not in shared}
+    return shared | {
+        "type": "object",
+        "properties": {"name": {"const": tool.name}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+        "x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
+    }
 
 
 def held(text: str, ends: tuple[str, ...]) -> int:

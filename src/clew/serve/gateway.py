@@ -82,6 +82,8 @@ class Gateway:
         about: what is kept with every run of how it was answered, so that its forks can be.
     """
 
+    seeded = False  # see Session
+
     def __init__(
         self,
         store: Keeper,
@@ -126,7 +128,7 @@ class Gateway:
         key = digest(NODE, *[encode(json.dumps(message_json(m), sort_keys=True)) for m in opening]).hex()[:12]
         prompt = next((m.text for m in opening if m.role == "user"), "")
         identity = new_id()
-        session = Session(self.store, identity, name=name, guessed=guessed)
+        session = Session(self.store, identity, name=name, guessed=guessed, seeded=self.seeded)
         runner = self._runner(session)
         row = runner.row(Task(f"task-{key}", prompt), id=identity, seed=derive(0, "gateway", identity))
         row = row._replace(meta=json.dumps({**json.loads(row.meta), "gateway": self.about}, sort_keys=True))
@@ -152,14 +154,15 @@ class Gateway:
         sessions = []
         for row in rows:
             self.store.put_run(row)
-            sessions.append(Session(self.store, row.id, shared, name=row.id))
+            sessions.append(Session(self.store, row.id, shared, name=row.id, seeded=self.seeded))
             self._drive(sessions[-1], self._runner(sessions[-1]), row, shared)
         return sessions
 
     def replay(self, run: str) -> Session:
         """A recorded run whose program may be started again and is answered from the record alone."""
         view = self._recorded(run)
-        session = self.sessions[view.id] = Session(self.store, view.id, view.calls, name=view.id, frozen=True)
+        session = Session(self.store, view.id, view.calls, name=view.id, frozen=True, seeded=self.seeded)
+        self.sessions[view.id] = session
         return session
 
     def _recorded(self, run: str) -> Run:
@@ -168,9 +171,9 @@ class Gateway:
             raise BadInput(f"run {view.id} was not recorded by the gateway", remedy="Use clew fork or clew replay.")
         return view
 
-    def _resume(self, name: str, run: str) -> Session:
+    def _resume(self, name: str, run: str, guessed: bool = False) -> Session:
         calls = self.store.calls(run)
-        session = Session(self.store, run, calls, name=name, continued=True)
+        session = Session(self.store, run, calls, name=name, continued=True, guessed=guessed, seeded=self.seeded)
         self._drive(session, self._runner(session), self.store.row(run), calls)
         return session
 

@@ -35,6 +35,7 @@ class Exchange:
     length: int = 0  # messages of the thread with its answer, once it has come
     gone: asyncio.Event = field(default_factory=asyncio.Event)  # the client no longer listens
     out: asyncio.Queue[str | Completion | ModelError] = field(default_factory=asyncio.Queue)
+    about: Any = None  # what the server that asks knows of it
 
     async def answer(self) -> Completion:
         """The whole answer.
@@ -66,6 +67,7 @@ class Session:
     Args:
         calls: Calls already recorded, which the program sends again; empty for a new run.
         frozen: nothing goes live, as in a replay.
+        seeded: a request's seed is that of its ask, not a field for the model behind it.
         continued: the program was not started again but goes on, as after a restart of the gateway.
     """
 
@@ -79,9 +81,10 @@ class Session:
         guessed: bool = False,
         frozen: bool = False,
         continued: bool = False,
+        seeded: bool = False,
     ) -> None:
         self.store, self.run, self.name = store, run, name
-        self.guessed, self.frozen = guessed, frozen
+        self.guessed, self.frozen, self.seeded = guessed, frozen, seeded
         self.history, self.ended = History(), False
         self.exchanges: dict[int, Exchange] = {}
         self.expected: list[Expected] = []
@@ -92,8 +95,8 @@ class Session:
 
     # ---- for the program -------------------------------------------------------------------------------------------
 
-    def request(self, asked: Asked, dialect: str) -> Exchange:
-        """Take in a request; its answer comes in the Exchange.
+    def request(self, asked: Asked, dialect: str, about: Any = None) -> Exchange:
+        """Take in a request; its answer comes in the Exchange, which keeps ``about``.
 
         Raises:
             ReplayDiverged: it is not among those recorded, and the run may not go live here. Ended runs take none.
@@ -105,10 +108,10 @@ class Session:
         it = self._arrival(asked, dialect)
         found = self._recorded(asked, it)
         if found is not None:
-            found.used = True
+            found.used, found.exchange.about = True, about
             return found.exchange
         self.history.apply(it)
-        exchange = self.exchanges[it.number] = Exchange(it.number, it.thread, asked.stream)
+        exchange = self.exchanges[it.number] = Exchange(it.number, it.thread, asked.stream, about=about)
         self._queue.put_nowait(it)
         return exchange
 
@@ -153,7 +156,7 @@ class Session:
 
     def piece(self, thread: int, text: str) -> bool:
         """Pass on a piece of a reply; False where nobody listens any more."""
-        exchange = self._under_way(thread)
+        exchange = self.under_way(thread)
         if exchange is None:
             return True
         if exchange.stream:
@@ -161,10 +164,11 @@ class Session:
         return not exchange.gone.is_set()
 
     def streams(self, thread: int) -> bool:
-        exchange = self._under_way(thread)
+        exchange = self.under_way(thread)
         return exchange is not None and exchange.stream
 
-    def _under_way(self, thread: int) -> Exchange | None:
+    def under_way(self, thread: int) -> Exchange | None:
+        """The request asked last in a conversation."""
         return next((e for e in reversed(self.exchanges.values()) if e.thread == thread), None)
 
     def _send(self, request: int, call: int, error: str) -> str:
@@ -184,10 +188,12 @@ class Session:
 
     def _arrival(self, asked: Asked, dialect: str) -> Arrival:
         s, extra = asked.sampling, dict(asked.extra)
-        if asked.seed is not None:
+        if asked.seed is not None and not self.seeded:
             extra["seed"] = asked.seed
         named = f"{dialect}:{asked.model}" + (f"?{dumps(extra)}" if extra else "")
-        sampling = sampling_form(s) | {"stop": list(s.stop)}
+        sampling: dict[str, Any] = sampling_form(s) | {"stop": list(s.stop)}
+        if asked.seed is not None and self.seeded:
+            sampling["seed"] = asked.seed
         return self.history.place(asked.messages, named, asked.tools, sampling)
 
     def _recorded(self, asked: Asked, it: Arrival) -> Expected | None:

@@ -7,13 +7,13 @@ Token ids follow vLLM: ``return_token_ids`` asks for ``choices[].token_ids`` and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
-from clew.models.dialects import Asked, Json, bad, keep, media, restore, sampling_from, tags, text_of
+from clew.models.dialects import Asked, Json, bad, keep, logprobs, media, restore, sampling_from, tags, text_of
 
 NAME, PATH = "chat", "/chat/completions"
 ROLES = {"developer": "system", "function": "tool"}
@@ -125,12 +125,15 @@ def request_from_wire(body: Json) -> Asked:
     )
 
 
-def completion_to_wire(completion: Completion, *, id: str, created: int, model: str) -> Json:
+def completion_to_wire(
+    completion: Completion, *, id: str, created: int, model: str, shown: Callable[[int], str] | None = None
+) -> Json:
+    """An answer's body; ``shown`` gives a token's text for its logprobs, which are spelt ``token_id:17`` without."""
     choice: Json = {
         "index": 0,
         "message": message_to_wire(completion.message),
         "finish_reason": BACK.get(completion.finish, completion.finish),
-        "logprobs": _logprobs_to_wire(completion),
+        "logprobs": None if (scores := logprobs.entries(completion, shown)) is None else {"content": scores},
     }
     if completion.tokens is not None:
         choice["token_ids"] = list(completion.tokens)
@@ -158,14 +161,14 @@ def completion_from_wire(body: Json) -> Completion:
         raise bad("the answer has no choices", body, "The endpoint does not speak chat completions; check its path.")
     choice = choices[0]
     message = message_from_wire(without_nothing(choice.get("message") or {"role": "assistant", "content": ""}))
-    logprobs, spelt = _logprobs(choice)
+    found, spelt = _logprobs(choice)
     tokens = choice.get("token_ids") or spelt
     prompt = choice.get("prompt_token_ids") or body.get("prompt_token_ids")
     reason = choice.get("finish_reason") or "stop"
     return Completion(
         message,
         tokens=tuple(tokens) if tokens is not None else None,
-        logprobs=logprobs,
+        logprobs=found,
         finish=FINISH.get(reason, reason),
         model=str(body.get("model") or ""),
         usage=usage_from_wire(body.get("usage")),
@@ -173,9 +176,17 @@ def completion_from_wire(body: Json) -> Completion:
     )
 
 
-def events(completion: Completion, *, id: str, created: int, model: str, sent: str = "") -> Iterator[Json]:
+def events(
+    completion: Completion,
+    *,
+    id: str,
+    created: int,
+    model: str,
+    sent: str = "",
+    shown: Callable[[int], str] | None = None,
+) -> Iterator[Json]:
     """A completion as the chunks of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``."""
-    whole = completion_to_wire(completion, id=id, created=created, model=model)
+    whole = completion_to_wire(completion, id=id, created=created, model=model, shown=shown)
     choice, frame = whole["choices"][0], _frame(id, created, model)
     message = choice["message"]
     delta = {k: v for k, v in message.items() if k != "tool_calls"}
@@ -356,13 +367,6 @@ def _logprobs(choice: Json) -> tuple[np.ndarray | None, list[int] | None]:
     spelt = [str(e.get("token", "")).removeprefix("token_id:") for e in entries]
     named = all(str(e.get("token", "")).startswith("token_id:") for e in entries)
     return values, [int(s) for s in spelt] if named else None
-
-
-def _logprobs_to_wire(completion: Completion) -> Json | None:
-    if completion.logprobs is None or completion.tokens is None:
-        return None
-    pairs = zip(completion.tokens, completion.logprobs.tolist(), strict=True)
-    return {"content": [{"token": f"token_id:{t}", "logprob": v, "bytes": None, "top_logprobs": []} for t, v in pairs]}
 
 
 __all__ = ["NAME", "PATH", "Stream", "completion_from_wire", "completion_to_wire", "events", "headers",

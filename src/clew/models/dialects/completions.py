@@ -6,18 +6,81 @@ older versions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from clew.core.errors import Refused
 from clew.core.protocols import Renderer
-from clew.core.values import F32, Completion, Message, Sampling
-from clew.models.dialects import Json, bad
-from clew.models.dialects.chat import FINISH, headers, usage_from_wire
+from clew.core.values import F32, Completion, Message, Sampling, Usage
+from clew.models.dialects import Json, bad, sampling_from
+from clew.models.dialects.chat import BACK, FINISH, headers, usage_from_wire, usage_to_wire
 
 NAME, PATH = "completions", "/completions"
+
+
+class Prompted(NamedTuple):
+    """A request as the wire knows it: prompts as texts or token ids, each to be continued."""
+
+    model: str
+    prompts: tuple[str | tuple[int, ...], ...]
+    sampling: Sampling = Sampling()
+    seed: int | None = None
+    stream: bool = False
+    logprobs: int | None = None  # likeliest tokens told with each; 0 tells the sampled one alone
+    echo: bool = False
+    token_ids: bool = False
+    extra: Mapping[str, Any] = {}
+
+
+KNOWN = {
+    *("model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "stream", "stream_options"),
+    *("logprobs", "echo", "return_token_ids"),
+}
+
+
+def request_from_wire(body: Json) -> Prompted:
+    """Read a request.
+
+    Raises:
+        BadRecord: the prompt is neither text nor token ids, nor a list of one of these.
+    """
+    logprobs, most = body.get("logprobs"), body.get("max_tokens")
+    return Prompted(
+        str(body.get("model", "")),
+        _prompts(body.get("prompt")),
+        sampling_from(body)._replace(max_tokens=16 if most is None else int(most)),  # OpenAI's default
+        body.get("seed"),
+        bool(body.get("stream")),
+        int(logprobs) if logprobs is not None and logprobs is not False else None,
+        bool(body.get("echo")),
+        bool(body.get("return_token_ids")),
+        {k: v for k, v in body.items() if k not in KNOWN},
+    )
+
+
+def _prompts(raw: Any) -> tuple[str | tuple[int, ...], ...]:
+    rows = raw if isinstance(raw, list) and raw and not _is_ids(raw) else [raw]
+    if not all(isinstance(row, str) or (isinstance(row, list) and _is_ids(row)) for row in rows):
+        raise bad("a prompt is a text or a list of token ids", raw, "Or send a list of several such prompts.")
+    return tuple(row if isinstance(row, str) else tuple(row) for row in rows)
+
+
+def _is_ids(row: list[Any]) -> bool:
+    return bool(row) and all(type(token) is int for token in row)
+
+
+def frame(choices: list[Json], *, id: str, created: int, model: str, usage: Usage | None = None) -> Json:
+    """A body, or a chunk of a stream, around its choices."""
+    out: Json = {"id": id, "object": "text_completion", "created": created, "model": model, "choices": choices}
+    return out if usage is None else out | {"usage": usage_to_wire(usage)}
+
+
+def choice(index: int, text: str, finish: str | None = None, logprobs: Json | None = None) -> Json:
+    """A continued prompt, or a piece of one; ``finish`` is ours, None while more is to come."""
+    reason = None if finish is None else BACK.get(finish, finish)
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
 
 def request_to_wire(
@@ -153,6 +216,6 @@ def parsed(completion: Completion, renderer: Renderer, before: Sequence[int]) ->
 
 
 __all__ = [
-    "NAME", "PATH", "Stream", "completion_from_wire", "headers", "parsed", "request_to_wire", "scores_from_wire",
-    "scoring_to_wire",
+    "NAME", "PATH", "Prompted", "Stream", "choice", "completion_from_wire", "frame", "headers", "parsed",
+    "request_from_wire", "request_to_wire", "scores_from_wire", "scoring_to_wire",
 ]  # fmt: skip

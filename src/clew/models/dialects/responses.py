@@ -7,11 +7,11 @@ would keep it come back as one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
-from clew.models.dialects import Asked, Json, bad, keep, media, restore, sampling_from, tags, text_of
+from clew.models.dialects import Asked, Json, bad, keep, logprobs, media, restore, sampling_from, tags, text_of
 
 NAME, PATH = "responses", "/responses"
 KNOWN = {"model", "input", "instructions", "tools", "temperature", "top_p", "stream", "max_output_tokens"}
@@ -95,7 +95,10 @@ def request_from_wire(body: Json) -> Asked:
     )
 
 
-def completion_to_wire(completion: Completion, *, id: str, created: int, model: str) -> Json:
+def completion_to_wire(
+    completion: Completion, *, id: str, created: int, model: str, shown: Callable[[int], str] | None = None
+) -> Json:
+    """An answer's body; ``shown`` gives a token's text for its logprobs."""
     cut = {"length": "max_output_tokens", "cut": "max_output_tokens", "filter": "content_filter"}.get(completion.finish)
     return {
         "id": id,
@@ -104,7 +107,10 @@ def completion_to_wire(completion: Completion, *, id: str, created: int, model: 
         "model": model,
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": cut} if cut else None,
-        "output": [_served(item, i) for i, item in enumerate(messages_to_wire([completion.message]))],
+        "output": [
+            _served(item, i, logprobs.entries(completion, shown))
+            for i, item in enumerate(messages_to_wire([completion.message]))
+        ],
         "usage": usage_to_wire(completion.usage),
     }
 
@@ -128,12 +134,20 @@ def completion_from_wire(body: Json) -> Completion:
     )
 
 
-def events(completion: Completion, *, id: str, created: int, model: str, sent: str = "") -> Iterator[Json]:
+def events(
+    completion: Completion,
+    *,
+    id: str,
+    created: int,
+    model: str,
+    sent: str = "",
+    shown: Callable[[int], str] | None = None,
+) -> Iterator[Json]:
     """A completion as the events of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``.
 
     A message whose text was sent is item 0, whatever else the reply holds.
     """
-    whole = completion_to_wire(completion, id=id, created=created, model=model)
+    whole = completion_to_wire(completion, id=id, created=created, model=model, shown=shown)
     output = whole["output"]
     if sent:
         output = sorted(output, key=lambda item: item.get("type") != "message")
@@ -144,16 +158,31 @@ def events(completion: Completion, *, id: str, created: int, model: str, sent: s
     for index, item in enumerate(output):
         begun = bool(sent) and not index
         if not begun:
-            yield {"type": "response.output_item.added", "output_index": index, "item": item | _emptied(item)}
-        if item.get("type") == "message":
-            text = text_of(item["content"])
-            left = text.removeprefix(sent) if begun else text
-            if left or not begun:
-                yield _delta(str(item.get("id") or ""), index, left)
-            yield {"type": "response.output_text.done", "output_index": index, "content_index": 0, "text": text,
-                   "item_id": item.get("id") or ""}  # fmt: skip
+            status = {"status": "in_progress"} if "status" in item else {}
+            yield {"type": "response.output_item.added", "output_index": index, "item": item | _emptied(item) | status}
+        yield from _inside(item, index, sent if begun else "")
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": f"response.{whole['status']}", "response": whole}
+
+
+def _inside(item: Json, index: int, sent: str) -> Iterator[Json]:
+    """The events between the beginning and the end of an output item."""
+    place: Json = {"output_index": index, "item_id": str(item.get("id") or "")}
+    if item.get("type") == "message":
+        part = {"type": "output_text", "annotations": [], "logprobs": []}
+        if not sent:
+            yield {"type": "response.content_part.added", **place, "content_index": 0, "part": part | {"text": ""}}
+        text = text_of(item["content"])
+        if left := text.removeprefix(sent):
+            yield _delta(place["item_id"], index, left)
+        done = {**place, "content_index": 0}
+        yield {"type": "response.output_text.done", **done, "text": text, "logprobs": []}
+        yield {"type": "response.content_part.done", **done, "part": part | {"text": text}}
+    elif item.get("type") == "function_call":
+        arguments = item.get("arguments", "")
+        yield {"type": "response.function_call_arguments.delta", **place, "delta": arguments}
+        named = {"name": item.get("name", ""), "arguments": arguments}
+        yield {"type": "response.function_call_arguments.done", **place, **named}
 
 
 def begin(*, id: str, created: int, model: str) -> list[Json]:
@@ -178,7 +207,7 @@ def _created(id: str, created: int, model: str) -> Json:
 
 def _delta(item: str, index: int, text: str) -> Json:
     return {"type": "response.output_text.delta", "output_index": index, "content_index": 0, "item_id": item,
-            "delta": text}  # fmt: skip
+            "delta": text, "logprobs": []}  # fmt: skip
 
 
 class Stream:
@@ -230,6 +259,7 @@ def usage_to_wire(usage: Usage) -> Json:
         "output_tokens": usage.completion,
         "total_tokens": usage.prompt + usage.completion,
         "input_tokens_details": {"cached_tokens": usage.cached},
+        "output_tokens_details": {"reasoning_tokens": 0},  # not counted apart
     }
 
 
@@ -303,9 +333,10 @@ def _own(item: Json) -> Json:
     return out
 
 
-def _served(item: Json, index: int) -> Json:
+def _served(item: Json, index: int, scores: list[Json] | None = None) -> Json:
     if item.get("type") == "message" and isinstance(item.get("content"), str):
-        item = item | {"content": [{"type": "output_text", "text": item["content"], "annotations": []}]}
+        part = {"type": "output_text", "text": item["content"], "annotations": []}
+        item = item | {"content": [part | ({"logprobs": scores} if scores else {})]}
     return {"id": f"item_{index}", **item, "status": "completed"}
 
 

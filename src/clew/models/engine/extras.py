@@ -36,12 +36,14 @@ def fresh(rows: Rows, live: Live) -> list[tuple[Inbox, Fresh]]:
     return out
 
 
+@torch.inference_mode()
 def plain_law(logits: Tensor, places: Sequence[int]) -> Tensor:
     """Log-probabilities (nats) [m, V] of some rows of logits under the model's own law."""
     picked = logits[torch.tensor(places, device=logits.device)]
     return (picked if picked.dtype == torch.float64 else picked.float()).log_softmax(-1)
 
 
+@torch.inference_mode()
 def rank(entries: Sequence[Waiting], law: Tensor, tokens: Sequence[int]) -> None:
     """Note for each entry what its law [m, V] said of the token sampled from it, and of the likeliest ones.
 
@@ -56,6 +58,7 @@ def rank(entries: Sequence[Waiting], law: Tensor, tokens: Sequence[int]) -> None
         entry.tops.append(tuple(zip(row[:k], at[:k], strict=True)))
 
 
+@torch.inference_mode()
 def forbid(logits: Tensor, guided: Places) -> Places:
     """Put -inf, in place, at tokens that a row's grammar does not allow; gives back the rows where it allows none."""
     stuck = []

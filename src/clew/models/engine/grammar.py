@@ -14,7 +14,7 @@ import numpy.typing as npt
 from clew.core.errors import BadInput, need
 
 KEPT = 64  # grammars that stay compiled
-BLANKS = {"whitespace_pattern": r"[ \n\r\t]{0,32}"}  # a weak model would fill the page with spaces that JSON allows
+BLANKS = {"whitespace_pattern": r" ?|\n[ \t]{0,32}"}  # JSON allows any number, and a weak model fills a page with them
 FORMS = 'Write "json", "json:" and a schema, "regex:" and an expression, or "lark:" and a grammar.'
 
 

@@ -1,0 +1,71 @@
+"""Figures of a server in Prometheus' format."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from clew.core.errors import need
+from clew.core.values import Usage
+
+SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Metrics:
+    """Counts requests and tokens of one server, beside what the model's engine counts, where it has one.
+
+    Raises:
+        MissingExtra: prometheus-client is not installed.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._prometheus = need("prometheus_client", "serve")
+        self.registry = self._prometheus.CollectorRegistry()
+        count, time = self._prometheus.Counter, self._prometheus.Histogram
+        here = {"registry": self.registry}
+        self._requests = count("clew_requests", "Requests answered.", ("endpoint", "status"), **here)
+        self._tokens = count("clew_tokens", "Tokens: of prompts, of these cached, and sampled.", ("kind",), **here)
+        self._lost = count("clew_hung_up", "Clients that left, or read nothing, before their answer's end.", **here)
+        self._first = time("clew_first_seconds", "Seconds until the first text.", buckets=SECONDS, **here)
+        self._whole = time("clew_request_seconds", "Seconds of a whole request.", buckets=SECONDS, **here)
+        self.busy = self._prometheus.Gauge("clew_choices_in_work", "Choices in work or waiting.", **here)
+        self._engine = getattr(model, "engine", None)
+        self._now = self._prometheus.Gauge("clew_engine", "What the engine does and holds now.", ("what",), **here)
+        self._so_far = self._prometheus.Gauge("clew_engine_counts", "What it has done so far.", ("what",), **here)
+        self._drafts = self._prometheus.Gauge(
+            "clew_drafts", "Drafted tokens by position.", ("what", "position"), **here
+        )
+
+    def request(self, endpoint: str, status: int, seconds: float) -> None:
+        self._requests.labels(endpoint, str(status)).inc()
+        if status == 200:
+            self._whole.observe(seconds)
+
+    def first(self, seconds: float) -> None:
+        self._first.observe(seconds)
+
+    def hung_up(self) -> None:
+        self._lost.inc()
+
+    def usage(self, usage: Usage) -> None:
+        for kind, value in zip(("prompt", "sampled", "cached"), usage, strict=True):
+            self._tokens.labels(kind).inc(value)
+
+    def text(self) -> bytes:
+        """All figures, those of the engine included, as Prometheus reads them."""
+        if self._engine is not None:
+            stats = self._engine.stats()
+            for what, value in stats._asdict().items():
+                if what != "counts":
+                    self._now.labels(what).set(value)
+            for what, value in asdict(stats.counts).items():
+                if isinstance(value, list):
+                    for position, count in enumerate(value):
+                        self._drafts.labels(what, str(position + 1)).set(count)
+                else:
+                    self._so_far.labels(what).set(value)
+        text: bytes = self._prometheus.generate_latest(self.registry)
+        return text
+
+
+__all__ = ["Metrics"]

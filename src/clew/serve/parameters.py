@@ -1,0 +1,117 @@
+"""What the server does with each parameter of each endpoint: supported, ignored with a warning, or refused.
+
+A parameter is ignored only where the answer means the same without it. The table of docs/serve.md lists these rules,
+and a test holds the two and the server together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from clew.core.errors import BadInput
+
+Endpoint = Literal["chat", "completions", "responses"]
+
+
+class Rejected(BadInput):
+    """A request that is answered with an error: its status, and the error's code and parameter as OpenAI names them."""
+
+    def __init__(self, message: str, *, remedy: str = "", status: int = 400, code: str = "", param: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.status, self.code, self.param = status, code, param
+
+
+class Rule(NamedTuple):
+    """``neutral`` are the values that change nothing: they pass without a word whatever the rule. So does null."""
+
+    what: Literal["supported", "ignored", "refused"]
+    neutral: tuple[Any, ...] = ()
+    remedy: str = ""
+
+
+YES, NO = Rule("supported"), Rule("refused")
+_CUT = "structured_outputs guided_json guided_regex guided_choice guided_grammar"
+_LOCAL = "Set it for all requests when the server is started, or leave it out."
+
+
+def _all(names: str, rule: Rule) -> dict[str, Rule]:
+    return dict.fromkeys(names.split(), rule)
+
+
+ANY = {
+    **_all("model temperature top_p top_k seed stream", YES),
+    **_all(_CUT, YES),
+    **_all("user safety_identifier service_tier prompt_cache_key prompt_cache_options prompt_cache_retention",
+           Rule("ignored")),
+    **_all("moderation context_management", NO),
+    **_all("presence_penalty frequency_penalty", Rule("refused", (0,))),
+    "repetition_penalty": Rule("refused", (1,)),
+    "logit_bias": Rule("refused", ({},)),
+    **_all("min_p min_tokens", Rule("refused", (0,))),
+    **_all("ignore_eos use_beam_search", Rule("refused", (False,))),
+    "bad_words": Rule("refused", ([],)),
+}  # fmt: skip
+RULES: Mapping[str, Mapping[str, Rule]] = {
+    "chat": {
+        **ANY,
+        **_all("messages max_tokens max_completion_tokens n stop stream_options logprobs top_logprobs tools", YES),
+        **_all("tool_choice response_format prompt_logprobs return_token_ids return_tokens_as_token_ids", YES),
+        **_all("continue_final_message stop_token_ids", YES),
+        "add_generation_prompt": Rule("refused", (True, False), "The reply begins as the chat template says."),
+        "modalities": Rule("refused", (["text"],), "Ask for text."),
+        **_all("metadata store reasoning_effort verbosity prediction", Rule("ignored")),
+        "parallel_tool_calls": YES,
+        "skip_special_tokens": Rule("ignored", (False,)),
+        **_all("functions function_call", Rule("refused", ([], "none"), "Send tools and tool_choice.")),
+        **_all("audio web_search_options documents", NO),
+        "max_output_tokens": Rule("refused", (), "Send max_completion_tokens."),
+        **_all("chat_template chat_template_kwargs", Rule("refused", ({},), "The model's own template is used.")),
+    },
+    "completions": {
+        **ANY,
+        **_all("prompt max_tokens n stop stream_options logprobs echo prompt_logprobs return_token_ids", YES),
+        **_all("return_tokens_as_token_ids stop_token_ids response_format", YES),
+        **_all("skip_special_tokens add_special_tokens", Rule("ignored", (False,))),
+        "best_of": Rule("refused", (1,), "Ask for n."),
+        "suffix": Rule("refused", ("",)),
+    },
+    "responses": {
+        **ANY,
+        **_all("input instructions max_output_tokens tools tool_choice text include top_logprobs metadata", YES),
+        "previous_response_id": Rule("supported", (), "Start the server with --record, or send the whole input."),
+        **_all("store reasoning stream_options max_tool_calls access_programs", Rule("ignored")),
+        "parallel_tool_calls": YES,
+        "truncation": Rule("refused", ("disabled",), "Shorten the input."),
+        "background": Rule("refused", (False,), "Keep the connection open, or stream."),
+        **_all("conversation prompt background_options image", NO),
+        "stop": YES,
+        "n": Rule("refused", (1,), "Send n requests."),
+        **_all("max_tokens max_completion_tokens", Rule("refused", (), "Send max_output_tokens.")),
+        "response_format": Rule("refused", ({"type": "text"},), "Send text.format."),
+    },
+}
+
+
+def check(endpoint: str, body: Mapping[str, Any]) -> list[str]:
+    """Names of the parameters that are ignored.
+
+    Raises:
+        Rejected: one is refused.
+    """
+    ignored = []
+    for name, value in body.items():
+        rule = RULES[endpoint].get(name, Rule("ignored"))
+        if rule.what == "supported" or value is None or any(_same(value, n) for n in rule.neutral):
+            continue
+        if rule.what == "refused":
+            raise Rejected(
+                f"{name} is not supported: the answer would mean something else without it",
+                remedy=rule.remedy or "Leave it out.", code="unsupported_parameter", param=name,
+            )  # fmt: skip
+        ignored.append(name)
+    return ignored
+
+
+def _same(value: Any, neutral: Any) -> bool:
+    return bool(value == neutral) and isinstance(value, bool) == isinstance(neutral, bool)
