@@ -24,11 +24,14 @@ from papers.experiment import Experiment  # noqa: E402
 
 HERE = "papers.E179_dspark"
 # Marks of specs/E179: toy T1; exact T2, T3, T9; draft T4, T5; confidence T6; speed T7; load T8, T10.
-NAMES = [name for name in ("toy", "exact", "draft", "confidence", "speed", "load") if find_spec(f"{HERE}.tier_{name}")]
+PARTS = ("toy", "exact", "draft", "confidence", "speed", "load")
+NAMES = [name for name in PARTS if find_spec(f"{HERE}.tier_{name}") and find_spec(f"{HERE}.report_{name}")]
 TIERS: dict[str, Any] = {name: import_module(f"{HERE}.tier_{name}") for name in NAMES}
 REPORTS: dict[str, Any] = {name: import_module(f"{HERE}.report_{name}") for name in NAMES}
+# No tier may call a result by one of these names: "rows" is a result of load.
 SETTINGS = (
-    "kind", "arm", "block", "table", "policy", "r", "m", "noise", "target", "drafter", "lengths", "sampling", "rows", "n",
+    "kind", "arm", "block", "table", "policy", "r", "m", "noise",
+    "target", "drafter", "lengths", "sampling", "n", "temperature",
 )  # fmt: skip
 E179 = Experiment("E179", Path(__file__).resolve().parent, SETTINGS, TIERS, REPORTS)
 main, parse = E179.main, E179.parse
