@@ -66,9 +66,9 @@ def test_trained_calibrated_and_served(model: Path, prompts: Path, drafter: Path
     try:
         import asyncio
 
-        from clew.train.own_text import Prompt, _request
+        from clew.train.own_text import Prompt, asked
 
-        reply = asyncio.run(served.complete(_request(Prompt((1, 4, 9), ""), 20, 1.0, 5)))
+        reply = asyncio.run(served.complete(asked(Prompt((1, 4, 9), ""), 20, 1.0, 5)))
         assert reply.tokens
         assert served.engine.drafted is not None
         assert served.engine.drafted.rounds > 0

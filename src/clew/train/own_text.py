@@ -109,7 +109,7 @@ def write(
     advance(len(have))
     for start in range(len(have), len(given) * samples, AT_ONCE):
         part = range(start, min(start + AT_ONCE, len(given) * samples))
-        requests = [_request(given[i // samples], tokens, temperature, derive(seed, "own", i)) for i in part]
+        requests = [asked(given[i // samples], tokens, temperature, derive(seed, "own", i)) for i in part]
         new = []
         for i, reply in zip(part, _answers(model, requests), strict=True):
             prompt = given[i // samples]
@@ -131,7 +131,8 @@ def read(kept: Path) -> Iterator[Text]:
         yield Text(tuple(ids), first, domain)
 
 
-def _request(prompt: Prompt, tokens: int, temperature: float, seed: int) -> Request:
+def asked(prompt: Prompt, tokens: int, temperature: float, seed: int) -> Request:
+    """What the engine is asked for one text."""
     node = Node(b"", b"", Message("user", ""), prompt.ids, "", b"")
     return Request((node,), Sampling(temperature=temperature, max_tokens=tokens), seed=seed)
 

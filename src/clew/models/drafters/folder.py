@@ -19,7 +19,8 @@ from clew.core.keys import value_digest
 from clew.models.drafters.layers import Design
 from clew.models.drafters.parallel import DSpark
 
-LAYOUT = "0.6.0"  # of ``speculators``, whose fields these are
+LAYOUT = "0.9.0"  # of ``speculators``, whose fields these are
+LONGEST = 1 << 17  # positions of which a drafter holds the rotary tables
 
 
 def weights_digest(module: nn.Module) -> str:
@@ -55,7 +56,8 @@ def design_for(module: Any, *, kind: str = "dspark", mask: int, **asked: Any) ->
         "width": config.hidden_size, "vocabulary": config.vocab_size, "heads": heads,
         "kv": getattr(config, "num_key_value_heads", None) or heads,
         "dim": getattr(config, "head_dim", None) or config.hidden_size // heads, "feed": feed,
-        "context": config.max_position_embeddings, "theta": rope.get("rope_theta") or 10_000.0, "eps": 1e-6,
+        "context": min(config.max_position_embeddings, LONGEST),
+        "theta": rope.get("rope_theta") or 10_000.0, "eps": 1e-6,
         "layers": 1 if kind in ("eagle3", "independent") else 2,
     }  # fmt: skip
     if kind == "dspark":
