@@ -84,7 +84,7 @@ BAD: list[tuple[Any, int, str]] = [
     (HI | {"stop": ["x"] * 17}, 400, "stop"),
     (HI | {"top_logprobs": 3}, 400, "top_logprobs"),
     (HI | {"logprobs": True, "top_logprobs": 21}, 400, "top_logprobs"),
-    (HI | {"tools": [{"type": "web_search"}]}, 400, "no function"),
+    (HI | {"tools": [{"type": "web_search"}]}, 400, "function"),
     (HI | {"tool_choice": "required"}, 400, "tool_choice"),
     (HI | {"response_format": {"type": "xml"}}, 400, "xml"),
     (HI | {"response_format": {"type": "json_schema"}}, 400, "schema"),
