@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,16 @@ TITLES = {
     "knee": "18 ms up to 128 tokens, in proportion beyond",
     "flat": "18 ms at every size, drafting the same 2 ms at every size",
 }
+
+
+MORE = (
+    ("scheduler", "verified", "verified tokens per request", 2),
+    ("scheduler", "drafted", "rounds with a draft", 2),
+    ("scheduler", "speed", "mean over requests, tok/s", 1),
+    ("scheduler", "slow", "a tenth of the requests below, tok/s", 1),
+    ("fixed 3", "slow", "a tenth of the requests below, tok/s", 1),
+)
+SHOWN = (("met", 3), ("speed", 1), ("slow", 1), ("rows", 1), ("wait", 3))
 
 
 def rates(lines: Sequence[Line], table: str, policy: str, users: int, field: str = "throughput") -> np.ndarray:
@@ -73,7 +84,7 @@ def table_marks(lines: Sequence[Line], table: str) -> list[Mark]:
     told = f"{text(report)} at R = {r} (against {best})"
     out.append(Mark(f"T8 {table}", ">= 1.05 of it at some R", told, report.estimate >= 1.05))
     sizes = [float(rates(lines, table, "scheduler", r, "verified").mean()) for r in users]
-    falls = all(a >= b for a, b in zip(sizes, sizes[1:], strict=False))
+    falls = all(a >= b for a, b in pairwise(sizes))
     told = ", ".join(f"{s:.2f}" for s in sizes)
     out.append(Mark(f"T8 {table}", "verified tokens per request do not rise with R", told, falls))
     gain = matched(lines, table)
@@ -93,7 +104,9 @@ def table_marks(lines: Sequence[Line], table: str) -> list[Mark]:
 
 
 def pass_marks(lines: Sequence[Line]) -> list[Mark]:
-    out = [mark for table in ("jagged", "smooth", "measured") if users_of(lines, table) for mark in table_marks(lines, table)]  # fmt: skip
+    out = []
+    for table in ("jagged", "smooth", "measured"):
+        out += table_marks(lines, table) if users_of(lines, table) else []
     stops = [(r, *against(lines, "jagged", r, "Algorithm 1", ["none"])) for r in users_of(lines, "jagged")]
     promise = "Algorithm 1 at or below no drafting somewhere"
     out.append(Mark("T8 jagged", promise, _lowest(stops), any(x[1].estimate <= 1 for x in stops)))
@@ -146,12 +159,10 @@ def _throughputs(lines: Sequence[Line], table: str) -> str:
     users = users_of(lines, table)
     here = [name for name in POLICIES if select(lines, kind="closed", table=table, policy=name)]
     rows = [[name, *(cell(rates(lines, table, name, r)) for r in users)] for name in here]
-    for field, label in (("verified", "scheduler: verified per request"), ("drafted", "scheduler: rounds with a draft"),
-                         ("slow", "scheduler: slowest tenth, tok/s"), ("speed", "scheduler: mean of users, tok/s")):  # fmt: skip
-        rows.append(
-            [label, *(cell(rates(lines, table, "scheduler", r, field), 2 if field != "speed" else 1) for r in users)]
-        )
-    rows.append(["fixed 3: slowest tenth, tok/s", *(cell(rates(lines, table, "fixed 3", r, "slow"), 2) for r in users)] if "fixed 3" in here else ["", *("" for _ in users)])  # fmt: skip
+    for policy, field, label, digits in MORE:
+        if policy in here:
+            found = [cell(rates(lines, table, policy, r, field), digits) for r in users]
+            rows.append([f"{policy}: {label}", *found])
     return f"### {table}: {TITLES[table]}\n\n" + markdown(["tok/s in all at R =", *map(str, users)], rows)
 
 
@@ -163,8 +174,8 @@ def report(lines: Sequence[Line]) -> str:
         "## Tier load: a server under load, simulated",
         f"{len(lines)} cells, {seeds} seeds, {sum(x['cpu_s'] for x in lines) / 60:.1f} CPU-minutes. Closed loop: R "
         "requests at all times, 300 rounds, the first fifth not counted; means over seeds with half of Student's 95 % "
-        "interval; ratios are taken seed by seed. The paper's rule leaves drafting out of the cost and always drafts; no "
-        "gate counts it and always drafts; the scheduler counts it and may skip. Anticipating is the biased one.",
+        "interval; ratios are taken seed by seed. The paper's rule leaves drafting out of the cost and always drafts; "
+        "no gate counts it and always drafts; the scheduler counts it and may skip. Anticipating is the biased one.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
         *(_throughputs(lines, table) for table in USERS if users_of(lines, table)),
         "### Confidences that are off, R = 128, jagged\n\n"
@@ -180,7 +191,7 @@ def _open(lines: Sequence[Line]) -> str:
         for policy in ("none", "fixed 1", "fixed 7", "scheduler"):
             at = {"kind": "open", "policy": policy, "r": rate}
             if select(lines, **at):
-                found = [cell(values(lines, f, **at), d) for f, d in (("met", 3), ("speed", 1), ("slow", 1), ("rows", 1), ("wait", 3))]  # fmt: skip
+                found = [cell(values(lines, field, **at), digits) for field, digits in SHOWN]
                 rows.append([str(rate), policy, *found])
     head = ["requests/s", "policy", "share as promised", "user's tok/s", "slowest tenth", "requests at once", "wait, s"]
     return markdown(head, rows)

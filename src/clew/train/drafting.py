@@ -1,4 +1,4 @@
-"""Training a drafter from the target's own text: cached taps, anchors, the losses of DSpark (2607.05147, section 3.3)."""
+"""Training a drafter on the target's own text: cached taps, anchors, the losses of DSpark (2607.05147, section 3.3)."""
 
 from __future__ import annotations
 
@@ -206,13 +206,15 @@ def losses_of(
     Args:
         batch: of ``Taps.batch`` with the block to spare. anchors, valid: [B, A].
     """
-    ids, taps, last, lengths = batch
+    device = module.lm_head.weight.device
+    ids, taps, last, lengths = (part.to(device) for part in batch)
+    anchors, valid = anchors.to(device), valid.to(device)
     block = module.design.block
     logits, confidence = module(taps, ids, anchors)
-    within = torch.arange(block)
+    within = torch.arange(block, device=device)
     slots = anchors[..., None] + within  # token slots + 1 is drafted; the target's law for it stands at slots
     inside = (slots + 1 < lengths[:, None, None]) & valid[..., None]
-    weight = inside * position_weights(block, how.decay)
+    weight = inside * position_weights(block, how.decay).to(device)
     tokens = ids.gather(1, (slots + 1).flatten(1)).view(slots.shape)
     at = slots.clamp(max=last.shape[1] - 1).flatten(1)
     states = last.gather(1, at[..., None].expand(-1, -1, last.shape[-1])).view(*slots.shape, -1)
@@ -228,7 +230,7 @@ def losses_of(
     if confidence is not None and how.confidence:
         terms["confidence"] = confidence_loss(confidence.float(), chance, weight)
     means = {name: part / total.clamp(min=1e-9) for name, (part, total) in terms.items()}
-    loss = sum((getattr(how, name) * value for name, value in means.items()), torch.zeros(()))
+    loss = sum((getattr(how, name) * value for name, value in means.items()), torch.zeros((), device=device))
     seen = inside.sum((0, 1)).clamp(min=1)
     return loss, {k: float(v.detach()) for k, v in means.items()}, (chance * inside).sum((0, 1)) / seen
 
@@ -292,7 +294,7 @@ def _save(module: nn.Module, optimiser: optim.Optimiser, going: str | Path, abou
 def _resume(module: nn.Module, optimiser: optim.Optimiser, going: str | Path, about: str) -> tuple[int, float]:
     if not checkpoint.exists(going):
         return 0, 0.0
-    state = torch.load(checkpoint.locate(going) / "state.pt", weights_only=True)
+    state = _state(going)
     if state["about"] != about:
         raise BadInput(
             f"{going} holds the training of another drafter: {state['about']}, not {about}",
@@ -301,3 +303,16 @@ def _resume(module: nn.Module, optimiser: optim.Optimiser, going: str | Path, ab
     module.load_state_dict(state["module"], strict=False)
     optimiser.load_state_dict(state["optimizer"])
     return int(state["step"]), float(state["cpu_s"])
+
+
+def resume(module: nn.Module, going: str | Path) -> float:
+    """Weights as a training left them; returns the CPU-seconds it took."""
+    state = _state(going)
+    module.load_state_dict(state["module"], strict=False)
+    module.eval()
+    return float(state["cpu_s"])
+
+
+def _state(going: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(checkpoint.locate(going) / "state.pt", weights_only=True)
+    return found

@@ -63,7 +63,7 @@ def design_for(module: Any, *, kind: str = "dspark", mask: int, **asked: Any) ->
 
 
 def spread(layers: int) -> tuple[int, ...]:
-    """At most five layers from the second to the one before the last, evenly (2607.05147 takes 1, 9, 17, 25, 33 of 36)."""
+    """At most five layers, evenly, the last excluded (2607.05147 takes 1, 9, 17, 25 and 33 of 36)."""
     if layers < 3:
         return tuple(range(layers - 1)) or _few(layers)
     first, last = (1, layers - 3) if layers >= 8 else (0, layers - 2)
