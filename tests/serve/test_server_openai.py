@@ -191,3 +191,17 @@ def test_our_own_client_gets_the_models_tokens_over_http_and_can_be_served_again
     wrong = post(Server(Remote(base, "m", "no-such-key"), names=("m",)), CHAT, HI)
     assert wrong.status_code in (400, 502)
     assert "secret-key" not in wrong.text
+
+
+def test_a_client_that_hangs_up_frees_its_row(client: Any, model: Any) -> None:
+    import time
+
+    cut = model.engine.stats().counts.cut
+    stream = client.chat.completions.create(**{**SAME, "max_tokens": 450}, stream=True, logprobs=True)
+    next(iter(stream))
+    stream.close()
+    end = time.monotonic() + 30
+    while model.engine.stats().running and time.monotonic() < end:
+        time.sleep(0.01)
+    assert model.engine.stats().running == 0
+    assert model.engine.stats().counts.cut == cut + 1
