@@ -1,6 +1,6 @@
 """The drafters of E179: the targets' own text, the arms, their training, and what a decode loop would accept.
 
-    python papers/E179_dspark/drafting.py small|speed        # trains what run.py then measures; as often as there are cores
+    python papers/E179_dspark/drafting.py small|speed    # trains what run.py then measures; once for each core
 
 Every drafter is a folder of small.FOLDER/drafters; one that exists is not trained again, a killed training goes on, and
 processes side by side share what there is to train.
@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ class Plan:
 
 PLANS = {
     "small": Plan(own=3072, held=1536, taps=(0, 1, 2), feed=256, steps=2000, batch=6, anchors=12),
-    "speed": Plan(own=1536, held=192, taps=(1, 3, 5), feed=384, steps=1000, batch=8, anchors=16),
+    "speed": Plan(own=510, held=96, taps=(1, 3, 5), feed=384, steps=800, batch=4, anchors=12),
     "quick": Plan(own=96, held=96, taps=(0, 1, 2), feed=64, steps=60, batch=4, anchors=8),
 }
 
@@ -115,10 +115,12 @@ def own(name: str, which: str) -> tuple[I64, list[str]]:
 def tapped(name: str, which: str) -> drafting.Taps:
     """The same with what the target computed on it."""
     kept, plan = small.FOLDER / f"{name}-{which}-taps", PLANS[name]
-    if checkpoint.exists(kept):
-        return drafting.Taps.open(checkpoint.locate(kept))
-    ids, domains = own(name, which)
-    return drafting.tap(target(name)[0], ids, [PROMPT] * len(ids), plan.taps, kept, domains)
+    model, _ = target(name)
+    with claimed(kept.with_suffix(".lock"), wait=True):
+        if checkpoint.exists(kept):
+            return drafting.Taps.open(checkpoint.locate(kept))
+        ids, domains = own(name, which)
+        return drafting.tap(model, ids, [PROMPT] * len(ids), plan.taps, kept, domains)
 
 
 def design(name: str, arm: str, block: int, model: Any) -> Design:
@@ -141,33 +143,51 @@ def made(name: str, arm: str, block: int, seed: int) -> dict[str, Any]:
     return {"cpu_s": found["cpu_s"], "steps": found["schooling"]["steps"]}
 
 
-def drafter(name: str, arm: str, block: int, seed: int, say: Any = lambda *a: None) -> Any:
-    """An arm's trained module, trained where its folder is not there yet."""
+def drafter(name: str, arm: str, block: int, seed: int, say: Any = lambda *a, **k: None, wait: bool = True) -> Any:
+    """An arm's trained module, trained where its folder is not there yet; None where another process trains it and
+    ``wait`` is not asked for."""
     model, reader = target(name)
     kept = place(name, arm, block, seed)
-    if kept.exists():
-        return folders.read(kept, model, reader)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with claimed(kept.with_name(kept.name + ".lock"), wait) as mine:
+        if kept.exists():
+            return folders.read(kept, model, reader)
+        return _trained(name, arm, block, seed, say) if mine else None
+
+
+def _trained(name: str, arm: str, block: int, seed: int, say: Any) -> Any:
+    (model, reader), kept = target(name), place(name, arm, block, seed)
     plan, weights = PLANS[name], ARMS[arm][1]
     torch.set_num_threads(1)
     torch.manual_seed(1000 + seed)
     module = folders.fresh(design(name, arm, block, model), model)
     how = drafting.Schooling(
         steps=plan.steps, batch=plan.batch, anchors=plan.anchors if block < 15 else 2 * plan.anchors // 3, lr=plan.lr,
-        seed=seed, **weights,
+        seed=seed, decay=4.5 if arm in ("D5", "D6") else 4.0, **weights,
     )  # fmt: skip
-    if module.design.kind in ("eagle3", "independent"):
-        how = drafting.Schooling(**{**{f: getattr(how, f) for f in how.__slots__}, "decay": 4.5})  # .8 a step
     data, step = tapped(name, "own"), drafting.Step(0)
     for step in drafting.train(module, data, how, kept.with_name(kept.name + "-training")):
         if step.step % 200 == 0:
             say(f"{kept.name}: step {step.step} of {how.steps}, {step.loss}, {step.cpu_s:.0f} CPU-seconds", flush=True)
-    made = {"schooling": {f: getattr(how, f) for f in how.__slots__}, "cpu_s": round(step.cpu_s, 1)}
-    about = folders.target_of(model, reader, name)
-    checkpoint.replace(kept, lambda fresh: folders.write(module, fresh, about, made))
+    about = {"schooling": asdict(how), "cpu_s": round(step.cpu_s, 1)}
+    bound = folders.target_of(model, reader, name)
+    checkpoint.replace(kept, lambda fresh: folders.write(module, fresh, bound, about))
     return module
 
 
-# Training
+@contextmanager
+def claimed(path: Path, wait: bool) -> Iterator[bool]:
+    """Hold a file against other processes; whether it could be held."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+# All of them
 
 
 def jobs(name: str) -> Iterator[tuple[str, int, int]]:
@@ -180,29 +200,14 @@ def jobs(name: str) -> Iterator[tuple[str, int, int]]:
     yield from ((arm, 7, 0) for arm in ("D5", "D6", "D4"))
 
 
-@contextmanager
-def claimed(path: Path, wait: bool = False) -> Iterator[bool]:
-    """Hold a file against other processes; whether it could be held."""
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError:
-            yield False
-            return
-        yield True
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="drafting.py")
     parser.add_argument("which", choices=list(PLANS))
     asked = parser.parse_args(argv)
-    (small.FOLDER / "drafters").mkdir(parents=True, exist_ok=True)
-    with claimed(small.FOLDER / f"{asked.which}-text.lock", wait=True):
-        tapped(asked.which, "own"), tapped(asked.which, "held")
+    for which in ("own", "held"):
+        tapped(asked.which, which)
     for job in jobs(asked.which):
-        with claimed(place(asked.which, *job).with_suffix(".lock")) as mine:
-            if mine:
-                drafter(asked.which, *job, say=print)
+        drafter(asked.which, *job, say=print, wait=False)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ def report(lines: Sequence[Line]) -> str:
         "## Tier speed: one request at a time",
         f"{len(lines)} prompts, {sum(x['cpu_s'] for x in lines) / 60:.1f} CPU-minutes; replies of 128 tokens, one "
         "thread, all arms in turn on each prompt, in one process. Tokens per second of process time and of "
-        "wall time, means over prompts; ratios of process time are geometric means over prompts with their 95 % bootstrap interval.",
+        "wall time, means over prompts; ratios of process time are geometric means over prompts with their 95 % "
+        "bootstrap interval.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
     ]
     for target in sorted({x["target"] for x in lines}):

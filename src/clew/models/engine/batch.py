@@ -88,6 +88,8 @@ class Batch:
         if self.drafts is not None and not self.drafts.on and not self.active:
             self._rows.slots.clear()
             self.drafts.restart()
+        self._gather()
+        self._rows.pinned = 0
         slots = self._rows.slots
         slots.ready[:] = slots.length
         slots.wave[:] = 0
@@ -141,6 +143,8 @@ class Batch:
         if len(self._live.rows) > LEAST and 2 * self.active <= len(self._live.rows):
             self._gather()
         live = self._live
+        ahead = 2 if self.drafts is None else self.drafts.drafter.block + 2
+        self._rows.fit(int(live.at.max()) + ahead, int(live.count.max()) + ahead, int(live.rows[-1]))
         if self.drafts is not None and self._verified(self.drafts, live, results):
             return
         logits = self.forward.decode(live.rows, live.last, live.at)

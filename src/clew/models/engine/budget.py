@@ -27,6 +27,7 @@ Mask = npt.NDArray[np.bool_]
 LAG = 2  # rounds between the chances that size a batch and the batch
 EPSILON = 1e-6  # a token whose chance to be reached and accepted is lower is not worth a place
 PROBE = 64  # rounds without a draft after which one is made to see whether it pays again
+EVIDENCE = 32  # drafted blocks by which it is decided whether drafting pays: of many rows, or of many rounds
 KNOWN = ("none", "fixed(k=3)", "threshold(least=0.7)", "algorithm1", "scheduler", "auto")
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,8 @@ class Scheduler:
     the lower row; none below ``epsilon``.
 
     Whether to draft at all is decided by the same stale chances: only if the best K promises more tokens per second
-    than plain decoding. After ``probe`` rounds without a draft one is made regardless.
+    than plain decoding, in the mean over as many rounds as make 32 blocks. After ``probe`` times as many without a
+    draft as many are made regardless.
 
     Args:
         costs: measured on this machine. Drafting is part of them, which the paper leaves out.
@@ -108,15 +110,19 @@ class Scheduler:
         self.costs, self._epsilon, self._probe, self._cap = _priced(costs), epsilon, probe, cap
         # Products of chances [rows, block] as they were known ``lag`` rounds ago, ..., one round ago.
         self._known = [np.ones((0, costs.block)) for _ in range(lag)]
+        self._gains: list[float] = []  # promised tokens per second by those of plain decoding, of the last rounds
         self._skipped = 0
 
     def draft(self, rows: I64) -> bool:
         n = len(rows)
+        rounds = -(-EVIDENCE // n)
         promised = rate(self.costs, n, self._candidates(rows)).max()
-        if promised > n / float(self.costs.plain_seconds(n)) or self._skipped >= self._probe:
-            self._skipped = 0
+        self._gains = [*self._gains, float(promised * self.costs.plain_seconds(n) / n)][-rounds:]
+        pays = float(np.mean(self._gains)) > 1.0
+        # Skipped are 1 to probe * rounds; then as many rounds are drafted as are judged together, and it begins anew.
+        self._skipped = 0 if pays or self._skipped >= (self._probe + 1) * rounds - 1 else self._skipped + 1
+        if pays or self._skipped == 0 or self._skipped > self._probe * rounds:
             return True
-        self._skipped += 1
         self._turn()
         return False
 
