@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from papers.experiment import Experiment  # noqa: E402
 
 HERE = "papers.E179_dspark"
 # Marks of specs/E179: toy T1; exact T2, T3, T9; draft T4, T5; confidence T6; speed T7; load T8, T10.
-PARTS = ("toy", "exact", "draft", "confidence", "speed", "load")
-NAMES = [name for name in PARTS if find_spec(f"{HERE}.tier_{name}") and find_spec(f"{HERE}.report_{name}")]
+NAMES = ("toy", "exact", "draft", "confidence", "speed", "load")
 TIERS: dict[str, Any] = {name: import_module(f"{HERE}.tier_{name}") for name in NAMES}
 REPORTS: dict[str, Any] = {name: import_module(f"{HERE}.report_{name}") for name in NAMES}
 # No tier may call a result by one of these names: "rows" is a result of load.

@@ -84,7 +84,7 @@ BAD: list[tuple[Any, int, str]] = [
     (HI | {"stop": ["x"] * 17}, 400, "stop"),
     (HI | {"top_logprobs": 3}, 400, "top_logprobs"),
     (HI | {"logprobs": True, "top_logprobs": 21}, 400, "top_logprobs"),
-    (HI | {"tools": [{"type": "web_search"}]}, 400, "no function"),
+    (HI | {"tools": [{"type": "web_search"}]}, 400, "function"),
     (HI | {"tool_choice": "required"}, 400, "tool_choice"),
     (HI | {"response_format": {"type": "xml"}}, 400, "xml"),
     (HI | {"response_format": {"type": "json_schema"}}, 400, "schema"),
@@ -111,6 +111,11 @@ def test_bad_requests_are_refused_with_a_reason() -> None:
         got = await client.get("/v1/nothing")
         assert (got.status_code, got.json()["error"]["code"]) == (404, "not_found")
         assert (await client.get(CHAT)).status_code == 405
+        odd = HI | {"a\r\nb": 1, "user": "x", "messages": [{"role": "user", "content": "\ud800 hi"}]}
+        got = await client.post(CHAT, content=json.dumps(odd).encode())
+        assert got.headers["x-clew-warning"] == "ignored a??b, user"
+        unknown = await client.post(CHAT, content=json.dumps(HI | {"model": "\ud800"}).encode())
+        assert unknown.status_code == 404
         text(await client.post(CHAT, json=HI))  # all of that left it in order
         return out
 
@@ -328,6 +333,18 @@ def test_served_calls_are_runs() -> None:
     model.calls = 0
     assert Runner.of(store, guessed).replay(guessed).calls == len(guessed.calls)
     assert model.calls == 0
+
+
+def test_a_recorded_call_tells_its_prompt_as_the_model_got_it() -> None:
+    model = Markov(tokens=True)
+    it = server(model, record=True)
+    got = post(it, CHAT, HI | {"return_token_ids": True})
+    (run,) = it.recorder.store.find("")  # type: ignore[union-attr]
+    path = Run(it.recorder.store, run).conversation(0)  # type: ignore[union-attr]
+    assert got.json()["prompt_token_ids"] == [*path[0].ids, *model.renderer.head()]  # type: ignore[misc, union-attr]
+    assert got.json()["choices"][0]["token_ids"] == list(path[1].ids[1:])  # type: ignore[index]
+    assert post(it, CHAT, HI | {"prompt_logprobs": 0}).json()["error"]["param"] == "prompt_logprobs"
+    assert not it.recorder.store.verify()  # type: ignore[union-attr]
 
 
 def test_forks_of_served_runs_draw_anew_and_with_the_same_seed_the_same() -> None:

@@ -163,3 +163,45 @@ def test_errors_are_the_clients_own(client: Any) -> None:
         client.chat.completions.create(**SAME, n=9)
     assert [m.id for m in client.models.list()] == ["m"]
     assert client.models.retrieve("m").owned_by == "clew"
+
+
+def test_our_own_client_gets_the_models_tokens_over_http_and_can_be_served_again(client: Any, model: Any) -> None:
+    import asyncio
+
+    from clew.core.values import Sampling
+    from clew.models.contract import request
+    from clew.models.remote import Remote
+    from tests.serve.serving import CHAT, HI, post
+
+    base = str(client.base_url).rstrip("/")
+    asked = request(model, "hello", seed=7, sampling=Sampling(9))
+    far = Remote(base, "m", "secret-key", renderer=model.renderer)
+    near, there = asyncio.run(model.complete(asked)), asyncio.run(far.complete(asked))
+    assert there.tokens == near.tokens
+    assert there.logprobs == pytest.approx(near.logprobs, abs=1e-4)
+    ids = model.renderer.encode("hello")
+    assert far.score([ids])[0] == pytest.approx(model.score([ids])[0], abs=1e-4)
+    again = Server(Remote(base, "m", "secret-key"), names=("m",))
+    said = post(again, CHAT, HI)
+    assert said.status_code == 200, said.text
+    direct = client.chat.completions.create(**HI)
+    assert said.json()["choices"][0]["message"]["content"] == direct.choices[0].message.content
+    refused = post(again, CHAT, HI | {"guided_regex": "a"})
+    assert refused.json()["error"]["code"] == "unsupported_by_model"
+    wrong = post(Server(Remote(base, "m", "no-such-key"), names=("m",)), CHAT, HI)
+    assert wrong.status_code in (400, 502)
+    assert "secret-key" not in wrong.text
+
+
+def test_a_client_that_hangs_up_frees_its_row(client: Any, model: Any) -> None:
+    import time
+
+    cut = model.engine.stats().counts.cut
+    stream = client.chat.completions.create(**{**SAME, "max_tokens": 450}, stream=True, logprobs=True)
+    next(iter(stream))
+    stream.close()
+    end = time.monotonic() + 30
+    while model.engine.stats().running and time.monotonic() < end:
+        time.sleep(0.01)
+    assert model.engine.stats().running == 0
+    assert model.engine.stats().counts.cut == cut + 1

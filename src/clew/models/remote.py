@@ -352,7 +352,7 @@ class Remote:
         """
         if self.prefill is None and self.dialect == "chat":
             async with asyncio.timeout(flight.left()):
-                self.prefill = await self.endpoint.owner() in ("vllm", "sglang")
+                self.prefill = await self.endpoint.owner() in ("vllm", "sglang", "clew")
         elif self.prefill is None:
             self.prefill = self.dialect == "messages"
         if not self.prefill:
