@@ -99,7 +99,7 @@ class Drafts:
         """Show the drafter the tokens of plain steps, each row's together."""
         if not self._unseen:
             return
-        rows, tokens, positions = (np.concatenate([step[i] for step in self._unseen]) for i in range(3))  # type: ignore[misc]
+        rows, tokens, positions = (np.concatenate([step[i] for step in self._unseen]) for i in range(3))
         hidden = torch.cat([step[3] for step in self._unseen])
         self._unseen.clear()
         order = np.argsort(rows, kind="stable")
