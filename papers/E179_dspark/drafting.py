@@ -1,19 +1,20 @@
 """The drafters of E179: the targets' own text, the arms, their training, and what a decode loop would accept.
 
-    python papers/E179_dspark/drafting.py small|speed [--part 0/2]        # trains what run.py then measures
+    python papers/E179_dspark/drafting.py small|speed    # trains what run.py then measures; once for each core
 
-Every drafter is a folder of small.FOLDER/drafters; one that exists is not trained again, a killed training goes on.
+Every drafter is a folder of small.FOLDER/drafters; one that exists is not trained again, a killed training goes on, and
+processes side by side share what there is to train.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import fcntl
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from clew.train import drafting  # noqa: E402
 from papers.E179_dspark import small  # noqa: E402
 
 I64 = npt.NDArray[np.int64]
-F64 = npt.NDArray[np.float64]
 PROMPT, NEW = 24, 144  # tokens of a prompt, and of what the target writes behind it
 COUNTED = 128  # of which rounds begin in the first 128: a block of 15 and its bonus still fit
 
@@ -69,8 +69,8 @@ class Plan:
 
 
 PLANS = {
-    "small": Plan(own=3072, held=1536, taps=(0, 1, 2), feed=192, steps=2000, batch=6, anchors=12),
-    "speed": Plan(own=1536, held=192, taps=(1, 3, 5), feed=384, steps=1000, batch=8, anchors=16),
+    "small": Plan(own=3072, held=1536, taps=(0, 1, 2), feed=256, steps=2000, batch=6, anchors=12),
+    "speed": Plan(own=510, held=96, taps=(1, 3, 5), feed=384, steps=800, batch=4, anchors=12),
     "quick": Plan(own=96, held=96, taps=(0, 1, 2), feed=64, steps=60, batch=4, anchors=8),
 }
 
@@ -115,89 +115,79 @@ def own(name: str, which: str) -> tuple[I64, list[str]]:
 def tapped(name: str, which: str) -> drafting.Taps:
     """The same with what the target computed on it."""
     kept, plan = small.FOLDER / f"{name}-{which}-taps", PLANS[name]
-    if checkpoint.exists(kept):
-        return drafting.Taps.open(checkpoint.locate(kept))
-    ids, domains = own(name, which)
-    return drafting.tap(target(name)[0], ids, [PROMPT] * len(ids), plan.taps, kept, domains)
+    model, _ = target(name)
+    with claimed(kept.with_suffix(".lock"), wait=True):
+        if checkpoint.exists(kept):
+            return drafting.Taps.open(checkpoint.locate(kept))
+        ids, domains = own(name, which)
+        return drafting.tap(model, ids, [PROMPT] * len(ids), plan.taps, kept, domains)
 
 
 def design(name: str, arm: str, block: int, model: Any) -> Design:
     """Shape of an arm's drafter."""
     plan, shape = PLANS[name], ARMS[arm][0]
-    asked = {"block": block, "feed": plan.feed, **shape}
+    asked = {"block": block, "feed": plan.feed, "layers": 1, **shape}
     if shape["kind"] != "independent":
         asked["taps"] = plan.taps
     return folders.design_for(model, mask=1, **asked)
 
 
-def drafter(name: str, arm: str, block: int, seed: int, say: Any = lambda *a: None) -> Any:
-    """An arm's trained module, trained where its folder is not there yet."""
+def place(name: str, arm: str, block: int, seed: int) -> Path:
+    """The folder of an arm's drafter."""
+    return small.FOLDER / "drafters" / f"{name}-{arm}-{block}-{seed}"
+
+
+def made(name: str, arm: str, block: int, seed: int) -> dict[str, Any]:
+    """CPU-seconds and steps of its training."""
+    found = folders.about(place(name, arm, block, seed))["made"]
+    return {"cpu_s": found["cpu_s"], "steps": found["schooling"]["steps"]}
+
+
+def drafter(name: str, arm: str, block: int, seed: int, say: Any = lambda *a, **k: None, wait: bool = True) -> Any:
+    """An arm's trained module, trained where its folder is not there yet; None where another process trains it and
+    ``wait`` is not asked for."""
     model, reader = target(name)
-    kept = small.FOLDER / "drafters" / f"{name}-{arm}-{block}-{seed}"
-    if kept.exists():
-        return folders.read(kept, model, reader)
+    kept = place(name, arm, block, seed)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with claimed(kept.with_name(kept.name + ".lock"), wait) as mine:
+        if kept.exists():
+            return folders.read(kept, model, reader)
+        return _trained(name, arm, block, seed, say) if mine else None
+
+
+def _trained(name: str, arm: str, block: int, seed: int, say: Any) -> Any:
+    (model, reader), kept = target(name), place(name, arm, block, seed)
     plan, weights = PLANS[name], ARMS[arm][1]
     torch.set_num_threads(1)
     torch.manual_seed(1000 + seed)
     module = folders.fresh(design(name, arm, block, model), model)
     how = drafting.Schooling(
         steps=plan.steps, batch=plan.batch, anchors=plan.anchors if block < 15 else 2 * plan.anchors // 3, lr=plan.lr,
-        seed=seed, **weights,
+        seed=seed, decay=4.5 if arm in ("D5", "D6") else 4.0, **weights,
     )  # fmt: skip
-    if module.design.kind in ("eagle3", "independent"):
-        how = drafting.Schooling(**{**{f: getattr(how, f) for f in how.__slots__}, "decay": 4.5})  # .8 a step
     data, step = tapped(name, "own"), drafting.Step(0)
     for step in drafting.train(module, data, how, kept.with_name(kept.name + "-training")):
         if step.step % 200 == 0:
             say(f"{kept.name}: step {step.step} of {how.steps}, {step.loss}, {step.cpu_s:.0f} CPU-seconds", flush=True)
-    made = {"schooling": {f: getattr(how, f) for f in how.__slots__}, "cpu_s": round(step.cpu_s, 1)}
-    about = folders.target_of(model, reader, name)
-    checkpoint.replace(kept, lambda fresh: folders.write(module, fresh, about, made))
+    about = {"schooling": asdict(how), "cpu_s": round(step.cpu_s, 1)}
+    bound = folders.target_of(model, reader, name)
+    checkpoint.replace(kept, lambda fresh: folders.write(module, fresh, bound, about))
     return module
 
 
-# What a decode loop accepts
+@contextmanager
+def claimed(path: Path, wait: bool) -> Iterator[bool]:
+    """Hold a file against other processes; whether it could be held."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            yield False
+            return
+        yield True
 
 
-@torch.no_grad()
-def acceptances(module: Any, model: Any, data: drafting.Taps, rows: I64) -> tuple[F64, F64]:
-    """Chance that each drafted token is accepted, given that the target goes on to write this very text.
-
-    Rejection sampling emits x by acceptance with probability min(p(x), q(x)) and altogether with p(x). So along text
-    that the target itself has written, token k of the block behind an anchor is accepted, given that those before it
-    were, with probability min(1, q(x_k) / p(x_k)), q drafted behind the text. What comes of it is the law of the decode
-    loop itself, without the noise of its coins.
-
-    Returns:
-        a [rows, COUNTED, block] for every anchor, and the analytic 1 - TV [rows, COUNTED, block] there.
-    """
-    block, chances, overlaps = module.design.block, [], []
-    for part in np.array_split(rows, max(1, len(rows) // 6)):
-        ids, taps, last, _ = data.batch(part, block + 1)
-        anchors = torch.arange(PROMPT, PROMPT + COUNTED).expand(len(part), -1)
-        q = module(taps, ids, anchors)[0].float().log_softmax(-1)
-        p = (last @ model.lm_head.weight.t()).log_softmax(-1)
-        at = anchors[..., None] + torch.arange(block)
-        p = p.gather(1, at.flatten(1)[..., None].expand(-1, -1, p.shape[-1])).view(*at.shape, -1)
-        tokens = ids.gather(1, (at + 1).flatten(1)).view(*at.shape, 1)
-        chances.append((q.gather(-1, tokens) - p.gather(-1, tokens))[..., 0].clamp(max=0).exp())
-        overlaps.append(drafting.accepted_chance(q.exp(), p.exp()))
-    return torch.cat(chances).double().numpy(), torch.cat(overlaps).double().numpy()
-
-
-def walk(a: F64) -> tuple[F64, F64, F64]:
-    """The decode loop over one text each: chances [n, T, block] to expected rounds [n], tokens emitted [n] and
-    acceptances by position, [n, block + 1]: rounds that accept at least k tokens."""
-    n, length, block = a.shape
-    reach = np.concatenate([np.ones((n, length, 1)), a.cumprod(2)], 2)  # at least k accepted
-    exactly = reach - np.concatenate([reach[..., 1:], np.zeros((n, length, 1))], 2)
-    visits = np.zeros((n, length + block + 1))
-    visits[:, 0] = 1.0
-    for t in range(length):
-        visits[:, t + 1 : t + block + 2] += visits[:, t : t + 1] * exactly[:, t]
-    seen = visits[:, :length]
-    by_position = (seen[..., None] * reach).sum(1)
-    return seen.sum(1), by_position.sum(1), by_position
+# All of them
 
 
 def jobs(name: str) -> Iterator[tuple[str, int, int]]:
@@ -213,17 +203,11 @@ def jobs(name: str) -> Iterator[tuple[str, int, int]]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="drafting.py")
     parser.add_argument("which", choices=list(PLANS))
-    parser.add_argument("--part", default="0/1", help="this share of the drafters, as in 0/2")
     asked = parser.parse_args(argv)
-    number, parts = map(int, asked.part.split("/"))
-    if number == 0:
-        for which in ("own", "held"):
-            tapped(asked.which, which)
-    while not all(checkpoint.exists(small.FOLDER / f"{asked.which}-{which}-taps") for which in ("own", "held")):
-        time.sleep(5)
-    for i, job in enumerate(jobs(asked.which)):
-        if i % parts == number:
-            drafter(asked.which, *job, say=print)
+    for which in ("own", "held"):
+        tapped(asked.which, which)
+    for job in jobs(asked.which):
+        drafter(asked.which, *job, say=print, wait=False)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,11 @@ DOMAINS = ("code", "prose", "data")
 END, MASK = "<|end|>", "<|mask|>"
 DOCUMENTATION = ("/usr/share/doc", "/usr/share/perl")
 PART, HELD = 4096, 16  # tokens of a part of a domain's text; every 16th is held out
-CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}" + END + "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+CHAT = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+    + END
+    + "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+)
 
 I64 = npt.NDArray[np.int64]
 
@@ -112,8 +116,8 @@ def prose(characters: int, rng: np.random.Generator) -> Iterator[str]:
 
 def data(characters: int, rng: np.random.Generator) -> Iterator[str]:
     """Records as JSON lines, tables with a heading, sums, settings."""
-    names = "ada grace alan edsger barbara donald tony leslie frances john".split()
-    towns = "lyon porto riga turin ghent basel malmo graz".split()
+    names = ["ada", "grace", "alan", "edsger", "barbara", "donald", "tony", "leslie", "frances", "john"]
+    towns = ["lyon", "porto", "riga", "turin", "ghent", "basel", "malmo", "graz"]
     made = 0
     while made < characters:
         kind, first, lines = int(rng.integers(4)), int(rng.integers(1, 900)), []

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from clew.core.errors import BadInput, UnknownName
+from clew.core.values import Sampling
 from clew.models.drafters import calibration, folder, load, ready
 from clew.models.drafters.plain import Lookup
 from clew.models.sampling import Laws
-from clew.core.values import Sampling
 
 transformers = pytest.importorskip("transformers")
 
@@ -106,7 +106,9 @@ def test_laws_are_those_of_the_sampling_asked(name: str, asked: Sampling) -> Non
         drafter.extend(np.array([row]), ids.tolist(), np.array([0]), hidden)
     u = rng.random((1, BLOCK))
     one = drafter.propose(np.array([0]), np.array([5]), np.array([9]), plain, u)
-    two = drafter.propose(np.array([0, 2]), np.array([5, 5]), np.array([9, 9]), Laws.of([asked] * 2), np.repeat(u, 2, 0))
+    two = drafter.propose(
+        np.array([0, 2]), np.array([5, 5]), np.array([9, 9]), Laws.of([asked] * 2), np.repeat(u, 2, 0)
+    )
     assert one.tokens.tolist()[0] == two.tokens.tolist()[0] == two.tokens.tolist()[1]
     torch.testing.assert_close(one.logq[0], two.logq[1])
     assert torch.isfinite(one.logq.gather(-1, one.tokens[..., None])).all()
@@ -127,7 +129,8 @@ def test_confidence_does_not_see_the_token_it_judges() -> None:
     other = u.copy()
     other[0, 1] = 0.999
     a, b = (drafter.propose(np.array([0]), np.array([3]), np.array([8]), Laws(), x) for x in (u, other))
-    assert a.tokens[0, 0] == b.tokens[0, 0] and a.tokens[0, 1] != b.tokens[0, 1]
+    assert a.tokens[0, 0] == b.tokens[0, 0]
+    assert a.tokens[0, 1] != b.tokens[0, 1]
     assert a.chance[0, :2].tolist() == b.chance[0, :2].tolist()
     assert a.chance[0, 2] != b.chance[0, 2]
 
@@ -216,7 +219,7 @@ def test_a_stale_calibration_is_refused(tmp_path: Path) -> None:
         found = d.propose(np.array([0]), np.array([3]), np.array([8]), Laws(), np.full((1, BLOCK), 0.5))
         chances.append(torch.logit(found.chance[0].double()))
     torch.testing.assert_close(chances[0] * torch.tensor(heat).double(), chances[1], rtol=1e-4, atol=1e-4)
-    with pytest.raises(BadInput, match="fitted for temperature 1, not 0.5"):
+    with pytest.raises(BadInput, match=r"fitted for temperature 1, not 0\.5"):
         load(kept, target, temperature=0.5)
     write(made("dspark", target, seed=9).float(), tmp_path / "e", target)
     (tmp_path / "e" / calibration.FILE).write_bytes((kept / calibration.FILE).read_bytes())

@@ -20,7 +20,18 @@ from clew.core.errors import ClewError
 SECTIONS = {
     "Make runs": ("quickstart", "run", "gateway", "serve", "fork", "replay", "resume", "stop", "import"),
     "Look at runs": ("view", "log", "show", "diff", "export"),
-    "Learn from runs": ("credit", "grade", "cliffs", "coverage", "audit", "distil", "train", "eval", "reproduce"),
+    "Learn from runs": (
+        "credit",
+        "grade",
+        "cliffs",
+        "coverage",
+        "audit",
+        "distil",
+        "train",
+        "draft",
+        "eval",
+        "reproduce",
+    ),
     "Keep the store": ("tag", "merge", "verify", "redact", "gc"),
     "Find your way": ("doctor", "models", "worlds", "bench"),
 }

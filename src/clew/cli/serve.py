@@ -78,10 +78,7 @@ def command(ref: str, **options: Any) -> None:
     clew serve ./weights --draft ./drafter --profile; clew serve ./weights --draft ./drafter
     curl localhost:8422/v1/chat/completions -d '{"model": "./weights", "messages": [{"role": "user", "content": "hi"}]}'
     """
-    from clew.serve.recorder import Recorder
-    from clew.serve.server import Server
     from clew.view.guard import loopback
-    from clew.view.serving import listen
 
     keys = api_keys(options["keys"])
     if not loopback(options["host"]) and not keys:
@@ -90,8 +87,20 @@ def command(ref: str, **options: Any) -> None:
             remedy="Set CLEW_SERVE_KEYS or give --keys, or leave --host out.",
         )
     model = load(ref, options)
-    if options["profile"] or options["simulate"]:
-        return (serve_drafts.profile if options["profile"] else serve_drafts.simulate)(model, ref, options)
+    if options["profile"]:
+        serve_drafts.profile(model, ref, options)
+    elif options["simulate"]:
+        serve_drafts.simulate(model, ref, options)
+    else:
+        listen_and_serve(model, ref, keys, options)
+
+
+def listen_and_serve(model: Any, ref: str, keys: tuple[str, ...], options: Mapping[str, Any]) -> None:
+    """Serve, once the model is what the options ask for."""
+    from clew.serve.recorder import Recorder
+    from clew.serve.server import Server
+    from clew.view.serving import listen
+
     if options["draft"]:
         model = serve_drafts.drafted(model, ref, options)
     recorder = None

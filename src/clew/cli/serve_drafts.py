@@ -1,4 +1,4 @@
-"""What `clew serve` does with a drafter: loads it beside its model, and the costs that say how much of a draft to verify."""
+"""What `clew serve` does with a drafter: it is loaded beside its model, and the costs that say how much to verify."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def of(model: Any, ref: str, options: Mapping[str, Any]) -> Drafting:
     """The drafter that the options name, checked against the model.
 
     Raises:
-        UnknownName: no drafter there. BadInput: it was made for another model or tokenizer, its calibration is stale, or
-            the model has no weights here.
+        UnknownName: no drafter there. BadInput: it was made for another model or tokenizer, its calibration is stale,
+            or the model has no weights here.
     """
     from clew.models import drafters
     from clew.models.drafters import calibration
@@ -77,7 +77,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def known_costs(model: Any, it: Drafting, lengths: str) -> Costs | None:
-    """The costs measured here of this model and this drafter; without ones that hold ``auto`` does without, and says so.
+    """The costs measured here of this model and drafter; without ones that hold ``auto`` does without, and says so.
 
     Raises:
         BadInput, BadRecord: they are of other weights or another machine, and the policy needs them.
@@ -135,6 +135,8 @@ def simulate(model: Any, ref: str, options: Mapping[str, Any]) -> None:
     click.echo(
         f"{'users':>6} {'lengths':22} {'tokens/s':>10} {'per user':>10} {'verified':>9}  (means of 5 seeds, min to max)"
     )
+    if it.drafter is not None:
+        click.echo("(drafts accepted as those of 2607.05147, table 1; `clew bench serve` measures yours)")
     for many in users:
         for name in policies:
             rows = [load for load in found if (load.at, load.policy) == (many, name)]

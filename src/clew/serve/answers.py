@@ -14,6 +14,8 @@ from clew.core.protocols import Model, Ranks, Scores, Streams
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Piece, Ranked, Sampling
 from clew.models.dialects import dumps
+from clew.models.engine.pieces import Text
+from clew.models.replies import held as held_back
 from clew.serve.parameters import Rejected
 from clew.serve.questions import Question
 
@@ -139,36 +141,26 @@ def raw(model: Model, completion: Completion, stops: Sequence[str] = ()) -> str:
 
 
 class Raw:
-    """The text of sampled tokens as it grows, markup and all; the end that more tokens could change is held back."""
+    """The text of sampled tokens as it grows, markup and all; what may become a stop string is held back."""
 
-    def __init__(self, model: Model, stops: Sequence[str]) -> None:
-        self._decode, self._end, self._stops = model.renderer.decode, model.renderer.stop, stops  # type: ignore[union-attr]
-        self._ids: list[int] = []
-        self._anchor = self._read = 0  # decoding begins at a token that shows text, so that spaces are kept
-        self._held, self._over = "", False
+    def __init__(self, model: Model, stops: tuple[str, ...]) -> None:
+        assert model.renderer is not None
+        self._text, self._end, self._stops = Text(model.renderer.decode), model.renderer.stop, stops  # type: ignore[attr-defined]
+        self._all, self._given = "", 0
 
     def add(self, tokens: Sequence[int]) -> str:
         """New text."""
-        self._ids += [i for i in tokens if i not in self._end]
-        before, text = self._decode(self._ids[self._anchor : self._read]), self._decode(self._ids[self._anchor :])
-        if self._over or (text.endswith("\ufffd") and len(self._ids) - self._read < 4):
-            return ""
-        if len(text) > len(before):
-            self._anchor = self._read
-        self._read = len(self._ids)
-        self._held += text[len(before) :]
+        self._all += self._text.add([i for i in tokens if i not in self._end])
+        text = self._all
         for stop in self._stops:
-            if stop in self._held:
-                self._held, self._over = self._held.partition(stop)[0], True
-        keep = 0 if self._over else max((_overlap(self._held, stop) for stop in self._stops), default=0)
-        free = self._held[: len(self._held) - keep]
-        self._held = self._held[len(free) :]
-        return free
+            text = text.partition(stop)[0]
+        return self.rest(text[: len(text) - held_back(text, self._stops)] if self._stops else text)
 
-
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of ``text`` that begins ``stop``."""
-    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+    def rest(self, whole: str) -> str:
+        """What of the whole text was not given yet."""
+        new = whole[self._given :]
+        self._given = max(self._given, len(whole))
+        return new
 
 
 async def scored(question: Question, model: Model, request: Request, prompt: str | None) -> Prompt:

@@ -8,14 +8,14 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from clew.core.errors import ClewError
 from clew.core.values import Completion
 from clew.serve.answers import Indexed
 from clew.serve.questions import Question
-from clew.serve.refusals import error_body, refused, status_of
+from clew.serve.refusals import Body, error_body, refused, status_of
 from clew.serve.replies import Writer
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Answer(Response):
             if isinstance(item, Completion):
                 found[index] = item
         choices = [found[i] for i in sorted(found)]
-        response = JSONResponse(writer.whole(choices), headers=headers)
+        response = Body(writer.whole(choices), headers=headers)
         self._server.metrics.usage(writer.usage(choices))
         self._status = 200
         await response(*ends)

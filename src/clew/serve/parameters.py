@@ -65,6 +65,7 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         "skip_special_tokens": Rule("ignored", (False,)),
         **_all("functions function_call", Rule("refused", ([], "none"), "Send tools and tool_choice.")),
         **_all("audio web_search_options documents", NO),
+        "max_output_tokens": Rule("refused", (), "Send max_completion_tokens."),
         **_all("chat_template chat_template_kwargs", Rule("refused", ({},), "The model's own template is used.")),
     },
     "completions": {
@@ -84,6 +85,10 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         "truncation": Rule("refused", ("disabled",), "Shorten the input."),
         "background": Rule("refused", (False,), "Keep the connection open, or stream."),
         **_all("conversation prompt background_options image", NO),
+        "stop": YES,
+        "n": Rule("refused", (1,), "Send n requests."),
+        **_all("max_tokens max_completion_tokens", Rule("refused", (), "Send max_output_tokens.")),
+        "response_format": Rule("refused", ({"type": "text"},), "Send text.format."),
     },
 }
 

@@ -19,7 +19,7 @@ from clew.core.protocols import Model
 from clew.core.records import Request
 from clew.core.values import Completion, Message, Piece
 from clew.serve import answers, questions
-from clew.serve.answers import Items
+from clew.serve.answers import Items, Prompt
 from clew.serve.gateway import NAME, Gateway
 from clew.serve.parameters import Rejected
 from clew.serve.questions import Limits, Question
@@ -51,8 +51,10 @@ class Recorder(Gateway):
                     self._resume(run, run, guessed=True)
             yield
 
-    def take(self, question: Question, name: str, limits: Limits, model: Model) -> tuple[Question, list[Taken]]:
-        """A question as requests of a run, one for each choice.
+    def take(
+        self, question: Question, name: str, limits: Limits, prompts: list[Prompt]
+    ) -> tuple[Question, list[Taken]]:
+        """A question as requests of a run, one for each choice; ``prompts`` gets what is told of the prompt.
 
         Raises:
             Rejected: it cannot be recorded, or does not fit. BadRecord: an earlier answer it names is not known.
@@ -63,15 +65,15 @@ class Recorder(Gateway):
             raise Rejected("a reply with a given beginning is not recorded", param="continue_final_message",
                            remedy="Ask a server without --record.")  # fmt: skip
         question = question._replace(asked=self._whole(question.asked))
-        checked = questions.requests(question, model, limits)  # what is wrong with it must not reach the run
-        held = answers.prepared(question, model, checked[0]).sampling
+        checked = questions.requests(question, self.model, limits)  # what is wrong with it must not reach the run
+        held = answers.prepared(question, self.model, checked[0]).sampling
         session = self._session(name, question.asked, question.endpoint)
         self.sessions[session.name] = self.sessions.pop(session.name)  # the last is the one that was used last
         seed, taken = question.asked.seed, []
         for index in range(question.n):
             own = None if seed is None else seed if not index else derive(seed, "choice", index)
             asked = question.asked._replace(seed=own, sampling=held, extra={})
-            taken.append(Taken(session, session.request(asked, question.endpoint, Asking(question))))
+            taken.append(Taken(session, session.request(asked, question.endpoint, Asking(question, prompts))))
         self._trim()
         return question, taken
 
@@ -92,8 +94,8 @@ class Recorder(Gateway):
 class Asking:
     """What a request waits for: its question, and the answer or failure as the model gave it."""
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
+    def __init__(self, question: Question, prompts: list[Prompt]) -> None:
+        self.question, self.prompts = question, prompts
         self.whole: Completion | None = None
         self.error: ClewError | None = None
 
@@ -115,10 +117,10 @@ class Taken:
         try:
             while isinstance(item := await exchange.out.get(), str):
                 yield item if isinstance(item, Piece) else Piece(item)
+            exchange.about = None  # what was asked is in the record
             if isinstance(item, ModelError):
                 raise asking.error or item
-            whole, asking.whole = asking.whole or item, None
-            yield whole
+            yield asking.whole or item
         finally:
             exchange.gone.set()
 
@@ -154,6 +156,8 @@ class Through:
 
     async def _answer(self, request: Request, exchange: Exchange, asking: Asking, arrived: list[Piece]) -> Completion:
         request = request._replace(tops=asking.question.tops)
+        if asking.question.scored is not None or asking.question.asked.token_ids:
+            asking.prompts[0] = await answers.scored(asking.question, self.inner, request, None)
         async with aclosing(answers.answer(asking.question, self.inner, request)) as items:
             async for item in items:
                 if isinstance(item, Completion):

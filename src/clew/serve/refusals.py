@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
@@ -13,6 +15,13 @@ from clew.serve.parameters import Rejected
 
 STATUS = {Late: 504, Busy: 429, ReplayError: 409, BadInput: 400, ContextOverflow: 400, Unreachable: 502, Refused: 400}
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class Body(JSONResponse):
+    """A JSON body in ASCII: lone surrogates, which clients and models do send, have no UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, separators=(",", ":")).encode()
 
 
 def status_of(error: ClewError) -> int:
@@ -36,7 +45,7 @@ def refused(error: ClewError, pace: float = 1.0) -> Response:
     status = status_of(error)
     wait = getattr(error, "wait", pace)
     headers = {"retry-after": str(max(1, math.ceil(min(wait, 60))))} if status in (429, 503) else {}
-    return JSONResponse(error_body(error), status, headers)
+    return Body(error_body(error), status, headers)
 
 
-__all__ = ["error_body", "refused", "status_of"]
+__all__ = ["Body", "error_body", "refused", "status_of"]

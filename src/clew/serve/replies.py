@@ -225,7 +225,7 @@ class Writer:
             if not (text or (tokens and self._told_by_token)):
                 return
         else:
-            text, finish = raw(self.model, item, stops).removeprefix(before), item.finish
+            text, finish = self._raw[index].rest(raw(self.model, item, stops)), item.finish
             tokens = (item.tokens or ())[sent:]
             told = self._columns(item, sent, len(before)) if question.tops is not None else None
         choice = completions.choice(index, text, finish, told)

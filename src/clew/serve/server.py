@@ -16,7 +16,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from clew.core.errors import ClewError
@@ -29,7 +29,7 @@ from clew.serve.metrics import Metrics
 from clew.serve.parameters import Rejected
 from clew.serve.questions import WIRE, Limits, Question
 from clew.serve.recorder import Recorder
-from clew.serve.refusals import refused
+from clew.serve.refusals import Body, refused
 from clew.serve.replies import Writer
 
 LONG = 100_000  # characters of a prompt that is tokenised beside the event loop
@@ -171,16 +171,17 @@ class Server:
             told.append("not recorded: completions have no messages")
         sources: list[Items]
         if recorder is not None:
-            question, exchanges = recorder.take(question, name, self.limits, self.model)
-            headers["x-clew-run"], answered = exchanges[0].run, exchanges[0].name
-            sources = [exchange.items() for exchange in exchanges]
             prompts = [Prompt(())]
+            question, taken = recorder.take(question, name, self.limits, prompts)
+            headers["x-clew-run"], answered = taken[0].run, taken[0].name
+            sources = [it.items() for it in taken]
         else:
             asked = await self._requests(question)
             prompts = await self._prompts(question, asked[:: question.n])
             sources, answered = [answers.answer(question, self.model, request) for request in asked], ""
         if told:
-            headers["x-clew-warning"] = "; ".join(told).encode("ascii", "replace").decode()[:2000]
+            plain = (c if c.isascii() and c.isprintable() else "?" for c in "; ".join(told)[:2000])
+            headers["x-clew-warning"] = "".join(plain)
         writer = Writer(question, self.model, prompts, answered)
         return writer, answers.side_by_side(sources, self.limits.seconds), headers
 
@@ -216,7 +217,7 @@ class Server:
 
     async def _health(self, request: Request) -> Response:
         state = "draining" if self.draining else "ok"
-        return JSONResponse({"status": state, "model": self.names[0], "busy": self.busy}, 503 if self.draining else 200)
+        return Body({"status": state, "model": self.names[0], "busy": self.busy}, 503 if self.draining else 200)
 
     async def _metrics(self, request: Request) -> Response:
         try:
@@ -237,8 +238,8 @@ class Server:
             name = request.path_params["model"]
             if name not in self.names:
                 return refused(Rejected(f"no model is called {name[:80]!r} here", status=404, code="model_not_found"))
-            return JSONResponse({"id": name, **about})
-        return JSONResponse({"object": "list", "data": [{"id": n, **about} for n in self.names]})
+            return Body({"id": name, **about})
+        return Body({"object": "list", "data": [{"id": n, **about} for n in self.names]})
 
     def _plain(self, does: Callable[[Json], Json]) -> Callable[[Request], Any]:
         async def route(request: Request) -> Response:
@@ -247,7 +248,7 @@ class Server:
                 body = questions.parsed(await self._body(request))
                 if self.model.renderer is None:
                     raise Rejected(f"{self.model.ref} shows no tokens", code="unsupported_by_model")
-                return JSONResponse(does(body))
+                return Body(does(body))
             except ClientDisconnect:
                 return Response(status_code=499)
             except ClewError as error:

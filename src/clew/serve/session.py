@@ -108,7 +108,7 @@ class Session:
         it = self._arrival(asked, dialect)
         found = self._recorded(asked, it)
         if found is not None:
-            found.used = True
+            found.used, found.exchange.about = True, about
             return found.exchange
         self.history.apply(it)
         exchange = self.exchanges[it.number] = Exchange(it.number, it.thread, asked.stream, about=about)

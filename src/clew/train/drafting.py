@@ -1,4 +1,4 @@
-"""Training a drafter from the target's own text: cached taps, anchors, the losses of DSpark (2607.05147, section 3.3)."""
+"""Training a drafter on the target's own text: cached taps, anchors, the losses of DSpark (2607.05147, section 3.3)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.fit import checkpoint, optim
+from clew.models.engine.weights import unwrap
 
 I64 = npt.NDArray[np.int64]
 SAVED = 200  # steps between checkpoints
@@ -144,7 +145,13 @@ def tap(
         module: a Hugging Face causal LM. first: where each sequence's own part begins.
         taps: layers, 0-based, the last excluded: behind it stands the final norm, which ``last`` keeps.
         advance: told how many sequences are done.
+
+    Raises:
+        BadInput: the target's logits are more than its output matrix times its last state.
     """
+    module = unwrap(module)
+    inner = module.base_model
+    _linear(module, inner, rows[0])
     counts = np.array([len(r) for r in rows], np.int64)
     offsets = np.concatenate([[0], counts.cumsum()])
     width = module.get_output_embeddings().weight.shape[1]
@@ -162,11 +169,14 @@ def tap(
             given = torch.zeros(len(part), int(counts[part].max()), dtype=torch.long)
             for i, row in enumerate(part):
                 given[i, : counts[row]] = torch.as_tensor(rows[row])
-            out = module.model(input_ids=given.to(module.device), output_hidden_states=True, use_cache=False)
+            out = inner(input_ids=given.to(module.device), output_hidden_states=True, use_cache=False)
             states = [torch.cat([out.hidden_states[t + 1] for t in taps], -1), out.last_hidden_state]
             for held, state in zip(opened, states, strict=True):
                 for i, row in enumerate(part):
-                    held[offsets[row] : offsets[row + 1]] = state[i, : counts[row]].half().cpu().numpy()
+                    # Some models have a few states beyond half precision's range, whose size says nothing more.
+                    held[offsets[row] : offsets[row + 1]] = (
+                        state[i, : counts[row]].clamp(-6e4, 6e4).half().cpu().numpy()
+                    )
             advance(len(part))
         for held in opened:
             held.flush()
@@ -174,6 +184,18 @@ def tap(
 
     checkpoint.replace(folder, write)
     return Taps.open(folder)
+
+
+def _linear(module: Any, inner: Any, row: Sequence[int]) -> None:
+    """Drafters share the target's output matrix, and its law is worked out from it."""
+    ids = torch.as_tensor(row)[None, :16].to(module.device)
+    given = module(input_ids=ids, use_cache=False).logits
+    made = inner(input_ids=ids, use_cache=False).last_hidden_state @ module.get_output_embeddings().weight.t()
+    if not torch.allclose(given.float(), made.float(), rtol=1e-2, atol=1e-2):
+        raise BadInput(
+            f"the logits of {type(module).__name__} are not its output matrix times its last state",
+            remedy="Scaled, capped or biased logits are not supported: use prompt lookup, or a separate small model.",
+        )
 
 
 def draw_anchors(first: I64, lengths: I64, count: int, rng: np.random.Generator) -> tuple[I64, npt.NDArray[np.bool_]]:
@@ -206,13 +228,15 @@ def losses_of(
     Args:
         batch: of ``Taps.batch`` with the block to spare. anchors, valid: [B, A].
     """
-    ids, taps, last, lengths = batch
+    device = module.lm_head.weight.device
+    ids, taps, last, lengths = (part.to(device) for part in batch)
+    anchors, valid = anchors.to(device), valid.to(device)
     block = module.design.block
     logits, confidence = module(taps, ids, anchors)
-    within = torch.arange(block)
+    within = torch.arange(block, device=device)
     slots = anchors[..., None] + within  # token slots + 1 is drafted; the target's law for it stands at slots
     inside = (slots + 1 < lengths[:, None, None]) & valid[..., None]
-    weight = inside * position_weights(block, how.decay)
+    weight = inside * position_weights(block, how.decay).to(device)
     tokens = ids.gather(1, (slots + 1).flatten(1)).view(slots.shape)
     at = slots.clamp(max=last.shape[1] - 1).flatten(1)
     states = last.gather(1, at[..., None].expand(-1, -1, last.shape[-1])).view(*slots.shape, -1)
@@ -228,7 +252,7 @@ def losses_of(
     if confidence is not None and how.confidence:
         terms["confidence"] = confidence_loss(confidence.float(), chance, weight)
     means = {name: part / total.clamp(min=1e-9) for name, (part, total) in terms.items()}
-    loss = sum((getattr(how, name) * value for name, value in means.items()), torch.zeros(()))
+    loss = sum((getattr(how, name) * value for name, value in means.items()), torch.zeros((), device=device))
     seen = inside.sum((0, 1)).clamp(min=1)
     return loss, {k: float(v.detach()) for k, v in means.items()}, (chance * inside).sum((0, 1)) / seen
 
@@ -292,7 +316,7 @@ def _save(module: nn.Module, optimiser: optim.Optimiser, going: str | Path, abou
 def _resume(module: nn.Module, optimiser: optim.Optimiser, going: str | Path, about: str) -> tuple[int, float]:
     if not checkpoint.exists(going):
         return 0, 0.0
-    state = torch.load(checkpoint.locate(going) / "state.pt", weights_only=True)
+    state = _state(going)
     if state["about"] != about:
         raise BadInput(
             f"{going} holds the training of another drafter: {state['about']}, not {about}",
@@ -301,3 +325,16 @@ def _resume(module: nn.Module, optimiser: optim.Optimiser, going: str | Path, ab
     module.load_state_dict(state["module"], strict=False)
     optimiser.load_state_dict(state["optimizer"])
     return int(state["step"]), float(state["cpu_s"])
+
+
+def resume(module: nn.Module, going: str | Path) -> float:
+    """Weights as a training left them; returns the CPU-seconds it took."""
+    state = _state(going)
+    module.load_state_dict(state["module"], strict=False)
+    module.eval()
+    return float(state["cpu_s"])
+
+
+def _state(going: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(checkpoint.locate(going) / "state.pt", weights_only=True)
+    return found

@@ -9,6 +9,7 @@ from typing import Any
 from clew.core.values import Completion
 
 Shown = Callable[[int], str]  # a token's text
+LEAST = -9999.0  # what OpenAI writes for a chance of nothing, which JSON cannot
 
 
 def spelt(token: int) -> str:
@@ -34,7 +35,7 @@ def entries(completion: Completion, shown: Shown | None = None) -> list[dict[str
 def _entry(token: int, value: float, shown: Shown | None) -> dict[str, Any]:
     text = spelt(token) if shown is None else shown(token)
     whole = shown is not None and "\ufffd" not in text  # a piece of a character has no text of its own
-    return {"token": text, "logprob": value, "bytes": list(text.encode()) if whole else None}
+    return {"token": text, "logprob": max(value, LEAST), "bytes": list(text.encode()) if whole else None}
 
 
 def columns(
@@ -48,8 +49,9 @@ def columns(
     name = shown or spelt
     texts = [name(t) for t in tokens]
     offsets = list(accumulate(map(len, texts), initial=start))[:-1]
-    told = None if tops is None else [{name(t): v for t, v in top} or None for top in tops]
-    return {"tokens": texts, "token_logprobs": list(values), "top_logprobs": told, "text_offset": offsets}
+    told = None if tops is None else [{name(t): max(v, LEAST) for t, v in top} or None for top in tops]
+    finite = [None if v is None else max(v, LEAST) for v in values]
+    return {"tokens": texts, "token_logprobs": finite, "top_logprobs": told, "text_offset": offsets}
 
 
 __all__ = ["columns", "entries", "spelt"]

@@ -20,7 +20,8 @@ def load(folder: str | Path, target: Any, tokenizer: Any = None, *, temperature:
         UnknownName: no drafter there. BadInput: made for another tokenizer, vocabulary, width or weights; or its
             calibration was fitted for another drafter or block, or not for this temperature.
     """
-    from clew.models.drafters import calibration, folder as folders
+    from clew.models.drafters import calibration
+    from clew.models.drafters import folder as folders
     from clew.models.drafters.plain import Lookup
 
     if str(folder) == "lookup":

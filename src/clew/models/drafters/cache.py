@@ -15,7 +15,9 @@ from clew.models.engine.proposal import I64
 class Rows:
     """``parts`` tensors of ``shape`` for each position of each row; a block's room lies behind each row's end."""
 
-    def __init__(self, parts: int, shape: tuple[int, ...], spare: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, parts: int, shape: tuple[int, ...], spare: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self._shape, self._spare, self._parts = shape, spare, parts
         self.rows = self.size = 0
         self.flat = torch.zeros(parts, 0, *shape, dtype=dtype, device=device)  # [parts, rows * size, ...]

@@ -1,13 +1,12 @@
 """Tables of sequential temperature scaling beside a drafter: what they were fitted for, and their use.
 
-A table holds one temperature for each position of a block (2607.05147, section 3.2.1). It is fitted for one drafter, one
-block and one sampling temperature, and a table of another is refused.
+A table holds one temperature for each position of a block (2607.05147, section 3.2.1). It is fitted for one drafter,
+one block and one sampling temperature, and a table of another is refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +65,8 @@ def find(folder: str | Path, module: Any, temperature: float) -> Table | None:
     for table in have:
         if table.drafter != digest:
             raise BadInput(
-                f"the calibration in {folder} was fitted for drafter {table.drafter}; this one is {digest}", remedy=remedy
+                f"the calibration in {folder} was fitted for drafter {table.drafter}; this one is {digest}",
+                remedy=remedy,
             )
         if table.block != block:
             raise BadInput(
@@ -80,5 +80,3 @@ def find(folder: str | Path, module: Any, temperature: float) -> Table | None:
             f"the calibration in {folder} was fitted for temperature {known}, not {temperature:g}", remedy=remedy
         )
     return fitted
-
-

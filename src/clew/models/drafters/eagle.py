@@ -1,7 +1,9 @@
-"""The autoregressive drafter in the manner of Eagle-3 (2503.01840): one layer, run once for each token it proposes, first on
-the target's tapped states, then on its own."""
+"""The autoregressive drafter in the manner of Eagle-3 (2503.01840): one layer, run once for each token it proposes,
+first on the target's tapped states, then on its own."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +48,8 @@ class Eagle(nn.Module):
         self.design = d = design
         self.embed_tokens, self.lm_head = frozen(embed, head)
         self.fc = nn.Linear(len(d.taps) * d.width, d.width, bias=False)
-        self.layers, self.norm = nn.ModuleList([First(d)]), Norm(d.width, d.eps)
+        self.layers: Any = nn.ModuleList([First(d)])
+        self.norm = Norm(d.width, d.eps)
         self.cos: Tensor
         self.sin: Tensor
         for name, table in zip(("cos", "sin"), rotary(d), strict=True):

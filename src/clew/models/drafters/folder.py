@@ -19,7 +19,8 @@ from clew.core.keys import value_digest
 from clew.models.drafters.layers import Design
 from clew.models.drafters.parallel import DSpark
 
-LAYOUT = "0.6.0"  # of ``speculators``, whose fields these are
+LAYOUT = "0.9.0"  # of ``speculators``, whose fields these are
+LONGEST = 1 << 17  # positions of which a drafter holds the rotary tables
 
 
 def weights_digest(module: nn.Module) -> str:
@@ -45,6 +46,7 @@ def design_for(module: Any, *, kind: str = "dspark", mask: int, **asked: Any) ->
         asked: fields of Design that shall differ.
     """
     config = module.config.get_text_config()
+    feed = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     count = config.num_hidden_layers
     if "taps" not in asked:
         asked["taps"] = () if kind == "independent" else spread(count)
@@ -53,8 +55,9 @@ def design_for(module: Any, *, kind: str = "dspark", mask: int, **asked: Any) ->
     given: dict[str, Any] = {
         "width": config.hidden_size, "vocabulary": config.vocab_size, "heads": heads,
         "kv": getattr(config, "num_key_value_heads", None) or heads,
-        "dim": getattr(config, "head_dim", None) or config.hidden_size // heads, "feed": config.intermediate_size,
-        "context": config.max_position_embeddings, "theta": rope.get("rope_theta") or 10_000.0, "eps": 1e-6,
+        "dim": getattr(config, "head_dim", None) or config.hidden_size // heads, "feed": feed,
+        "context": min(config.max_position_embeddings, LONGEST),
+        "theta": rope.get("rope_theta") or 10_000.0, "eps": 1e-6,
         "layers": 1 if kind in ("eagle3", "independent") else 2,
     }  # fmt: skip
     if kind == "dspark":
@@ -63,7 +66,7 @@ def design_for(module: Any, *, kind: str = "dspark", mask: int, **asked: Any) ->
 
 
 def spread(layers: int) -> tuple[int, ...]:
-    """At most five layers from the second to the one before the last, evenly (2607.05147 takes 1, 9, 17, 25, 33 of 36)."""
+    """At most five layers, evenly, the last excluded (2607.05147 takes 1, 9, 17, 25 and 33 of 36)."""
     if layers < 3:
         return tuple(range(layers - 1)) or _few(layers)
     first, last = (1, layers - 3) if layers >= 8 else (0, layers - 2)

@@ -1,6 +1,6 @@
 """What drafters are built of: Qwen3's decoder block whose keys and values may come from another model's states.
 
-Names of modules and tensors are those of ``transformers`` and ``speculators``, so that a saved folder can be read there.
+Names of modules and tensors are those of ``transformers`` and ``speculators``, which can read a saved folder.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def turn(z: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """``into`` is the width that queries, keys and values are read from: the model's, or twice that in Eagle's first."""
+    """``into`` is the width that queries, keys and values are read from: the model's, twice that in Eagle's layer."""
 
     def __init__(self, design: Design, into: int = 0) -> None:
         super().__init__()
@@ -150,7 +150,8 @@ class Block(nn.Module):
 
 def frozen(embed: Tensor, head: Tensor) -> tuple[nn.Embedding, nn.Linear]:
     """Copies of the target's embedding and output head, both [V, width], which are not trained."""
-    table = nn.Embedding.from_pretrained(embed.detach().clone(), freeze=True)
+    table = nn.Embedding(embed.shape[0], embed.shape[1])
+    table.weight = nn.Parameter(embed.detach().clone(), requires_grad=False)
     out = nn.Linear(head.shape[1], head.shape[0], bias=False)
     out.weight = nn.Parameter(head.detach().clone(), requires_grad=False)
     return table, out

@@ -3,6 +3,8 @@ that corrects each token's law by the token before, and a head that foretells ac
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -77,7 +79,7 @@ class DSpark(nn.Module):
         self.embed_tokens, self.lm_head = frozen(embed, head)
         self.fc = nn.Linear(len(d.taps) * d.width, d.width, bias=False)
         self.hidden_norm, self.norm = Norm(d.width, d.eps), Norm(d.width, d.eps)
-        self.layers = nn.ModuleList(Block(d) for _ in range(d.layers))
+        self.layers: Any = nn.ModuleList(Block(d) for _ in range(d.layers))
         self.markov_head = MarkovHead(d) if d.rank else None
         self.confidence_head = ConfidenceHead(d.width + d.rank) if d.confidence else None
         self.cos: Tensor

@@ -1,4 +1,4 @@
-"""Drafters that read the target's tapped states, as the engine runs them: their own cache, one row beside each of its."""
+"""Drafters that read the target's tapped states, as the engine runs them: with a cache of their own, row beside row."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ class _Layer:
 
     def project(self, y: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Queries [..., heads, dim] and pairs [..., kv, 2 dim] of y [..., into]; cos, sin [..., 1, dim]."""
-        whole = F.linear(y, self.qkv).unflatten(-1, (-1, self.dim))
+        whole = F.linear(y, self.qkv).view(*y.shape[:-1], -1, self.dim)
         z = whole[..., : self.heads + self.kv, :]
         z = turn(F.rms_norm(z, (self.dim,), None, self.eps) * self.norms, cos, sin)
         return z[..., : self.heads, :], torch.cat((z[..., self.heads :, :], whole[..., -self.kv :, :]), -1)
 
     def context(self, y: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Pairs [N, kv, 2 dim] alone."""
-        k, v = F.linear(y, self.pairs).unflatten(-1, (-1, self.dim)).chunk(2, -2)
+        k, v = F.linear(y, self.pairs).view(len(y), -1, self.dim).chunk(2, -2)
         k = F.rms_norm(k, (self.dim,), None, self.eps) * self.norms[self.heads :]
         return torch.cat((turn(k, cos, sin), v), -1)
 
     def attend(self, q: Tensor, pairs: Tensor, mask: Tensor | None) -> Tensor:
         """[n, T, heads * dim]: q [n, T, heads, dim] over pairs [n, S, kv, 2 dim]; mask boolean [n, 1, T or 1, S]."""
-        k, v = pairs.transpose(1, 2).split(self.dim, -1)
+        k, v = pairs.transpose(1, 2).chunk(2, -1)
         a = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=mask, enable_gqa=self.heads != self.kv)
         return a.transpose(1, 2).flatten(2)
 
@@ -145,11 +145,11 @@ class Parallel(_Tapped):
         x[:, 0] = self.module.embed_tokens.weight[anchors]
         where = self._ids(positions)[:, None] + self._within
         cos, sin = self._cos[where], self._sin[where]
-        if n == 1:
-            row, mask = slice(int(rows[0]), int(rows[0]) + 1), None
-        else:
-            row, hidden = self._ids(rows), self._ids(positions)[:, None] <= torch.arange(span, device=self._device)
-            mask = F.pad(~hidden, (0, d.block), value=True)[:, None, None]
+        row: slice | Tensor = slice(int(rows[0]), int(rows[0]) + 1)
+        mask: Tensor | None = None
+        if n > 1:
+            seen = torch.arange(span, device=self._device) < self._ids(positions)[:, None]
+            row, mask = self._ids(rows), F.pad(seen, (0, d.block), value=True)[:, None, None]
         for cached, layer, norm in zip(self._cache.view(), self._layers, self.module.layers, strict=True):
             q, own = layer.project(norm.input_layernorm(x), cos, sin)
             x = layer.rest(x, layer.attend(q, torch.cat((cached[row, :span], own), 1), mask))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,8 @@ class Batch:
         if self.drafts is not None and not self.drafts.on and not self.active:
             self._rows.slots.clear()
             self.drafts.restart()
+        self._gather()
+        self._rows.pinned = 0
         slots = self._rows.slots
         slots.ready[:] = slots.length
         slots.wave[:] = 0
@@ -140,13 +143,14 @@ class Batch:
         if len(self._live.rows) > LEAST and 2 * self.active <= len(self._live.rows):
             self._gather()
         live = self._live
+        ahead = 2 if self.drafts is None else self.drafts.drafter.block + 2
+        self._rows.fit(int(live.at.max()) + ahead, int(live.count.max()) + ahead, int(live.rows[-1]))
         if self.drafts is not None and self._verified(self.drafts, live, results):
             return
         logits = self.forward.decode(live.rows, live.last, live.at)
         if self.drafts is not None:
             run = np.flatnonzero(live.act)
-            self.drafts.seen(live.rows[run], live.last[run, None].tolist(), live.at[run], run)
-            self.drafts.plain(len(run))
+            self.drafts.plain(live.rows[run], live.last[run], live.at[run], run)
         live.at += live.act
         self._sample(live, logits, results)
 
@@ -155,14 +159,15 @@ class Batch:
         run = np.flatnonzero(live.act)
         rows, last, at, count = live.rows[run], live.last[run], live.at[run], live.count[run]
         laws = live.laws if len(run) == len(live.rows) else live.laws.take(run)
-        u = uniforms(self._rows.seed[rows], self._rows.offset[rows] + count.astype(np.uint64), drafts.drafter.block)
         guided = [(int(np.searchsorted(run, i)), entry) for i, entry in asking(self._rows, live, live.guided)]
         free = np.ones(len(run), bool)
         free[[i for i, _ in guided]] = False  # a drafter knows no grammar
-        drafted = drafts.propose(rows, last, at, laws, u.draft, free)
+        index = self._rows.offset[rows] + count.astype(np.uint64)
+        noise_of = partial(uniforms, self._rows.seed[rows], index, drafts.drafter.block)
+        drafted = drafts.propose(rows, last, at, laws, noise_of, free)
         if drafted is None:
             return False
-        (proposed, logq, _), lengths = drafted
+        (proposed, logq, _), lengths, u = drafted
         lengths = np.minimum(lengths, live.limit[run] - count - 1)
         first, tokens = np.cumsum(lengths + 1) - lengths - 1, proposed.tolist()
         ids = [[a, *tokens[i][:n]] for i, (a, n) in enumerate(zip(last.tolist(), lengths.tolist(), strict=True))]

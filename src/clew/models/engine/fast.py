@@ -370,7 +370,7 @@ def _plus(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
     """x + a @ matrix; may change x."""
     if matrix.layout is torch.strided:
         return x.addmm_(a, matrix)
-    return torch.ops.mkldnn._linear_pointwise.binary(a, x, matrix, None, "add")  # type: ignore[no-any-return]
+    return torch.ops.mkldnn._linear_pointwise.binary(a, x, matrix, None, "add")
 
 
 def _similar(counts: I64) -> list[I64]:

@@ -109,8 +109,9 @@ def read(module: nn.Module, shape: Shape, context: int) -> Weights:
 
 def packs(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether oneDNN can keep matrices in its own layout, which halves the time of a product with a few rows."""
-    own = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return own and device.type == "cpu" and dtype == torch.float32
+    mkldnn: Any = torch.backends.mkldnn
+    own = mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return bool(own) and device.type == "cpu" and dtype == torch.float32
 
 
 @torch.inference_mode()
@@ -120,22 +121,22 @@ def packed(weights: Weights, shape: Shape) -> Weights:
         replace(layer, qkv=_pack(layer.qkv), out=_pack(layer.out), gate_up=_pack(layer.gate_up), down=_pack(layer.down))
         for layer in weights.layers
     ]
-    q, kv = weights.layers[-1].qkv.split((shape.heads * shape.dim, 2 * shape.kv * shape.dim), 1)
-    layers[-1] = replace(layers[-1], q=_pack(q), kv=_pack(kv))
+    qkv, cut = weights.layers[-1].qkv, shape.heads * shape.dim
+    layers[-1] = replace(layers[-1], q=_pack(qkv[:, :cut]), kv=_pack(qkv[:, cut:]))
     return replace(weights, layers=tuple(layers), head=_pack(weights.head.t()))
 
 
 def _pack(matrix: Tensor) -> Tensor:
     if matrix.numel() < PACKED:
         return matrix.contiguous()
-    return torch.ops.mkldnn._reorder_linear_weight(matrix.t().contiguous(), None)  # type: ignore[no-any-return]
+    return torch.ops.mkldnn._reorder_linear_weight(matrix.t().contiguous(), None)
 
 
 def times(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [n, in] by a matrix [in, out], packed or not."""
     if matrix.layout is torch.strided:
         return torch.mm(x, matrix) if bias is None else torch.addmm(bias, x, matrix)
-    return torch.ops.mkldnn._linear_pointwise(x, matrix, bias, "none", [], "")  # type: ignore[no-any-return]
+    return torch.ops.mkldnn._linear_pointwise(x, matrix, bias, "none", [], "")
 
 
 def _layer(block: Any, shape: Shape) -> Layer:

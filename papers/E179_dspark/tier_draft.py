@@ -1,0 +1,60 @@
+"""T4 and T5: what the small target accepts of drafters that differ in one thing each, in expectation over its own
+decode loop (see clew.train.accepting), by prompt and by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from clew.train import accepting
+from papers.E179_dspark import drafting, small
+from papers.experiment import portions
+
+__all__ = ["cells", "cost", "portions", "run"]
+
+Cell = dict[str, Any]
+PROMPTS = 252  # of each seed: 84 of each domain, the same for all arms
+QUICK = 30
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    """Four arms at block 7 over three seeds; the gap of DSpark and DFlash at 3 and 15; three more arms at one seed."""
+    if quick:
+        yield from ({"kind": "quick", "arm": a, "block": 7, "seed": 0} for a in ("D0", "D1", "D2", "D3"))
+        return
+    for arm, block, seed in drafting.jobs("small"):
+        yield {"kind": "small", "arm": arm, "block": block, "seed": seed}
+
+
+def cost(cell: Cell) -> float:
+    """CPU-seconds: measuring, and training where the drafter is not there yet."""
+    made = drafting.place(cell["kind"], cell["arm"], cell["block"], cell["seed"]).exists()
+    if cell["kind"] == "quick":
+        return 2.0 if made else 12.0
+    return (2.0 if made else 7.0) * cell["block"] + (0.0 if made else 40.0)
+
+
+def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+    """For each seed the expected rounds and tokens of every prompt, and rounds that accept at least k, by domain."""
+    torch.set_num_threads(1)
+    out = []
+    for seed in seeds:
+        module = drafting.drafter(setting["kind"], setting["arm"], setting["block"], seed)
+        data, count = drafting.tapped(setting["kind"], "held"), QUICK if setting["kind"] == "quick" else PROMPTS
+        rows = np.arange(count) + seed * count
+        walked, overlap = [], []
+        for _, along, chance in accepting.acceptances(module, data, rows, drafting.COUNTED):
+            walked.append(accepting.walk(along))
+            overlap.append(chance.mean(0))
+        reached = np.array([w[1] for w in walked])
+        out.append({
+            "rounds": [round(w[0], 4) for w in walked],
+            "emitted": [round(float(r.sum()), 4) for r in reached],
+            "reached": [reached[d::3].sum(0).round(3).tolist() for d in range(len(small.DOMAINS))],
+            "overlap": np.mean(overlap, 0).round(5).tolist(),
+            "trained": drafting.made(setting["kind"], setting["arm"], setting["block"], seed),
+        })  # fmt: skip
+    return out

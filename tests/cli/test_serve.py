@@ -1,0 +1,89 @@
+"""clew serve from the command line: keys, drafters that do not fit, costs that are missing or stale."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from clew.cli import serve, serve_drafts, verbs
+from clew.core.errors import BadInput
+
+pytest.importorskip("torch")
+WORDS = [f"w{i}" for i in range(30)]
+PLAIN: Any = {"model_options": "{}", "context": None, "max_rows": None, "draft": "lookup", "lengths": "auto",
+              "draft_temperature": 1.0}  # fmt: skip
+
+
+def said(*line: str, **env: str) -> Result:
+    return CliRunner(env=env).invoke(verbs, ["serve", *line])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from clew.models.local import small
+
+    path = tmp_path_factory.mktemp("model")
+    small(WORDS, d=16, layers=3, context=64).save(path)
+    return path
+
+
+@pytest.fixture
+def model(folder: Path) -> Any:
+    import clew.models
+
+    return clew.models.load(folder)
+
+
+def test_who_may_serve_whom(tmp_path: Path) -> None:
+    refused = said("echo", "--host", "0.0.0.0")
+    assert refused.exit_code == 2
+    assert "can be reached by others, and there are no keys" in refused.output
+    keys = tmp_path / "keys"
+    keys.write_text("one-long-key\n\ntwo-long-key\n")
+    assert serve.api_keys(str(keys)) == ("one-long-key", "two-long-key")
+    keys.write_text("short\n")
+    with pytest.raises(BadInput, match="less than 8"):
+        serve.api_keys(str(keys))
+    keys.write_text("\n")
+    assert "holds no key" in said("echo", "--keys", str(keys)).output
+
+
+def test_drafters_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
+    assert "no weights in this process" in said("echo", "--draft", "lookup").output
+    missing = said(str(folder), "--draft", str(tmp_path / "nowhere"))
+    assert missing.exit_code == 2
+    assert "nowhere" in missing.output
+    assert "there is no policy" in said(str(folder), "--draft", "lookup", "--lengths", "some").output
+    needs = said(str(folder), "--draft", "lookup", "--lengths", "scheduler")
+    assert needs.exit_code == 2
+    assert "clew serve --profile" in needs.output
+
+
+def test_costs_that_do_not_hold_are_said(
+    folder: Path, model: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert serve_drafts.drafted(model, str(folder), PLAIN).engine.stats().running == 0
+    assert "no costs were measured" in caplog.text
+    table = {"sizes": [1, 8], "verify": [0.01, 0.02], "rows": [1, 8], "plain": [0.01, 0.01], "draft": [0.0, 0.0],
+             "block": 7, "model": "others", "drafter": "lookup"}  # fmt: skip
+    (folder / "costs.json").write_text(json.dumps(table))
+    try:
+        serve_drafts.drafted(model, str(folder), PLAIN)
+        assert "measured with target 'others'" in capsys.readouterr().err
+        with pytest.raises(BadInput, match="measured with target 'others'"):
+            serve_drafts.drafted(model, str(folder), PLAIN | {"lengths": "scheduler"})
+    finally:
+        (folder / "costs.json").unlink()
+
+
+def test_the_model_gets_what_the_options_say(folder: Path) -> None:
+    given = {"model_options": '{"steady": true}', "max_cost": None, "context": 32, "dtype": "float64", "device": "cpu",
+             "max_rows": 4, "threads": 1}  # fmt: skip
+    model = serve.load(str(folder), given)
+    assert model.context == 32
+    assert str(next(model.module.parameters()).dtype) == "torch.float64"
+    assert serve_drafts.given(given) == {"steady": True, "context": 32, "max_rows": 4}
