@@ -13,6 +13,7 @@ import torch
 
 from clew.core.errors import BadInput
 from clew.core.values import ToolSpec
+from clew.models.flight import held_to
 from clew.models.local import Local
 from clew.models.rendering import ChatTemplateRenderer
 from tests.engine.helpers import Talk, ask
@@ -155,3 +156,13 @@ def test_calls_of_an_unknown_form_are_refused(model: Local) -> None:
     assert isinstance(model.renderer, ChatTemplateRenderer)
     with pytest.raises(BadInput, match="known form"):
         model.renderer.call_grammar([LOOK])
+
+
+def test_endpoints_are_asked_in_their_own_words() -> None:
+    schema = {"type": "object"}
+    assert held_to("json", "chat") == {"response_format": {"type": "json_object"}}
+    asked = held_to("json:" + json.dumps(schema), "chat")["response_format"]
+    assert asked == {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
+    assert held_to("regex:a:b", "completions") == {"structured_outputs": {"regex": "a:b"}}
+    with pytest.raises(BadInput, match="messages"):
+        held_to("json", "messages")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 
+from clew.core.errors import BadInput
 from clew.core.records import Request
 from clew.core.values import Attempt, Sampling
 from clew.models.dialects import Json
@@ -26,6 +28,26 @@ class Flight:
 
     def note(self, status: int, error: str) -> None:
         self.attempts.append(Attempt(time.monotonic() - self.began, status, error))
+
+
+def held_to(grammar: str, dialect: str) -> Json:
+    """The fields that ask an endpoint to hold its reply to a grammar: OpenAI's for JSON, vLLM's for expressions.
+
+    Raises:
+        BadInput: this dialect has no words for it.
+    """
+    kind, _, text = grammar.partition(":")
+    if kind == "json" and dialect == "chat":
+        if not text.strip():
+            return {"response_format": {"type": "json_object"}}
+        schema = {"name": "reply", "schema": json.loads(text), "strict": True}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    if kind in ("json", "regex") and dialect in ("chat", "completions"):
+        return {"structured_outputs": {kind: text if kind == "regex" else json.loads(text or "{}")}}
+    raise BadInput(
+        f"the {dialect} dialect cannot ask for the grammar {grammar[:60]!r}",
+        remedy="Use JSON with a chat endpoint, or local weights.",
+    )
 
 
 def in_force(asked: Sampling, body: Json) -> Sampling:

@@ -22,7 +22,7 @@ try:
 except ImportError as missing:
     raise MissingExtra("torch is not installed", remedy='Run pip install "clew[local]".') from missing
 
-from clew.models import scoring
+from clew.models import local_scoring
 from clew.models.engine.engine import Done, Engine
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
@@ -47,6 +47,7 @@ class Local:
         steady: see Engine.
         max_rows: most requests in a batch.
         max_waiting: requests that may wait beside these, see Engine; None: no limit.
+        cache_bytes: most memory for cached keys and values, see Engine.
         context: most tokens of prompt and reply; the model's own limit where not given.
         fast: None chooses; False takes the module's own forward, row by row.
         draft, lengths: see Engine.
@@ -71,6 +72,7 @@ class Local:
         steady: bool = False,
         max_rows: int = 256,
         max_waiting: int | None = None,
+        cache_bytes: int = 2 << 30,
         context: int | None = None,
         fast: bool | None = None,
         draft: Drafter | None = None,
@@ -107,7 +109,7 @@ class Local:
         grammars = Grammars(words, tuple(self.renderer.stop), forward.vocabulary) if fast_one else None
         self.engine = Engine(
             forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows, max_waiting=max_waiting,
-            grammars=grammars, draft=draft, lengths=lengths,
+            cache_bytes=cache_bytes, grammars=grammars, draft=draft, lengths=lengths,
         )  # fmt: skip
 
     @property
@@ -154,7 +156,7 @@ class Local:
         if temperature <= 0:
             raise BadInput(f"cannot score at temperature {temperature}", remedy="Give a temperature above 0.")
         self._fits(ids)
-        return scoring.score(self.module, ids, temperature, self._config.vocab_size, self._caches)
+        return local_scoring.score(self.module, ids, temperature, self._config.vocab_size, self._caches)
 
     def ranked(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[F32, tuple[Ranked, ...]]]:
         """What ``score`` says of each row at temperature 1, and the ``k`` likeliest tokens at the same places.
@@ -163,7 +165,7 @@ class Local:
             BadInput: an empty row, or a row longer than the context.
         """
         self._fits(ids)
-        return scoring.ranked(self.module, ids, k)
+        return local_scoring.ranked(self.module, ids, k)
 
     def top(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[tuple[int, ...], F32]]:
         """The ``k`` likeliest next tokens after each row at temperature 1: ids, and logprobs (nats, float32 [k]).
@@ -172,7 +174,7 @@ class Local:
             BadInput: an empty row, or a row longer than the context.
         """
         self._fits(ids)
-        return scoring.top(self.module, ids, k)
+        return local_scoring.top(self.module, ids, k)
 
     def _fits(self, ids: Sequence[Sequence[int]]) -> None:
         if any(not 1 <= len(row) <= self.context for row in ids):

@@ -19,7 +19,7 @@ from clew.models import prompts
 from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse
 from clew.models.endpoint import Endpoint, Failed
 from clew.models.failures import OVERFLOW, Failure, error_of, pause_of, spare_field
-from clew.models.flight import Flight, in_force
+from clew.models.flight import Flight, held_to, in_force
 from clew.models.limits import Gate
 from clew.models.prices import Price, price_of
 
@@ -335,6 +335,8 @@ class Remote:
                 self.token_ids,
             )
             body = self._wire.request_to_wire(asked)
+        if request.sampling.grammar:
+            body |= held_to(request.sampling.grammar, self.dialect)
         body |= self.extra
         if "max_tokens" in without and "max_tokens" in body:
             body["max_completion_tokens"] = body["max_tokens"]

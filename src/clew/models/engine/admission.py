@@ -13,7 +13,7 @@ from clew.core.records import Request
 from clew.models.engine.drafts import Drafts
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
-from clew.models.engine.rows import Rows
+from clew.models.engine.rows import ROOM, Rows
 from clew.models.engine.state import Ended, Joining, Waiting
 from clew.models.sampling import check
 
@@ -56,14 +56,16 @@ def place(rows: Rows, entry: Waiting, stops: Any, clock: int) -> Joining | Ended
             remedy="Shorten the conversation, for instance with `player(window=4)`.",
         )
     limit = min(limit, forward.context - total)
-    slot = own if own is not None and not slots.busy[own] else rows.vacant()
+    slot = own if own is not None and not slots.busy[own] else rows.vacant(total + ROOM + 1)
     if slot is None:
         return None
-    rows.fit(total + limit + 1, limit + 1)
+    reply = min(limit, ROOM)
+    rows.fit(total + reply + 1, reply + 1, slot)
     source, wave = slot, 0
     if ids is not None:
         source, start, wave = _shared(rows, np.array(ids, np.int32), slot)
-        new = ids[start:]
+        new, rows.pinned = ids[start:], max(rows.pinned, source)
+    rows.count[slot] = 0
     slots.tokens[slot, start:total] = new
     if source != slot:
         slots.tokens[slot, :start] = slots.tokens[source, :start]

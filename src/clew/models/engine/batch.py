@@ -87,6 +87,8 @@ class Batch:
         if self.drafts is not None and not self.drafts.on and not self.active:
             self._rows.slots.clear()
             self.drafts.restart()
+        self._gather()
+        self._rows.pinned = 0
         slots = self._rows.slots
         slots.ready[:] = slots.length
         slots.wave[:] = 0
@@ -140,13 +142,14 @@ class Batch:
         if len(self._live.rows) > LEAST and 2 * self.active <= len(self._live.rows):
             self._gather()
         live = self._live
+        ahead = 2 if self.drafts is None else self.drafts.drafter.block + 2
+        self._rows.fit(int(live.at.max()) + ahead, int(live.count.max()) + ahead, int(live.rows[-1]))
         if self.drafts is not None and self._verified(self.drafts, live, results):
             return
         logits = self.forward.decode(live.rows, live.last, live.at)
         if self.drafts is not None:
             run = np.flatnonzero(live.act)
-            self.drafts.seen(live.rows[run], live.last[run, None].tolist(), live.at[run], run)
-            self.drafts.plain(len(run))
+            self.drafts.plain(live.rows[run], live.last[run], live.at[run], run)
         live.at += live.act
         self._sample(live, logits, results)
 

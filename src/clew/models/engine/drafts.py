@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from clew.core.errors import BadInput
 from clew.models.engine.fast import Fast
@@ -17,6 +18,7 @@ from clew.models.engine.speculate import MOST, Drafted
 from clew.models.engine.state import Counts
 from clew.models.sampling import Laws
 
+UNSEEN = 64  # plain steps after which a drafter is shown their tokens in any case
 CLOSE = 1e-3  # how far from 1 the sum of a draft law may be
 _log = logging.getLogger(__name__)
 
@@ -40,10 +42,13 @@ class Drafts:
         forward.taps = tuple(drafter.taps)
         self.on, self.counts = True, Drafted(drafter.block)
         self._size = 0, 0
+        # Tokens of plain steps that the drafter has not been shown: rows, ids, positions, tapped outputs.
+        self._unseen: list[tuple[I64, I64, I64, Tensor]] = []
         self._fresh = np.zeros(0, bool)
 
     def resize(self, rows: int, size: int) -> None:
         """The cache has ``rows`` rows of ``size`` positions from now on."""
+        self._show()
         self._size = rows, size
         fresh = np.ones(rows, bool)
         fresh[: len(self._fresh)] = self._fresh[:rows]
@@ -52,6 +57,7 @@ class Drafts:
 
     def clear(self) -> None:
         """Forget what the drafter has cached."""
+        self._unseen.clear()
         self._call(self.drafter.clear)
 
     def restart(self) -> None:
@@ -62,27 +68,49 @@ class Drafts:
 
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Rows of the cache were copied onto others."""
+        self._show()
         self._call(self.drafter.move, sources, targets, length)
 
     def seen(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64, keep: I64 | None = None) -> None:
         """The target's last pass went over these tokens; ``keep`` are their places in it, where it had others too."""
-        if not self.on:
-            return
+        if self.on:
+            self._show()
+            self._call(self.drafter.extend, rows, ids, starts, self._tapped(sum(map(len, ids)), keep))
+
+    def plain(self, rows: I64, tokens: I64, positions: I64, keep: I64) -> None:
+        """A plain step of these rows [n], places ``keep`` of the pass; shown to the drafter before it is next used."""
+        self.counts.rounds += len(rows)
+        self.counts.emitted += len(rows)
+        if self.on:
+            self._unseen.append((rows, tokens.copy(), positions, self._tapped(len(rows), keep)))
+            if len(self._unseen) >= UNSEEN:
+                self._show()
+
+    def _tapped(self, count: int, keep: I64 | None) -> Tensor:
+        """What the tapped layers gave in the last pass, of the tokens at places ``keep``, of all where None."""
         hidden = self._forward.hidden
         if not self.drafter.taps:
-            hidden = torch.zeros(sum(map(len, ids)), 0, device=self._forward.device)
-        elif keep is not None and len(keep) < len(hidden):
-            hidden = hidden[torch.from_numpy(keep).to(hidden.device)]
-        self._call(self.drafter.extend, rows, ids, starts, hidden)
+            return torch.zeros(count, 0, device=self._forward.device)
+        if keep is None or len(keep) == len(hidden):
+            return hidden
+        return hidden.index_select(0, torch.from_numpy(keep).to(hidden.device))
+
+    def _show(self) -> None:
+        """Show the drafter the tokens of plain steps, each row's together."""
+        if not self._unseen:
+            return
+        rows, tokens, positions = (np.concatenate([step[i] for step in self._unseen]) for i in range(3))  # type: ignore[misc]
+        hidden = torch.cat([step[3] for step in self._unseen])
+        self._unseen.clear()
+        order = np.argsort(rows, kind="stable")
+        which, first, counts = np.unique(rows[order], return_index=True, return_counts=True)
+        ids = [part.tolist() for part in np.split(tokens[order], np.cumsum(counts)[:-1])]
+        hidden = hidden.index_select(0, torch.from_numpy(order).to(hidden.device))
+        self._call(self.drafter.extend, which, ids, positions[order][first], hidden)
 
     def join(self, rows: I64) -> None:
         """Rows have new requests."""
         self._fresh[rows] = True
-
-    def plain(self, rows: int) -> None:
-        """A plain step of so many rows."""
-        self.counts.rounds += rows
-        self.counts.emitted += rows
 
     def note(self, lengths: I64, accepted: I64, kept: I64, counts: Counts) -> None:
         """A round of rows [n]: tokens verified of each, those of them accepted, and tokens emitted."""
@@ -105,6 +133,7 @@ class Drafts:
             nonlocal found
             if not self._lengths.draft(rows[may]):
                 return
+            self._show()
             proposal = self.drafter.propose(rows, anchors, positions, laws, u)
             chance = self._checked(proposal, len(rows))
             lengths = np.zeros(len(rows), np.int64)

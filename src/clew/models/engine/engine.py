@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import math
 import threading
 import time
@@ -17,25 +16,25 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from clew.core.errors import BadInput, Busy, ClewError, ModelError, Refused
+from clew.core.errors import BadInput, Busy, ClewError
 from clew.core.records import Request
 from clew.core.values import Completion
 from clew.models.engine.batch import Batch
 from clew.models.engine.budget import Fixed
+from clew.models.engine.delivery import Answered, as_model_error, call_in, deliver, put_all, settle, shut
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
 from clew.models.engine.proposal import Drafter, Lengths
 from clew.models.engine.speculate import Drafted
 from clew.models.engine.state import Fresh, Inbox, Result, Stats, Waiting
-from clew.models.engine.stream import Answered, Stream, call_in
+from clew.models.engine.stream import Stream
 
 LINGER = 1.0  # seconds an idle thread waits before it ends
 HOLD = 0.05  # seconds the first result waits for others, as each hand-back costs the caller a commit
 FIRST_TICK = 0.02  # seconds, the assumed length of a tick before one was measured
 SLOWEST = 60.0  # seconds, the longest pause that is asked of a request that was refused
 Done = Callable[[list[tuple[int, Completion | BaseException]]], None]
-_log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -133,9 +132,9 @@ class Engine:
                     self._thread.start()
                 self._change.notify()
             if over := fit[room:]:
-                refused += [Result(entry, _shut() if self._closed else self._busy()) for entry in over]
+                refused += [Result(entry, shut() if self._closed else self._busy()) for entry in over]
                 self._batch.counts.refused += len(over)
-        _deliver(refused)
+        deliver(refused)
 
     def guide(self, grammar: str) -> Any:
         """What holds a reply to a grammar; made once for each grammar, which may take a while.
@@ -201,7 +200,7 @@ class Engine:
         if request.sampling.grammar:
             await asyncio.to_thread(self.guide, request.sampling.grammar)
         future: asyncio.Future[Completion] = loop.create_future()
-        entry = self.ask(request, Answered(loop, partial(_settle, future)))
+        entry = self.ask(request, Answered(loop, partial(settle, future)))
         try:
             return await future
         except asyncio.CancelledError:
@@ -249,7 +248,7 @@ class Engine:
                 self._run(taken, results)
             except Exception as error:
                 self._batch.abandon()
-                answer = _as_model_error(error)
+                answer = as_model_error(error)
                 results += [Result(entry, answer) for entry in taken if not entry.answered]
                 for entry in taken:
                     entry.answered = True  # also where it waits for a row
@@ -272,7 +271,7 @@ class Engine:
                     self._thread = None
                     return False
                 self._change.wait(left if self._waiting else idle - now)
-        self._answer([Result(entry, _shut()) for entry in refused])
+        self._answer([Result(entry, shut()) for entry in refused])
         return False
 
     def _due(self, running: int) -> float:
@@ -321,7 +320,7 @@ class Engine:
         for inbox, new in self._batch.fresh():
             by_loop[inbox.loop].append((inbox, new))
         for loop, sent in by_loop.items():
-            call_in(loop, _put_all, sent)
+            call_in(loop, put_all, sent)
         if results and any(result.entry.live for result in results):
             now = [result for result in results if result.entry.live]
             results[:] = [result for result in results if not result.entry.live]
@@ -365,43 +364,4 @@ class Engine:
         self._paced = now
         with self._change:
             self._open -= len(results)
-        _deliver(results)
-
-
-def _deliver(results: list[Result]) -> None:
-    """Hand results to whoever submitted them, one call each; empties the list."""
-    by_caller: dict[Any, list[tuple[int, Completion | BaseException]]] = defaultdict(list)
-    for entry, answer in results:
-        by_caller[entry.done].append((entry.index, answer))
-    results.clear()
-    for done, answers in by_caller.items():
-        try:
-            done(answers)
-        except Exception:
-            _log.exception("a caller of the engine failed to take its results")
-
-
-def _put_all(sent: list[tuple[Inbox, Fresh]]) -> None:
-    for inbox, new in sent:
-        inbox.put(new)
-
-
-def _settle(future: asyncio.Future[Completion], answer: Completion | BaseException) -> None:
-    if future.done():
-        return
-    if isinstance(answer, BaseException):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)
-
-
-def _shut() -> Refused:
-    return Refused("the engine is closed", remedy="Open the model again.")
-
-
-def _as_model_error(error: BaseException) -> BaseException:
-    if isinstance(error, ClewError):
-        return error
-    wrapped = ModelError(f"the engine failed: {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
+        deliver(results)

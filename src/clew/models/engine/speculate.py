@@ -68,21 +68,21 @@ def judge(logp: Tensor, proposed: Tensor, logq: Tensor, lengths: I64, u: Uniform
     accepted, drafted = np.zeros(n, np.int64), proposed.cpu().numpy()
     if longest:
         row, place = ragged(lengths)
-        at, tokens = torch.from_numpy(first[row] + place), torch.from_numpy(drafted[row, place])
-        at, tokens = at.to(logp.device), tokens.to(logp.device)
-        which = torch.from_numpy(row * logq.shape[1] + place).to(logp.device)
-        ratio = logp[at, tokens].double() - logq.flatten(0, 1)[which, tokens].double()
+        tokens, size = drafted[row, place], logp.shape[1]
+        p_x = _at(logp.reshape(-1), (first[row] + place) * size + tokens).double()
+        q_x = _at(logq.reshape(-1), (row * logq.shape[1] + place) * size + tokens).double()
         passed = np.zeros((n, longest + 1), bool)
-        passed[row, place] = u.accept[row, place] < np.exp(ratio.cpu().numpy())
+        passed[row, place] = u.accept[row, place] < np.exp((p_x - q_x).cpu().numpy())
         accepted = passed.argmin(1)
-    p = logp[torch.from_numpy(first + accepted).to(logp.device)].exp()
+    p = _at(logp, first + accepted).exp_()
     failed = np.flatnonzero(accepted < lengths)
     if failed.size:
-        which = torch.from_numpy(failed * logq.shape[1] + accepted[failed]).to(logp.device)
-        rows = torch.from_numpy(failed).to(logp.device)
-        rest = (p[rows] - logq.flatten(0, 1)[which].exp()).clamp_(min=0)
+        q = _at(logq.flatten(0, 1), failed * logq.shape[1] + accepted[failed]).exp_()
+        before = p if failed.size == n else _at(p, failed)
+        rest = (before - q).clamp_(min=0)
         # Where p and q are equal but for rounding nothing is left, and p is as good.
-        p[rows] = torch.where(rest.sum(-1, keepdim=True) > 0, rest, p[rows]).to(p.dtype)
+        rest = torch.where(rest.sum(-1, keepdim=True) > 0, rest, before).to(p.dtype)
+        p = rest if failed.size == n else p.index_copy_(0, torch.from_numpy(failed).to(p.device), rest)
     cdf = p.cumsum(-1, dtype=torch.float64)
     last = torch.from_numpy(u.final[np.arange(n), accepted][:, None]).to(cdf.device)
     drawn = torch.searchsorted(cdf, last * cdf[:, -1:], right=True).clamp_(max=p.shape[-1] - 1)
@@ -97,12 +97,17 @@ def _recorded(
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Logprobs of emitted tokens and negative entropies of their laws, as plain decoding records them."""
     row, place = ragged(accepted + 1)
-    law = logp[torch.from_numpy(first[row] + place).to(logp.device)]
+    law = _at(logp, first[row] + place)
     given = torch.from_numpy(tokens[row, place][:, None]).to(logp.device)
     chosen, negative = law.gather(-1, given)[:, 0], torch.linalg.vecdot(law.exp(), law.clamp(min=LOWEST))
     out = np.zeros((2, *tokens.shape), np.float32)
     out[:, row, place] = torch.stack((chosen, negative)).float().cpu().numpy()
     return out[0], out[1]
+
+
+def _at(values: Tensor, index: I64) -> Tensor:
+    """Entries of the first dimension."""
+    return values.index_select(0, torch.from_numpy(index).to(values.device))
 
 
 def ragged(counts: I64) -> tuple[I64, I64]:

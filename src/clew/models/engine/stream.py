@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clew.core.records import Request
 from clew.core.values import Completion, Piece
+from clew.models.engine.delivery import Answered
 from clew.models.engine.pieces import Settled
 from clew.models.engine.state import Fresh, Inbox, Waiting
 
 if TYPE_CHECKING:
     from clew.models.engine.engine import Engine
-
-
-class Answered:
-    """Takes one request's answer in the engine's thread, and hands it to a function in an event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, give: Callable[[Any], None]) -> None:
-        self.loop, self._give = loop, give
-
-    def __call__(self, results: list[tuple[int, Completion | BaseException]]) -> None:
-        call_in(self.loop, self._give, results[0][1])
-
-
-def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[Any], None], value: Any) -> None:
-    """Call a function in an event loop from another thread; not where the loop has been closed."""
-    try:
-        loop.call_soon_threadsafe(function, value)
-    except RuntimeError:
-        if not loop.is_closed():
-            raise
 
 
 class _Arrived:

@@ -1,0 +1,73 @@
+"""From the engine's thread to whoever asked: in one call for many results, in an event loop for one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from clew.core.errors import ClewError, ModelError, Refused
+from clew.core.values import Completion
+from clew.models.engine.state import Fresh, Inbox, Result
+
+_log = logging.getLogger(__name__)
+
+
+class Answered:
+    """Takes one request's answer in the engine's thread, and hands it to a function in an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, give: Callable[[Any], None]) -> None:
+        self.loop, self._give = loop, give
+
+    def __call__(self, results: list[tuple[int, Completion | BaseException]]) -> None:
+        call_in(self.loop, self._give, results[0][1])
+
+
+def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[Any], None], value: Any) -> None:
+    """Call a function in an event loop from another thread; not where the loop has been closed."""
+    try:
+        loop.call_soon_threadsafe(function, value)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
+
+
+def deliver(results: list[Result]) -> None:
+    """Hand results to whoever submitted them, one call each; empties the list."""
+    by_caller: dict[Any, list[tuple[int, Completion | BaseException]]] = defaultdict(list)
+    for entry, answer in results:
+        by_caller[entry.done].append((entry.index, answer))
+    results.clear()
+    for done, answers in by_caller.items():
+        try:
+            done(answers)
+        except Exception:
+            _log.exception("a caller of the engine failed to take its results")
+
+
+def put_all(sent: list[tuple[Inbox, Fresh]]) -> None:
+    for inbox, new in sent:
+        inbox.put(new)
+
+
+def settle(future: asyncio.Future[Completion], answer: Completion | BaseException) -> None:
+    if future.done():
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+
+
+def shut() -> Refused:
+    return Refused("the engine is closed", remedy="Open the model again.")
+
+
+def as_model_error(error: BaseException) -> BaseException:
+    if isinstance(error, ClewError):
+        return error
+    wrapped = ModelError(f"the engine failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

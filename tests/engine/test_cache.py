@@ -1,0 +1,119 @@
+"""The cache of keys and values as a server needs it: shared between whoever asks, and within its memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clew.core.records import Request
+from clew.core.values import Completion, Limits
+from clew.harness import Runner
+from clew.models.local import Local
+from clew.worlds.toys import Counter
+from tests.engine.helpers import WORDS, Talk, ask, sharpen
+from tests.engine.test_stream import collect
+
+Make = Callable[..., Local]
+
+
+def prompt(request: Request) -> list[int]:
+    return [*(i for node in request.path for i in node.ids or ()), *request.head]
+
+
+def test_samples_of_one_request_share_its_prefill(make: Make) -> None:
+    """Whether they come together or one later, each computes one token of the prompt, and samples as if alone."""
+    model, alone = make(), make()
+    asked = Talk(model).say(" ".join(WORDS)).request(0, max_tokens=20)
+    requests = [asked._replace(seed=seed) for seed in range(6)]
+    together, later = ask(model, requests), ask(model, [asked._replace(seed=9)])
+    length = len(prompt(asked))
+    assert [c.usage.cached for c in together] == [0] + [length - 1] * 5
+    assert later[0].usage.cached == length - 1
+    apart = [ask(alone, [r])[0] for r in requests]
+    assert [c.tokens for c in together] == [c.tokens for c in apart]
+    assert len({c.tokens for c in together}) > 1
+
+
+def test_a_request_joins_a_running_one_in_its_prefix(make: Make) -> None:
+    model = make()
+    model.engine._batch._stops[:] = False
+    talk = Talk(model).say(" ".join(WORDS))
+
+    async def go() -> list[tuple[Any, Completion]]:
+        first = asyncio.ensure_future(collect(model.stream(talk.request(1, max_tokens=150))))
+        while not model.engine.stats().counts.sampled:
+            await asyncio.sleep(0.001)
+        second = await collect(model.stream(talk.request(2, max_tokens=5)))
+        assert not first.done()
+        return [await first, second]
+
+    (_, one), (_, two) = asyncio.run(go())
+    assert (one.usage.cached, two.usage.cached) == (0, len(prompt(talk.request())) - 1)
+
+
+def test_what_a_stored_run_was_asked_is_cached_for_whoever_asks_the_same(make: Make) -> None:
+    """A run is recorded; a request from outside with its beginning, as a fork of it has, computes only what is new."""
+    model = make()
+    runner = Runner(
+        "clew.harness.agents:player", taskset := Counter(), model, sampling={"max_tokens": 6}, limits=Limits(steps=3)
+    )
+    run = runner.collect(taskset.sample(1), n=1, seed=0).runs[0]
+    call = [c for c in run.calls if c.kind == "ask"][-1]
+    path = tuple(runner.store.thread(call.node_in))
+    request = Request(path, seed=5, head=model.renderer.head())
+    length = len(prompt(request))
+    (other,) = ask(model, [request])
+    assert other.usage.cached == length - 1
+    fork = Talk(model)
+    fork.path = list(path)[:-1]
+    (turned,) = ask(model, [fork.say("w9 w9 w9").request(7)])
+    assert turned.usage.cached >= len([i for node in path[:-1] for i in node.ids or ()])
+    sharpen(model.module, 7)
+    model.bump()
+    (fresh,) = ask(model, [request])
+    assert (fresh.usage.cached, fresh.version) == (0, 1)
+
+
+@pytest.mark.parametrize("steady", [False, True])
+def test_rows_grow_with_their_replies(make: Make, monkeypatch: pytest.MonkeyPatch, steady: bool) -> None:
+    """Room for a reply is made as it is sampled; the answer is the one of a cache that had it from the start."""
+    whole, model = make(steady=steady), make(steady=steady)
+    requests = [Talk(model).say(w).request(i, max_tokens=240) for i, w in enumerate(WORDS[:5])]
+    for local in (whole, model):
+        local.engine._batch._stops[:] = False
+    expected = ask(whole, requests)
+    for place in ("rows", "admission"):
+        monkeypatch.setattr(f"clew.models.engine.{place}.ROOM", 16)
+    sizes = [model.engine._batch._rows.slots.size]
+    got = ask(model, requests)
+    sizes.append(model.engine._batch._rows.slots.size)
+    assert sizes[0] < sizes[1]
+    for one, other in zip(got, expected, strict=True):
+        assert one.tokens == other.tokens
+        if steady:
+            np.testing.assert_array_equal(one.logprobs, other.logprobs)
+
+
+def test_one_long_prompt_does_not_make_every_row_long(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("rows", "admission"):
+        monkeypatch.setattr(f"clew.models.engine.{place}.ROOM", 16)
+    model = make(max_rows=64)
+    rows, token = model.engine._batch._rows, model.engine._batch.forward.token_bytes
+    limit = 32 * 128 * token
+    model.engine.close()
+    model = make(max_rows=64, cache_bytes=limit)
+    rows = model.engine._batch._rows
+    short = [Talk(model).say(WORDS[i]).request(i, max_tokens=8) for i in range(40)]
+    expected = [c.tokens for c in ask(make(), short)]
+    assert [c.tokens for c in ask(model, short)] == expected
+    assert rows.slots.rows >= 32
+    (long,) = ask(model, [Talk(model).say(" ".join(WORDS * 5)).request(1, max_tokens=8)])
+    assert long.usage.prompt > 200
+    assert rows.slots.rows * rows.slots.size * token <= limit
+    assert [c.tokens for c in ask(model, short)] == expected  # and rows are short again where many are wanted
+    assert rows.slots.rows > 16
+    assert rows.slots.rows * rows.slots.size * token <= limit
