@@ -30,17 +30,15 @@ def pass_marks(lines: Sequence[Line]) -> list[Mark]:
     lower = t_interval("", (excess(lines, "own", "scaled") - excess(lines, "own", "raw")).mean(1))
     apart = t_interval("", (excess(lines, "wrong", "scaled") - excess(lines, "own", "scaled")).mean(1))
     wrong = t_interval("", excess(lines, "wrong", "raw").mean(1))
-    rounds = min(line["rounds"] for line in lines)
+    rounds, least = min(line["rounds"] for line in lines), float(auroc.min())
+    repaired = f"logits x {SCALED} (error {text(wrong, 4)}) repaired to within .005 of the well-scaled"
     return [
         Mark("T6", "at least 20,000 held-out rounds", f"{rounds:,}", rounds >= 20_000),
-        Mark("T6", "AUROC >= .75 at every position", f"least {auroc.min():.3f} (mean of seeds)", bool(auroc.min() >= 0.75)),
-        Mark("T6", "mean calibration error after scaling, less its floor, <= .015", scaled, scaled.estimate <= 0.015),
-        Mark("T6", f"and not above raw ({text(raw, 4)}): difference", lower, lower.estimate <= 0),
-        Mark(
-            "T6", f"logits x {SCALED} (error {text(wrong, 4)}) repaired to within .005 of the well-scaled", apart,
-            abs(apart.estimate) <= 0.005,
-        ),
-    ]  # fmt: skip
+        Mark("T6", "AUROC >= .75 at every position", f"least {least:.3f} (mean of seeds)", least >= 0.75),
+        Mark("T6", "mean calibration error scaled, less its floor, <= .015", text(scaled, 4), scaled.estimate <= 0.015),
+        Mark("T6", f"and not above raw ({text(raw, 4)}): difference", text(lower, 4), lower.estimate <= 0),
+        Mark("T6", repaired, text(apart, 4), abs(apart.estimate) <= 0.005),
+    ]
 
 
 def report(lines: Sequence[Line]) -> str:
@@ -64,8 +62,8 @@ def report(lines: Sequence[Line]) -> str:
     parts = [
         "## Tier T6: confidence and its calibration",
         f"{len(lines)} seeds, {lines[0]['rounds']:,} held-out rounds each, {lines[0]['fitted_on']:,} to fit on, "
-        f"{sum(x['cpu_s'] for x in lines) / 60:.1f} CPU-minutes. Calibration error over 20 bins of the chance that at least "
-        "k tokens are accepted; its noise floor is the error of outcomes drawn from the chances themselves.",
+        f"{sum(x['cpu_s'] for x in lines) / 60:.1f} CPU-minutes. Calibration error over 20 bins of the chance that at "
+        "least k tokens are accepted; its noise floor is the error of outcomes drawn from the chances themselves.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
         markdown(["mean over seeds, at least k tokens", *(str(k) for k in range(1, block + 1))], rows),
     ]

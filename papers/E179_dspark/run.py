@@ -28,7 +28,8 @@ NAMES = [name for name in ("toy", "exact", "draft", "confidence", "speed", "load
 TIERS: dict[str, Any] = {name: import_module(f"{HERE}.tier_{name}") for name in NAMES}
 REPORTS: dict[str, Any] = {name: import_module(f"{HERE}.report_{name}") for name in NAMES}
 SETTINGS = (
-    "kind", "arm", "block", "table", "policy", "r", "m", "noise", "target", "drafter", "lengths", "sampling", "rows", "n",
+    "kind", "arm", "block", "table", "policy", "r", "m", "noise",
+    "target", "drafter", "lengths", "sampling", "rows", "n", "temperature",
 )  # fmt: skip
 E179 = Experiment("E179", Path(__file__).resolve().parent, SETTINGS, TIERS, REPORTS)
 main, parse = E179.main, E179.parse

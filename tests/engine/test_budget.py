@@ -112,6 +112,19 @@ def test_drafting_stops_where_it_does_not_pay_and_is_tried_again():
     assert all(it.draft(rows) and it.choose(rows, fresh, np.full((64, 3), 0.95)).any() for _ in range(3))
 
 
+def test_one_bad_block_of_a_single_user_does_not_stop_drafting():
+    it, rows, fresh = Scheduler(machine()), np.arange(1), np.zeros(1, bool)
+    for i in range(60):
+        assert it.draft(rows)
+        it.choose(rows, fresh, np.full((1, 3), 0.02 if i == 40 else 0.95))
+    drafted = 0
+    for _ in range(200):
+        if it.draft(rows):
+            drafted += 1
+            it.choose(rows, fresh, np.full((1, 3), 0.02))
+    assert 4 < drafted < 50  # but a bad spell does
+
+
 def test_algorithm_1_stops_before_a_step_that_the_scheduler_crosses():
     chance, fresh, rows = np.full((4, 3), 0.95), np.zeros(4, bool), np.arange(4)
     costs = machine(sizes=(4, 16), verify=(1.0, 2.0), rows=(4,), plain=(1.0,), draft=(0.0,))

@@ -22,7 +22,7 @@ FLOORS = [
     {"cli"},
 ]
 FLOOR = {layer: height for height, floor in enumerate(FLOORS) for layer in floor}
-TENSORS = ("models/local", "models/sampling.py", "models/engine/", "fit/", "train/")
+TENSORS = ("models/local", "models/sampling.py", "models/engine/", "models/drafters/", "fit/", "train/")
 CORE_MAY = {"numpy"} | set(sys.stdlib_module_names)
 
 

@@ -143,6 +143,28 @@ def test_training_raises_acceptance_and_resumes_to_the_bit(
         next(drafting.train(begun(), data, other, tmp_path / "going"))
 
 
+def test_any_causal_lm_can_be_a_target(tmp_path: Path) -> None:
+    """GPT-2 has other names and absolute positions; Granite divides its logits, which a drafter would not know."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0}
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_embd=32, n_layer=3, n_head=2, n_positions=32, **sizes)
+    ).eval()
+    rows = np.random.default_rng(0).integers(2, VOCABULARY, (8, 12)).tolist()
+    module = folder.fresh(folder.design_for(model, mask=1, block=3), model)
+    data = drafting.tap(model, rows, [2] * 8, module.design.taps, tmp_path / "taps")
+    steps = list(drafting.train(module, data, drafting.Schooling(steps=3, batch=4, anchors=4)))
+    assert len(steps) == 3
+    assert all(np.isfinite(list(s.loss.values())).all() for s in steps)
+    granite = transformers.GraniteForCausalLM(transformers.GraniteConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, intermediate_size=32,
+        logits_scaling=8.0, **sizes,
+    )).eval()  # fmt: skip
+    granite.get_output_embeddings().weight.data.mul_(50)
+    with pytest.raises(BadInput, match="are not its output matrix times its last state"):
+        drafting.tap(granite, rows, [2] * 8, (0,), tmp_path / "other")
+
+
 def test_walk_by_hand() -> None:
     """Two anchors' worth of text, blocks of two: every path of the loop summed by hand."""
     a = np.array([[0.5, 0.4], [0.8, 0.9], [1.0, 1.0]])

@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 KINDS = ("dspark", "dflash", "eagle3", "independent")
 
 
-@click.group(short_help="Train a drafter that makes a model answer faster.")
-def command() -> None:
-    """A drafter proposes tokens that the model then verifies in one pass: the same distribution, sooner.
+HELP = """A drafter proposes tokens that a model then verifies in one pass: the same distribution, sooner.
 
-    \b
-    clew draft train MODEL --data prompts.txt
-    clew draft train MODEL --data 'world=household' --kind dflash --block 15
-    clew draft calibrate MODEL DRAFTER --data prompts.txt
-    clew serve MODEL --draft DRAFTER
-    """
+\b
+clew draft train MODEL --data prompts.txt
+clew draft train MODEL --data 'world=household' --kind dflash --block 15
+clew draft calibrate MODEL DRAFTER --data prompts.txt
+clew serve MODEL --draft DRAFTER
+"""
+command = click.Group("draft", help=HELP, short_help="Train a drafter that makes a model answer faster.")
 
 
 def text_options(function: Any) -> Any:

@@ -43,7 +43,11 @@ def acceptances(module: Any, data: Taps, rows: I64, count: int | None = None) ->
         if many < 1:
             continue
         anchors = torch.arange(first, first + many)
-        q = torch.cat([module(taps, ids, part[None])[0][0] for part in torch.split(anchors, AT_ONCE)]).float().log_softmax(-1)
+        q = (
+            torch.cat([module(taps, ids, part[None])[0][0] for part in torch.split(anchors, AT_ONCE)])
+            .float()
+            .log_softmax(-1)
+        )
         at = anchors[:, None] + torch.arange(block)
         p = (last[0][at] @ module.lm_head.weight.t()).float().log_softmax(-1)
         tokens = ids[0][at + 1][..., None]

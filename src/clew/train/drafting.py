@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.fit import checkpoint, optim
+from clew.models.engine.weights import unwrap
 
 I64 = npt.NDArray[np.int64]
 SAVED = 200  # steps between checkpoints
@@ -144,7 +145,13 @@ def tap(
         module: a Hugging Face causal LM. first: where each sequence's own part begins.
         taps: layers, 0-based, the last excluded: behind it stands the final norm, which ``last`` keeps.
         advance: told how many sequences are done.
+
+    Raises:
+        BadInput: the target's logits are more than its output matrix times its last state.
     """
+    module = unwrap(module)
+    inner = module.base_model
+    _linear(module, inner, rows[0])
     counts = np.array([len(r) for r in rows], np.int64)
     offsets = np.concatenate([[0], counts.cumsum()])
     width = module.get_output_embeddings().weight.shape[1]
@@ -162,7 +169,7 @@ def tap(
             given = torch.zeros(len(part), int(counts[part].max()), dtype=torch.long)
             for i, row in enumerate(part):
                 given[i, : counts[row]] = torch.as_tensor(rows[row])
-            out = module.model(input_ids=given.to(module.device), output_hidden_states=True, use_cache=False)
+            out = inner(input_ids=given.to(module.device), output_hidden_states=True, use_cache=False)
             states = [torch.cat([out.hidden_states[t + 1] for t in taps], -1), out.last_hidden_state]
             for held, state in zip(opened, states, strict=True):
                 for i, row in enumerate(part):
@@ -174,6 +181,18 @@ def tap(
 
     checkpoint.replace(folder, write)
     return Taps.open(folder)
+
+
+def _linear(module: Any, inner: Any, row: Sequence[int]) -> None:
+    """Drafters share the target's output matrix, and its law is worked out from it."""
+    ids = torch.as_tensor(row)[None, :16].to(module.device)
+    given = module(input_ids=ids, use_cache=False).logits
+    made = inner(input_ids=ids, use_cache=False).last_hidden_state @ module.get_output_embeddings().weight.t()
+    if not torch.allclose(given.float(), made.float(), rtol=1e-2, atol=1e-2):
+        raise BadInput(
+            f"the logits of {type(module).__name__} are not its output matrix times its last state",
+            remedy="Scaled, capped or biased logits are not supported: use prompt lookup, or a separate small model.",
+        )
 
 
 def draw_anchors(first: I64, lengths: I64, count: int, rng: np.random.Generator) -> tuple[I64, npt.NDArray[np.bool_]]:

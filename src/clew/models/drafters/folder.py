@@ -45,6 +45,7 @@ def design_for(module: Any, *, kind: str = "dspark", mask: int, **asked: Any) ->
         asked: fields of Design that shall differ.
     """
     config = module.config.get_text_config()
+    feed = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     count = config.num_hidden_layers
     if "taps" not in asked:
         asked["taps"] = () if kind == "independent" else spread(count)
@@ -53,7 +54,7 @@ def design_for(module: Any, *, kind: str = "dspark", mask: int, **asked: Any) ->
     given: dict[str, Any] = {
         "width": config.hidden_size, "vocabulary": config.vocab_size, "heads": heads,
         "kv": getattr(config, "num_key_value_heads", None) or heads,
-        "dim": getattr(config, "head_dim", None) or config.hidden_size // heads, "feed": config.intermediate_size,
+        "dim": getattr(config, "head_dim", None) or config.hidden_size // heads, "feed": feed,
         "context": config.max_position_embeddings, "theta": rope.get("rope_theta") or 10_000.0, "eps": 1e-6,
         "layers": 1 if kind in ("eagle3", "independent") else 2,
     }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -158,14 +159,15 @@ class Batch:
         run = np.flatnonzero(live.act)
         rows, last, at, count = live.rows[run], live.last[run], live.at[run], live.count[run]
         laws = live.laws if len(run) == len(live.rows) else live.laws.take(run)
-        u = uniforms(self._rows.seed[rows], self._rows.offset[rows] + count.astype(np.uint64), drafts.drafter.block)
         guided = [(int(np.searchsorted(run, i)), entry) for i, entry in asking(self._rows, live, live.guided)]
         free = np.ones(len(run), bool)
         free[[i for i, _ in guided]] = False  # a drafter knows no grammar
-        drafted = drafts.propose(rows, last, at, laws, u.draft, free)
+        index = self._rows.offset[rows] + count.astype(np.uint64)
+        noise_of = partial(uniforms, self._rows.seed[rows], index, drafts.drafter.block)
+        drafted = drafts.propose(rows, last, at, laws, noise_of, free)
         if drafted is None:
             return False
-        (proposed, logq, _), lengths = drafted
+        (proposed, logq, _), lengths, u = drafted
         lengths = np.minimum(lengths, live.limit[run] - count - 1)
         first, tokens = np.cumsum(lengths + 1) - lengths - 1, proposed.tolist()
         ids = [[a, *tokens[i][:n]] for i, (a, n) in enumerate(zip(last.tolist(), lengths.tolist(), strict=True))]

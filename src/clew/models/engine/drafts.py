@@ -14,7 +14,7 @@ from clew.core.errors import BadInput
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.proposal import F64, I64, Drafter, Lengths, Proposal
-from clew.models.engine.speculate import MOST, Drafted
+from clew.models.engine.speculate import MOST, Drafted, Uniforms
 from clew.models.engine.state import Counts
 from clew.models.sampling import Laws
 
@@ -119,30 +119,32 @@ class Drafts:
         counts.proposed, counts.accepted = self.counts.proposed.tolist(), self.counts.accepted.tolist()
 
     def propose(
-        self, rows: I64, anchors: I64, positions: I64, laws: Laws, u: F64, may: Any
-    ) -> tuple[Proposal, I64] | None:
-        """A proposal for rows [n], and how many tokens of each are verified: none where ``may`` (bool [n]) is False.
+        self, rows: I64, anchors: I64, positions: I64, laws: Laws, noise: Callable[[], Uniforms], may: Any
+    ) -> tuple[Proposal, I64, Uniforms] | None:
+        """A proposal for rows [n]; tokens of each to verify, none where ``may`` (bool [n]) is False; the noise used.
 
         None: the policy skips this round, or something failed.
         """
         if not self.on or not may.any():
             return None
-        found: tuple[Proposal, I64] | None = None
+        found: tuple[Proposal, I64, Uniforms] | None = None
 
         def call() -> None:
             nonlocal found
-            if not self._lengths.draft(rows[may]):
+            asked = rows if may.all() else rows[may]
+            if not self._lengths.draft(asked):
                 return
             self._show()
-            proposal = self.drafter.propose(rows, anchors, positions, laws, u)
+            u = noise()
+            proposal = self.drafter.propose(rows, anchors, positions, laws, u.draft)
             chance = self._checked(proposal, len(rows))
-            lengths = np.zeros(len(rows), np.int64)
-            chosen = np.asarray(self._lengths.choose(rows[may], self._fresh[rows[may]], chance[may]))
-            if chosen.shape != (may.sum(),) or chosen.dtype.kind not in "iu" or not _within(chosen, 0, chance.shape[1]):
+            chosen = np.asarray(self._lengths.choose(asked, self._fresh[asked], chance[may]))
+            if chosen.shape != asked.shape or chosen.dtype.kind not in "iu" or not _within(chosen, 0, chance.shape[1]):
                 raise ValueError(f"lengths {chosen.tolist()} of blocks of {chance.shape[1]}")
+            lengths = np.zeros(len(rows), np.int64)
             lengths[may] = chosen
-            self._fresh[rows[may]] = False
-            found = proposal, lengths
+            self._fresh[asked] = False
+            found = proposal, lengths, u
 
         self._call(call)
         return found
