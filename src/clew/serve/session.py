@@ -19,10 +19,23 @@ from clew.core.records import Call, Cursor
 from clew.core.values import Completion, Message, ToolSpec
 from clew.harness.messages import message_json
 from clew.harness.pending import revive
-from clew.harness.tools import Tool, tool
+from clew.harness.tools import Tool
 from clew.models.dialects import Asked, dumps
 from clew.serve.history import Arrival, History
 from clew.store import Keeper
+
+_PLAIN = {"type": "object", "additionalProperties": False}
+# The tools of every run, described once: a long-lived server makes many runs, and caches go by the description.
+RECEIVE = ToolSpec("receive", "The next request of the program.", _PLAIN | {"properties": {}, "required": []})
+SEND = ToolSpec(
+    "send",
+    "Hand the program its answer: the reply of an ask, or why there is none.",
+    _PLAIN
+    | {
+        "properties": {"request": {"type": "integer"}, "call": {"type": "integer"}, "error": {"type": "string"}},
+        "required": ["request"],
+    },
+)
 
 
 @dataclass(slots=True)
@@ -144,15 +157,10 @@ class Session:
 
     def tools(self) -> list[Tool]:
         async def receive() -> str:
-            """The next request of the program."""
             it = await self._queue.get()
             return it.text() if it is not None else json.dumps({"ended": "the program asks nothing more"})
 
-        def send(request: int, call: int = -1, error: str = "") -> str:
-            """Hand the program its answer: the reply of an ask, or why there is none."""
-            return self._send(request, call, error)
-
-        return [tool(receive, idempotent=True), tool(send, idempotent=True)]
+        return [Tool(RECEIVE, receive, idempotent=True), Tool(SEND, self._send, idempotent=True)]
 
     def piece(self, thread: int, text: str) -> bool:
         """Pass on a piece of a reply; False where nobody listens any more."""
@@ -171,7 +179,7 @@ class Session:
         """The request asked last in a conversation."""
         return next((e for e in reversed(self.exchanges.values()) if e.thread == thread), None)
 
-    def _send(self, request: int, call: int, error: str) -> str:
+    def _send(self, request: int, call: int = -1, error: str = "") -> str:
         exchange = self.exchanges[request]
         self.store.commit()  # what the program is told is in the record first
         if error:
