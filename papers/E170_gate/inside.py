@@ -1,8 +1,8 @@
 """Runs inside the sandbox: every variant of a function on recorded and fuzzed inputs, each in a process of its own.
 
 Reads a JSON object from stdin: ``variants`` (sources, the first is right), ``call`` (an expression over ``a``, ``b``
-and ``c`` that a module's namespace evaluates), ``inputs`` (lists of literals as text) or ``test`` (HumanEval's, whose inputs are
-recorded from the right variant), ``entry``, ``seed``. Writes the inputs that were used and each variant's outcomes:
+and ``c`` that a module's namespace evaluates), ``inputs`` (lists of literals as text) or ``test`` (HumanEval's, whose
+inputs are recorded from the right variant), ``entry``, ``seed``. Writes the inputs used and each variant's outcomes:
 digests of results, ``!Error`` for exceptions, ``T`` where its time was over.
 """
 

@@ -17,11 +17,11 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from papers.E170_gate import report_bench, tier_bench  # noqa: E402
+from papers.E170_gate import report_bench, report_shell, report_sim, tier_bench, tier_shell, tier_sim  # noqa: E402
 from papers.experiment import Experiment  # noqa: E402
 
-TIERS: dict[str, Any] = {"bench": tier_bench}
-REPORTS: dict[str, Any] = {"bench": report_bench}
+TIERS: dict[str, Any] = {"bench": tier_bench, "sim": tier_sim, "shell": tier_shell}
+REPORTS: dict[str, Any] = {"bench": report_bench, "sim": report_sim, "shell": report_shell}
 SETTINGS = ("kind", "program", "level", "prior", "verify")
 E170 = Experiment("E170", Path(__file__).resolve().parent, SETTINGS, TIERS, REPORTS)
 main, parse = E170.main, E170.parse

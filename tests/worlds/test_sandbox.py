@@ -218,7 +218,7 @@ def test_root_becomes_a_uid_of_its_own_first():
 @needs_bubblewrap
 def test_nothing_of_this_process_is_passed_on(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
-    verdict = Sandbox().run("env; ls /proc/self/fd; ls /tmp /work", env={"OWN": "1"})
+    verdict = Sandbox().run("env; ls /proc/self/fd; ls /tmp /box", env={"OWN": "1"})
     assert b"secret" not in verdict.stdout
     assert b"OWN=1" in verdict.stdout
     assert verdict.stdout.split(b"LANG=C.UTF-8")[1].split()[-8:].count(b"4") == 0  # ls itself opens 3

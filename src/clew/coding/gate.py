@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from clew.coding.gate_plan import (
     REFINE,
     SHIP,
@@ -30,6 +32,7 @@ from clew.coding.gate_rates import Evidence, Rates
 
 ENOUGH = 20  # broken candidates the oracle must have seen before a plan may do without it
 WINDOW, LEAST = 60, 20  # labels that the misfit guard looks back on, and needs
+SURE = 2.5
 AS_GOOD = 0.01  # share of the reward below which a plan's advantage over a one-line rule is none
 
 
@@ -95,14 +98,17 @@ class Controller:
     @property
     def thin(self) -> bool:
         """Too few broken candidates were seen to do without the oracle."""
-        return self.evidence.seen("y/0", self.cell) < ENOUGH
+        return self.evidence.seen("label/0", self.cell) < ENOUGH
 
     def misfits(self) -> bool:
-        """Whether the last beliefs forecast worse than the prior alone did (Brier scores)."""
+        """Whether the last beliefs forecast worse than the prior alone: a higher Brier score, and not by chance.
+
+        It is asked again and again, so that ``SURE`` standard errors of the paired difference are asked for.
+        """
         if len(self._window) < LEAST:
             return False
-        scores = [(w * (b - y) ** 2, w * (p - y) ** 2) for b, p, _, y, w in self._window]
-        return sum(b for b, _ in scores) > sum(p for _, p in scores)
+        worse = np.array([w * ((b - y) ** 2 - (p - y) ** 2) for b, p, _, y, w in self._window])
+        return bool(worse.mean() > SURE * worse.std(ddof=1) / len(worse) ** 0.5)
 
     def _fall_back(self) -> None:
         """The best one-line rule for what the window holds; its rates replace the history's."""
@@ -146,7 +152,7 @@ class Controller:
         if VERIFY not in self._spent and action in (SHIP, STOP, REFINE):
             if self.thin and not self._verifies():
                 action, instead = VERIFY, action
-                seen = self.evidence.seen("y/0", self.cell)
+                seen = self.evidence.seen("label/0", self.cell)
                 reason = f"{seen} broken candidates were seen, {ENOUGH} are needed before the oracle may be left out"
             elif draw < self.audit:
                 action, instead, by_lot = VERIFY, action, True

@@ -100,16 +100,17 @@ class Plan:
             values: dict[tuple[int, ...], F64] = {}
             for key in order:
                 self.q[t, key] = {**fixed, **{k: self._critic(k, key, values) for k in self._open(key)}}
-                values[key] = np.max(list(self.q[t, key].values()), axis=0)
+                values[key] = np.asarray(np.max(list(self.q[t, key].values()), axis=0))
             later = values[empty]
 
     def _fixed(self, later: F64 | None) -> dict[str, F64]:
         """What the actions that end a candidate are worth at each belief, whatever critics said."""
         s, rates, b = self.stakes, self.rates, GRID
-        out = {STOP: np.zeros_like(b)}
+        out: dict[str, F64] = {STOP: np.zeros_like(b)}
         again = 0.0
         if later is not None:
-            out[REFINE] = -s.refine + np.interp(rates.after(b), b, later)  # type: ignore[arg-type]
+            moved = b * (1 - rates.spoil) + (1 - b) * rates.fix
+            out[REFINE] = np.asarray(np.interp(moved, b, later)) - s.refine
             again = max(0.0, -s.refine + float(np.interp(rates.after(0.0), b, later)))
         out[VERIFY] = -s.verify + s.reward * b + (1 - b) * again
         if s.loss is not None:
@@ -123,7 +124,7 @@ class Plan:
         seen = {n: k == 1 for n, k in zip(self.names, key, strict=True) if k}
         bad, good = self.rates.chance(name, seen)
         i = self.names.index(name)
-        total: F64 = np.full_like(GRID, -self.stakes.critics[name])
+        total = -self.stakes.critics[name] + np.zeros_like(GRID)
         for up, down, said in ((good, bad, 1), (1 - good, 1 - bad, 2)):
             weight = up * GRID + down * (1 - GRID)
             after = up * GRID / np.maximum(weight, 1e-12)

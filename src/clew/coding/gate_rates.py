@@ -99,7 +99,13 @@ class Evidence:
             self.cells[name] = defaultdict(float, counts)
 
     def add(
-        self, cell: str, verdicts: Mapping[str, bool], good: bool, before: bool | None = None, weight: float = 1.0
+        self,
+        cell: str,
+        verdicts: Mapping[str, bool],
+        good: bool,
+        before: bool | None = None,
+        weight: float = 1.0,
+        prior: bool = True,
     ) -> None:
         """One candidate with what its critics said and what the oracle found.
 
@@ -107,12 +113,17 @@ class Evidence:
             before: its predecessor's label, where it was made from one.
             weight: 1 over the chance with which a candidate that ended like this one is looked at: what the oracle
                 sees by choice is no fair sample.
+            prior: whether it speaks for the prior too; a mutant does not.
         """
         counts, y = self.cells.setdefault(cell, defaultdict(float)), int(good)
         if before is not None:
             keys = [f"step/{int(before)}/{y}"]
         else:
-            keys = [f"y/{y}", *(f"{'pass' if passed else 'fail'}/{name}/{y}" for name, passed in verdicts.items())]
+            keys = [
+                f"label/{y}",
+                *([f"y/{y}"] if prior else []),
+                *(f"{'pass' if passed else 'fail'}/{name}/{y}" for name, passed in verdicts.items()),
+            ]
             for name, passed in verdicts.items():
                 keys += [f"link/{name}/{o}/{y}/{int(passed)}/{int(z)}" for o, z in verdicts.items() if o > name]
         for key in keys:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path, PurePosixPath
 
 from clew.core.errors import BadInput
@@ -22,8 +22,11 @@ def safe(name: str) -> str:
     return str(path)
 
 
-def pack(files: Mapping[str, bytes | str | Path]) -> bytes:
+def pack(files: Mapping[str, bytes | str | Path], executable: Container[str] = ()) -> bytes:
     """A tar of these files: contents, text, or paths of files that lie here (their permissions are kept).
+
+    Args:
+        executable: names, among those given as contents, that may be executed.
 
     Raises:
         BadInput: a name leads outside, or a path is no regular file.
@@ -32,7 +35,7 @@ def pack(files: Mapping[str, bytes | str | Path]) -> bytes:
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for name, content in files.items():
             entry = tarfile.TarInfo(safe(name))
-            entry.mode = 0o644
+            entry.mode = 0o755 if name in executable else 0o644
             if isinstance(content, Path):
                 if not content.is_file():
                     raise BadInput(f"{content} is no file", remedy="Give paths of regular files.")
@@ -72,6 +75,12 @@ def unpack(data: bytes) -> tuple[dict[str, bytes], tuple[str, ...]]:
         if data:
             refused.append(f"the rest of the archive: {error}")
     return found, tuple(refused)
+
+
+def executables(data: bytes) -> frozenset[str]:
+    """The names in a tar of ``pack`` that may be executed."""
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+        return frozenset(entry.name for entry in archive if entry.mode & 0o100)
 
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:

@@ -20,7 +20,7 @@ from clew.core.errors import WorldError
 from clew.worlds import seccomp
 from clew.worlds.watch import PAGE, Bounds, Seen, end, watch
 
-WORK = "/work"
+WORK = "/box"
 SLACK = 256 << 20  # bytes of address space a process may have beyond twice the memory limit
 SHOWN = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 MARK = "CLEW_ROOM"  # variable by which the processes of a room without namespaces are found
@@ -112,11 +112,14 @@ def _data(content: bytes, open_fds: list[int]) -> str:
 def _line(order: Order, status: int, open_fds: list[int]) -> list[str]:
     """The whole command line of a run under bubblewrap."""
     words = [*_namespaces(), "--perms", "0755", "--dir", "/etc", *_system()]
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    for place in (WORK, "/tmp", "/dev/shm"):
+        words += ["--perms", "1777", "--size", str(order.disk), "--tmpfs", place]
     for path in order.readable:
         for above in reversed(path.parents[:-1]):  # of a hidden folder only the way is there, and may be walked
-            words += ["--perms", "0755", "--dir", str(above)]
+            if str(above) != "/tmp":
+                words += ["--perms", "0755", "--dir", str(above)]
         words += ["--ro-bind", str(path), str(path)]
-    size = str(order.disk)
     who = f"sandbox:x:{order.uid}:{order.uid}::{WORK}:/bin/sh\n".encode()
     group = f"sandbox:x:{order.uid}:\n".encode()
     for content, place in ((who, "/etc/passwd"), (group, "/etc/group"), (b"127.0.0.1 localhost\n", "/etc/hosts")):
@@ -125,9 +128,6 @@ def _line(order: Order, status: int, open_fds: list[int]) -> list[str]:
         words += ["--perms", "0444", "--ro-bind-data", _data(order.parcel, open_fds), "/run/files.tar"]
     if order.stdin:
         words += ["--perms", "0444", "--ro-bind-data", _data(order.stdin, open_fds), "/run/stdin"]
-    words += ["--proc", "/proc", "--dev", "/dev"]
-    for place in (WORK, "/tmp", "/dev/shm"):
-        words += ["--perms", "1777", "--size", size, "--tmpfs", place]
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
     words += ["--seccomp", _data(seccomp.program(), open_fds), "--json-status-fd", str(status), "--"]
     own = int(os.geteuid() != 0)  # in a user namespace its first process counts

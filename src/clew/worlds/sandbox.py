@@ -126,7 +126,7 @@ class Sandbox:
     def run(
         self,
         command: Sequence[str] | str,
-        files: Mapping[str, bytes | str | Path] | None = None,
+        files: Mapping[str, bytes | str | Path] | bytes | None = None,
         *,
         limits: Limits | None = None,
         stdin: bytes | str = b"",
@@ -137,11 +137,11 @@ class Sandbox:
         """Run a command (a string goes to ``sh -c``) in a fresh work folder that holds ``files``.
 
         Args:
-            files: contents, text or paths by relative path.
+            files: contents, text or paths by relative path; or all of them as a tar of ``parcels.pack``.
             limits: instead of the sandbox's.
             stdin: what it reads.
             env: variables beside PATH, HOME, TMPDIR and LANG; nothing of this process's environment is passed on.
-            keep: relative paths of files or folders that are handed back.
+            keep: relative paths of files or folders that are handed back; ``.`` is all of them.
             cancel: a descriptor that becomes readable when the run shall be given up.
 
         Raises:
@@ -151,14 +151,15 @@ class Sandbox:
         bounds, argv = limits or self.limits, ["sh", "-c", command] if isinstance(command, str) else list(command)
         if not argv or any("\0" in part for part in argv):
             raise BadInput("the command is empty or holds a NUL", remedy="Give a program and its arguments.")
-        parcel = pack(files) if files else b""
+        parcel = files if isinstance(files, bytes) else pack(files) if files else b""
         if len(parcel) > bounds.disk:
             raise BadInput(
                 f"the files take {len(parcel)} bytes, the work folder has {bounds.disk}",
                 remedy="Give fewer files, or raise Limits.disk.",
             )
+        wanted = [name if name == "." else safe(name) for name in keep]
         order = room.Order(
-            argv, parcel, stdin.encode() if isinstance(stdin, str) else stdin, dict(env or {}), [safe(k) for k in keep],
+            argv, parcel, stdin.encode() if isinstance(stdin, str) else stdin, dict(env or {}), wanted,
             bounds.wall, bounds.cpu, bounds.memory, bounds.processes, bounds.file_size, bounds.disk,
             bounds.open_files, bounds.output, self.readable, _uid(),
         )  # fmt: skip
@@ -170,7 +171,7 @@ class Sandbox:
         ended = None if seen.limit or report == b"full" else code
         return Verdict(ended, limit, out, err, kept, refused, seen.seconds, seen.cpu, seen.peak, self.isolation)
 
-    async def arun(self, command: Sequence[str] | str, files: Mapping[str, bytes | str | Path] | None = None,
+    async def arun(self, command: Sequence[str] | str, files: Mapping[str, bytes | str | Path] | bytes | None = None,
                    *, limits: Limits | None = None, stdin: bytes | str = b"", env: Mapping[str, str] | None = None,
                    keep: Sequence[str] = ()) -> Verdict:  # fmt: skip
         """As ``run``, in a thread; a cancelled task ends the run before it returns."""
