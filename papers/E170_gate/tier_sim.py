@@ -33,7 +33,7 @@ __all__ = ["cells", "cost", "portions", "run"]
 
 
 def cost(cell: Line) -> float:
-    return {"map": 3.0, "score": 0.5, "misfit": 12.0, "fixture": 0.1}[cell["level"]]
+    return {"map": 0.3, "score": 0.02, "misfit": 0.7, "fixture": 0.01}[cell["level"]]
 
 
 def cells(quick: bool) -> Iterator[Line]:
@@ -180,7 +180,8 @@ def _misfit(cell: Line) -> Line:
     true = with_prior(counted(fit, "as measured", rng).rates(list(CRITICS), "here"), prior)
     stakes = Stakes(REFINE_COST, 30.0, COSTS, REWARD, None, HORIZON)
     episodes = drawn(held, "as measured", prior, LONG, rng)
-    right = np.mean([play(by_plan(Plan(true, stakes)), e, true, stakes)["utility"] for e in episodes])
+    planned = by_plan(Plan(true, stakes))
+    right = np.mean([play(planned, e, true, stakes)["utility"] for e in episodes])
     evidence = _believed(true, name)
     gate = Controller(
         stakes, evidence, "here", True, audit=0.05 if guard == "guarded" else 0.0, guard=guard == "guarded"
