@@ -79,8 +79,8 @@ def report(lines: Sequence[Line]) -> str:
         "\n\n".join(
             [
                 "## Tier shell: toolz 1.0.0, its whole test suite as the oracle",
-                f"{len(chosen)} candidates ({good} good), {undecided} undecided. {'; '.join(rates)}. Rates and costs come "
-                "from one half, decisions are made on the other, and the reverse; nothing is shipped unverified.",
+                f"{len(chosen)} candidates ({good} good), {undecided} undecided. {'; '.join(rates)}. Rates and costs "
+                "come from one half, decisions are made on the other, and the reverse; nothing is shipped unverified.",
                 "\n".join(f"- {mark}" for mark in marks),
                 markdown(head, rows),
             ]

@@ -131,8 +131,8 @@ def _misfits(lines: Sequence[Line], kind: str, source: str) -> list[Mark]:
 def report(lines: Sequence[Line]) -> str:
     parts = [
         "## Tier sim: regimes, scores, misfit",
-        f"{len(lines)} cells, {sum(x['cpu_s'] for x in lines) / 60:.1f} CPU-minutes. Utilities of 3,000 episodes a cell "
-        "on functions whose verdicts the rates have not seen; the best fixed rule is the best in hindsight.",
+        f"{len(lines)} cells, {sum(x['cpu_s'] for x in lines) / 60:.1f} CPU-minutes. Utilities of 3,000 episodes a "
+        "cell on functions whose verdicts the rates have not seen; the best fixed rule is the best in hindsight.",
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
     ]
     for kind, source in SOURCES.items():

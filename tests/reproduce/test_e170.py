@@ -1,4 +1,4 @@
-"""E170's experiment: committed results that are complete and come out again, and reports that say what the lines say."""
+"""E170's experiment: committed results that are complete and come out again, reports that say what the lines say."""
 
 from __future__ import annotations
 
