@@ -56,7 +56,8 @@ def script(order: Order, parcel: str, stdin: str, work: str) -> str:
     lines = [f"cd {shlex.quote(work)}"]
     if order.parcel:
         lines.append(f"tar -xf {shlex.quote(parcel)} --no-same-owner 2>/dev/null || {{ echo full >&0; exit 1; }}")
-    lines += [f'"$@" <{shlex.quote(stdin)}', "code=$?"]
+    # The caller ends the run; should it be killed in the moment before bubblewrap follows its parent, this does.
+    lines += [f'timeout -s KILL {order.wall + 5:.0f} "$@" <{shlex.quote(stdin)}', "code=$?"]
     lines.append('echo $(stat -f -c %a . "$TMPDIR") >&0')
     if order.keep:
         names = " ".join(shlex.quote(f"./{name}") for name in order.keep)

@@ -27,7 +27,10 @@ from clew.worlds.watch import PAGE
 
 MIB = 1 << 20
 Isolation = Literal["bubblewrap", "rlimits"]
-TOOLS = {"bubblewrap": ("bwrap", "prlimit", "sh", "tar", "stat"), "rlimits": ("prlimit", "sh", "tar", "stat")}
+TOOLS = {
+    "bubblewrap": ("bwrap", "prlimit", "sh", "tar", "stat", "timeout"),
+    "rlimits": ("prlimit", "sh", "tar", "stat", "timeout"),
+}
 INSTALL = "Run apt-get install bubblewrap util-linux (dnf, pacman: the same names)."
 _uids = itertools.count(os.getpid() * 37)
 
