@@ -1,0 +1,180 @@
+"""clew gate: which check to run next on a change, and whether to refine, verify or ship it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clew.cli import common, making
+from clew.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from clew.coding.gate_rates import Evidence
+    from clew.coding.gate_world import Checks
+    from clew.store import Keeper, Run
+
+
+@click.command(short_help="Decide over a change: which check to run next, refine, verify or ship.")
+@click.argument("file")
+@click.option(
+    "--critic", "critics", multiple=True, metavar="COMMAND", help="A cheap check; {file} is FILE. Repeatable."
+)
+@click.option("--oracle", required=True, metavar="COMMAND", help="The check that counts, such as 'pytest -q'.")
+@click.option("--refine", default="", metavar="COMMAND", help="Changes the files: makes the next candidate.")
+@click.option("--repo", default=".", show_default=True, help="The repository FILE lies in.")
+@click.option("--reward", default=100.0, show_default=True, help="What a good change is worth.")
+@click.option("--loss", type=float, help="What a broken one shipped costs; without it nothing is shipped unverified.")
+@click.option("--rate", default=1.0, show_default=True, help="What a second of running costs.")
+@click.option("--refine-cost", type=float, help="Of one refinement.  [default: as measured, else as the oracle]")
+@click.option("--horizon", type=int, help="Candidates at most.  [default: 3 with --refine, else 1]")
+@click.option(
+    "--cell", default="", help="Whose rates these are: a generator, a kind of task.  [default: the repository]"
+)
+@click.option("--audit", default=0.05, show_default=True, help="Share verified though the plan would not.")
+@click.option("--learn", is_flag=True, help="Run everything on this change, to learn what the critics are worth.")
+@click.option("--mutants", type=int, metavar="N", help="Learn from N broken variants of FILE, in the sandbox.")
+@click.option("--timeout", default=600.0, show_default=True, help="Seconds of one command at most.")
+@click.option("--outside", is_flag=True, help="Run the commands in the repository itself, without a sandbox.")
+@click.option("--seed", default=0, show_default=True, help="Fixes the audits and the mutants.")
+@common.json_option
+@common.store_option
+def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
+    """Decide over the change in FILE: run the critics that are worth their cost, verify, ship, refine or stop.
+
+    Exit status 0 of a command is a pass, 1 a failure; anything else, and a command past its time, decides nothing.
+    Costs are measured seconds times --rate. What each critic is worth is learnt from the runs in the store; until 20
+    broken changes were seen the oracle is never left out altogether. Commands run in the sandbox on a copy of
+    the repository's files. Exit code: 0 ship, 1 stop or undecided.
+
+    \b
+    clew gate src/x.py --critic "ruff check {file}" --critic "pytest -q tests/test_x.py" --oracle "pytest -q"
+    clew gate src/x.py --critic "ruff check {file}" --oracle "pytest -q" --mutants 30
+    clew gate src/x.py --oracle "make test" --refine "python agent.py {file}" --reward 600 --loss 3600
+    """
+    from clew.coding.gate_world import Checks
+
+    checks = Checks(
+        options["oracle"],
+        options["critics"],
+        options["refine"],
+        options["repo"],
+        options["outside"],
+        options["timeout"],
+    )
+    if options["mutants"] is not None and options["mutants"] < 1:
+        raise BadInput(f"--mutants {options['mutants']}", remedy="Give a positive number.")
+    task = checks.find(file)
+    store = common.open_store(store_path, create=True)
+    if options["mutants"]:
+        learnt = _mutants(store, checks, file, options)
+        if as_json:
+            common.print_json(learnt)
+        return
+    from clew.coding.gate_agent import history
+
+    evidence, seconds = history(store)
+    known = all(name in seconds for name in (*checks.critics, "verify"))
+    learn = options["learn"] or not known
+    run = _run(store, checks, [task], evidence, seconds, options, learn=learn)[0]
+    end = _report(run, learn, known, as_json)
+    raise SystemExit(0 if end == "ship" else 1)
+
+
+def _stakes(checks: Checks, seconds: dict[str, float], options: dict[str, Any]) -> dict[str, Any]:
+    """Costs from measured seconds; of what was never run nothing is known, and it is learnt first."""
+    rate = options["rate"]
+    verify = rate * seconds.get("verify", 0.0)
+    refine = options["refine_cost"]
+    if refine is None:
+        refine = rate * seconds["refine"] if "refine" in seconds else verify
+    horizon = options["horizon"] or (3 if checks.refine else 1)
+    if not checks.refine and horizon > 1:
+        raise BadInput(f"--horizon {horizon} without --refine", remedy="Say with --refine how the next one is made.")
+    return {
+        "refine": refine, "verify": verify, "critics": {name: rate * seconds.get(name, 0.0) for name in checks.critics},
+        "reward": options["reward"], "loss": options["loss"], "horizon": horizon,
+    }  # fmt: skip
+
+
+def _run(
+    store: Keeper, checks: Checks, tasks: list[Any], evidence: Evidence, seconds: dict[str, float],
+    options: dict[str, Any], *, learn: bool, invented: bool = False, name: str = "",
+) -> list[Run]:  # fmt: skip
+    from clew.coding.gate_agent import AGENT
+    from clew.coding.gate_plan import Stakes
+    from clew.harness import Runner
+
+    stakes = _stakes(checks, seconds, options)
+    Stakes(**stakes)  # what cannot be planned with is refused before anything runs
+    cell = options["cell"] or Path(checks.folder).name
+    config = {"stakes": stakes, "evidence": evidence.dumps(), "cell": cell, "audit": options["audit"], "learn": learn}
+    runner = Runner(AGENT, checks, None, store, config | {"invented": invented}, concurrency=1)
+    with common.progress() as bar, making.interruptible("the same line again"):
+        line = bar.add_task("gate", total=len(tasks), note="")
+        groups = runner.collect(tasks, n=1, seed=options["seed"], name=name, on_run=lambda run: bar.advance(line))
+    return list(groups.runs)
+
+
+def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Everything is run on broken variants of the file: the critics' rates, not the prior, come from them."""
+    from clew.coding.gate_agent import history
+    from clew.coding.mutants import mutants
+
+    source = Path(checks.folder, file).read_text()
+    tasks = [checks.variant(file, text) for text in mutants(source, options["mutants"], options["seed"])]
+    if not tasks:
+        raise BadInput(f"{file} has no mutants", remedy="Name a Python file with comparisons, numbers or conditions.")
+    evidence, seconds = history(store)
+    each = 2 * sum(seconds.get(c, 1.0) for c in checks.critics) + seconds.get("verify", 10.0)
+    click.echo(f"{len(tasks)} mutants of {file}, about {each * len(tasks):.0f} s", err=True)
+    runs = _run(store, checks, tasks, evidence, seconds, options, learn=True, invented=True, name=f"mutants/{file}")
+    goods = [_end(run)["good"] for run in runs]
+    after, _ = history(store)
+    cell, rates = options["cell"] or Path(checks.folder).name, {}
+    for name in checks.critics:
+        bad, good = after.critic(name, cell)
+        rates[name] = {"passes_broken": bad.mean, "passes_good": good.mean, "broken": bad.n, "good": good.n}
+        click.echo(f"{name}: passes good {good}; broken {bad}", err=True)
+    found = {"mutants": len(runs), "broken": goods.count(False), "passed": goods.count(True)}
+    return found | {"undecided": goods.count(None), "rates": rates}
+
+
+def _end(run: Run) -> dict[str, Any]:
+    ends = [json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "gate end"]
+    if not ends:
+        raise BadInput(
+            f"run {run.id} broke off: {run.calls[-1].error or run.stop}", remedy=f"clew show {run.id} says more."
+        )
+    return dict(ends[-1])
+
+
+def _report(run: Run, learn: bool, known: bool, as_json: bool) -> str:
+    """What was decided and why, in the order in which it happened."""
+    end, notes = _end(run), [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "note" and c.text]
+    plan = next(data for name, data in notes if name == "gate plan")
+    decisions = [data for name, data in notes if name == "gate decision"]
+    acts = [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "act"]
+    if as_json:
+        checks = [{"action": action, **found} for action, found in acts]
+        common.print_json({"run": run.id, "learnt": learn, **end, **plan, "decisions": decisions, "checks": checks})
+        return str(end["verdict"])
+    if learn:
+        click.echo(
+            "everything is run once, critics twice" + ("" if known else ": nothing is known of these commands yet")
+        )
+    else:
+        click.echo(plan["regime"])
+    for d in decisions:
+        worth = ", ".join(f"{name} {value:.1f}" for name, value in d["values"].items())
+        click.echo(f"belief {d['belief']:.2f}: {d['action']} ({d['reason']}) [{worth}]")
+    for action, found in acts:
+        word = {True: "pass", False: "fail", None: "undecided"}[found["passed"]]
+        click.echo(f"  {word:9} {found['seconds']:6.2f} s  {action}" + (f"  ({found['why']})" if found["why"] else ""))
+    for data in (data for name, data in notes if name == "gate flip"):
+        click.echo(f"  {data['critic']} flips: it said {data['first']}, then {data['second']}; not counted")
+    known_good = {True: ", verified", False: ", broken", None: ""}[end["good"]]
+    click.echo(f"{end['verdict']}{known_good}; belief {end['belief']:.2f}; run {run.id}")
+    return str(end["verdict"])
