@@ -1,0 +1,112 @@
+"""A repository as a world whose actions are the four tools, and its own past fixes as tasks with a truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from clew.coding.history import fixes
+from clew.coding.tools import Tools
+from clew.coding.view import Index, View
+from clew.core.errors import BadInput, UnknownName
+from clew.core.keys import state_key
+from clew.core.protocols import Restores, World
+from clew.core.registry import make_ref
+from clew.core.values import Observation, Task, ToolCall, ToolSpec
+
+
+class RepositoryWorld:
+    """Answers tool calls from a view; nothing in it changes."""
+
+    restores: Restores = "reenact"
+
+    def __init__(self, tools: Tools, report: str) -> None:
+        self._report, self._tree = report, tools.repo_tree()
+        self._tools = {t.spec.name: t for t in tools.all()}
+        self.tools: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
+
+    @property
+    def state_key(self) -> bytes:
+        return state_key("repository", self._report, self._tree)
+
+    def observe(self) -> Observation:
+        """The report, in its tags, and the filtered tree: what a diagnosis begins with."""
+        return Observation(f"<report>\n{self._report}\n</report>\n\n{self._tree}")
+
+    def step(self, action: str | ToolCall) -> Observation:
+        if not isinstance(action, ToolCall) or action.name not in self._tools:
+            named = action.name if isinstance(action, ToolCall) else action[:80]
+            call_id = action.id if isinstance(action, ToolCall) else None
+            return Observation(f"error: there is no tool {named!r}; use {', '.join(self._tools)}", call_id=call_id)
+        answer: Observation = self._tools[action.name].call(action)
+        return answer
+
+    def close(self) -> None:
+        self._tools = {}
+
+
+class Diagnosis:
+    """Bug reports on a repository. Drawn tasks are its past fixes, newest first, judged by what the fix changed.
+
+    Args:
+        repo: folder of a git repository.
+        commit: the snapshot that reports without one of their own are about; empty for the working tree.
+        index: file of the warm index.
+    """
+
+    def __init__(self, repo: str, commit: str = "", index: str | None = None) -> None:
+        arguments = {"repo": repo, "commit": commit, "index": index}
+        self.ref = make_ref("diagnosis", arguments, {"commit": "", "index": None})
+        self.repo, self.commit = repo, commit
+        self.index = Index(index)
+        self._views: dict[str, Tools] = {}
+
+    def tools(self, commit: str | None = None) -> Tools:
+        """The tools over a snapshot; opened once."""
+        commit = self.commit if commit is None else commit
+        if commit not in self._views:
+            self._views[commit] = Tools(View(self.repo, commit, self.index))
+        return self._views[commit]
+
+    def task(self, report: str) -> Task:
+        """A report of one's own.
+
+        Raises:
+            BadInput: it is empty.
+        """
+        if not report.strip():
+            raise BadInput("the report is empty", remedy="Describe what happens and what should happen instead.")
+        return Task("report", report.strip(), {"commit": self.commit})
+
+    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
+        """Past fixes: of twice as many as are asked for, the older half is ``train``, the newer ``test``."""
+        found = fixes(self.tools().view.git, 2 * n, self.commit or "HEAD")
+        half = found[len(found) // 2 :] if split == "train" else found[: len(found) // 2]
+        return [_task(fix.commit, fix.parent, fix.report, fix.gold) for fix in half[:n]]
+
+    def find(self, task_id: str) -> Task:
+        """A past fix by its commit.
+
+        Raises:
+            UnknownName: the commit is none.
+        """
+        for fix in fixes(self.tools().view.git, 1, task_id):
+            if fix.commit == task_id:
+                return _task(fix.commit, fix.parent, fix.report, fix.gold)
+        raise UnknownName(f"{task_id} is not a bug fix of {self.repo}", remedy="Tasks are commits that fix a bug.")
+
+    def open(self, task: Task) -> World:
+        return RepositoryWorld(self.tools(str(task.data.get("commit", self.commit))), task.prompt)
+
+    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+        """``reward`` 1 where the first finding is in a file that the fix changed; a report of one's own has no truth."""
+        if not task.secret:
+            return {}
+        found = [json.loads(c.text)["findings"] for c in run.calls if c.kind == "note" and c.action == "findings"]
+        first = found[-1][0]["location"]["file"] if found and found[-1] else ""
+        return {"reward": float(first in task.secret)}
+
+
+def _task(commit: str, parent: str, report: str, gold: Mapping[str, Any]) -> Task:
+    return Task(commit, report, {"commit": parent}, secret={k: list(v) for k, v in gold.items()})
