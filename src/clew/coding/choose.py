@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from clew.coding.finding import Evidence, Finding
 from clew.coding.languages import is_test
 from clew.coding.rank import Corpus, Place, Ranking, rank
-from clew.coding.tools import EDGES, Tools
+from clew.coding.tools import Tools
 from clew.coding.view import Index, View
 from clew.core.errors import BadInput, ModelError
 from clew.core.protocols import Renderer
@@ -46,7 +46,7 @@ def _finding(tools: Tools, corpus: Corpus, ranking: Ranking, place: Place) -> Fi
         f"{chunk.end} of {path}, and the outcome depends on how they treat {said.split(', ')[0]}."
     )
     idea = f"Compare what {what} does with {', '.join(here[:3]) or said} with what the report expects; change it there."
-    near = corpus.links.importers[path][:EDGES]
+    near = corpus.links.importers[path]
     evidence = Evidence("view_file", {"path": path, "start": chunk.start, "end": chunk.end},
                         f"{path}:{chunk.start}-{chunk.end}")  # fmt: skip
     return Finding(

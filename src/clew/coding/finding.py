@@ -162,6 +162,11 @@ def ranked(findings: Sequence[Finding], confidences: Sequence[float]) -> list[Fi
     return [replace(f, confidence=c) for f, c in zip(findings, confidences, strict=True)]
 
 
+def _some(names: Sequence[str], most: int = 8) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"`{name}`" for name in names[:most]) + rest if names else STANDALONE
+
+
 VERIFY = (
     "A diagnosis that was made before you began. It may be wrong. Read and verify the files named, look for the tests "
     "concerned, and write a reproduction before you edit anything."
@@ -185,7 +190,7 @@ def markdown(findings: Sequence[Finding], full: Sequence[bool] | None = None) ->
             f"- Location: {f.location_explanation}",
             f"- Root cause: {f.root_cause}",
             f"- Direction of a fix: {f.solution_idea}",
-            f"- Depends on it: {', '.join(f'`{d}`' for d in f.dependencies) or STANDALONE}",
+            f"- Depends on it: {_some(f.dependencies)}",
             f"- Tests: {f.testing_impact}",
             "",
         ]

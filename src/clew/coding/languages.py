@@ -51,9 +51,11 @@ DOC_FOLDERS = frozenset("doc docs documentation changelog changelogs changes new
 BUILT = frozenset("build dist out target _build htmlcov coverage __pycache__ site".split())
 BROUGHT = frozenset("node_modules vendor vendored third_party thirdparty site-packages _vendor bower_components".split())
 OWN = frozenset(".git .hg .svn .clew .tox .nox .venv venv .mypy_cache .ruff_cache .pytest_cache .idea .vscode".split())
+PATHS = 1 << 17  # whose kinds are remembered
 TESTS = frozenset("test tests testing testcases spec specs __tests__ fixtures".split())
 
 
+@functools.lru_cache(maxsize=PATHS)
 def left_out(path: str) -> str:
     """Why the filtered view drops a file, by its path; empty where it keeps it. A folder of source keeps its name:
     ``build`` or ``docs`` below a Python package, where modules may be called so, are seen."""
@@ -73,12 +75,14 @@ def left_out(path: str) -> str:
     return ""
 
 
+@functools.lru_cache(maxsize=PATHS)
 def language(path: str) -> str:
     """``python``, a language of tree-sitter, ``source`` for code without a grammar, or ``text``."""
     suffix = PurePosixPath(path).suffix.lower()
     return BY_SUFFIX.get(suffix) or ("source" if suffix in OTHER_SOURCE else "text")
 
 
+@functools.lru_cache(maxsize=PATHS)
 def is_test(path: str) -> bool:
     pure = PurePosixPath(path)
     name = pure.stem.lower()

@@ -25,7 +25,7 @@ class Links:
         self._names = _module_names(paths)
         self._ends: dict[str, list[str]] = {}
         for path in paths:
-            self._ends.setdefault(PurePosixPath(path).stem.lower(), []).append(path)
+            self._ends.setdefault(path.rpartition("/")[2].rpartition(".")[0].lower(), []).append(path)
         self.imports: dict[str, tuple[str, ...]] = {}
         back: dict[str, set[str]] = {}
         for path, digest in zip(paths, digests, strict=True):
@@ -34,16 +34,16 @@ class Links:
             for target in found:
                 back.setdefault(target, set()).add(path)
         self.importers = {path: tuple(sorted(back.get(path, ()))) for path in paths}
+        position = {path: i for i, path in enumerate(self.paths)}
+        pairs = [(i, position[p]) for i, path in enumerate(self.paths)
+                 for p in {*self.imports[path], *self.importers[path]}]  # fmt: skip
+        self._edges = np.array(pairs, np.int64).reshape(-1, 2).T
 
     def mean(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Mean score of each file's neighbours in either direction; 0 for a file without any."""
-        position = {path: i for i, path in enumerate(self.paths)}
-        out = np.zeros(len(self.paths))
-        for i, path in enumerate(self.paths):
-            near = [position[p] for p in {*self.imports[path], *self.importers[path]}]
-            if near:
-                out[i] = scores[near].mean()
-        return out
+        total = np.bincount(self._edges[0], scores[self._edges[1]], len(self.paths))
+        degree = np.bincount(self._edges[0], minlength=len(self.paths))
+        return total / np.maximum(degree, 1)
 
     def _targets(self, path: str, name: str) -> list[str]:
         if language(path) == "python":
@@ -89,10 +89,9 @@ def _lower(path: str) -> tuple[str, ...]:
 
 def _package(path: str, known: set[str]) -> list[str]:
     """The packages a Python file lies in, outermost first; of an ``__init__`` its own last."""
-    pure, out = PurePosixPath(path).parent, list[str]()
-    while pure.name and f"{pure}/__init__.py" in known:
-        out.insert(0, pure.name)
-        pure = pure.parent
+    folders, out = path.split("/")[:-1], list[str]()
+    while folders and "/".join([*folders, "__init__.py"]) in known:
+        out.insert(0, folders.pop())
     return out
 
 
@@ -102,7 +101,7 @@ def _module_names(paths: Sequence[str]) -> dict[str, str]:
     for path in paths:
         if language(path) != "python":
             continue
-        stem = PurePosixPath(path).stem
+        stem = path.rpartition("/")[2].rpartition(".")[0]
         name = ".".join([*_package(path, known), *([] if stem == "__init__" else [stem])])
         if name:
             out.setdefault(name, path)

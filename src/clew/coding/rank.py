@@ -16,6 +16,7 @@ four tools (arXiv 2606.24820, section 3); scaling and weights are ours, chosen o
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.coding.digest import WORD, Chunk, parts, term
-from clew.coding.languages import is_test, language
+from clew.coding.languages import PATHS, is_test, language
 from clew.coding.links import Links
 from clew.coding.view import View
 
@@ -111,13 +112,16 @@ class Corpus:
         shift = np.repeat(self.first[:-1], [len(d.entries) for d in digests])
         self.terms, self.at, self.count = rows[:, 0], rows[:, 1] + shift, rows[:, 2].astype(np.float64)
         self.length = np.bincount(self.at, self.count, len(self.chunks))
+        self._asked: tuple[list[int] | None, tuple[F64, F64]] = (None, (np.zeros((0, 0)), np.zeros((0, 0))))
         self.defines: dict[str, list[tuple[str, int]]] = {}
         for path, d in zip(self.paths, digests, strict=True):
             for name, line in d.defines:
                 self.defines.setdefault(name, []).append((path, line))
 
     def counts(self, wanted: list[int]) -> tuple[F64, F64]:
-        """How often each wanted term occurs: (chunks, wanted) and (files, wanted)."""
+        """How often each wanted term occurs: (chunks, wanted) and (files, wanted). The last answer is remembered."""
+        if self._asked[0] == wanted:
+            return self._asked[1]
         order = np.argsort(np.array(wanted, np.uint32))
         sorted_ = np.array(wanted, np.uint32)[order]
         place = np.minimum(np.searchsorted(sorted_, self.terms), max(len(wanted) - 1, 0))
@@ -125,7 +129,8 @@ class Corpus:
         shape = (len(self.chunks), len(wanted))
         chunks = np.zeros(shape)
         chunks[self.at[hit], order[place[hit]]] = self.count[hit]
-        return chunks, self.sum(chunks)
+        self._asked = (list(wanted), (chunks, self.sum(chunks)))
+        return self._asked[1]
 
     def sum(self, of_chunks: F64) -> F64:
         """Sums over the chunks of each file."""
@@ -215,11 +220,17 @@ def _search(corpus: Corpus, names: list[str], counts: F64, gated: bool) -> F64:
 def _tree(paths: list[str], prose: list[str]) -> F64:
     asked, out = set(prose), np.zeros(len(paths))
     for i, path in enumerate(paths):
-        pure = PurePosixPath(path)
-        own = parts(pure.stem) if pure.stem != "__init__" else parts(pure.parent.name)
+        own = _own_words(path)
         if own:
             out[i] = sum(p in asked for p in own) / len(own)
     return out
+
+
+@functools.lru_cache(maxsize=PATHS)
+def _own_words(path: str) -> tuple[str, ...]:
+    """Words of a file's name; of a package's ``__init__`` those of its folder."""
+    pure = PurePosixPath(path)
+    return tuple(parts(pure.stem) if pure.stem != "__init__" else parts(pure.parent.name))
 
 
 def _places(corpus: Corpus, file: int, total: F64, by_word: F64, prose: list[str]) -> tuple[Place, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from clew.coding.history import fixes
@@ -62,11 +62,11 @@ class Diagnosis:
         self.index = Index(index)
         self._views: dict[str, Tools] = {}
 
-    def tools(self, commit: str | None = None) -> Tools:
-        """The tools over a snapshot; opened once."""
+    def tools(self, commit: str | None = None, progress: Callable[[int, int], None] | None = None) -> Tools:
+        """The tools over a snapshot; opened once. ``progress`` as of ``View``."""
         commit = self.commit if commit is None else commit
         if commit not in self._views:
-            self._views[commit] = Tools(View(self.repo, commit, self.index))
+            self._views[commit] = Tools(View(self.repo, commit, self.index, progress))
         return self._views[commit]
 
     def task(self, report: str) -> Task:
