@@ -1,0 +1,386 @@
+"""The sandbox holds hostile programs, as root and as an ordinary user, says how each ended, leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import io
+import os
+import pickle
+import shutil
+import struct
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from clew.core.errors import BadInput, ClewError, MissingExtra
+from clew.worlds import room, sandbox, seccomp
+from clew.worlds.parcels import pack, unpack, write
+from clew.worlds.sandbox import Limits, Sandbox
+
+NOBODY = 65534
+MIB = 1 << 20
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+USERS = [pytest.param("root", marks=pytest.mark.skipif(os.geteuid() != 0, reason="not root here")), "ordinary"]
+
+
+def as_user(who, function):
+    """What ``function()`` gives, run here, or in a forked child that is an ordinary user where this process is root."""
+    if who == "root" or os.geteuid() != 0:
+        return function()
+    read, back = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            answer = function()
+        except BaseException as error:
+            answer = error
+        with os.fdopen(back, "wb") as file:
+            pickle.dump(answer, file)
+        os._exit(0)
+    os.close(back)
+    with os.fdopen(read, "rb") as file:
+        answer = pickle.load(file)
+    os.waitpid(child, 0)
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def here():
+    """A sandbox of whoever asks, with a Python in it where that user may read this one, or the system's."""
+    sandbox._prove.cache_clear()
+    readable = os.access(sys.base_prefix, os.X_OK) and os.access(os.path.realpath(sys.executable), os.X_OK)
+    return Sandbox(readable=None if readable else ())
+
+
+def running(marker):
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path("/proc", name, "cmdline").read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in line and int(name) != os.getpid():
+            found.append(line)
+    return found
+
+
+def attack(who, code, marker, **limits):
+    """The verdict on a Python program; afterwards no process, mount, or file of it exists."""
+    before = Path("/proc/self/mounts").read_text(), set(os.listdir("/tmp")), set(os.listdir("/dev/shm"))
+    bounds = Limits(**{"wall": 20.0, "cpu": 15.0, **limits})
+    verdict = as_user(who, lambda: here().run(["python3", "-c", code, marker], limits=bounds))
+    if verdict.code == 127 or b"Permission denied" in verdict.stderr[:60]:
+        pytest.skip("an ordinary user can read no Python here")
+    assert running(marker) == []
+    after = Path("/proc/self/mounts").read_text(), set(os.listdir("/tmp")), set(os.listdir("/dev/shm"))
+    assert after[0] == before[0]
+    assert not {n for n in (after[1] - before[1]) | (after[2] - before[2]) if "clew-room" in n or marker in n}
+    return verdict
+
+
+ATTACKS = {  # program; limits; what must hold of the verdict
+    "fork bomb": (
+        "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass",
+        {"processes": 20},
+        lambda v: v.code is None and v.limit == "processes",
+    ),
+    "memory bomb": (
+        "kept = []\nwhile True: kept.append(b'x' * (1 << 20))",
+        {"memory": 60 * MIB},
+        lambda v: (v.code is None and v.limit == "memory") or b"MemoryError" in v.stderr,
+    ),
+    "memory bomb of many": (
+        "import os, time\nfor _ in range(4): os.fork()\nx = b'x' * (15 << 20)\ntime.sleep(30)",
+        {"memory": 100 * MIB},
+        lambda v: v.code is None and v.limit == "memory",
+    ),
+    "disk fill": (
+        "for i in range(10**9): open(str(i), 'wb').write(b'x' * (1 << 20))",
+        {"disk": 8 * MIB},
+        lambda v: v.limit == "disk" and v.code == 1 and b"No space left" in v.stderr,
+    ),
+    "disk fill of the other folders": (
+        "import os\nfor place in ('/tmp/x', '/dev/shm/x', '/dev/x', '/x', '/etc/x'):\n"
+        "  try:\n    with open(place, 'wb') as f:\n      while True: f.write(b'x' * (1 << 20))\n"
+        "  except OSError as e: print(place, e.errno)",
+        {"disk": 4 * MIB},
+        lambda v: v.stdout.split() == b"/tmp/x 28 /dev/shm/x 28 /dev/x 30 /x 30 /etc/x 30".split(),
+    ),
+    "a file too large": (
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\nopen('x', 'wb').write(b'x' * (3 << 20))",
+        {"file_size": MIB},
+        lambda v: v.limit == "file_size" and v.code == 128 + 25,
+    ),
+    "network": (
+        "import socket, errno\nfor host in ('127.0.0.1', '192.0.2.1'):\n  "
+        "try: socket.create_connection((host, 80), 3)\n"
+        "  except OSError as e: print(errno.errorcode[e.errno])\n"
+        "for family in (40, 17):\n"
+        "  try: socket.socket(family, socket.SOCK_STREAM)\n  except OSError as e: print(e.errno)",
+        {},
+        lambda v: v.stdout.split() == [b"ECONNREFUSED", b"ENETUNREACH", b"97", b"97"],
+    ),
+    "reading the home folder": (
+        "import os\nfor place in ('/root', '/home', os.path.expanduser('~')):\n"
+        "  try: print([n for n in os.listdir(place) if n not in ('.pyenv', '.local')])\n"
+        "  except OSError as e: print('[]')",
+        {},
+        lambda v: v.stdout.split() == [b"[]"] * 3,
+    ),
+    "writing outside": (
+        "import os\nfor place in ('/usr/x', '/etc/passwd', '/proc/sysrq-trigger', '/proc/sys/kernel/core_pattern'):\n"
+        "  try: open(place, 'a').write('x'); print('wrote', place)\n"
+        "  except OSError as e: print(e.errno in (1, 2, 13, 30))",
+        {},
+        lambda v: v.stdout.split() == [b"True"] * 4,
+    ),
+    "ptrace": (
+        "import ctypes, os\nc = ctypes.CDLL(None, use_errno=True)\nfor call in (lambda: c.ptrace(16, 1, 0, 0), "
+        "lambda: c.unshare(0x10000000), lambda: c.mount(b'/', b'/tmp', b'', 4096, None), "
+        "lambda: c.memfd_create(b'', 0), "
+        "lambda: c.process_vm_readv(1, 0, 0, 0, 0, 0)): print(call(), ctypes.get_errno())",
+        {},
+        lambda v: v.stdout.split() == [b"-1", b"1"] * 5,
+    ),
+    "signals to the parent": (
+        "import os, signal\nprint(sorted(int(n) for n in os.listdir('/proc') if n.isdigit())[-1] < 60)\n"
+        "try: os.kill(PARENT, 9); print('sent')\nexcept OSError: print('none')\n"
+        "signal.signal(15, signal.SIG_IGN)\ntry: os.kill(-1, 15); print('own')\nexcept OSError: print('own')",
+        {},
+        lambda v: v.stdout.split()[:2] == [b"True", b"none"],
+    ),
+    "endless output": (
+        "while True: print('y' * 5000)",
+        {"output": 100_000},
+        lambda v: v.code is None and v.limit == "output" and len(v.stdout) == 100_000,
+    ),
+    "sleep": ("import time; time.sleep(99)", {"wall": 1.0}, lambda v: v.code is None and v.limit == "wall"),
+    "sleep with closed streams": (
+        "import os, time\nfor fd in range(20):\n  try: os.close(fd)\n  except OSError: pass\ntime.sleep(99)",
+        {"wall": 1.0},
+        lambda v: v.code is None and v.limit == "wall",
+    ),
+    "spinning": ("while True: pass", {"cpu": 1.0}, lambda v: v.limit == "cpu"),
+    "a daemon": (
+        "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0: time.sleep(99)\n"
+        "  os._exit(0)\nprint('gone')",
+        {},
+        lambda v: v.ok and v.stdout == b"gone\n",
+    ),
+}
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("who", USERS)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacks_are_contained(who, name):
+    code, limits, holds = ATTACKS[name]
+    verdict = attack(who, code.replace("PARENT", str(os.getpid())), f"marker-{os.getpid()}-{who}", **limits)
+    assert holds(verdict), verdict
+    assert verdict.isolation == "bubblewrap"
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("who", USERS)
+def test_files_go_in_and_out_and_links_do_not(who):
+    command = "cat in/a.txt; echo out > o.txt; ln -s /etc/passwd link; mkdir d; ln o.txt d/hard; mkfifo pipe; cat"
+
+    def run():
+        return here().run(command, {"in/a.txt": "hello "}, stdin="typed", keep=["o.txt", "link", "pipe", "d", "absent"])
+
+    verdict = as_user(who, run)
+    assert (verdict.code, verdict.stdout) == (0, b"hello typed")
+    assert verdict.files["o.txt"] == b"out\n"
+    assert set(verdict.files) <= {"o.txt", "d/hard"}
+    assert any(line.startswith("link:") for line in verdict.refused)
+    assert "ok after" in str(verdict)
+
+
+@needs_bubblewrap
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root here")
+def test_root_becomes_a_uid_of_its_own_first():
+    verdicts = [here().run("id -u; grep CapEff /proc/self/status; grep Groups /proc/self/status") for _ in range(2)]
+    uids = [int(v.stdout.split()[0]) for v in verdicts]
+    assert uids[0] != uids[1]
+    assert all(uid >= 61184 for uid in uids)
+    assert all(b"CapEff:\t0000000000000000" in v.stdout for v in verdicts)
+
+
+@needs_bubblewrap
+def test_nothing_of_this_process_is_passed_on(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+    verdict = Sandbox().run("env; ls /proc/self/fd; ls /tmp /work", env={"OWN": "1"})
+    assert b"secret" not in verdict.stdout
+    assert b"OWN=1" in verdict.stdout
+    assert verdict.stdout.split(b"LANG=C.UTF-8")[1].split()[-8:].count(b"4") == 0  # ls itself opens 3
+
+
+@needs_bubblewrap
+def test_async_runs_side_by_side_and_a_cancelled_one_ends():
+    async def main():
+        box = Sandbox()
+        many = await asyncio.gather(*(box.arun(f"echo {i}") for i in range(4)))
+        assert [v.stdout for v in many] == [b"%d\n" % i for i in range(4)]
+        task = asyncio.create_task(box.arun(["sleep", "98.7654"]))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert running("98.7654") == []
+
+    asyncio.run(main())
+
+
+@needs_bubblewrap
+def test_bad_input_is_named():
+    box = Sandbox(readable=())
+    for name in ("/etc/x", "../x", "", "a/../../x"):
+        with pytest.raises(BadInput, match="work folder"):
+            box.run("true", {name: "x"})
+    with pytest.raises(BadInput, match="raise Limits"):
+        box.run("true", {"x": b"x" * 2 * MIB}, limits=Limits(disk=MIB))
+    with pytest.raises(BadInput, match="wall is 0"):
+        Limits(wall=0)
+    with pytest.raises(BadInput, match="empty"):
+        box.run([])
+    with pytest.raises(BadInput, match="cannot be shown"):
+        Sandbox(readable=["/nowhere"])
+    assert box.run(["no-such-program"]).code == 127
+
+
+def test_what_is_missing_or_cannot_be_enforced_refuses_to_start(monkeypatch):
+    with pytest.raises(BadInput, match="no isolation"):
+        Sandbox(isolation="hope")
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox.shutil, "which", lambda tool: None if tool == "bwrap" else f"/usr/bin/{tool}")
+        with pytest.raises(MissingExtra, match="apt-get install bubblewrap"):
+            Sandbox()
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed: a bound that does not hold was not tried")
+    whole = room.bounded
+    for lost, name in (("--nproc", "processes"), ("--nofile", "open files"), ("--fsize", "file size")):
+        sandbox._prove.cache_clear()
+        lacking = lambda order, n, lost=lost: [w for w in whole(order, n) if not w.startswith(lost)]  # noqa: E731
+        monkeypatch.setattr(room, "bounded", lacking)
+        with pytest.raises(ClewError, match=f"cannot enforce: {name}"):
+            Sandbox()
+    sandbox._prove.cache_clear()
+
+
+def test_the_weaker_way_bounds_what_it_says_and_cleans_up():
+    box = Sandbox(isolation="rlimits", limits=Limits(wall=1.0, output=1000, memory=100 * MIB))
+    verdict = box.run("cat x; pwd; sleep 97.531 & echo $HOME > kept", {"x": "in "}, keep=["kept"])
+    assert (verdict.code, verdict.isolation) == (0, "rlimits")
+    assert verdict.files["kept"].decode().strip() in verdict.stdout.decode()
+    assert not Path(verdict.files["kept"].decode().strip()).exists()
+    assert box.run("sleep 96.531 & sleep 97.531").limit == "wall"
+    assert box.run("yes").limit == "output"
+    assert running("97.531") == running("96.531") == []
+
+
+EVIL = [("/abs", b"x"), ("../up", b"x"), ("a/../../up", b"x"), ("good", b"fine"), ("good/../../up", b"x")]
+
+
+def test_a_lying_archive_leads_nowhere(tmp_path):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, data in EVIL:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+            entry = tarfile.TarInfo(f"kind{kind.decode()}")
+            entry.type, entry.linkname = kind, "/etc"
+            archive.addfile(entry)
+    found, refused = unpack(out.getvalue())
+    assert found == {"good": b"fine"}
+    assert len(refused) == len(EVIL) - 1 + 4
+    assert unpack(out.getvalue()[:700])[0] == {}
+    assert unpack(b"nonsense" * 200)[0] == {}
+    assert unpack(pack({"a": b"1", "b/c": "2"}))[0] == {"a": b"1", "b/c": b"2"}
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    (inside / "link").symlink_to(outside)
+    write({"sub/x": b"1"}, inside)
+    assert (inside / "sub/x").read_bytes() == b"1"
+    for name in ("link/x", "link", "link/deeper/x"):
+        with pytest.raises(BadInput, match="outside"):
+            write({name: b"1"}, inside)
+    assert list(outside.iterdir()) == []
+
+
+@functools.cache
+def lines(machine):
+    return list(struct.iter_unpack("<HBBI", seccomp.program(machine)))
+
+
+def judged(machine, number, arguments=(), arch=None):
+    """What the filter answers to a call: a plain interpreter of the classic BPF it uses."""
+    program = lines(machine)
+    arch = seccomp.ARCHITECTURES[machine][1] if arch is None else arch
+    data = struct.pack("<iIQ6Q", number, arch, 0, *(*arguments, *[0] * (6 - len(arguments))))
+    at, value = 0, 0
+    while True:
+        code, yes, no, k = program[at]
+        at += 1
+        if code == seccomp.LOAD:
+            value = struct.unpack_from("<I", data, k)[0]
+        elif code == seccomp.RETURN:
+            return k
+        else:
+            test = {seccomp.JUMP_EQUAL: value == k, seccomp.JUMP_FROM: value >= k, seccomp.JUMP_ANY: bool(value & k)}
+            at += yes if test[code] else no
+
+
+@pytest.mark.parametrize("machine", seccomp.ARCHITECTURES)
+def test_the_filter_refuses_what_it_lists_and_nothing_else(machine):
+    column = seccomp.ARCHITECTURES[machine][0]
+    listed = {numbers[column] for numbers in seccomp.REFUSED.values()} - {None}
+    special = {pair[column] for pair in (seccomp.CLONE, seccomp.CLONE3, seccomp.SOCKET, seccomp.IOCTL)}
+    for number in range(600):
+        if number not in special:
+            assert judged(machine, number) == (seccomp.ERRNO | errno.EPERM if number in listed else seccomp.ALLOW)
+    clone, clone3, socket, ioctl = (p[column] for p in (seccomp.CLONE, seccomp.CLONE3, seccomp.SOCKET, seccomp.IOCTL))
+    assert judged(machine, clone3) == seccomp.ERRNO | errno.ENOSYS
+    assert judged(machine, clone, [17]) == judged(machine, clone, [0x3D0F00]) == seccomp.ALLOW
+    assert judged(machine, clone, [0x10000011]) == seccomp.ERRNO | errno.EPERM
+    assert {judged(machine, socket, [f]) for f in (1, 2, 10, 16)} == {seccomp.ALLOW}
+    assert {judged(machine, socket, [f]) for f in (0, 17, 38, 40)} == {seccomp.ERRNO | errno.EAFNOSUPPORT}
+    assert judged(machine, ioctl, [0, 0x5412]) == judged(machine, ioctl, [0, 0x541C]) == seccomp.ERRNO | errno.EPERM
+    assert judged(machine, ioctl, [0, 0x5413]) == seccomp.ALLOW
+    assert judged(machine, 0, arch=0x40000003) == seccomp.KILL
+    if machine == "x86_64":
+        assert judged(machine, seccomp.X32 + 1) == seccomp.KILL
+
+
+def test_unknown_machines_are_refused():
+    with pytest.raises(ClewError, match="riscv"):
+        seccomp.program("riscv64")
+
+
+@needs_bubblewrap
+def test_a_run_ends_when_its_caller_is_killed():
+    code = "import sys; from clew.worlds.sandbox import Sandbox; Sandbox(readable=()).run(['sleep', '95.4321'])"
+    import subprocess
+
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    child = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": source})
+    until = time.monotonic() + 20
+    while len(running("95.4321")) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    child.kill()
+    child.wait()
+    until = time.monotonic() + 10
+    while running("95.4321") and time.monotonic() < until:
+        time.sleep(0.05)
+    assert running("95.4321") == []
