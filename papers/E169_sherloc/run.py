@@ -19,12 +19,12 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from papers.E169_sherloc import clones, report_l, tier_l  # noqa: E402
+from papers.E169_sherloc import clones, report_l, report_r, tier_l, tier_r  # noqa: E402
 from papers.experiment import Experiment  # noqa: E402
 
-TIERS: dict[str, Any] = {"L": tier_l}
-REPORTS: dict[str, Any] = {"L": report_l}
-E169 = Experiment("E169", Path(__file__).resolve().parent, ("project", "split"), TIERS, REPORTS)
+TIERS: dict[str, Any] = {"L": tier_l, "R": tier_r}
+REPORTS: dict[str, Any] = {"L": report_l, "R": report_r}
+E169 = Experiment("E169", Path(__file__).resolve().parent, ("project", "split", "kind"), TIERS, REPORTS)
 main = E169.main
 
 

@@ -35,7 +35,8 @@ def findings(tools: Tools, corpus: Corpus, ranking: Ranking, n: int = FIRST) -> 
 def _finding(tools: Tools, corpus: Corpus, ranking: Ranking, place: Place) -> Finding:
     path, chunk = place.path, place.chunk
     what = f"`{chunk.name}`" if chunk.name else f"the module level code of {PurePosixPath(path).stem}"
-    said = ", ".join(place.matched)
+    unlike = {word.lower(): word for word in reversed(place.matched)}  # a word and a name may be the same
+    said = ", ".join(dict.fromkeys(unlike[word.lower()] for word in place.matched))
     here = [name for name, spots in ranking.named.items() if any(p == path for p, _ in spots)]
     first = [component for component in ("bm25", "view", "search") if ranking.first(component) == path]
     why = f"{what} matches the report in: {said}."

@@ -116,8 +116,8 @@ class View:
                 self.files[entry.path] = entry
         read(self.git, list(self.files.values()), self.index, progress)
         self.digests = {p: self.index.held[key(e)] for p, e in self.files.items() if key(e) in self.index.held}
-        for path in [p for p in self.files if p not in self.digests or not self.digests[p].lines]:
-            self.dropped["binary or empty"] += 1
+        for path in [p for p, e in self.files.items() if p not in self.digests or (e.size and not self.digests[p].lines)]:
+            self.dropped["binary"] += 1  # empty files stay: an empty __init__.py makes a package
             del self.files[path]
             self.digests.pop(path, None)
         if not self.files:

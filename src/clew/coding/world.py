@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,19 +17,23 @@ from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 
 
+SPLITS = ("train", "eval", "test")
+
+
 class RepositoryWorld:
-    """Answers tool calls from a view; nothing in it changes."""
+    """Answers tool calls from a view; nothing in it changes. Its state is what was shown last: brought back after the
+    working tree has changed, it is found to differ."""
 
     restores: Restores = "reenact"
 
     def __init__(self, tools: Tools, report: str) -> None:
-        self._report, self._tree = report, tools.repo_tree()
+        self._report, self._tree, self._last = report, tools.repo_tree(), ""
         self._tools = {t.spec.name: t for t in tools.all()}
         self.tools: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
 
     @property
     def state_key(self) -> bytes:
-        return state_key("repository", self._report, self._tree)
+        return state_key("repository", self._report, self._tree, self._last)
 
     def observe(self) -> Observation:
         """The report, in its tags, and the filtered tree: what a diagnosis begins with."""
@@ -40,6 +45,7 @@ class RepositoryWorld:
             call_id = action.id if isinstance(action, ToolCall) else None
             return Observation(f"error: there is no tool {named!r}; use {', '.join(self._tools)}", call_id=call_id)
         answer: Observation = self._tools[action.name].call(action)
+        self._last = answer.text
         return answer
 
     def close(self) -> None:
@@ -80,10 +86,12 @@ class Diagnosis:
         return Task("report", report.strip(), {"commit": self.commit})
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        """Past fixes: of twice as many as are asked for, the older half is ``train``, the newer ``test``."""
-        found = fixes(self.tools().view.git, 2 * n, self.commit or "HEAD")
-        half = found[len(found) // 2 :] if split == "train" else found[: len(found) // 2]
-        return [_task(fix.commit, fix.parent, fix.report, fix.gold) for fix in half[:n]]
+        """The newest past fixes of a split. Splits are parted by commit id, so that they share no fix whatever ``n``."""
+        if split not in SPLITS:
+            raise UnknownName(f"no split is called {split!r}", remedy=f"Known: {', '.join(SPLITS)}.")
+        found = fixes(self.tools().view.git, 6 * n + 12, self.commit or "HEAD") if n else []
+        mine = [fix for fix in found if SPLITS[int(fix.commit[:8], 16) % len(SPLITS)] == split]
+        return [_task(fix.commit, fix.parent, fix.report, fix.gold) for fix in mine[:n]]
 
     def find(self, task_id: str) -> Task:
         """A past fix by its commit.
@@ -91,9 +99,10 @@ class Diagnosis:
         Raises:
             UnknownName: the commit is none.
         """
-        for fix in fixes(self.tools().view.git, 1, task_id):
-            if fix.commit == task_id:
-                return _task(fix.commit, fix.parent, fix.report, fix.gold)
+        if re.fullmatch(r"[0-9a-f]{40}", task_id):
+            for fix in fixes(self.tools().view.git, 1, task_id):
+                if fix.commit == task_id:
+                    return _task(fix.commit, fix.parent, fix.report, fix.gold)
         raise UnknownName(f"{task_id} is not a bug fix of {self.repo}", remedy="Tasks are commits that fix a bug.")
 
     def open(self, task: Task) -> World:
