@@ -77,7 +77,9 @@ def _changes(tree: ast.AST, source: str, at: object) -> Iterator[Change]:
                     yield Change(node.lineno, start, end, str(node.value - 1))
 
 
-def _between(left: ast.expr, right: ast.expr, source: str, place: object, new: str, old: str | None) -> Iterator[Change]:
+def _between(
+    left: ast.expr, right: ast.expr, source: str, place: object, new: str, old: str | None
+) -> Iterator[Change]:
     """The operator between two operands, where nothing but blanks and brackets is beside it."""
     assert callable(place)
     start, end = place(left.end_lineno, left.end_col_offset), place(right.lineno, right.col_offset)

@@ -39,6 +39,7 @@ def gap(claim: str, x: F64, y: F64) -> Report:
 
 def among(claim: str, right: F64, chosen: F64) -> Report:
     """Share right among the chosen."""
+
     def statistic(r: F64, c: F64) -> F64:
         return (r * c).sum(axis=-1) / np.maximum(c.sum(axis=-1), 1e-9)
 
@@ -51,7 +52,9 @@ def split(lines: Sequence[Line], name: str) -> list[Line]:
 
 def calibration(dev: Sequence[Line]) -> Calibration:
     source = ", ".join(sorted({x["project"] for x in dev}))
-    return fit(np.array([x["features"] for x in dev]), at(dev, "all").astype(bool), f"{len(dev)} past fixes of {source}")
+    return fit(
+        np.array([x["features"] for x in dev]), at(dev, "all").astype(bool), f"{len(dev)} past fixes of {source}"
+    )
 
 
 def confidence(dev: Sequence[Line], lines: Sequence[Line]) -> F64:
@@ -75,11 +78,13 @@ def retrieval(test: list[Line]) -> list[Mark]:
     ungated = gap("ungated search - no search", at(test, "all, ungated"), at(test, "all - search"))
     told = f"{most} ({drops[most].estimate:+.3f}); view {text(drops['view'])}"
     return [
-        Mark("Q1", "best configuration - file BM25 >= .05 in acc@1, interval above 0", q1, q1.estimate >= 0.05 and q1.low > 0),
+        Mark("Q1", "best configuration - file BM25 >= .05 in acc@1, interval above 0", q1,
+             q1.estimate >= 0.05 and q1.low > 0),
         Mark("Q1b", "the same against BM25 that is told the identifiers (ours, harder)", strong,
              strong.estimate >= 0.05 and strong.low > 0),
         Mark("Q2", "removing view costs the most of the four tools", told, most == "view"),
-        Mark("Q3", "gated literal search does not hurt", f"{text(gated)}, ungated {text(ungated)}", gated.estimate >= 0),
+        Mark("Q3", "gated literal search does not hurt", f"{text(gated)}, ungated {text(ungated)}",
+             gated.estimate >= 0),
     ]  # fmt: skip
 
 
@@ -97,7 +102,8 @@ def confident(dev: list[Line], test: list[Line]) -> list[Mark]:
         Mark("Q4", "surest 63 %: acc@1 >= overall + .10; surest 25 %: >= .80",
              f"{text(sure)} against {text(overall)}; {text(surest)}",
              sure.estimate >= overall.estimate + 0.1 and surest.estimate >= 0.8),
-        Mark("Q4b", "calibrated: Brier score below that of the dev rate alone (ours)", f"{text(brier)} against {text(constant)}",
+        Mark("Q4b", "calibrated: Brier score below that of the dev rate alone (ours)",
+             f"{text(brier)} against {text(constant)}",
              brier.estimate < constant.estimate),
         Mark("Q5", "three rankers agree: coverage >= .35, acc@1 >= .75",
              f"coverage {text(covered)}, {text(agreed)}; the rest {text(apart)}",
@@ -183,7 +189,9 @@ def report(lines: Sequence[Line]) -> str:
     fitted = calibration(dev)
     chunk: list[Callable[[Line], float]] = [lambda x: x["coverage"], lambda x: x["precision"]]
     cover, precise = (share("chunks", np.array([f(x) for x in test])) for f in chunk)
-    days = [f"{p} {min(d)} to {max(d)}" for p in _projects(test) if (d := [x["day"] for x in test if x["project"] == p])]
+    days = [
+        f"{p} {min(d)} to {max(d)}" for p in _projects(test) if (d := [x["day"] for x in test if x["project"] == p])
+    ]
     weights = ", ".join(f"{w:+.2f}" for w in fitted.weights)
     parts = [
         f"# E169, tier L\n\n{len(dev)} dev and {len(test)} test commits; test: {'; '.join(days)}. "

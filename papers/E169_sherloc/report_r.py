@@ -50,17 +50,22 @@ def report(lines: Sequence[Line]) -> str:
             saved = gap(lines, agent, condition, field="runs")
             share = before.estimate / max(runs.estimate, 1e-9)
             rows.append([agent, condition, text(resolved), text(runs, 1), text(saved, 1), f"{share:.2f}"])
-    right, inside = (bootstrap(f, mean, np.array([x[f] for x in lines], float), unit="bugs") for f in ("right", "inside"))
+    right, inside = (
+        bootstrap(f, mean, np.array([x[f] for x in lines], float), unit="bugs") for f in ("right", "inside")
+    )
     modules = len({x["module"] for x in lines})
     head = ["agent", "findings", "resolved", "test runs", "test runs against none", "share before the bug's line"]
-    return "\n\n".join(
-        [
-            f"# E169, tier R\n\n{len(lines)} mutations in {modules} modules, budget {BUDGET} test runs. First finding: right "
-            f"file {text(right)}, right span {text(inside)}.",
-            markdown(head, rows),
-            "\n".join(f"- {mark}" for mark in pass_marks(lines)),
-        ]
-    ) + "\n"
+    return (
+        "\n\n".join(
+            [
+                f"# E169, tier R\n\n{len(lines)} mutations in {modules} modules, budget {BUDGET} test runs. "
+                f"First finding: right file {text(right)}, right span {text(inside)}.",
+                markdown(head, rows),
+                "\n".join(f"- {mark}" for mark in pass_marks(lines)),
+            ]
+        )
+        + "\n"
+    )
 
 
 def figure(lines: Sequence[Line], path: Path) -> None:

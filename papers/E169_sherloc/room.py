@@ -1,8 +1,8 @@
 """Runs inside the sandbox: tests of a module with other sources in its place, each in a process of its own.
 
 Reads JSON from standard input: ``module``, ``jobs`` (each ``source`` and ``test``, a test id or empty for all of them),
-``trace`` (files whose lines are traced, by module name). Writes one JSON line per job: outcomes by test id (empty: passed,
-else the last line of the error), None where the module could not be tried; and lines covered by test.
+``trace`` (files whose lines are traced, by module name). Writes one JSON line per job: outcomes by test id
+(empty: passed, else the error), None where the module could not be tried; and lines covered by test.
 """
 
 import gc

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ def cells(quick: bool) -> Iterator[Line]:
             continue  # nothing to read; the other tiers need no clones
         for split in ("dev", "test"):
             count = len(splits[split])
-            seeds = range(count) if not quick else range(count)[-QUICK:] if split == "test" else range(count)[-3 * QUICK :]
+            seeds = (
+                range(count) if not quick else range(count)[-QUICK:] if split == "test" else range(count)[-3 * QUICK :]
+            )
             for seed in seeds:
                 yield {"project": project, "split": split, "seed": seed}
 
@@ -60,6 +63,7 @@ def index(project: str) -> Index:
 
 
 def run(setting: Line, seeds: list[int]) -> list[Line]:
+    gc.disable()  # digests of many snapshots are held, all of them for good; walking them takes most of the time
     project, split = setting["project"], setting["split"]
     ids, known = chosen()[project][split], past(project)
     return [localised(project, known[ids[seed]]) for seed in seeds]
@@ -133,9 +137,7 @@ def _chunks(ranking: Ranking, fix: Fix) -> Line:
     places = sorted((p for ps in ranking.places.values() for p in ps), key=lambda p: -p.score)[:2]
     gold = [(path, a, b) for path, spans in fix.gold.items() for a, b in spans]
     covered = [any(p.path == f and p.chunk.start <= a and b <= p.chunk.end for p in places) for f, a, b in gold]
-    right = [
-        [(a, b) for f, a, b in gold if p.path == f and p.chunk.start <= a and b <= p.chunk.end] for p in places
-    ]
+    right = [[(a, b) for f, a, b in gold if p.path == f and p.chunk.start <= a and b <= p.chunk.end] for p in places]
     inside = sum(b - a + 1 for spans in right for a, b in spans)
     size = sum(p.chunk.end - p.chunk.start + 1 for p, spans in zip(places, right, strict=True) if spans)
     return {

@@ -29,11 +29,9 @@ from clew.coding.tools import Tools
 from clew.coding.view import Index, View
 from clew.worlds.sandbox import Limits, Sandbox
 from papers.E169_sherloc.mutants import Change, changes, sources
-from papers.experiment import portions
 
 Line = dict[str, Any]
-__all__ = ["cells", "cost", "portions", "run"]
-BUGS, QUICK = 60, 3
+BUGS, QUICK = 30, 3
 BUDGET = 60
 AGENTS = ("weak", "strong")
 CONDITIONS = ("none", "all", "gated", "shuffled", "oracle")
@@ -45,6 +43,12 @@ Place = tuple[str, int]  # module, line
 def cells(quick: bool) -> Iterator[Line]:
     for seed in range(QUICK if quick else BUGS):
         yield {"kind": "repair", "seed": seed}
+
+
+def portions(todo: list[Line]) -> Iterator[tuple[Line, list[int]]]:
+    """One bug at a time."""
+    for cell in todo:
+        yield {"kind": cell["kind"]}, [cell["seed"]]
 
 
 def cost(cell: Line) -> float:
@@ -62,7 +66,9 @@ def sandbox() -> Sandbox:
 
 def tried(module: str, jobs: Sequence[Mapping[str, str]], trace: bool = False) -> list[Line]:
     """Outcomes of jobs, in order, from the sandbox; of jobs it did not come to, none."""
-    paths = {name: inspect.getsourcefile(sys.modules.get(name) or __import__(name)) for name in sources()} if trace else {}
+    paths = (
+        {name: inspect.getsourcefile(sys.modules.get(name) or __import__(name)) for name in sources()} if trace else {}
+    )
     order = {"module": module, "jobs": list(jobs), "trace": paths}
     python = str(Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}")
     done = sandbox().run([python, "-I", "room.py"], {"room.py": ROOM.read_bytes()}, stdin=json.dumps(order))
@@ -192,7 +198,11 @@ def _injected(
         nodes = [n for n in ast.walk(ast.parse(bug.source)) if isinstance(n, ast.FunctionDef)]
         around = [n for n in nodes if n.lineno <= bug.change.line <= (n.end_lineno or 0)]
         inner = min(around, key=lambda n: (n.end_lineno or 0) - n.lineno, default=None)
-        return [(bug.module, inner.lineno, inner.end_lineno or 0) if inner else (bug.module, bug.change.line, bug.change.line)]
+        return [
+            (bug.module, inner.lineno, inner.end_lineno or 0)
+            if inner
+            else (bug.module, bug.change.line, bug.change.line)
+        ]
     return []
 
 

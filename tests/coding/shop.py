@@ -80,7 +80,18 @@ REPORT = "`Cart.apply_voucher` loses half a cent: the voucher's share is cut, no
 def git(folder: Path, *words: str, day: int = 1) -> str:
     when = f"{1_700_000_000 + 86_400 * day} +0000"
     env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
-    line = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", *words]
+    line = [
+        "git",
+        "-C",
+        str(folder),
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "init.defaultBranch=main",
+        *words,
+    ]
     return subprocess.run(line, check=True, capture_output=True, text=True, env=env).stdout.strip()
 
 
@@ -96,7 +107,11 @@ def make(folder: Path, history: int = 0) -> Path:
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "The shop")
-    subjects = {"price": "`rounded` of a price", "cart": "`Cart.add_item` with a count", "mail": "`invoice_letter` of a customer"}
+    subjects = {
+        "price": "`rounded` of a price",
+        "cart": "`Cart.add_item` with a count",
+        "mail": "`invoice_letter` of a customer",
+    }
     for k in range(history):
         name = list(subjects)[k % 3]
         said = subjects[name] if k % 4 else "invoice_letter and its lines for a Dear customer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
@@ -19,7 +20,7 @@ from clew.coding.finding import SCHEMA, answer, finding, markdown
 from clew.coding.git import Git
 from clew.coding.history import fixes
 from clew.coding.languages import left_out, parser
-from clew.coding.rank import B, K1, Corpus, bm25, identifiers, rank
+from clew.coding.rank import K1, B, Corpus, bm25, identifiers, rank
 from clew.coding.tools import Tools
 from clew.coding.view import Index, View
 from clew.core.errors import BadInput
@@ -59,7 +60,7 @@ def test_chunks_are_innermost_definitions_and_cover_every_word_once(view):
     names = {c.name for c in found.chunks}
     assert {"Cart", "Cart.add_item", "Cart.apply_voucher", "Cart.total"} <= names
     spans = sorted((c.start, c.end) for c in found.chunks)
-    assert all(a[1] < b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(spans))
     one = digest(FILES["shop/cart.py"].encode(), "text")
     counted = {int(t): int(found.entries[found.entries[:, 0] == t, 2].sum()) for t in set(found.entries[:, 0])}
     assert counted == {int(t): int(one.entries[one.entries[:, 0] == t, 2].sum()) for t in set(one.entries[:, 0])}
@@ -212,7 +213,9 @@ def test_tools_are_bounded_and_forgiving(chooser):
     assert len(rest) == 1
     assert "shop/price.py 12 lines" in tools.repo_tree("shop")
     assert "is imported by: shop/mail.py, tests/test_cart.py" in tools.connected_tree("shop/cart.py")
-    call = next(t for t in tools.all() if t.spec.name == "view_file").call(ToolCall("1", "view_file", '{"path": "crt.py"}'))
+    call = next(t for t in tools.all() if t.spec.name == "view_file").call(
+        ToolCall("1", "view_file", '{"path": "crt.py"}')
+    )
     assert call.text.startswith("error:")
     assert "shop/cart.py" in call.text
 

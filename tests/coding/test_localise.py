@@ -141,7 +141,7 @@ def test_findings_of_nothing_fall_back_and_malformed_ones_are_asked_for_again(sh
 
 def test_the_middle_of_a_long_conversation_is_dropped(shop, final):
     looks = [tool_call("view_file", id=f"c{k}", path="shop/cart.py", start=k + 1) for k in range(12)]
-    answers = {k: look for k, look in enumerate([*looks, final])}
+    answers = dict(enumerate([*looks, final]))
     count = iter(range(99))
     model = Scripted([lambda request: answers[next(count)]] * 13)
     done = localise(shop, REPORT, model, window=2600)

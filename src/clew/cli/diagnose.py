@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from clew.coding.confidence import Calibration, Policy
     from clew.coding.git import Git
     from clew.coding.localise import Diagnosed
-    from clew.coding.view import Index
 
 
 class Diagnoses(click.Group):
@@ -62,7 +61,7 @@ def repo_options(function: Any) -> Any:
 @click.option("--format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True,
               help="markdown is for an agent's prompt.")  # fmt: skip
 @click.option("--agent", default="weak", show_default=True, metavar="weak|strong|FILE",
-              help="Who will repair: decides which findings are shown whole. FILE: JSONL of past outcomes.")  # fmt: skip
+              help="Who will repair, which decides what is shown whole. FILE: JSONL of past outcomes.")  # fmt: skip
 @click.option("--model", help="This model looks, by the published loop; without one a ranking does. See `clew models`.")
 @click.option("--turns", default=20, show_default=True, type=click.IntRange(2), help="Replies of the model at most.")
 @click.option("--mcp", is_flag=True, help="Instead: serve the four tools by MCP on the standard streams.")
@@ -223,7 +222,9 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
     if done.fallback:
         click.echo("note: the model gave no usable finding; these are the ranking's", err=True)
     for k, (f, whole) in enumerate(zip(done.findings, full, strict=True), 1):
-        click.echo(f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}" + ("" if whole else "  (hint only)"))
+        click.echo(
+            f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}" + ("" if whole else "  (hint only)")
+        )
         if whole:
             near = f"{len(f.dependencies)} files: {', '.join(f.dependencies[:4])}" if f.dependencies else "standalone"
             for name, said in (("where", f.location_explanation), ("cause", f.root_cause), ("idea", f.solution_idea),

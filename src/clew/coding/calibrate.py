@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clew.coding.confidence import FEWEST, F64, Calibration, features, fit
+from clew.coding.confidence import F64, FEWEST, Calibration, features, fit
 from clew.coding.git import Git
 from clew.coding.history import Fix, fixes
 from clew.coding.rank import Corpus, rank

@@ -37,6 +37,7 @@ def _finding(tools: Tools, corpus: Corpus, ranking: Ranking, place: Place) -> Fi
     what = f"`{chunk.name}`" if chunk.name else f"the module level code of {PurePosixPath(path).stem}"
     unlike = {word.lower(): word for word in reversed(place.matched)}  # a word and a name may be the same
     said = ", ".join(dict.fromkeys(unlike[word.lower()] for word in place.matched))
+    subject = next((word for word in place.matched if word in ranking.named), place.matched[0])
     here = [name for name, spots in ranking.named.items() if any(p == path for p, _ in spots)]
     first = [component for component in ("bm25", "view", "search") if ranking.first(component) == path]
     why = f"{what} matches the report in: {said}."
@@ -44,24 +45,30 @@ def _finding(tools: Tools, corpus: Corpus, ranking: Ranking, place: Place) -> Fi
     why += f" {len(first)} of 3 rankers put the file first."
     cause = (
         f"The behaviour reported comes about in {what}: if so, reproducing the report executes lines {chunk.start} to "
-        f"{chunk.end} of {path}, and the outcome depends on how they treat {said.split(', ')[0]}."
+        f"{chunk.end} of {path}, and the outcome depends on how they treat {subject}."
     )
     idea = f"Compare what {what} does with {', '.join(here[:3]) or said} with what the report expects; change it there."
     near = corpus.links.importers[path]
     evidence = Evidence("view_file", {"path": path, "start": chunk.start, "end": chunk.end},
                         f"{path}:{chunk.start}-{chunk.end}")  # fmt: skip
-    return Finding(
-        path, chunk.start, chunk.end, why, cause, idea, near, _tests(tools, path, chunk.name), (evidence,)
-    )
+    return Finding(path, chunk.start, chunk.end, why, cause, idea, near, _tests(tools, path, chunk.name), (evidence,))
 
 
 def _tests(tools: Tools, path: str, name: str) -> str:
     stem = PurePosixPath(path).stem.strip("_").lower()
-    named = [p for p in tools.view.files if is_test(p) and stem in PurePosixPath(p).stem.lower().split("test_")[-1:]]
+    named = [p for p in tools.view.files if is_test(p) and p.lower().rpartition("/")[2] in _test_names(stem, p)]
     importing = [p for p in tools.links.importers.get(path, ()) if is_test(p)]
     known = list(dict.fromkeys([*named, *importing]))[:3]
     add = f"Add a test that reproduces the report{f' through {name}' if name else ''}."
-    return (f"Tests that concern it: {', '.join(known)}. " if known else "No test imports it or is named after it. ") + add
+    return (
+        f"Tests that concern it: {', '.join(known)}. " if known else "No test imports it or is named after it. "
+    ) + add
+
+
+def _test_names(stem: str, path: str) -> tuple[str, ...]:
+    """What a test of a module may be called, with the ending of ``path``."""
+    end = path.rpartition(".")[2].lower()
+    return f"test_{stem}.{end}", f"{stem}_test.{end}", f"{stem}.test.{end}", f"{stem}.spec.{end}"
 
 
 class Chooser:
@@ -78,6 +85,7 @@ class Chooser:
         self.repo, self.commit, self._index = repo, commit, index
         self.ref = make_ref("chooser", {"repo": repo, "commit": commit, "index": index}, {"commit": "", "index": None})
         self._ranked: dict[str, Ranking] = {}
+        self._found: dict[tuple[str, int], list[Finding]] = {}
 
     @classmethod
     def over(cls, tools: Tools) -> Chooser:
@@ -101,7 +109,9 @@ class Chooser:
         return self._ranked[report]
 
     def findings(self, report: str, n: int = FIRST) -> list[Finding]:
-        return findings(self.tools, self.corpus, self.ranking(report), n)
+        if (report, n) not in self._found:
+            self._found[report, n] = findings(self.tools, self.corpus, self.ranking(report), n)
+        return self._found[report, n]
 
     async def complete(self, request: Request) -> Completion:
         told = next((m for node in request.path if (m := REPORT.search(node.message.text))), None)

@@ -134,7 +134,9 @@ def policy(agent: str, calibration: Calibration) -> Policy:
     if agent == "weak":
         return Policy(0.0, "a weak agent is told every finding")
     if agent == "strong":
-        return Policy(calibration.cut, f"a strong agent is told the surest 40 %: confidence {calibration.cut:.2f} or more")
+        return Policy(
+            calibration.cut, f"a strong agent is told the surest 40 %: confidence {calibration.cut:.2f} or more"
+        )
     path = Path(agent)
     if not path.is_file():
         raise BadInput(f"--agent {agent}: no such file", remedy="Give weak, strong, or a JSONL file of past outcomes.")
@@ -142,7 +144,7 @@ def policy(agent: str, calibration: Calibration) -> Policy:
 
 
 def _lines(path: Path) -> list[Mapping[str, Any]]:
-    out = []
+    out: list[Mapping[str, Any]] = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.strip():
             try:

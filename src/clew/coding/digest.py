@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import json
 import re
 import warnings
@@ -111,17 +112,19 @@ def digest(content: bytes, read_as: str) -> Digest:
         imports = tuple(dict.fromkeys(IMPORTS[read_as].findall(text)))
     count = len(lines) - (lines[-1] == "")
     chunks = _runs(count, spans, LONGEST if spans or read_as == "python" else WINDOW)
-    kept, rows = [], []
+    kept: list[Chunk] = []
+    columns: tuple[list[int], list[int], list[int]] = ([], [], [])
     for chunk in chunks:
         found: dict[int, int] = {}
         for word, n in Counter(WORD.findall("\n".join(lines[chunk.start - 1 : chunk.end]))).items():
             for t in terms(word):
                 found[t] = found.get(t, 0) + n
         if found:
-            rows += [(t, len(kept), n) for t, n in found.items()]
+            for column, values in zip(columns, (found, [len(kept)] * len(found), found.values()), strict=True):
+                column += values
             kept.append(chunk)
     defines = tuple((name.rpartition(".")[2], start) for start, _, name in spans)
-    return Digest(count, tuple(kept), defines, imports, np.array(rows, np.uint32).reshape(-1, 3))
+    return Digest(count, tuple(kept), defines, imports, np.array(columns, np.uint32).T.copy())
 
 
 def _runs(count: int, spans: list[tuple[int, int, str]], longest: int) -> list[Chunk]:
@@ -135,7 +138,7 @@ def _runs(count: int, spans: list[tuple[int, int, str]], longest: int) -> list[C
         name = spans[owner[start]][2] if start <= count and owner[start] >= 0 else ""
         pieces = -(-(edge - start) // longest)
         bounds = [start + (edge - start) * k // pieces for k in range(pieces + 1)] if pieces else []
-        out += [Chunk(a, b - 1, name) for a, b in zip(bounds, bounds[1:], strict=False)]
+        out += [Chunk(a, b - 1, name) for a, b in itertools.pairwise(bounds)]
         start = edge
     return out
 

@@ -117,7 +117,9 @@ def finding(value: Any) -> Finding:
     except (KeyError, TypeError, ValueError):
         raise BadInput(f"location {place!r}", remedy='It is {"file": ..., "start": line, "end": line}.') from None
     if not file or not 1 <= start <= end or not 0 <= confidence <= 1:
-        raise BadInput(f"location {place!r}, confidence {confidence}", remedy="1 <= start <= end, 0 <= confidence <= 1.")
+        raise BadInput(
+            f"location {place!r}, confidence {confidence}", remedy="1 <= start <= end, 0 <= confidence <= 1."
+        )
     near = value.get("dependencies") or []
     near = [] if near == STANDALONE else [near] if isinstance(near, str) else near
     evidence = tuple(
@@ -125,9 +127,9 @@ def finding(value: Any) -> Finding:
         for e in value.get("evidence") or ()
         if isinstance(e, dict) and isinstance(e.get("args") or {}, dict)
     )
-    text = [_sentence(value[name]) for name in ("location_explanation", "root_cause", "solution_idea")]
-    impact = _sentence(value["testing_impact"])
-    return Finding(file, start, end, *text, tuple(map(str, near)), impact, evidence, confidence)
+    names = ("location_explanation", "root_cause", "solution_idea", "testing_impact")
+    where, cause, idea, impact = (_sentence(value[name]) for name in names)
+    return Finding(file, start, end, where, cause, idea, tuple(map(str, near)), impact, evidence, confidence)
 
 
 def _sentence(value: Any) -> str:

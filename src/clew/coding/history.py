@@ -7,6 +7,7 @@ and the lines it replaced there. Names of source files are taken out of the repo
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -19,8 +20,11 @@ FRAGMENT = re.compile(
     r"(?:^|/)(?:changelog|changelog\.d|changes|fragments|news|newsfragments|upcoming_changes)/"
     r"[^/]*\.(?:bugfix|bug|fix|false_positive|false_negative)(?:\.\d+)?(?:\.(?:rst|md|txt))?$"
 )
-SUBJECT = re.compile(r"^(?:\[?(?:bug)?fix(?:e[sd])?\b|(?:closes?|resolves?)\s+#\d)|\b(?:fix(?:e[sd])?|closes?|resolves?)[\s:]+#\d+",
-                     re.IGNORECASE)  # fmt: skip
+SUBJECT = re.compile(
+    r"^(?:\[?(?:bug)?fix(?:e[sd])?\b|(?:closes?|resolves?)\s+#\d)|"
+    r"\b(?:fix(?:e[sd])?|closes?|resolves?)[\s:]+#\d+",
+    re.IGNORECASE,
+)
 NOT_CODE = re.compile(
     r"\b(?:typo|docs?|documentation|docstrings?|changelog|tests?|testing|ci|lint|linting|flake8|mypy|ruff|pre-commit|"
     r"tox|coverage|workflow|release|readme|spelling|grammar|rst|build|merge|revert|backport|[A-Z]{1,3}\d{3,4})\b",
@@ -60,7 +64,9 @@ def fixes(git: Git, n: int = 300, before: str = "HEAD", files: int = 3) -> list[
         report = masked(TRAILER.sub("", report)).strip()
         if len(report) < SHORTEST:
             continue
-        spans = hunks(git.run("diff-tree", "-r", "-U0", "--no-color", "--no-ext-diff", "-p", parent, commit, "--", *gold))
+        spans = hunks(
+            git.run("diff-tree", "-r", "-U0", "--no-color", "--no-ext-diff", "-p", parent, commit, "--", *gold)
+        )
         spans = {path: spans[path] for path in gold if path in spans}
         if spans:
             out.append(Fix(commit, parent, when, report, spans))
@@ -80,7 +86,7 @@ def _commits(git: Git, before: str) -> Iterator[tuple[str, str, str, int, str, l
             continue
         fields = [f.lstrip(b"\n") for f in raw.split(b"\0")]
         changed = [(a.split()[-1].decode(), b.decode("utf-8", "surrogateescape"))
-                   for a, b in zip(fields, fields[1:], strict=False) if a.startswith(b":")]  # fmt: skip
+                   for a, b in itertools.pairwise(fields) if a.startswith(b":")]  # fmt: skip
         added = [path for kind, path in changed if kind == "A" and FRAGMENT.search(path)]
         subject = text.partition("\n")[0]
         if not added and not (SUBJECT.search(subject) and not NOT_CODE.search(subject)):

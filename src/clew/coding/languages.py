@@ -38,21 +38,39 @@ BY_SUFFIX = {
     ".cjs": "javascript", ".ts": "typescript", ".tsx": "tsx", ".go": "go", ".java": "java", ".c": "c", ".h": "c",
     ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".hpp": "cpp", ".hh": "cpp", ".rs": "rust",
 }  # fmt: skip
-OTHER_SOURCE = frozenset(
-    ".rb .php .kt .kts .swift .scala .cs .m .mm .lua .pl .pm .r .jl .ex .exs .erl .hs .ml .clj .dart .vue .svelte .sh "
-    ".bash .zsh .ps1 .sql .pyx .pxd .cu .cuh .f90 .zig .nim .groovy".split()
-)  # source without a grammar here: read as text
-BINARY = frozenset(
-    ".png .jpg .jpeg .gif .ico .bmp .webp .pdf .zip .gz .bz2 .xz .zst .tar .whl .egg .jar .class .so .o .a .dll .dylib "
-    ".exe .pyc .pyd .woff .woff2 .ttf .otf .eot .mo .npy .npz .pt .bin .db .sqlite .mp3 .mp4 .avi .mov .wav .ogg".split()
-)
-DOCUMENTS = frozenset(".md .rst .adoc .tex .po .pot .svg .ipynb .log .lock .map .snap".split())
-DOC_FOLDERS = frozenset("doc docs documentation changelog changelogs changes news whatsnew examples example".split())
-BUILT = frozenset("build dist out target _build htmlcov coverage __pycache__ site".split())
-BROUGHT = frozenset("node_modules vendor vendored third_party thirdparty site-packages _vendor bower_components".split())
-OWN = frozenset(".git .hg .svn .clew .tox .nox .venv venv .mypy_cache .ruff_cache .pytest_cache .idea .vscode".split())
+OTHER_SOURCE = frozenset((
+    ".rb", ".php", ".kt", ".kts", ".swift", ".scala", ".cs", ".m", ".mm", ".lua", ".pl", ".pm", ".r", ".jl",
+    ".ex", ".exs", ".erl", ".hs", ".ml", ".clj", ".dart", ".vue", ".svelte", ".sh", ".bash", ".zsh", ".ps1",
+    ".sql", ".pyx", ".pxd", ".cu", ".cuh", ".f90", ".zig", ".nim", ".groovy",
+))  # fmt: skip
+BINARY = frozenset((
+    ".png", ".jpg", ".jpeg", ".gif", ".ico", ".bmp", ".webp", ".pdf", ".zip", ".gz", ".bz2", ".xz", ".zst",
+    ".tar", ".whl", ".egg", ".jar", ".class", ".so", ".o", ".a", ".dll", ".dylib", ".exe", ".pyc", ".pyd",
+    ".woff", ".woff2", ".ttf", ".otf", ".eot", ".mo", ".npy", ".npz", ".pt", ".bin", ".db", ".sqlite", ".mp3",
+    ".mp4", ".avi", ".mov", ".wav", ".ogg",
+))  # fmt: skip
+DOCUMENTS = frozenset((
+    ".md", ".rst", ".adoc", ".tex", ".po", ".pot", ".svg", ".ipynb", ".log", ".lock", ".map", ".snap",
+))  # fmt: skip
+DOC_FOLDERS = frozenset((
+    "doc", "docs", "documentation", "changelog", "changelogs", "changes", "news", "whatsnew", "examples",
+    "example",
+))  # fmt: skip
+BUILT = frozenset((
+    "build", "dist", "out", "target", "_build", "htmlcov", "coverage", "__pycache__", "site",
+))  # fmt: skip
+BROUGHT = frozenset((
+    "node_modules", "vendor", "vendored", "third_party", "thirdparty", "site-packages", "_vendor",
+    "bower_components",
+))  # fmt: skip
+OWN = frozenset((
+    ".git", ".hg", ".svn", ".clew", ".tox", ".nox", ".venv", "venv", ".mypy_cache", ".ruff_cache",
+    ".pytest_cache", ".idea", ".vscode",
+))  # fmt: skip
 PATHS = 1 << 17  # whose kinds are remembered
-TESTS = frozenset("test tests testing testcases spec specs __tests__ fixtures".split())
+TESTS = frozenset((
+    "test", "tests", "testing", "testcases", "spec", "specs", "__tests__", "fixtures",
+))  # fmt: skip
 
 
 @functools.lru_cache(maxsize=PATHS)

@@ -36,8 +36,9 @@ Tools: view_file, codebase_search (literal text), repo_tree, connected_tree (imp
 
 Final answer, and nothing after it:
 <findings>[{"location": {"file": "...", "start": 1, "end": 2}, "location_explanation": "why this span",
-"root_cause": "the mechanism, as a statement that could be shown false", "solution_idea": "direction of an edit, no code",
-"dependencies": ["other files affected"] or "standalone", "testing_impact": "tests to add or update"}]</findings>"""
+"root_cause": "the mechanism, as a statement that could be shown false",
+"solution_idea": "direction of an edit, no code", "dependencies": ["other files affected"] or "standalone",
+"testing_impact": "tests to add or update"}]</findings>"""
 MISSHAPEN = "That was neither a tool call nor findings. Call a tool, or answer with <findings>[...]</findings>."
 LOOK_FIRST = "You have not looked at the repository yet. Call a tool before you answer."
 

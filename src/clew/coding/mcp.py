@@ -37,7 +37,7 @@ def server(tools: Tools) -> Any:
             text = f"error: there is no tool {asked.name!r}; use {', '.join(known)}"
         else:
             text = known[asked.name].call(ToolCall("", asked.name, json.dumps(asked.arguments or {}))).text
-        content = [types.TextContent(type="text", text=text)]
+        content: list[Any] = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(content=content, is_error=text.startswith("error:"))
 
     version = importlib.metadata.version("clew")

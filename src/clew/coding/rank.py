@@ -36,12 +36,15 @@ F64 = npt.NDArray[np.float64]
 K1, B = 1.2, 0.75
 RARE = 2.0  # idf in nats: at most one file in e^2, 13 %
 WEIGHTS: Mapping[str, float] = {"bm25": 1.0, "view": 1.0, "search": 1.0, "tree": 0.35, "connected": 0.1}
-STOP = frozenset(
-    "the and for that this with from not are was were has have had but when where which what how why its can could "
-    "should would will did does done been being there their they them than then now also only into onto over such "
-    "some any all each other more most very just like use used using user users see one two if in is it of on or to "
-    "as at be by an we you do no so py fix fixed bug issue error".split()
-)
+STOP = frozenset((
+    "the", "and", "for", "that", "this", "with", "from", "not", "are", "was", "were", "has", "have", "had",
+    "but", "when", "where", "which", "what", "how", "why", "its", "can", "could", "should", "would", "will",
+    "did", "does", "done", "been", "being", "there", "their", "they", "them", "than", "then", "now", "also",
+    "only", "into", "onto", "over", "such", "some", "any", "all", "each", "other", "more", "most", "very",
+    "just", "like", "use", "used", "using", "user", "users", "see", "one", "two", "if", "in", "is", "it", "of",
+    "on", "or", "to", "as", "at", "be", "by", "an", "we", "you", "do", "no", "so", "py", "fix", "fixed", "bug",
+    "issue", "error",
+))  # fmt: skip
 QUOTED = re.compile(r"``?([^`\n]+)``?")
 OPTION = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]+)")
 DOTTED = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\b")
@@ -111,7 +114,7 @@ class Corpus:
         rows = np.concatenate([d.entries for d in digests])
         shift = np.repeat(self.first[:-1], [len(d.entries) for d in digests])
         self.terms, self.at, self.count = rows[:, 0], rows[:, 1] + shift, rows[:, 2].astype(np.float64)
-        self.length = np.bincount(self.at, self.count, len(self.chunks))
+        self.length: F64 = np.bincount(self.at, self.count, len(self.chunks)).astype(np.float64)
         self._asked: tuple[list[int] | None, tuple[F64, F64]] = (None, (np.zeros((0, 0)), np.zeros((0, 0))))
         self.defines: dict[str, list[tuple[str, int]]] = {}
         for path, d in zip(self.paths, digests, strict=True):
@@ -135,7 +138,8 @@ class Corpus:
     def sum(self, of_chunks: F64) -> F64:
         """Sums over the chunks of each file."""
         total = np.concatenate([np.zeros((1, *of_chunks.shape[1:])), np.cumsum(of_chunks, axis=0)])
-        return total[self.first[1:]] - total[self.first[:-1]]
+        out: F64 = total[self.first[1:]] - total[self.first[:-1]]
+        return out
 
     def best(self, of_chunks: F64) -> F64:
         """Maxima over the chunks of each file; 0 for a file without any."""
@@ -150,7 +154,8 @@ def bm25(counts: F64, length: F64) -> F64:
     frequency = (counts > 0).sum(axis=0)
     idf = np.log1p((n - frequency + 0.5) / (frequency + 0.5))
     norm = K1 * (1 - B + B * length / max(length.mean(), 1e-9))
-    return idf * counts * (K1 + 1) / (counts + norm[:, None])
+    out: F64 = idf * counts * (K1 + 1) / (counts + norm[:, None])
+    return out
 
 
 def rank(
@@ -185,7 +190,8 @@ def rank(
     total += weights.get("connected", 0.0) * scaled["connected"]
     order = np.argsort(-total, kind="stable")
     places = {
-        corpus.paths[i]: _places(corpus, int(i), chunk_total, chunk_scores, [*prose, *names]) for i in order[:deep].tolist()
+        corpus.paths[i]: _places(corpus, int(i), chunk_total, chunk_scores, [*prose, *names])
+        for i in order[:deep].tolist()
     }
     return Ranking(
         tuple(corpus.paths[i] for i in order.tolist()),

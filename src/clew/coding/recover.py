@@ -23,8 +23,8 @@ LAST = 1  # turns left, from which the answer is demanded
 CHARACTERS = 4  # of a token, where the model does not count
 SHORTER = "Your reply was cut at the length limit. Reply again, shorter: one tool call, or the findings."
 FINAL = (
-    "No turns are left. Answer now from what you have seen: <findings> with a JSON list, each with location (file, start, "
-    "end), location_explanation, root_cause, solution_idea, dependencies and testing_impact; then </findings>."
+    "No turns are left. Answer now from what you have seen: <findings> with a JSON list, each with location (file, "
+    "start, end), location_explanation, root_cause, solution_idea, dependencies and testing_impact; then </findings>."
 )
 FENCE = re.compile(r"```[\w-]*\s*\n(.*?)```", re.DOTALL)
 TAG = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
@@ -88,7 +88,8 @@ def implicit_call(text: str, tools: Sequence[ToolSpec], id: str) -> ToolCall | N
         read = piece if isinstance(piece, dict) else _json(piece)
         if not isinstance(read, dict):
             continue
-        inner = read.get("function") if isinstance(read.get("function"), dict) else read
+        function = read.get("function")
+        inner: dict[str, Any] = function if isinstance(function, dict) else read
         name, given = inner.get("name") or inner.get("tool"), inner.get("arguments", inner.get("args", {}))
         given = _json(given) if isinstance(given, str) else given
         if isinstance(name, str) and name in known and isinstance(given, dict) and fits(given, known[name].schema):
@@ -99,7 +100,7 @@ def implicit_call(text: str, tools: Sequence[ToolSpec], id: str) -> ToolCall | N
 
 def fits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
     """Whether arguments fit a tool's schema: the required ones, no unknown ones, plain types."""
-    types = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+    types: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
     properties = schema["properties"]
     if any(name not in arguments for name in schema.get("required", ())):
         return False

@@ -106,7 +106,9 @@ class Tools:
         """Show what a file imports and what imports it; without a path the most imported files."""
         if not path:
             most = sorted(self.links.importers.items(), key=lambda item: (-len(item[1]), item[0]))
-            return "\n".join(f"{name} is imported by {len(by)} files" for name, by in most[:EDGES] if by) or "no imports"
+            return (
+                "\n".join(f"{name} is imported by {len(by)} files" for name, by in most[:EDGES] if by) or "no imports"
+            )
         path = self._find(path)
         out = []
         for title, near in (("imports", self.links.imports[path]), ("is imported by", self.links.importers[path])):

@@ -116,7 +116,9 @@ class View:
                 self.files[entry.path] = entry
         read(self.git, list(self.files.values()), self.index, progress)
         self.digests = {p: self.index.held[key(e)] for p, e in self.files.items() if key(e) in self.index.held}
-        for path in [p for p, e in self.files.items() if p not in self.digests or (e.size and not self.digests[p].lines)]:
+        for path in [
+            p for p, e in self.files.items() if p not in self.digests or (e.size and not self.digests[p].lines)
+        ]:
             self.dropped["binary"] += 1  # empty files stay: an empty __init__.py makes a package
             del self.files[path]
             self.digests.pop(path, None)
@@ -133,9 +135,7 @@ class View:
         return ""
 
 
-def read(
-    git: Git, entries: Sequence[Entry], index: Index, progress: Callable[[int, int], None] | None = None
-) -> None:
+def read(git: Git, entries: Sequence[Entry], index: Index, progress: Callable[[int, int], None] | None = None) -> None:
     """Make sure that the index has the digest of every entry; several processes read where there is much to read."""
     wanted = {key(e): e for e in entries}
     index.load(wanted)

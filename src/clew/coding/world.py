@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clew.coding.history import fixes
 from clew.coding.tools import Tools
 from clew.coding.view import Index, View
-from clew.core.errors import BadInput, UnknownName
+from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
-
 
 SPLITS = ("train", "eval", "test")
 
@@ -29,7 +28,7 @@ class RepositoryWorld:
     def __init__(self, tools: Tools, report: str) -> None:
         self._report, self._tree, self._last = report, tools.repo_tree(), ""
         self._tools = {t.spec.name: t for t in tools.all()}
-        self.tools: tuple[ToolSpec, ...] = tuple(t.spec for t in self._tools.values())
+        self.tools: Sequence[ToolSpec] = tuple(t.spec for t in self._tools.values())
 
     @property
     def state_key(self) -> bytes:
@@ -40,6 +39,8 @@ class RepositoryWorld:
         return Observation(f"<report>\n{self._report}\n</report>\n\n{self._tree}")
 
     def step(self, action: str | ToolCall) -> Observation:
+        if not self._tools:
+            raise WorldError(f"the repository is closed: {str(action)[:60]}", remedy="Open the task again.")
         if not isinstance(action, ToolCall) or action.name not in self._tools:
             named = action.name if isinstance(action, ToolCall) else action[:80]
             call_id = action.id if isinstance(action, ToolCall) else None
@@ -86,7 +87,7 @@ class Diagnosis:
         return Task("report", report.strip(), {"commit": self.commit})
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        """The newest past fixes of a split. Splits are parted by commit id, so that they share no fix whatever ``n``."""
+        """The newest past fixes of a split. Splits are parted by commit id, so that they share none whatever ``n``."""
         if split not in SPLITS:
             raise UnknownName(f"no split is called {split!r}", remedy=f"Known: {', '.join(SPLITS)}.")
         found = fixes(self.tools().view.git, 6 * n + 12, self.commit or "HEAD") if n else []
@@ -109,7 +110,7 @@ class Diagnosis:
         return RepositoryWorld(self.tools(str(task.data.get("commit", self.commit))), task.prompt)
 
     async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
-        """``reward`` 1 where the first finding is in a file that the fix changed; a report of one's own has no truth."""
+        """``reward`` 1 where the first finding is in a file that the fix changed; one's own report has no truth."""
         if not task.secret:
             return {}
         found = [json.loads(c.text)["findings"] for c in run.calls if c.kind == "note" and c.action == "findings"]
