@@ -15,7 +15,7 @@ import sys
 import types
 import unittest
 
-SECONDS = 10
+CPU, WALL = (1.0, 6.0), 60  # seconds of a child: CPU for one test, for all of them; and on the clock
 
 
 class Outcomes(unittest.TestResult):
@@ -76,7 +76,8 @@ def attempt(module, source, test, traced):
 
 
 def child(order, job, writer):
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, CPU[not job["test"]])
+    signal.alarm(WALL)
     sys.stdout = sys.stderr = io.StringIO()
     traced = {path: name for name, path in order.get("trace", {}).items()}
     if traced:

@@ -31,8 +31,9 @@ from clew.worlds.sandbox import Limits, Sandbox
 from papers.E169_sherloc.mutants import Change, changes, sources
 
 Line = dict[str, Any]
-BUGS, QUICK = 30, 3
+BUGS, QUICK = 24, 3
 BUDGET = 60
+WAVE = 12  # edits of each plan that go to the sandbox at once
 AGENTS = ("weak", "strong")
 CONDITIONS = ("none", "all", "gated", "shuffled", "oracle")
 ROOM = Path(__file__).with_name("room.py")
@@ -152,7 +153,7 @@ def repaired(seed: int) -> Line:
     orders = _orders(bug, seed, options)
     first = {condition: _injected(bug, seed, condition, findings, sure) for condition in CONDITIONS}
     plans = {(a, c): _plan(orders[a], first[c], options) for a in AGENTS for c in CONDITIONS}
-    outcome = _outcomes(bug, {step for plan in plans.values() for step in plan})
+    outcome = _outcomes(bug, list(plans.values()))
     results = {f"{a} {c}": _result(bug, plan, outcome) for (a, c), plan in plans.items()}
     right = [Path(f.file).stem == bug.module for f in findings]
     return {
@@ -227,15 +228,19 @@ def _plan(
     return steps[:BUDGET]
 
 
-def _outcomes(bug: Bug, steps: set[tuple[str, Change]]) -> dict[tuple[str, Change], bool]:
-    """Whether the failing test passes after each edit. An edit of another module leaves the bug where it is: a test run
-    is spent on it all the same."""
-    here = sorted(step for step in steps if step[0] == bug.module)
-    jobs = [{"source": change.apply(bug.source), "test": bug.test} for _, change in here]
-    found = tried(bug.module, jobs) if jobs else []
-    out = dict.fromkeys(steps, False)
-    for step, outcome in zip(here, found, strict=True):
-        out[step] = bool(outcome["outcomes"]) and not any(outcome["outcomes"].values())
+def _outcomes(bug: Bug, plans: Sequence[Sequence[tuple[str, Change]]]) -> dict[tuple[str, Change], bool]:
+    """Whether the failing test passes after each edit of the plans, as far as they come before one that does.
+
+    An edit of another module leaves the bug where it is: a test run is spent on it all the same.
+    """
+    out = {step: False for plan in plans for step in plan if step[0] != bug.module}
+    for until in range(WAVE, BUDGET + WAVE, WAVE):
+        going = [plan for plan in plans if not any(out.get(step) for step in plan[: until - WAVE])]
+        here = sorted({step for plan in going for step in plan[:until]} - set(out))
+        jobs = [{"source": change.apply(bug.source), "test": bug.test} for _, change in here]
+        found = tried(bug.module, jobs) if jobs else []
+        for step, outcome in zip(here, found, strict=True):
+            out[step] = bool(outcome["outcomes"]) and not any(outcome["outcomes"].values())
     return out
 
 
@@ -248,7 +253,7 @@ def _sound(module: str, source: str) -> bool:
 
 def _result(bug: Bug, plan: Sequence[tuple[str, Change]], outcome: Mapping[tuple[str, Change], bool]) -> Line:
     """Whether it was resolved, test runs used, and of them those before the first on the line of the bug."""
-    runs = next((k for k, step in enumerate(plan, 1) if outcome[step]), None)
+    runs = next((k for k, step in enumerate(plan, 1) if outcome.get(step)), None)
     at = next((k for k, (name, c) in enumerate(plan) if name == bug.module and c.line == bug.change.line), len(plan))
     resolved = runs is not None and _sound(bug.module, plan[runs - 1][1].apply(bug.source))
     used = runs if runs is not None else len(plan)

@@ -58,8 +58,15 @@ class Git:
         return done.stdout
 
     def commit(self, name: str) -> str:
-        """The full id of a commit."""
-        return self.run("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip()
+        """The full id of a commit.
+
+        Raises:
+            BadInput: the repository has none of that name.
+        """
+        try:
+            return self.run("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip()
+        except BadInput as error:
+            raise BadInput(f"{self.folder}: there is no commit {name!r}", remedy="See `git log`.") from error
 
     def entries(self, commit: str = "") -> list[Entry]:
         """The files of a commit; without one those of the working tree, unsaved to git or not, ignored ones left out.
