@@ -31,7 +31,7 @@ from clew.worlds.sandbox import Limits, Sandbox
 from papers.E169_sherloc.mutants import Change, changes, sources
 
 Line = dict[str, Any]
-BUGS, QUICK = 24, 3
+BUGS, QUICK = 32, 3
 BUDGET = 60
 WAVE = 12  # edits of each plan that go to the sandbox at once
 AGENTS = ("weak", "strong")

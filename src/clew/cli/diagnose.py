@@ -33,15 +33,17 @@ class Diagnoses(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=Diagnoses, short_help="Find where a bug report points, and how sure that is.")
-def command() -> None:
-    """Find where a bug report points in a git repository: findings with location, root cause, direction of a fix,
+command = Diagnoses(
+    "diagnose",
+    help="""Find where a bug report points in a git repository: findings with location, root cause, direction of a fix,
     dependencies, tests, evidence and a calibrated confidence.
 
     \b
     clew diagnose REPO --report FILE       the same as `clew diagnose report REPO --report FILE`
     clew diagnose calibrate REPO
-    """
+    """,
+    short_help="Find where a bug report points, and how sure that is.",
+)
 
 
 def repo_options(function: Any) -> Any:
