@@ -90,7 +90,8 @@ def main() -> None:
         size = build(repo, given.files)
         print(f"{given.files} files, {size:.1f} MB")
         figures: dict[str, list[tuple[float, float, float]]] = {"cold": [], "warm": [], "one file changed": []}
-        before = 0.0
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)  # git's, so far
+        before = spent.ru_utime + spent.ru_stime
         for round in range(given.rounds):
             for kind, found in figures.items():
                 index = folder / f"{round}.db"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import os
 import sys
@@ -86,8 +87,11 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     text = "" if options["mcp"] else read_report(options["report"])
     git, index = opened(repo, options["index"])
     taskset = Diagnosis(str(git.folder), options["commit"], str(index) if index else None)
+    gc.disable()  # a large repository is a million objects, which would be walked again and again while they are made
     with reading() as progress:
         tools = taskset.tools(progress=progress)
+    gc.freeze()
+    gc.enable()
     if tools.view.index.note:
         click.echo(f"note: {tools.view.index.note}", err=True)
     if options["mcp"]:

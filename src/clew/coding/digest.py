@@ -65,7 +65,7 @@ class Digest(NamedTuple):
         size = int.from_bytes(data[:4], "little")
         lines, chunks, defines, imports, n = json.loads(data[4 : 4 + size])
         entries = np.frombuffer(data, np.uint32, 3 * n, 4 + size).reshape(n, 3)
-        return cls(lines, tuple(Chunk(*c) for c in chunks), tuple((a, b) for a, b in defines), tuple(imports), entries)
+        return cls(lines, tuple(map(Chunk._make, chunks)), tuple(map(tuple, defines)), tuple(imports), entries)
 
 
 def term(word: str) -> int:
