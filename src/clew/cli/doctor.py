@@ -19,6 +19,7 @@ EXTRAS = {
     "plot": (("matplotlib",), "figures of experiments"),
     "textworld": (("textworld", "gymnasium"), "TextWorld and Gymnasium worlds; needs a C compiler to install"),
     "inspect": (("inspect_ai",), "Inspect .eval logs"),
+    "coding": (("tree_sitter", "mcp"), "diagnosis of other languages than Python, its tools by MCP"),
     "trackers": (("tensorboard", "trackio", "wandb"), "metrics elsewhere"),
     "bench": (("trl", "datasets"), "comparison with TRL"),
 }

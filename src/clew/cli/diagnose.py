@@ -1,0 +1,239 @@
+"""clew diagnose: where a bug report points, as findings for an agent that will repair it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import os
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clew.cli import common, making
+from clew.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clew.coding.confidence import Calibration, Policy
+    from clew.coding.git import Git
+    from clew.coding.localise import Diagnosed
+
+
+class Diagnoses(click.Group):
+    """A group whose verb may be left out: ``clew diagnose REPO`` is ``clew diagnose report REPO``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["report", *args]
+        return super().parse_args(ctx, args)
+
+
+command = Diagnoses(
+    "diagnose",
+    help="""Find where a bug report points in a git repository: findings with location, root cause, direction of a fix,
+    dependencies, tests, evidence and a calibrated confidence.
+
+    \b
+    clew diagnose REPO --report FILE       the same as `clew diagnose report REPO --report FILE`
+    clew diagnose calibrate REPO
+    """,
+    short_help="Find where a bug report points, and how sure that is.",
+)
+
+
+def repo_options(function: Any) -> Any:
+    for option in (
+        click.argument("repo", type=click.Path(path_type=Path)),
+        click.option("--index", type=click.Path(path_type=Path),
+                     help="File of the warm index.  [default: in the user's cache folder]"),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+@command.command("report", short_help="Diagnose a bug report; the verb that is meant where none is given.")
+@repo_options
+@click.option("--report", metavar="FILE", help="The bug report; - reads standard input.")
+@click.option("--commit", default="", help="A snapshot to look at.  [default: the working tree]")
+@click.option("--format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True,
+              help="markdown is for an agent's prompt.")  # fmt: skip
+@click.option("--agent", default="weak", show_default=True, metavar="weak|strong|FILE",
+              help="Who will repair, which decides what is shown whole. FILE: JSONL of past outcomes.")  # fmt: skip
+@click.option("--model", help="This model looks, by the published loop; without one a ranking does. See `clew models`.")
+@click.option("--turns", default=20, show_default=True, type=click.IntRange(2), help="Replies of the model at most.")
+@click.option("--mcp", is_flag=True, help="Instead: serve the four tools by MCP on the standard streams.")
+@making.model_options
+@common.store_option
+def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
+    """Diagnose a bug report.
+
+    Nothing of the repository is changed or run. What was read is kept by content in the index, so that only changed
+    files are read again. The diagnosis itself is a run in the store: `clew show`, `clew replay` and `clew fork` work.
+
+    \b
+    clew diagnose . --report bug.txt
+    gh issue view 7 | clew diagnose . --report - --format markdown --agent strong
+    clew diagnose . --report bug.txt --model http://localhost:8000/v1#qwen3
+    clew diagnose . --mcp
+    """
+    from clew.coding.world import Diagnosis
+
+    text = "" if options["mcp"] else read_report(options["report"])
+    git, index = opened(repo, options["index"])
+    taskset = Diagnosis(str(git.folder), options["commit"], str(index) if index else None)
+    gc.disable()  # a large repository is a million objects, which would be walked again and again while they are made
+    with reading() as progress:
+        tools = taskset.tools(progress=progress)
+    gc.freeze()
+    gc.enable()
+    if tools.view.index.note:
+        click.echo(f"note: {tools.view.index.note}", err=True)
+    if options["mcp"]:
+        from clew.coding.mcp import serve
+
+        asyncio.run(serve(tools))
+        return
+    from clew.coding.confidence import policy
+    from clew.coding.localise import localise
+
+    calibration = known(index)
+    chosen = policy(options["agent"], calibration)
+    model = making.load_model(options["model"], options) if options["model"] else None
+    store = common.open_store(store_path, create=True)
+    config = {"turns": options["turns"]} if options["model"] else {}
+    done = localise(taskset, text, model, store=store, calibration=calibration, **config)
+    show(done, chosen, form, calibration)
+
+
+@command.command("calibrate", short_help="Fit the confidence on the repository's own past fixes.")
+@repo_options
+@click.option("-n", "--n", "n", default=100, show_default=True, type=click.IntRange(20), help="Past fixes to look at.")
+@click.option("--before", default="HEAD", show_default=True, help="The newest commit that counts.")
+@common.json_option
+def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool) -> None:
+    """Fit the confidence on past fixes: commits that say they fix something, or add a news fragment of a bug.
+
+    Their snapshots are read from the history; nothing is checked out. The calibration is kept beside the index and
+    used from then on. Interrupted, the same line goes on with what has been read.
+
+    \b
+    clew diagnose calibrate . -n 200
+    """
+    from dataclasses import asdict
+
+    from clew.coding.calibrate import calibrate as fit
+    from clew.coding.view import Index
+
+    git, place = opened(repo, index)
+    if not as_json:
+        click.echo(f"up to {n} past fixes, about {0.3 * n:.0f} s the first time", err=True)
+    with reading("fixes") as progress, making.interruptible("the same line"):
+        found = fit(git, Index(place), n, before, progress)
+    if place is not None:
+        found.calibration.save(beside(place))
+    if as_json:
+        common.print_json(asdict(found))
+        return
+    click.echo(
+        f"{found.n} past fixes; held out, the newer {found.held}: the right file came first in {found.accuracy:.0%}, "
+        f"in {found.surest:.0%} of the surest 40 %\n"
+        f"Brier score {found.brier:.3f}, of a constant {found.constant:.3f}"
+        + (f"\nkept in {beside(place)}" if place else "")
+    )
+
+
+def read_report(name: str | None) -> str:
+    """The report's text.
+
+    Raises:
+        BadInput: none is named, it is empty or not text.
+    """
+    if name is None:
+        raise BadInput("there is no bug report", remedy="Give --report FILE, or --report - and pipe it in.")
+    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    if b"\0" in data:
+        raise BadInput(f"--report {name} is not text", remedy="Give the report as plain text or Markdown.")
+    text = data.decode("utf-8", "replace").strip()
+    if not text:
+        raise BadInput(f"--report {name} is empty", remedy="Describe what happens and what should happen instead.")
+    return text
+
+
+def opened(repo: Path, index: Path | None) -> tuple[Git, Path | None]:
+    """The repository, and the file of its index: as asked for, or in the user's cache folder under a name that the
+    repository's place gives."""
+    from clew.coding.git import Git
+
+    git = Git(repo)
+    if index is None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        name = hashlib.blake2b(os.fsencode(git.home), digest_size=8).hexdigest()
+        index = cache / "clew" / "diagnose" / f"{git.folder.name}-{name}.db"
+    return git, index
+
+
+def beside(index: Path) -> Path:
+    """Where the calibration that belongs to an index is kept."""
+    return index.with_suffix(".calibration.json")
+
+
+def known(index: Path | None) -> Calibration:
+    """The repository's calibration, or the one of other projects."""
+    from clew.coding.confidence import Calibration
+    from clew.coding.known import ELSEWHERE
+
+    return Calibration.load(beside(index)) if index and beside(index).exists() else ELSEWHERE
+
+
+@contextmanager
+def reading(title: str = "files to read") -> Iterator[Callable[[int, int], None]]:
+    """A progress bar that appears with the first step."""
+    with common.progress() as bar:
+        jobs: list[Any] = []
+
+        def step(done: int, total: int) -> None:
+            if not jobs:
+                jobs.append(bar.add_task(title, total=total, note=""))
+            bar.update(jobs[0], completed=done)
+
+        yield step
+
+
+def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -> None:
+    """Print a diagnosis."""
+    from clew.coding.finding import markdown
+
+    full = policy.full([f.confidence for f in done.findings])
+    if form == "markdown":
+        click.echo(markdown(done.findings, full))
+        return
+    if form == "json":
+        common.print_json(
+            {
+                "findings": [{**f.json(), "inject": whole} for f, whole in zip(done.findings, full, strict=True)],
+                "policy": {"threshold": policy.threshold, "why": policy.why},
+                "calibration": {"source": calibration.source, "n": calibration.n},
+                "run": done.run.id,
+                "recoveries": list(done.recoveries),
+                "fallback": done.fallback,
+            }
+        )
+        return
+    if done.fallback:
+        click.echo("note: the model gave no usable finding; these are the ranking's", err=True)
+    for k, (f, whole) in enumerate(zip(done.findings, full, strict=True), 1):
+        click.echo(
+            f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}" + ("" if whole else "  (hint only)")
+        )
+        if whole:
+            near = f"{len(f.dependencies)} files: {', '.join(f.dependencies[:4])}" if f.dependencies else "standalone"
+            for name, said in (("where", f.location_explanation), ("cause", f.root_cause), ("idea", f.solution_idea),
+                               ("touches", near), ("tests", f.testing_impact)):  # fmt: skip
+                click.echo(f"   {name:<8}{said}")
+    click.echo(f"{policy.why}; confidence from {calibration.source}; run {done.run.id}", err=True)

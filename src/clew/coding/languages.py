@@ -1,0 +1,126 @@
+"""Languages by file name, and which files are source, tests, documentation or none of a repository's own."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+
+class Grammar(NamedTuple):
+    """How tree-sitter reads a language: the module of its grammar, and the nodes that define a name."""
+
+    module: str
+    factory: str
+    defines: frozenset[str]
+
+
+_JS = frozenset({"function_declaration", "generator_function_declaration", "class_declaration", "method_definition"})
+_TS = _JS | {"interface_declaration", "enum_declaration", "abstract_class_declaration", "function_signature"}
+_C = frozenset({"function_definition", "struct_specifier", "enum_specifier", "class_specifier"})
+GRAMMARS = {
+    "javascript": Grammar("tree_sitter_javascript", "language", _JS),
+    "typescript": Grammar("tree_sitter_typescript", "language_typescript", _TS),
+    "tsx": Grammar("tree_sitter_typescript", "language_tsx", _TS),
+    "go": Grammar("tree_sitter_go", "language",
+                  frozenset({"function_declaration", "method_declaration", "type_spec"})),
+    "java": Grammar("tree_sitter_java", "language",
+                    frozenset({"class_declaration", "method_declaration", "interface_declaration",
+                               "enum_declaration", "constructor_declaration", "record_declaration"})),
+    "c": Grammar("tree_sitter_c", "language", _C),
+    "cpp": Grammar("tree_sitter_cpp", "language", _C | {"namespace_definition"}),
+    "rust": Grammar("tree_sitter_rust", "language",
+                    frozenset({"function_item", "struct_item", "enum_item", "trait_item", "impl_item", "mod_item"})),
+}  # fmt: skip
+BY_SUFFIX = {
+    ".py": "python", ".pyi": "python", ".js": "javascript", ".jsx": "javascript", ".mjs": "javascript",
+    ".cjs": "javascript", ".ts": "typescript", ".tsx": "tsx", ".go": "go", ".java": "java", ".c": "c", ".h": "c",
+    ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".hpp": "cpp", ".hh": "cpp", ".rs": "rust",
+}  # fmt: skip
+OTHER_SOURCE = frozenset((
+    ".rb", ".php", ".kt", ".kts", ".swift", ".scala", ".cs", ".m", ".mm", ".lua", ".pl", ".pm", ".r", ".jl",
+    ".ex", ".exs", ".erl", ".hs", ".ml", ".clj", ".dart", ".vue", ".svelte", ".sh", ".bash", ".zsh", ".ps1",
+    ".sql", ".pyx", ".pxd", ".cu", ".cuh", ".f90", ".zig", ".nim", ".groovy",
+))  # fmt: skip
+BINARY = frozenset((
+    ".png", ".jpg", ".jpeg", ".gif", ".ico", ".bmp", ".webp", ".pdf", ".zip", ".gz", ".bz2", ".xz", ".zst",
+    ".tar", ".whl", ".egg", ".jar", ".class", ".so", ".o", ".a", ".dll", ".dylib", ".exe", ".pyc", ".pyd",
+    ".woff", ".woff2", ".ttf", ".otf", ".eot", ".mo", ".npy", ".npz", ".pt", ".bin", ".db", ".sqlite", ".mp3",
+    ".mp4", ".avi", ".mov", ".wav", ".ogg",
+))  # fmt: skip
+DOCUMENTS = frozenset((
+    ".md", ".rst", ".adoc", ".tex", ".po", ".pot", ".svg", ".ipynb", ".log", ".lock", ".map", ".snap",
+))  # fmt: skip
+DOC_FOLDERS = frozenset((
+    "doc", "docs", "documentation", "changelog", "changelogs", "changes", "news", "whatsnew", "examples",
+    "example",
+))  # fmt: skip
+BUILT = frozenset((
+    "build", "dist", "out", "target", "_build", "htmlcov", "coverage", "__pycache__", "site",
+))  # fmt: skip
+BROUGHT = frozenset((
+    "node_modules", "vendor", "vendored", "third_party", "thirdparty", "site-packages", "_vendor",
+    "bower_components",
+))  # fmt: skip
+OWN = frozenset((
+    ".git", ".hg", ".svn", ".clew", ".tox", ".nox", ".venv", "venv", ".mypy_cache", ".ruff_cache",
+    ".pytest_cache", ".idea", ".vscode",
+))  # fmt: skip
+PATHS = 1 << 17  # whose kinds are remembered
+TESTS = frozenset((
+    "test", "tests", "testing", "testcases", "spec", "specs", "__tests__", "fixtures",
+))  # fmt: skip
+
+
+@functools.lru_cache(maxsize=PATHS)
+def left_out(path: str) -> str:
+    """Why the filtered view drops a file, by its path; empty where it keeps it. A folder of source keeps its name:
+    ``build`` or ``docs`` below a Python package, where modules may be called so, are seen."""
+    pure = PurePosixPath(path)
+    folders = [part.lower() for part in pure.parts[:-1]]
+    if any(f in OWN for f in folders):
+        return "version control and tools"
+    if any(f in BROUGHT for f in folders):
+        return "dependencies"
+    if folders[:1] and folders[0] in BUILT:
+        return "build output"
+    suffix = pure.suffix.lower()
+    if suffix in BINARY:
+        return "binary"
+    if suffix in DOCUMENTS or (folders[:1] and folders[0] in DOC_FOLDERS):
+        return "documentation"
+    return ""
+
+
+@functools.lru_cache(maxsize=PATHS)
+def language(path: str) -> str:
+    """``python``, a language of tree-sitter, ``source`` for code without a grammar, or ``text``."""
+    suffix = PurePosixPath(path).suffix.lower()
+    return BY_SUFFIX.get(suffix) or ("source" if suffix in OTHER_SOURCE else "text")
+
+
+@functools.lru_cache(maxsize=PATHS)
+def is_test(path: str) -> bool:
+    pure = PurePosixPath(path)
+    name = pure.stem.lower()
+    if any(part.lower() in TESTS for part in pure.parts[:-1]):
+        return True
+    return name.startswith("test_") or name.endswith(("_test", ".test", ".spec", "_spec")) or name == "conftest"
+
+
+@functools.cache
+def parser(name: str) -> Any | None:
+    """The tree-sitter parser of a language; None where the extra ``coding`` is not installed."""
+    try:
+        tree_sitter = importlib.import_module("tree_sitter")
+        module = importlib.import_module(GRAMMARS[name].module)
+    except ImportError:
+        return None
+    return tree_sitter.Parser(tree_sitter.Language(getattr(module, GRAMMARS[name].factory)()))
+
+
+def read_as(path: str) -> str:
+    """How a file is read here and now: its language, or ``text`` where its grammar is not installed."""
+    name = language(path)
+    return name if name not in GRAMMARS or parser(name) is not None else "text"

@@ -1,0 +1,86 @@
+"""clew diagnose on the command line: formats, policies, calibration, the record, and bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from clew.cli import verbs
+from clew.store import Run, open_store
+from tests.coding.shop import REPORT, git, make
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory) -> Path:
+    folder = make(tmp_path_factory.mktemp("shop"), history=24)
+    (folder.parent / "bug.txt").write_text(REPORT)
+    return folder
+
+
+@pytest.fixture
+def clew(shop, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def run(*words: str, given: str | bytes | None = None):
+        where = ["--store", str(tmp_path / "s.db")] if "calibrate" not in words else []
+        return CliRunner().invoke(verbs, ["diagnose", *words, *where], input=given)
+
+    return run
+
+
+def test_text_names_the_place_and_the_run_is_kept(clew, shop, tmp_path):
+    done = clew(str(shop), "--report", str(shop.parent / "bug.txt"))
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("1. shop/cart.py:")
+    assert "cause   The behaviour reported comes about in `Cart.apply_voucher`" in done.stdout
+    (run,) = open_store(tmp_path / "s.db").find("")
+    assert run in done.stderr
+    assert Run(open_store(tmp_path / "s.db"), run).stop == "returned"
+    assert len(list((tmp_path / "cache/clew/diagnose").glob("*.db"))) == 1
+    assert git(shop, "status", "--porcelain") == ""
+
+
+def test_json_and_markdown_say_the_same_and_the_policy_decides(clew, shop):
+    said = json.loads(clew(str(shop), "--report", "-", "--format", "json", given=REPORT).stdout)
+    first = said["findings"][0]
+    assert first["location"]["file"] == "shop/cart.py"
+    assert all(f["inject"] for f in said["findings"])
+    assert said["calibration"]["source"].startswith("201 past fixes")
+    shown = clew(str(shop), "--report", "-", "--format", "markdown", "--agent", "strong", given=REPORT).stdout
+    assert "Read and verify" in shown
+    sure = [f for f in said["findings"] if f["confidence"] >= 0.73]
+    assert shown.count("### ") == len(sure)
+    assert ("worth a look" in shown) == (len(sure) < len(said["findings"]))
+
+
+def test_a_calibration_is_used_from_then_on(clew, shop):
+    done = clew("calibrate", str(shop), "-n", "24")
+    assert done.exit_code == 0, done.output
+    assert "24 past fixes; held out, the newer 8" in done.stdout
+    said = json.loads(clew(str(shop), "--report", "-", "--format", "json", given=REPORT).stdout)
+    assert said["calibration"]["n"] == 24
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "says"),
+    [
+        (["{repo}"], None, "there is no bug report"),
+        (["{repo}", "--report", "-"], "  \n", "is empty"),
+        (["{repo}", "--report", "-"], b"\0\1", "is not text"),
+        (["{repo}", "--report", "-"], "zyzzyva qwertz", "nothing in the repository matches"),
+        (["{repo}", "--report", "absent.txt"], None, "absent.txt"),
+        (["{repo}/../nowhere", "--report", "-"], "x", "is not a folder"),
+        (["{repo}/..", "--report", "-"], "x", "not a git repository"),
+        (["{repo}", "--report", "-", "--commit", "none"], "x", "none"),
+        (["{repo}", "--report", "-", "--agent", "mighty"], REPORT, "no such file"),
+        (["calibrate", "{repo}/.."], None, "not a git repository"),
+    ],
+)
+def test_bad_input_is_named_with_its_remedy(clew, shop, words, given, says):
+    done = clew(*(w.format(repo=shop) for w in words), given=given)
+    assert done.exit_code == 2, done.output
+    assert says in done.output
+    assert "This is not your fault" not in done.output
