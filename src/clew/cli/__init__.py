@@ -21,6 +21,7 @@ SECTIONS = {
     "Make runs": ("quickstart", "run", "gateway", "fork", "replay", "resume", "stop", "import"),
     "Look at runs": ("view", "log", "show", "diff", "export"),
     "Learn from runs": ("credit", "grade", "cliffs", "coverage", "audit", "distil", "train", "eval", "reproduce"),
+    "Work on code": ("kernels",),
     "Keep the store": ("tag", "merge", "verify", "redact", "gc"),
     "Find your way": ("doctor", "models", "worlds"),
 }

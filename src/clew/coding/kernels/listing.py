@@ -6,6 +6,7 @@ figures cannot (2606.26453, the static tools).
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -167,7 +168,8 @@ def count_x86(code: Sequence[Instruction], vector_registers: int = 16) -> dict[s
     packed, scalar: floating-point arithmetic; scalar_share of both; width: bytes of the widest register in arithmetic;
     fma_wide: fused multiply-adds of 32 bytes or more; conversions between float and double; calls; spills: vectors
     stored to the stack; gathers: vectors put together from elements; chains: registers that each iteration adds to;
-    branches inside a loop; register_share: of the machine's vector registers, those named.
+    branches inside a loop; address_chain: 1 where a load waits for the load of the iteration before; register_share: of
+    the machine's vector registers, those named.
     """
     total: Counter[str] = Counter()
     chains, named, wide = [], 0, 0
@@ -194,6 +196,7 @@ def count_x86(code: Sequence[Instruction], vector_registers: int = 16) -> dict[s
     metrics = {key: float(total[key]) for key in keys}
     metrics |= {"fp_ops": float(fp), "width": float(wide), "register_share": named / vector_registers}
     metrics["chains"] = float(min(chains, default=0))
+    metrics["address_chain"] = float(any(chases(loop) for loop in hot(code)))
     if fp:
         metrics["scalar_share"] = total["scalar"] / fp
     return metrics
@@ -214,6 +217,40 @@ def carried(loop: Sequence[Instruction]) -> int:
     return sum(all(kinds) for kinds in writes.values())
 
 
+GENERAL = re.compile(r"\b(?:[re]?([abcd])[xlh]|[re]?(si|di|bp|sp)l?|r(\d+)[dwb]?)\b")
+
+
+def _registers(text: str) -> set[str]:
+    return {next(part for part in found if part) for found in GENERAL.findall(text)}
+
+
+def chases(loop: Sequence[Instruction]) -> bool:
+    """Whether some load's address comes, in the end, from what it loaded itself: a walk along pointers."""
+    feeds: dict[str, set[str]] = {}
+    loads: list[tuple[set[str], set[str]]] = []
+    for _, op, args, _ in loop:
+        target, _, source = args.partition(",")
+        made = _registers(target) if "[" not in target and op not in ("cmp", "test", "push") else set()
+        kept = set() if op.startswith(("mov", "lea")) else made
+        if "[" in source:
+            loads.append((_registers(source[source.index("[") :]), made))
+            read = kept
+        else:
+            read = _registers(source) | kept
+        for register in read:
+            feeds.setdefault(register, set()).update(made)
+    for address, made in loads:
+        reached, open_ = set(made), list(made)
+        while open_:
+            here = open_.pop()
+            onward = feeds.get(here, set()) | {m for a, ms in loads if here in a for m in ms}
+            open_ += onward - reached
+            reached |= onward
+        if reached & address and made:
+            return True
+    return False
+
+
 def _to_stack(args: str) -> bool:
     target, _, source = args.partition(",")
     return bool(re.search(r"\[r[sb]p\b", target)) and bool(VECTOR.search(source))
@@ -227,13 +264,22 @@ GLOBAL = re.compile(r"^(?:LDG|STG|LD|ST)\b")
 FLOATING = re.compile(r"^(?:FADD|FMUL|FFMA|HADD2|HMUL2|HFMA2|DADD|DMUL|DFMA)\b")
 
 
-def sass(path: Path, disassembler: str = "nvdisasm") -> str:
+def nvdisasm() -> str | None:
+    """Path of NVIDIA's disassembler, on the PATH or from its package; None where there is none."""
+    if found := shutil.which("nvdisasm"):
+        return found
+    spec = importlib.util.find_spec("nvidia")
+    places = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
+    return next((str(tool) for place in places for tool in sorted(place.glob("*/bin/nvdisasm"))), None)
+
+
+def sass(path: Path) -> str:
     """What nvdisasm writes of a cubin.
 
     Raises:
         MissingExtra: there is no nvdisasm. BadInput: not a cubin.
     """
-    tool = shutil.which(disassembler)
+    tool = nvdisasm()
     if tool is None:
         raise MissingExtra("nvdisasm is not installed", remedy="pip install nvidia-cuda-nvdisasm, or a CUDA toolkit.")
     done = subprocess.run([tool, "-c", str(path)], capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -252,7 +298,7 @@ def count_sass(text: str, kernel: str) -> dict[str, float]:
 
     global_ops with wide_ops (128 bits) and narrow_ops (32 bits) of them; shared_ops; local_ops and their local_share of
     all loads and stores; mma_ops and mma_share of the arithmetic; conversions: arithmetic and casts in double; calls;
-    registers, where the listing tells.
+    ops_per_access: arithmetic for each global load or store; registers, where the listing tells.
 
     Raises:
         BadInput: no such kernel.
@@ -275,6 +321,7 @@ def count_sass(text: str, kernel: str) -> dict[str, float]:
         "shared_ops": shared, "local_ops": local, "local_share": local / max(1, local + shared + len(reach)),
         "mma_ops": mma, "mma_share": mma / max(1, arithmetic), "conversions": double,
         "calls": sum(op.startswith("CALL") for op in ops), "fp_ops": arithmetic,
+        "ops_per_access": arithmetic / max(1, len(reach)),
     }  # fmt: skip
     if found := re.search(rf"\.section\s+\.text\.{re.escape(kernel)}\b.*\n\s*\.sectioninfo\s+@\"SHI_REGISTERS=(\d+)", text):
         metrics["registers"] = int(found[1])

@@ -199,7 +199,7 @@ RULES = (
     ),
     Rule(
         "Vectorization", 12, ALL, 0.6,
-        cuda=((over("narrow_ops", 0), under("wide_ops", 1), under("reuse", 2.0)),),
+        cuda=((over("narrow_ops", 0), under("wide_ops", 1), under("ops_per_access", 4.0)),),
         cpu=((over("fp_ops", 0), under("width", 32)), (over("integer_ops", 0), under("width", 16))),
         cause="memory and arithmetic go one narrow element at a time",
         gpu_action="load and store float4 (128 bits), with a tail",

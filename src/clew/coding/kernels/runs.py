@@ -24,7 +24,7 @@ class Done(NamedTuple):
     def reason(self) -> str:
         """The first line that says what went wrong."""
         rows = (self.err or self.out).splitlines()
-        said = next((row for row in rows if "error" in row or ":" in row), rows[0] if rows else f"exit code {self.code}")
+        said = next((row for mark in ("error", ":", "") for row in rows if mark in row), f"exit code {self.code}")
         return (f"{self.stopped}: {said}" if self.stopped else said)[:300]
 
 

@@ -7,7 +7,7 @@ import json
 import random
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,8 +39,8 @@ class KernelWorld:
     restores: Restores = "exact"
     tools: Sequence[ToolSpec] = ()
 
-    def __init__(self, kernel: Kernel, run: Run, profile: bool) -> None:
-        self._cpu, self._profile, self._run = Cpu(kernel, run), profile, run
+    def __init__(self, kernel: Kernel, run: Run, profile: bool, on_try: Callable[[], None] | None = None) -> None:
+        self._cpu, self._profile, self._run, self._on_try = Cpu(kernel, run), profile, run, on_try
         self._told: list[dict[str, Any]] = []
         self._best = Best(self._cpu.space.start(), 1.0)
         self._done = self._closed = False
@@ -69,6 +69,8 @@ class KernelWorld:
         except (ValueError, AttributeError, BadInput) as error:
             told = {"speed": 0.0, "why": f"not a candidate: {error}"}
         self._told.append(told)
+        if self._on_try:
+            self._on_try()
         seen = self.observe()._replace(reward=told.get("speed"))
         return seen._replace(call_id=action.id) if isinstance(action, ToolCall) else seen
 
@@ -152,6 +154,7 @@ class Kernels:
     def __init__(self, sandbox: str = "bubblewrap", profile: bool = True) -> None:
         self.ref = make_ref("kernels", {"sandbox": sandbox, "profile": profile}, {"sandbox": "bubblewrap", "profile": True})
         self.sandbox, self.profile = sandbox, profile
+        self.on_try: Callable[[], None] | None = None  # called after every step of its worlds
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
         from clew.coding.kernels.catalogue import CATALOGUE
@@ -175,7 +178,7 @@ class Kernels:
     def open(self, task: Task) -> World:
         folder = tempfile.TemporaryDirectory(prefix="clew-kernel-")
         run: Run = Boxed(Path(folder.name), isolation=self.sandbox) if self.sandbox else Direct(Path(folder.name))
-        return _Temporary(load(task.id), run, self.profile, folder)
+        return _Temporary(load(task.id), run, self.profile, self.on_try, folder)
 
     async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
         """Reward: the best speed-up over the plain build that the run found, 1 where none."""
@@ -184,10 +187,13 @@ class Kernels:
 
 
 class _Temporary(KernelWorld):
-    def __init__(self, kernel: Kernel, run: Run, profile: bool, folder: tempfile.TemporaryDirectory[str]) -> None:
+    def __init__(
+        self, kernel: Kernel, run: Run, profile: bool, on_try: Callable[[], None] | None,
+        folder: tempfile.TemporaryDirectory[str],
+    ) -> None:  # fmt: skip
         self._folder = folder
         try:
-            super().__init__(kernel, run, profile)
+            super().__init__(kernel, run, profile, on_try)
         except BaseException:
             folder.cleanup()
             raise
