@@ -1,4 +1,4 @@
-"""Tuning: the correctness wall against cheats, timing, the searches over planted tables, and tuning as recorded runs."""
+"""Tuning: the correctness wall against cheats, timing, searches over planted tables, and tuning as recorded runs."""
 
 from __future__ import annotations
 
@@ -136,7 +136,9 @@ def table(options, speed_of, advice_of=lambda c: ()):
     """A space over macros alone, and an evaluation that reads what is planted."""
     import dataclasses
 
-    kernel = dataclasses.replace(DOT, options=tuple(Option(n, tuple(range(k)), move) for n, (k, move) in options.items()))
+    kernel = dataclasses.replace(
+        DOT, options=tuple(Option(n, tuple(range(k)), move) for n, (k, move) in options.items())
+    )
     space = Space(kernel, flags=())
 
     async def evaluate(candidate):
@@ -168,7 +170,10 @@ def evaluations(tries, wanted):
 
 
 def test_advice_leads_to_the_planted_gain_and_wrong_advice_leads_away():
-    right = [table(PLANTED, planted, lambda c: ("interchange",)), table(PLANTED, planted, lambda c: ("isa", "tile", "fast-math"))]
+    right = [
+        table(PLANTED, planted, lambda c: ("interchange",)),
+        table(PLANTED, planted, lambda c: ("isa", "tile", "fast-math")),
+    ]
     took = [[evaluations(search("guided", *t, seed=s), 10.0) for s in range(30)] for t in right]
     blind = [evaluations(search("greedy", *right[0], seed=s), 10.0) for s in range(30)]
     assert np.median(took[0]) <= 3
@@ -208,7 +213,9 @@ def test_one_lucky_time_does_not_hold_the_tree_with_log_rewards():
 
 
 def visits_on_the_outlier(linear, seeds=20, budget=60):
-    space, _ = table({"lucky": (2, "tile"), "steady": (2, "isa"), **{f"x{i}": (3, "fast-math") for i in range(4)}}, planted)
+    space, _ = table(
+        {"lucky": (2, "tile"), "steady": (2, "isa"), **{f"x{i}": (3, "fast-math") for i in range(4)}}, planted
+    )
     shares = []
     for seed in range(seeds):
         once = iter([30.0])
@@ -221,10 +228,14 @@ def visits_on_the_outlier(linear, seeds=20, budget=60):
             return Outcome(3.0 * 1.05**others if choice["steady"] else 1.0)
 
         async def go(evaluate=evaluate, seed=seed):
-            return await mcts(Tries(evaluate, budget), space, random.Random(seed), Outcome(1.0), stale=None, linear=linear)
+            return await mcts(
+                Tries(evaluate, budget), space, random.Random(seed), Outcome(1.0), stale=None, linear=linear
+            )
 
         root = asyncio.run(go())
-        lucky = [c for c in root.children if dict(c.candidate.choice)["lucky"] and not dict(c.candidate.choice)["steady"]]
+        lucky = [
+            c for c in root.children if dict(c.candidate.choice)["lucky"] and not dict(c.candidate.choice)["steady"]
+        ]
         shares.append(sum(c.visits for c in lucky) / root.visits)
     return float(np.mean(shares))
 
@@ -329,5 +340,8 @@ def test_candidates_say_how_they_are_built():
     assert space.size == 2 * 3 * 2 * 2 * 2 * 3
     assert len(list(space.all())) == space.size == len(set(space.all()))
     assert space.told(space.start()) == "-O2 -msse4.2 -DSUMS=1"
-    assert all(sum(a != b for a, b in zip(c.choice, space.start().choice, strict=True)) == 1 for _, c in space.around(space.start()))
+    assert all(
+        sum(a != b for a, b in zip(c.choice, space.start().choice, strict=True)) == 1
+        for _, c in space.around(space.start())
+    )
     assert isinstance(space.start(), Candidate)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--symbol", default="", help="The function or kernel.  [default: the largest, or the only one]")
 @click.option("--bound", type=click.Choice(["compute", "memory", "latency", "mixed"]), default="mixed",
-              show_default=True, help="The bottleneck, where it is known: only the rules that concern it are asked.")  # fmt: skip
+              show_default=True, help="The bottleneck, if known: only rules that concern it are asked.")  # fmt: skip
 @click.option("--gemm", is_flag=True, help="It is, in the main, a matrix product.")
 @click.option("--ptxas", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="With a cubin: what nvcc -Xptxas -v printed.")  # fmt: skip
@@ -41,7 +41,9 @@ def command(file: Path, symbol: str, bound: str, gemm: bool, ptxas: Path | None,
         metrics["gemm_like"] = 1.0
     found = diagnose(metrics, backend, bound, most=99)  # type: ignore[arg-type]
     if as_json:
-        common.print_json({"kernel": name, "backend": backend, "metrics": metrics, "findings": [f.json() for f in found]})
+        common.print_json(
+            {"kernel": name, "backend": backend, "metrics": metrics, "findings": [f.json() for f in found]}
+        )
         return
     click.echo(f"{name} ({backend}, {len(metrics)} metrics)")
     for finding in found:

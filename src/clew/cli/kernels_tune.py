@@ -53,8 +53,8 @@ def command(
     task = taskset.find(str(Path(kernel).resolve()) if kernel.endswith(".py") else kernel)
     config = {"search": search, "budget": budget, "coder": "model" if ref else "catalogue"}
     model = making.load_model(ref, options) if ref else None
-    runner = Runner("clew.coding.kernels.world:tuner", taskset, model, common.open_store(store_path, create=True), config,
-                    sampling=making.sampling(options))  # fmt: skip
+    store = common.open_store(store_path, create=True)
+    runner = Runner("clew.coding.kernels.world:tuner", taskset, model, store, config, sampling=making.sampling(options))
     with making.interruptible("clew resume"), common.progress() as bar:
         job = bar.add_task(f"tuning {task.id}", total=budget, note="")
         taskset.on_try = lambda: bar.advance(job)

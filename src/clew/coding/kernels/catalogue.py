@@ -1,4 +1,4 @@
-"""Bundled kernels, each in its plainest form with the changes that a person would try: to learn on, and to test with."""
+"""Bundled kernels, each in its plainest form with the changes a person would try: to learn on, and to test with."""
 
 from __future__ import annotations
 
@@ -242,5 +242,3 @@ void transpose(const float *restrict x, float *restrict out, long n) {
 )  # fmt: skip
 
 CATALOGUE = {kernel.name: kernel for kernel in (DOT, STENCIL, SOFTMAX, LAYERNORM, GEMM, TRANSPOSE)}
-
-

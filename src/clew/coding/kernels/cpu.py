@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from clew.coding.kernels import listing, wall
 from clew.coding.kernels.kernel import CTYPES, Arrays, Candidate, Kernel, Sizes, Space
@@ -136,8 +137,10 @@ class Cpu:
         done = self._run(command, ["bench", a.path.name, b.path.name, *cases], left, RUN_SECONDS)
         if done.code:
             return wall.Wrong(done.reason, "timing")
-        times = {side: np.array([float(t) for s, t in map(str.split, done.out.splitlines()) if s == side]) for side in "ab"}
-        for i, name in enumerate(cases):
+        times = {
+            side: np.array([float(t) for s, t in map(str.split, done.out.splitlines()) if s == side]) for side in "ab"
+        }
+        for i in range(len(cases)):
             origin = cases[(i - blocks) % len(cases)]  # contents moved on once a block
             before, sizes = self._cases[origin]
             after = self._arrays(self.folder / left[i], sizes)
@@ -146,7 +149,7 @@ class Cpu:
         return speed(times["a"], times["b"], seed)
 
     def metrics(self, built: Built, seconds: float | None = None, profile: bool = True) -> dict[str, float]:
-        """All that is known of a build: counts of its inner loops, roofline shares, cache misses where cachegrind runs."""
+        """What is known of a build: counts of its inner loops, roofline shares, cache misses where cachegrind runs."""
         assert built.path is not None
         sizes = self.kernel.shapes[0]
         found = listing.x86_metrics(built.path, self.kernel.symbol, 32 if _has_avx512() else 16)
@@ -191,10 +194,15 @@ class Cpu:
     def _make_bench(self) -> None:
         kernel = self.kernel
         kinds = ", ".join(f"{'const ' * (a.role == 'in')}{CTYPES[a.dtype]} *" for a in kernel.arrays)
-        given = ", ".join([f"p[{i}]" for i in range(len(kernel.arrays))] + [f"n[{i}]" for i in range(len(kernel.sizes))])
+        given = ", ".join(
+            [f"p[{i}]" for i in range(len(kernel.arrays))] + [f"n[{i}]" for i in range(len(kernel.sizes))]
+        )
         header = [
-            f"#define ARRAYS {len(kernel.arrays)}", f"#define SIZES {len(kernel.sizes)}", f'#define SYMBOL "{kernel.symbol}"',
-            f"typedef void (*kernel_t)({kinds}{', long' * len(kernel.sizes)});", f"#define CALL_KERNEL(f, p, n) f({given})",
+            f"#define ARRAYS {len(kernel.arrays)}",
+            f"#define SIZES {len(kernel.sizes)}",
+            f'#define SYMBOL "{kernel.symbol}"',
+            f"typedef void (*kernel_t)({kinds}{', long' * len(kernel.sizes)});",
+            f"#define CALL_KERNEL(f, p, n) f({given})",
             f"static const int IS_OUT[] = {{{', '.join(str(int(a.role == 'out')) for a in kernel.arrays)}}};",
         ]  # fmt: skip
         (self.folder / "call.h").write_text("\n".join(header) + "\n")
@@ -202,7 +210,9 @@ class Cpu:
         command = [self.compiler, "-O2", '-DCALL="call.h"', "bench.c", "-o", "bench", "-ldl"]
         done = self._run(command, ["bench.c", "call.h"], ["bench"], BUILD_SECONDS)
         if done.code:
-            raise BadInput(f"the bench of kernel {kernel.name} does not build: {done.reason}", remedy="Check its arrays.")
+            raise BadInput(
+                f"the bench of kernel {kernel.name} does not build: {done.reason}", remedy="Check its arrays."
+            )
 
     def _write_cases(self) -> None:
         for i, sizes in enumerate(self.kernel.shapes):
@@ -225,7 +235,10 @@ class Cpu:
 
     def _outputs(self, built: Built) -> dict[str, Arrays] | wall.Wrong:
         assert built.path is not None
-        command, left = ["./bench", "check", f"./{built.path.name}", *self._cases], [f"{name}.out" for name in self._cases]
+        command, left = (
+            ["./bench", "check", f"./{built.path.name}", *self._cases],
+            [f"{name}.out" for name in self._cases],
+        )
         done = self._run(command, ["bench", built.path.name, *self._cases], left, RUN_SECONDS)
         if done.code or not all((self.folder / name).exists() for name in left):
             return wall.Wrong(done.reason, "a case")
@@ -239,9 +252,13 @@ class Cpu:
         return None
 
     def _misses(self, built: Built) -> float | None:
-        """Share of the kernel's reads and writes that miss the first-level cache, by cachegrind; None where that cannot be had
-        (no valgrind, or instructions it does not know)."""
-        if not shutil.which("valgrind") or built.path is None or listing.width(_code(built.path, self.kernel.symbol)) > 32:
+        """Share of the kernel's reads and writes that miss the first-level cache, by cachegrind; None where that cannot
+        be had (no valgrind, or instructions it does not know)."""
+        if (
+            not shutil.which("valgrind")
+            or built.path is None
+            or listing.width(_code(built.path, self.kernel.symbol)) > 32
+        ):
             return None
         command = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=grind.out", "./bench",
                    "check", f"./{built.path.name}", "0-0"]  # fmt: skip
@@ -250,7 +267,7 @@ class Cpu:
         return miss_rate((self.folder / "grind.out").read_text(), self.kernel.symbol)
 
 
-def speed(a: np.ndarray, b: np.ndarray, seed: int = 0) -> Speed:  # type: ignore[type-arg]
+def speed(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], seed: int = 0) -> Speed:
     """The ratio of medians of block times [n] with its percentile bootstrap interval."""
     rng = np.random.default_rng(seed)
     draws = [np.median(x[rng.integers(0, len(x), (RESAMPLES, len(x)))], axis=1) for x in (a, b)]
@@ -291,7 +308,9 @@ def machine() -> str:
         model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     except OSError:
         model = None
-    compiler = subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[0]
+    compiler = subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[
+        0
+    ]
     return f"{model[1] if model else platform.processor()}, {os.cpu_count()} cores, {compiler}"
 
 

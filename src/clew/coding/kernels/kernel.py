@@ -194,7 +194,8 @@ def load(name: str) -> Kernel:
     path = Path(name)
     if not path.is_file():
         raise UnknownName(
-            f"no kernel {name!r}", remedy=f"Bundled: {', '.join(CATALOGUE)}; or give a Python file that defines `kernel`."
+            f"no kernel {name!r}",
+            remedy=f"Bundled: {', '.join(CATALOGUE)}; or give a Python file that defines `kernel`.",
         )
     spec = importlib.util.spec_from_file_location(f"kernel_{path.stem}", path)
     if spec is None or spec.loader is None:

@@ -1,7 +1,7 @@
 """What a compiled kernel is made of: instructions of its inner loops, counted. x86-64 by objdump, CUDA by nvdisasm.
 
-Counts, not guesses at time: they are the same on every machine, need no permission and no GPU, and show what utilisation
-figures cannot (2606.26453, the static tools).
+Counts, not guesses at time: they are the same on every machine, need no permission and no GPU, and show what
+utilisation figures cannot (2606.26453, the static tools).
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import NamedTuple
 from clew.core.errors import BadInput, MissingExtra
 
 SECONDS = 60  # a disassembler gets
-ARITHMETIC = re.compile(r"v?(?:add|sub|mul|div|sqrt|max|min|rcp\w*|rsqrt\w*|dp|hadd|fn?m(?:add|sub|addsub)\d*)(ps|pd|ss|sd)$")
+ARITHMETIC = re.compile(
+    r"v?(?:add|sub|mul|div|sqrt|max|min|rcp\w*|rsqrt\w*|dp|hadd|fn?m(?:add|sub|addsub)\d*)(ps|pd|ss|sd)$"
+)
 INTEGER = re.compile(r"v?p(?:add|sub|mul|mull|madd|max|min|abs|sad|cmpeq|cmpgt)\w*$")
 CONVERSION = re.compile(r"v?cvt(?:ss2sd|ps2pd|sd2ss|pd2ps)")
 VECTOR = re.compile(r"\b([xyz])mm(\d+)\b")
@@ -52,7 +54,9 @@ def disassemble(path: Path, symbol: str) -> list[Instruction]:
     command = ["objdump", "-d", "-r", "-l", "--no-show-raw-insn", "-M", "intel", f"--disassemble={symbol}", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     if done.returncode:
-        raise BadInput(f"{path} cannot be read: {done.stderr.strip()[:200]}", remedy="Give a compiled object of x86-64.")
+        raise BadInput(
+            f"{path} cannot be read: {done.stderr.strip()[:200]}", remedy="Give a compiled object of x86-64."
+        )
     code = parse_x86(done.stdout)
     if not code:
         known = ", ".join(functions(path)[:8]) or "none"
@@ -93,14 +97,17 @@ def parse_x86(text: str) -> list[Instruction]:
 
 
 def loops(code: Sequence[Instruction]) -> list[list[Instruction]]:
-    """The innermost natural loops, each in order of address: what a jump backwards repeats, with no such loop inside."""
+    """The innermost natural loops, in order of address: what a jump backwards repeats, with no such loop inside."""
     follows = _follows(code)
     before: list[list[int]] = [[] for _ in code]
     for i, targets in enumerate(follows):
         for target in targets:
             before[target].append(i)
     bodies = {
-        body for i, targets in enumerate(follows) for target in targets if target <= i and (body := _body(before, target, i))
+        body
+        for i, targets in enumerate(follows)
+        for target in targets
+        if target <= i and (body := _body(before, target, i))
     }  # fmt: skip
     inner = [body for body in bodies if not any(other < body for other in bodies)]
     return [[code[i] for i in sorted(body)] for body in sorted(inner, key=min)]
@@ -203,7 +210,7 @@ def count_x86(code: Sequence[Instruction], vector_registers: int = 16) -> dict[s
 
 
 def carried(loop: Sequence[Instruction]) -> int:
-    """Registers that floating-point arithmetic both reads and writes in a loop, and nothing else writes: accumulators."""
+    """Registers that floating-point arithmetic reads and writes in a loop, and nothing else writes: accumulators."""
     writes: dict[str, list[bool]] = {}
     for i in loop:
         parts = [part.strip() for part in i.args.split(",")]
@@ -308,7 +315,8 @@ def count_sass(text: str, kernel: str) -> dict[str, float]:
     if kernel not in bodies:
         known = ", ".join(bodies) or "none"
         raise BadInput(f"no kernel {kernel!r} in the listing", remedy=f"Kernels there: {known}.")
-    ops = [found[2] for row in bodies[kernel].splitlines() if (found := SASS.match(row))]
+    rows = [found.groups() for row in bodies[kernel].splitlines() if (found := SASS.match(row))]
+    ops = [op for _, op, _ in rows]
     reach = [op for op in ops if GLOBAL.match(op)]
     local = sum(op.startswith(("LDL", "STL")) for op in ops)
     shared = sum(op.startswith(("LDS", "STS", "LDSM", "LDGSTS")) for op in ops)
@@ -320,10 +328,13 @@ def count_sass(text: str, kernel: str) -> dict[str, float]:
         "narrow_ops": sum(not re.search(r"\.(?:64|128|U8|S8|U16|S16)\b", op) for op in reach),
         "shared_ops": shared, "local_ops": local, "local_share": local / max(1, local + shared + len(reach)),
         "mma_ops": mma, "mma_share": mma / max(1, arithmetic), "conversions": double,
-        "calls": sum(op.startswith("CALL") for op in ops), "fp_ops": arithmetic,
+        "calls": sum(op.startswith("CALL") and ".L_" not in args for _, op, args in rows),  # .L_: only rejoins a warp
+        "fp_ops": arithmetic,
         "ops_per_access": arithmetic / max(1, len(reach)),
     }  # fmt: skip
-    if found := re.search(rf"\.section\s+\.text\.{re.escape(kernel)}\b.*\n\s*\.sectioninfo\s+@\"SHI_REGISTERS=(\d+)", text):
+    if found := re.search(
+        rf"\.section\s+\.text\.{re.escape(kernel)}\b.*\n\s*\.sectioninfo\s+@\"SHI_REGISTERS=(\d+)", text
+    ):
         metrics["registers"] = int(found[1])
     return {key: float(value) for key, value in metrics.items()}
 

@@ -27,7 +27,15 @@ NCU = {
 WAVES = "launch__waves_per_multiprocessor"
 LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-REASONS = ("long_scoreboard", "short_scoreboard", "barrier", "mio_throttle", "lg_throttle", "math_pipe_throttle", "wait")
+REASONS = (
+    "long_scoreboard",
+    "short_scoreboard",
+    "barrier",
+    "mio_throttle",
+    "lg_throttle",
+    "math_pipe_throttle",
+    "wait",
+)
 ON_MEMORY = ("long_scoreboard", "lg_throttle")
 
 

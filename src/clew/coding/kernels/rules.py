@@ -1,8 +1,8 @@
-"""The fifteen rules that turn measurements of a kernel into advice (KernelPro, arXiv 2606.26453, micro-profiling tools).
+"""The fifteen rules that turn measurements of a kernel into advice (KernelPro, arXiv 2606.26453, its tools).
 
 A rule is a row of one table: when it fires, on a GPU's metrics and on a CPU's, what it says and which moves it
-recommends. Rules are pure functions of a dictionary of metrics; a metric that was not measured fires nothing. Thresholds
-marked P are the paper's, tuned on A100 and H100; the CPU's are ours.
+recommends. Rules are pure functions of a dictionary of metrics; a metric that was not measured fires nothing.
+Thresholds marked P are the paper's, tuned on A100 and H100; the CPU's are ours.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ RULES = (
         cuda=((over("dram_throughput", 0.80),),),  # P
         cpu=((over("bandwidth_share", 0.80),),),
         cause="the memory is busy nearly all the time",
-        gpu_action="move fewer bytes: fuse with a neighbour, lower the precision, recompute; else it is at the roofline",
+        gpu_action="move fewer bytes: fuse, lower the precision, recompute; else it is at the roofline, stop",
         cpu_action="move fewer bytes: fuse, tile, lower the precision; else it is at the roofline, stop",
         moves=("fuse", "tile", "precision"),
     ),
@@ -169,9 +169,10 @@ RULES = (
     Rule(
         "RegisterSpill", 9, ALL, 0.9,
         cuda=(
-            (over("local_ops", 0), over("stall_long_scoreboard", 0.15), under("compute", 0.50), under("memory", 0.50)),  # P
-            (over("local_ops", 0), over("memory", 0.60), over("local_share", 0.10)),  # P, .10 ours
-            (over("local_ops", 0), over("spill_bytes", 0)),  # ours, for a compiled object without a profile
+            # P; then P but for the .10; then ours, for a compiled object without a profile.
+            (over("local_ops", 0), over("stall_long_scoreboard", 0.15), under("compute", 0.50), under("memory", 0.50)),
+            (over("local_ops", 0), over("memory", 0.60), over("local_share", 0.10)),
+            (over("local_ops", 0), over("spill_bytes", 0)),
         ),
         cpu=((over("spills", 0),),),
         cause="values that should stay in registers go through memory",
@@ -212,7 +213,7 @@ RULES = (
         cpu=((over("scalar_share", 0.50),), (over("conversions", 0),), (over("calls", 0),)),
         cause="the hot loop runs on a slow path that no utilisation figure shows",
         gpu_action="mend literals and types (1.0f for 1.0), aliasing and slow-path calls; use intrinsics",
-        cpu_action="mend literals and types (1.0f for 1.0), say restrict, use a vector math library, allow reassociation",
+        cpu_action="mend literals and types (1.0f for 1.0), say restrict, use vector math, allow reassociation",
         moves=("fast-math", "literals", "restrict", "vector-libm", "simd"),
     ),
     Rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from clew.core.errors import BadInput
 
@@ -46,7 +46,9 @@ class Direct:
 
     def __call__(self, command: Sequence[str], inputs: Sequence[str], outputs: Sequence[str], seconds: float) -> Done:
         try:
-            done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=seconds, check=False)
+            done = subprocess.run(
+                command, cwd=self.folder, capture_output=True, text=True, timeout=seconds, check=False
+            )
         except subprocess.TimeoutExpired:
             return Done(1, "", "", f"more than {seconds:g} s")
         except OSError as error:
@@ -61,12 +63,12 @@ class Boxed:
         MissingExtra, WorldError: see clew.worlds.sandbox.Sandbox.
     """
 
-    def __init__(self, folder: Path, **sandbox: object) -> None:
+    def __init__(self, folder: Path, **sandbox: Any) -> None:
         from clew.worlds.sandbox import Limits, Sandbox
 
         self.folder = folder.resolve()
         limits = Limits(memory=2048 * MIB, file_size=256 * MIB, disk=1024 * MIB)
-        self._sandbox = Sandbox(limits, readable=(), **sandbox)  # type: ignore[arg-type]
+        self._sandbox = Sandbox(limits, readable=(), **sandbox)
 
     def __call__(self, command: Sequence[str], inputs: Sequence[str], outputs: Sequence[str], seconds: float) -> Done:
         from clew.worlds.sandbox import within
@@ -80,5 +82,5 @@ class Boxed:
             path.write_bytes(data)
             path.chmod(0o755)
         code = verdict.code if verdict.code is not None else 1
-        texts = (t.decode(errors="replace") for t in (verdict.stdout, verdict.stderr))
-        return Done(code, *texts, f"limit {verdict.limit}" if verdict.limit else "")
+        out, err = verdict.stdout.decode(errors="replace"), verdict.stderr.decode(errors="replace")
+        return Done(code, out, err, f"limit {verdict.limit}" if verdict.limit else "")

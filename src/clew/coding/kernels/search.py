@@ -1,8 +1,8 @@
 """Searches over the builds of a kernel: random, greedy, greedy along the rules' advice, and tree search (MCTS).
 
 All take ``evaluate``, which tries one candidate, so that they run on a machine, in a recorded run, or over a table of
-times measured before. The tree search is that of 2606.26453 (complete kernels as nodes, log reward, progressive widening,
-dead ends pruned); constants the paper does not give are marked ours.
+times measured before. The tree search is that of 2606.26453 (complete kernels as nodes, log reward, progressive
+widening, dead ends pruned); constants the paper does not give are marked ours.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ async def guided(tries: Tries, space: Space, rng: random.Random, begin: Outcome,
 
 
 def reward(speed: float, most: float = MOST, linear: bool = False) -> float:
-    """0 for a failure, .1 for correct but no faster, else the share of the log speed-up that can be had (ours, after the
-    paper's log-reward calibration): one lucky factor of thirty must not outweigh a steady factor of three."""
+    """0 for a failure, .1 for correct but no faster, else the share of the log speed-up that can be had (ours, after
+    the paper's log-reward calibration): one lucky factor of thirty must not outweigh a steady factor of three."""
     if speed <= 0:
         return 0.0
     share = speed / most if linear else math.log(max(speed, 1.0)) / math.log(most)
@@ -167,7 +167,7 @@ class Node:
         """Children it may have now: more for one that is faster than its parent, one (a repair) for a broken one."""
         works = self.outcome.speed > 0
         faster = works and (self.parent is None or self.outcome.speed > self.parent.outcome.speed)
-        return math.ceil((3 if faster else 2 if works else 1) * max(1, self.visits) ** WIDEN)
+        return math.ceil((3 if faster else 2 if works else 1) * float(max(1, self.visits) ** WIDEN))
 
     def credit(self, earned: float) -> None:
         node: Node | None = self

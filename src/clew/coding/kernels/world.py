@@ -1,5 +1,5 @@
-"""Tuning as runs: a world whose steps are tries of a build, and the agent that searches. So a search is recorded, can be
-replayed without a compiler, and forked at any try, with another search or a model from there on."""
+"""Tuning as runs: a world whose steps are tries of a build, and the agent that searches. So a search is recorded, can
+be replayed without a compiler, and forked at any try, with another search or a model from there on."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ class KernelWorld:
         except (ValueError, TypeError) as error:
             raise WorldError(f"not a snapshot of a kernel: {snapshot[:40]!r}") from error
         if name != self._cpu.kernel.name:
-            raise WorldError(f"a snapshot of {name}, not of {self._cpu.kernel.name}", remedy="Open that kernel's world.")
+            raise WorldError(
+                f"a snapshot of {name}, not of {self._cpu.kernel.name}", remedy="Open that kernel's world."
+            )
         choice = tuple((option, index) for option, index in candidate[0])
         self._told, self._best, self._done = told, Best(Candidate(choice, candidate[1]), speed), done
 
@@ -146,13 +148,15 @@ class Kernels:
     """Kernels to tune: the bundled ones, or files that define one.
 
     Args:
-        sandbox: ``bubblewrap``, the weaker ``rlimits``, or empty: the compiler and the builds run as this user, which is
-            for sources of one's own; new source is then refused.
+        sandbox: ``bubblewrap``, the weaker ``rlimits``, or empty: the compiler and the builds run as this user, which
+            is for sources of one's own; new source is then refused.
         profile: count cache misses with cachegrind, where valgrind is installed.
     """
 
     def __init__(self, sandbox: str = "bubblewrap", profile: bool = True) -> None:
-        self.ref = make_ref("kernels", {"sandbox": sandbox, "profile": profile}, {"sandbox": "bubblewrap", "profile": True})
+        self.ref = make_ref(
+            "kernels", {"sandbox": sandbox, "profile": profile}, {"sandbox": "bubblewrap", "profile": True}
+        )
         self.sandbox, self.profile = sandbox, profile
         self.on_try: Callable[[], None] | None = None  # called after every step of its worlds
 
@@ -227,11 +231,12 @@ class Writer:
         """Replies hold one fenced block of C each; one without is no proposal. Built with the strong flags."""
         source = candidate.source or self._run.task.prompt.partition("```c\n")[2].partition("```")[0]
         failed = f"\nIt does not work: {outcome.why}" if outcome.why else ""
+        said = ", ".join(outcome.advice) or "nothing"
         chat = self._run.chat()
         chat.say(
             "user",
             f"{self._run.task.prompt}\n\nThe present source, {outcome.speed:.2f} times as fast as the first:\n"
-            f"```c\n{source.strip()}\n```{failed}\nWhat the measurements say: {', '.join(outcome.advice) or 'nothing'}.\n"
+            f"```c\n{source.strip()}\n```{failed}\nWhat the measurements say: {said}.\n"
             f"What was tried:\n{chr(10).join(self._notes[-5:]) or 'nothing yet'}\n\n"
             "Answer with the whole new source in one ```c block.",
         )
