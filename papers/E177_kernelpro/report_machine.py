@@ -75,8 +75,8 @@ def machine(lines: Sequence[Line]) -> str:
     ]
     for x in (x for x in lines if x["kind"] == "blas"):
         parts.append(
-            f"Product of 256 x 256 in float32: best packed build {x['ours'] * 1e6:.0f} us, NumPy's BLAS ({x['library']}, "
-            f"one thread) {x['blas'] * 1e6:.0f} us: {x['ours'] / x['blas']:.2f} times its time."
+            f"Product of 256 x 256 in float32: best packed build {x['ours'] * 1e6:.0f} us, NumPy's BLAS "
+            f"({x['library']}, one thread) {x['blas'] * 1e6:.0f} us: {x['ours'] / x['blas']:.2f} times its time."
         )
     return "\n\n".join(parts) + "\n"
 
