@@ -67,7 +67,8 @@ def search(lines: Sequence[Line]) -> str:
     parts = [
         "## Tier search: does advice shorten the search?",
         f"{len(lines)} kernels, every build measured once, {SEEDS} seeds an arm: median (mean) tries until "
-        f"{REACHED:.0%} of the best log speed-up. Greedy is hill climbing with restarts; guided is greedy with the advised changes "
+        f"{REACHED:.0%} of the best log speed-up. Greedy is hill climbing with restarts; guided is greedy with "
+        f"the advised changes "
         "first; shuffled is guided by advice whose moves have changed places. `held out` kernels were written by "
         "someone who had not seen the rules.",
         "\n".join(f"- {mark}" for mark in marks),
