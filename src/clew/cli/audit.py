@@ -1,30 +1,11 @@
 """clew audit: a group of verbs, one file each (``audit_<verb>.py``), loaded when named."""
 
-from __future__ import annotations
+from clew.cli.common import Lazy
 
-import importlib
-
-import click
-
-NAMES = ("decay", "why")
-
-
-class Audits(click.Group):
-    """The verbs of ``clew audit``."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(NAMES)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in NAMES:
-            return None
-        found = importlib.import_module(f"clew.cli.audit_{cmd_name}").command
-        assert isinstance(found, click.Command)
-        return found
-
-
-command = Audits(
+command = Lazy(
     "audit",
+    {"decay": "Say which stacks and models lose a rule when the history is compacted.",
+     "why": "Find out which part of a run made the agent do what it did."},
     help="""Audits of agents and of what they are built on.
 
     \b
@@ -32,4 +13,4 @@ command = Audits(
     clew audit why 4fzk2w --does 'refund'
     """,
     short_help="Find out whether rules survive compaction, and why an agent did something.",
-)
+)  # fmt: skip

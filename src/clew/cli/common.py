@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +25,28 @@ if TYPE_CHECKING:
 
 class Interrupted(Exception):
     """The user interrupted a long job; the text says how to go on."""
+
+
+class Lazy(click.Group):
+    """A verb with verbs of its own, one file each (``GROUP_VERB.py``), loaded when named; ``shorts``: name -> line."""
+
+    def __init__(self, name: str, shorts: Mapping[str, str], **kept: Any) -> None:
+        super().__init__(name, **kept)
+        self._shorts = dict(shorts)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._shorts)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._shorts:
+            return None
+        found = importlib.import_module(f"clew.cli.{self.name}_{cmd_name}").command
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._shorts.items()))
 
 
 F = TypeVar("F", bound=Callable[..., Any])

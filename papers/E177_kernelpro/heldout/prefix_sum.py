@@ -1,0 +1,81 @@
+"""Inclusive prefix sum of floats."""
+
+import numpy as np
+
+from clew.coding.kernels.kernel import Array, Kernel, Option
+
+SOURCE = """
+#ifdef SIMD
+#define RESTRICT restrict
+#else
+#define RESTRICT
+#endif
+
+void prefix_sum(const float *RESTRICT x, float *RESTRICT out, long n) {
+#if CHUNKS == 1 && BLOCK == 0
+    float s = 0;
+    for (long i = 0; i < n; i++) {
+        s += x[i];
+        out[i] = s;
+    }
+#else
+    /* CHUNKS parts are scanned side by side, then each but the first is raised by the sum of those before it. */
+    long len = n / CHUNKS, i = 0;
+    float s[CHUNKS];
+    for (long c = 0; c < CHUNKS; c++)
+        s[c] = 0;
+#if BLOCK
+    for (; i + BLOCK <= len; i += BLOCK)
+        for (long c = 0; c < CHUNKS; c++) {
+            float t[BLOCK], u[BLOCK];
+            for (long k = 0; k < BLOCK; k++)
+                t[k] = x[c * len + i + k];
+            for (long step = 1; step < BLOCK; step *= 2) {
+                for (long k = 0; k < BLOCK; k++)
+                    u[k] = k < step ? t[k] : t[k] + t[k - step];
+                for (long k = 0; k < BLOCK; k++)
+                    t[k] = u[k];
+            }
+#ifdef SIMD
+#pragma omp simd
+#endif
+            for (long k = 0; k < BLOCK; k++)
+                out[c * len + i + k] = s[c] + t[k];
+            s[c] += t[BLOCK - 1];
+        }
+#endif
+    for (; i < len; i++)
+        for (long c = 0; c < CHUNKS; c++) {
+            s[c] += x[c * len + i];
+            out[c * len + i] = s[c];
+        }
+    float before = s[0];
+    for (long c = 1; c < CHUNKS; c++) {
+#ifdef SIMD
+#pragma omp simd
+#endif
+        for (long k = 0; k < len; k++)
+            out[c * len + k] += before;
+        before += s[c];
+    }
+    for (long k = CHUNKS * len; k < n; k++) {
+        before += x[k];
+        out[k] = before;
+    }
+#endif
+}
+"""
+
+kernel = Kernel(
+    "prefix_sum",
+    SOURCE,
+    "prefix_sum",
+    arrays=(Array("x", lambda n: n), Array("out", lambda n: n, role="out")),
+    sizes=("n",),
+    shapes=({"n": 16384}, {"n": 5003}, {"n": 64}, {"n": 3}),
+    inputs=lambda rng, n: {"x": rng.standard_normal(n).astype(np.float32)},
+    reference=lambda x, n: {"out": np.cumsum(x)},
+    flops=lambda n: float(n),
+    options=(Option("CHUNKS", (1, 4, 8), "accumulators"), Option("BLOCK", (0, 8), "tile")),
+    tolerance=1e-4,
+)

@@ -1,0 +1,97 @@
+"""The cells of tier detector: K1, labelled builds; K2, whether utilisation tells slow paths from fast ones."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from clew.coding.kernels import listing
+from clew.coding.kernels.rules import BY_NAME
+from papers.E177_kernelpro.builds import BUILDS, PAIRS
+from papers.experiment import portions
+
+__all__ = ["cells", "cost", "portions", "run"]
+
+Cell = dict[str, Any]
+DETECTOR = ("ScalarFallback", "Vectorization", "Uncoalesced")  # the tools that look at the path taken
+BY = {build.name: build for build in BUILDS}
+N, REPEATS, BLOCKS = 4096, 200, 9
+MAIN = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+void k(const float *x, const float *y, float *out, const int *at, long n);
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+int main(int argc, char **argv) {
+    long n = atol(argv[1]), repeats = atol(argv[2]);
+    float *x = aligned_alloc(64, 4 * (7 * n + 64)), *y = aligned_alloc(64, 4 * (n + 64)), *out = calloc(n + 64, 4);
+    int *at = aligned_alloc(64, 4 * (n + 64));
+    for (long i = 0; i < 7 * n; i++) x[i] = (i % 97) / 97.0f;
+    for (long i = 0; i < n; i++) y[i] = (i % 31) / 31.0f, at[i] = (int)(i * 7919 % n);
+    double start = now();
+    for (long r = 0; r < repeats; r++) { k(x, y, out, at, n); __asm__ volatile("" ::: "memory"); }
+    printf("%.9g\\n", (now() - start) / repeats);
+    return out[0] == 123.25f;
+}
+"""
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    for build in BUILDS:
+        yield {"kind": "build", "name": build.name, "seed": 0}
+    for slow, _ in PAIRS[:: 5 if quick else 1]:
+        yield {"kind": "pair", "name": slow, "seed": 0}
+
+
+def cost(cell: Cell) -> float:
+    return 0.3 if cell["kind"] == "build" else 4.0
+
+
+def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+    """K1: the label and the rules that fire. K2: seconds and instructions of a call on both paths."""
+    if setting["kind"] == "build":
+        build = BY[setting["name"]]
+        with tempfile.TemporaryDirectory() as folder:
+            made = compiled(build.source, build.flags, Path(folder))
+            metrics = listing.x86_metrics(made, "k")
+        fired = [name for name, rule in BY_NAME.items() if rule(metrics, "cpu")]
+        return [{"label": build.kind, "fired": fired, "metrics": {k: round(v, 3) for k, v in metrics.items() if v}}]
+    slow = setting["name"]
+    fast = dict(PAIRS)[slow]
+    return [{"slow": measured(slow), "fast": measured(fast), "against": fast}]
+
+
+def compiled(source: str, flags: str, folder: Path) -> Path:
+    (folder / "k.c").write_text(source)
+    subprocess.run(["gcc", "-g", *flags.split(), "-c", "k.c", "-o", "k.o"], cwd=folder, check=True, timeout=60)
+    return folder / "k.o"
+
+
+def measured(name: str) -> Cell:
+    """Median CPU seconds of a call, and instructions of a call by cachegrind."""
+    build = BY[name]
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        compiled(build.source, build.flags, folder)
+        (folder / "main.c").write_text(MAIN)
+        subprocess.run(["gcc", "-O1", "main.c", "k.o", "-o", "main", "-lm"], cwd=folder, check=True, timeout=60)
+        times = sorted(
+            float(subprocess.run(["./main", str(N), str(REPEATS)], cwd=folder, capture_output=True, text=True).stdout)
+            for _ in range(BLOCKS)
+        )
+        counts = []
+        for repeats in (1, 11):
+            command = ["valgrind", "--tool=cachegrind", "--cache-sim=no",
+                       "--cachegrind-out-file=/dev/null", "./main", str(N), str(repeats)]  # fmt: skip
+            said = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120).stderr
+            found = re.search(r"I\s+refs:\s+([\d,]+)", said)
+            counts.append(int(found[1].replace(",", "")) if found else 0)
+    return {"seconds": times[len(times) // 2], "instructions": (counts[1] - counts[0]) / 10}

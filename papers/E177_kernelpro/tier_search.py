@@ -1,0 +1,93 @@
+"""The cells of tier search: every build of each kernel, measured once (K3, K4; the searches run over these tables)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clew.coding.kernels.catalogue import CATALOGUE
+from clew.coding.kernels.cpu import Cpu, Speed
+from clew.coding.kernels.kernel import ALSO, Candidate, Kernel, Space
+from clew.coding.kernels.rules import RULES, advice, diagnose
+from clew.coding.kernels.runs import Direct
+from clew.coding.kernels.search import SEARCHES, Outcome, Tries
+from papers.E177_kernelpro.held import HELDOUT
+from papers.experiment import portions
+
+__all__ = ["cells", "cost", "portions", "run"]
+
+Cell = dict[str, Any]
+SETS: dict[str, dict[str, Kernel]] = {"looked at": CATALOGUE, "held out": HELDOUT}
+QUICK = (("looked at", "stencil"), ("held out", next(iter(HELDOUT), "")))
+FLAGS = ("opt", "isa", "math", "simd")  # what changes, beside the macros of each source
+SECONDS = 1.0  # of one build, check and timing
+
+
+def cells(quick: bool) -> Iterator[Cell]:
+    """One a kernel; ``quick``: two kernels."""
+    for kind, kernels in SETS.items():
+        for name in kernels:
+            if not quick or (kind, name) in QUICK:
+                yield {"kind": kind, "name": name, "seed": 0}
+
+
+def cost(cell: Cell) -> float:
+    return SECONDS * Space(SETS[cell["kind"]][cell["name"]], FLAGS).size
+
+
+def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+    """Of every build: speed over the plain one with its interval, and the moves the rules advise; 0 where it failed."""
+    kernel, rows = SETS[setting["kind"]][setting["name"]], []
+    with tempfile.TemporaryDirectory() as folder:
+        cpu = Cpu(kernel, Direct(Path(folder)), Space(kernel, FLAGS))
+        for candidate in cpu.space.all():
+            built = cpu.build(candidate)
+            found = (built.path and cpu.check(built)) or (built.path and cpu.time(cpu.plain, built)) or None
+            row: Cell = {"choice": [i for _, i in candidate.choice], "speed": 0.0}
+            if isinstance(found, Speed):
+                metrics = cpu.metrics(built, found.b)
+                bound, agreed = cpu.bound(metrics)
+                row |= {"speed": round(found.ratio, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
+                row |= {"seconds": found.b, "bound": bound, "agreed": agreed}
+                row["advice"] = list(advice(diagnose(metrics, "cpu", bound)))
+            else:
+                row["why"] = (found.why if found else built.why)[:120]
+            rows.append(row)
+    return [{"options": list(cpu.space.values), "rows": rows}]
+
+
+# ---- searches over a table ------------------------------------------------------------------------------------------
+
+MOVES = sorted({ALSO.get(move, move) for rule in RULES for move in rule.moves})
+
+
+def searched(line: Mapping[str, Any], arm: str, seed: int, budget: int = 0) -> list[float]:
+    """Speeds along one search over a kernel's table, best so far after each try; ``shuffled``: guided by advice whose
+    moves have changed places. The whole table may be tried where no budget is given."""
+    space = Space(SETS[line["kind"]][line["name"]], FLAGS)
+    rng = random.Random(f"{line['name']} {arm} {seed}")
+    swapped = dict(zip(MOVES, rng.sample(MOVES, len(MOVES)), strict=True)) if arm == "shuffled" else {}
+    known = {tuple(row["choice"]): row for row in line["rows"]}
+
+    async def evaluate(candidate: Candidate) -> Outcome:
+        row = known[tuple(i for _, i in candidate.choice)]
+        said = [ALSO.get(move, move) for move in row.get("advice", ())]
+        return Outcome(row["speed"], tuple(swapped.get(move, move) for move in said), row.get("why", ""))
+
+    async def go() -> Tries:
+        tries = Tries(evaluate, budget or space.size - 1)
+        begin = await evaluate(space.start())
+        name = "guided" if arm == "shuffled" else arm
+        how: dict[str, Any] = {"stale": None} if name == "mcts" else {}
+        await SEARCHES[name](tries, space, rng, begin, **how)  # type: ignore[operator]
+        return tries
+
+    best, out = 1.0, []
+    for _, outcome in asyncio.run(go()).done:
+        best = max(best, outcome.speed)
+        out.append(best)
+    return out

@@ -1,0 +1,77 @@
+"""clew kernels explain: the rules alone, on a compiled object or a recorded profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from clew.cli import common
+from clew.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from clew.coding.kernels.rules import Backend
+
+
+@click.command("explain", short_help="Say what a compiled kernel or a recorded profile suffers from.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--symbol", default="", help="The function or kernel.  [default: the largest, or the only one]")
+@click.option("--bound", type=click.Choice(["compute", "memory", "latency", "mixed"]), default="mixed",
+              show_default=True, help="The bottleneck, if known: only rules that concern it are asked.")  # fmt: skip
+@click.option("--gemm", is_flag=True, help="It is, in the main, a matrix product.")
+@click.option("--ptxas", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="With a cubin: what nvcc -Xptxas -v printed.")  # fmt: skip
+@common.json_option
+def command(file: Path, symbol: str, bound: str, gemm: bool, ptxas: Path | None, as_json: bool) -> None:
+    """Ask the diagnosis rules about FILE, without running anything.
+
+    FILE is an object file or shared library of x86-64 (compile with -g, so that versions of one loop are told apart), a
+    cubin, a listing of nvdisasm (.sass), a table of Nsight Compute (ncu --csv --page raw) or a profile as JSON.
+
+    \b
+    clew kernels explain kernel.o --symbol softmax
+    clew kernels explain kernel.cubin --gemm
+    clew kernels explain profile.csv --bound memory
+    """
+    from clew.coding.kernels.rules import diagnose
+
+    metrics, backend, name = measured(file, symbol, ptxas)
+    if gemm:
+        metrics["gemm_like"] = 1.0
+    found = diagnose(metrics, backend, bound, most=99)  # type: ignore[arg-type]
+    if as_json:
+        common.print_json(
+            {"kernel": name, "backend": backend, "metrics": metrics, "findings": [f.json() for f in found]}
+        )
+        return
+    click.echo(f"{name} ({backend}, {len(metrics)} metrics)")
+    for finding in found:
+        click.echo(f"  {finding.line()}")
+    if not found:
+        click.echo("  no rule fires: what was measured shows no fault")
+
+
+def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, float], Backend, str]:
+    """Metrics of a file, the backend they are of, and the kernel's name."""
+    from clew.coding.kernels import listing, profiles
+
+    if file.suffix in (".json", ".csv"):
+        metrics, backend = profiles.read(file, symbol)
+        return metrics, backend, symbol or file.stem
+    if file.suffix in (".cubin", ".sass"):
+        text = listing.sass(file) if file.suffix == ".cubin" else file.read_text(errors="replace")
+        name = symbol or _only(file, listing.kernels(text))
+        metrics = listing.count_sass(text, name)
+        return metrics | (listing.count_ptxas(ptxas.read_text(), name) if ptxas else {}), "cuda", name
+    name = symbol or next(iter(listing.functions(file)), "")
+    if not name:
+        raise BadInput(f"{file} has no functions that can be read", remedy="Give an object file, a cubin or a profile.")
+    return listing.x86_metrics(file, name), "cpu", name
+
+
+def _only(file: Path, names: list[str]) -> str:
+    if len(names) != 1:
+        told = f"{len(names)} kernels: {', '.join(names[:8])}" if names else "no kernel"
+        raise BadInput(f"{file} holds {told}", remedy="Name one with --symbol.")
+    return names[0]

@@ -1,0 +1,189 @@
+"""Counts of compiled code, on what this machine's compilers make of known sources."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from clew.coding.kernels import listing
+from clew.coding.kernels.rules import diagnose
+from clew.core.errors import BadInput
+
+needs_gcc = pytest.mark.skipif(
+    not (shutil.which("gcc") and shutil.which("objdump")), reason="did not run: no gcc and objdump"
+)
+SOURCE = """
+#include <math.h>
+float dot(const float *a, const float *b, long n) {
+    float s = 0;
+    for (long i = 0; i < n; i++)
+        s += a[i] * b[i];
+    return s;
+}
+void scale(const float *restrict a, float *restrict o, long n) {
+    for (long i = 0; i < n; i++)
+        o[i] = a[i] * 2.0f + 1.0f;
+}
+void wide(const float *restrict a, float *restrict o, long n) {
+    for (long i = 0; i < n; i++)
+        o[i] = a[i] * 0.3;
+}
+void grow(const float *restrict a, float *restrict o, long n) {
+    for (long i = 0; i < n; i++)
+        o[i] = expf(a[i]);
+}
+long walk(const long *next, long n) {
+    long at = 0;
+    for (long i = 0; i < n; i++)
+        at = next[at];
+    return at;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("objects")
+    (folder / "k.c").write_text(SOURCE)
+    made = {}
+    for name, flags in {"strict": "-O3 -mavx2 -mfma", "fast": "-O3 -mavx2 -mfma -ffast-math", "plain": "-O1"}.items():
+        command = ["gcc", "-g", *flags.split(), "-c", str(folder / "k.c"), "-o", str(folder / f"{name}.o")]
+        subprocess.run(command, check=True, timeout=60)
+        made[name] = folder / f"{name}.o"
+    return made
+
+
+@needs_gcc
+def test_a_reduction_that_may_not_be_reordered_is_seen_as_scalar(built):
+    strict, fast = (listing.x86_metrics(built[name], "dot") for name in ("strict", "fast"))
+    assert strict["scalar_share"] > 0.5
+    assert strict["chains"] == 1
+    assert fast["scalar_share"] == 0
+    assert fast["fma_wide"] >= 1
+
+
+@needs_gcc
+def test_the_vector_loop_stands_for_its_remainder_and_its_versions(built):
+    found = listing.x86_metrics(built["strict"], "scale")
+    assert found["width"] == 32
+    assert found["scalar"] == 0
+    assert not diagnose(found, "cpu")
+
+
+@needs_gcc
+def test_double_literals_and_libm_calls_are_seen(built):
+    assert listing.x86_metrics(built["strict"], "wide")["conversions"] > 0
+    assert listing.x86_metrics(built["strict"], "grow")["calls"] == 1
+    vector = listing.x86_metrics(built["fast"], "grow")
+    assert vector["calls"] == 0  # libm's vector version is no slow path
+    assert "ScalarFallback" in {f.rule for f in diagnose(listing.x86_metrics(built["strict"], "grow"), "cpu")}
+
+
+@needs_gcc
+@pytest.mark.parametrize("build", ["strict", "fast", "plain"])
+def test_a_walk_along_pointers_is_seen_and_a_sum_is_none(built, build):
+    assert listing.x86_metrics(built[build], "walk")["address_chain"] == 1
+    for name in ("dot", "scale", "wide", "grow"):
+        assert listing.x86_metrics(built[build], name)["address_chain"] == 0
+
+
+@needs_gcc
+def test_loops_are_natural_and_innermost(built):
+    code = listing.disassemble(built["plain"], "dot")
+    assert [len(loop) > 3 for loop in listing.loops(code)] == [True]
+    assert listing.loops([]) == []
+    straight = [listing.Instruction(0, "add", "rax,rbx"), listing.Instruction(4, "ret", "")]
+    assert listing.loops(straight) == []
+    assert listing.hot(straight) == [straight]
+
+
+@needs_gcc
+def test_what_is_no_object_or_has_no_such_function_is_refused(built, tmp_path):
+    with pytest.raises(BadInput, match=r"no function 'none'[^$]*dot"):
+        listing.x86_metrics(built["strict"], "none")
+    (tmp_path / "text.o").write_text("hello")
+    with pytest.raises(BadInput, match="cannot be read"):
+        listing.x86_metrics(tmp_path / "text.o", "dot")
+    assert listing.functions(tmp_path / "text.o") == []
+    assert set(listing.functions(built["strict"])) == {"dot", "scale", "wide", "grow", "walk"}
+
+
+def test_a_loop_entered_in_its_middle_is_none():
+    code = [
+        listing.Instruction(0, "jmp", "8 <f+0x8>"),
+        listing.Instruction(4, "vaddss", "xmm0,xmm0,xmm1"),
+        listing.Instruction(8, "dec", "rax"),
+        listing.Instruction(12, "jne", "4 <f+0x4>"),
+        listing.Instruction(14, "ret", ""),
+    ]
+    assert listing.loops(code) == []
+
+
+def test_accumulators_are_registers_that_only_sums_write():
+    loop = [
+        listing.Instruction(0, "vmovups", "ymm2,YMMWORD PTR [rdi]"),
+        listing.Instruction(4, "vfmadd231ps", "ymm0,ymm2,YMMWORD PTR [rsi]"),
+        listing.Instruction(8, "vaddps", "ymm1,ymm1,ymm2"),
+        listing.Instruction(12, "addss", "xmm5,xmm6"),  # two operands: the first is read as well
+        listing.Instruction(16, "vmulps", "ymm3,ymm2,ymm2"),
+    ]
+    assert listing.carried(loop) == 3
+
+
+# ---- CUDA: the compiler and the disassembler need no GPU ------------------------------------------------------------
+
+CUDA = """
+extern "C" __global__ void narrow(const float* a, float* o, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) o[i] = a[i] * 2.f;
+}
+extern "C" __global__ void broad(const float4* a, float4* o, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { float4 v = a[i]; v.x *= 2.f; v.y *= 2.f; v.z *= 2.f; v.w *= 2.f; o[i] = v; }
+}
+extern "C" __global__ void literal(const float* a, float* o, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) o[i] = a[i] * 0.3;
+}
+"""
+
+
+@pytest.mark.skipif(
+    not (shutil.which("nvcc") and listing.nvdisasm()), reason="did not run: no nvcc and nvdisasm (CUDA toolkit)"
+)
+def test_static_rules_of_cuda_need_no_gpu(tmp_path):
+    (tmp_path / "k.cu").write_text(CUDA)
+    command = ["nvcc", "-cubin", "-arch=sm_80", "-Xptxas", "-v", "k.cu", "-o", "k.cubin"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    text = listing.sass(tmp_path / "k.cubin")
+    assert set(listing.kernels(text)) == {"narrow", "broad", "literal"}
+    fired = {
+        name: {
+            f.rule for f in diagnose(listing.count_sass(text, name) | listing.count_ptxas(done.stderr, name), "cuda")
+        }
+        for name in listing.kernels(text)
+    }
+    assert fired == {"narrow": {"Vectorization"}, "broad": set(), "literal": {"Vectorization", "ScalarFallback"}}
+    assert listing.count_ptxas(done.stderr, "narrow")["registers"] == listing.count_sass(text, "narrow")["registers"]
+
+
+def test_a_listing_of_sass_is_counted():
+    text = """
+	.section	.text.k,"ax",@progbits
+	.sectioninfo	@"SHI_REGISTERS=128"
+.text.k:
+        /*0000*/                   HFMA2.MMA R5, -RZ, RZ, 0, 2.384185791015625e-07 ;
+        /*0010*/                   LDG.E.128 R4, [R2.64] ;
+        /*0020*/              @!P0 STL [R1], R4 ;
+        /*0030*/                   LDL R4, [R1] ;
+        /*0040*/                   HMMA.16816.F32 R4, R4, R8, R12 ;
+        /*0050*/                   DFMA R4, R4, R8, R12 ;
+"""
+    found = listing.count_sass(text, "k")
+    assert (found["local_ops"], found["mma_ops"], found["wide_ops"], found["conversions"]) == (2, 1, 1, 1)
+    assert found["registers"] == 128
+    assert found["mma_share"] == 0.5  # HFMA2.MMA is a move of constants, no tensor core
+    with pytest.raises(BadInput, match="no kernel 'x'"):
+        listing.count_sass(text, "x")
