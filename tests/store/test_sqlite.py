@@ -24,7 +24,9 @@ from clew.core.errors import (
     StoreReadOnly,
     UnknownName,
 )
-from clew.core.records import Annotation, RunRow
+from clew.core.keys import blob_key
+from clew.core.records import Annotation, RunRow, Setup
+from clew.core.values import Sampling
 from clew.store import MemoryStore, Run, migrations, open_store
 from clew.store.contract import Script, fork_at
 from clew.store.contract.script import same
@@ -648,3 +650,17 @@ def test_bad_values_do_not_block_the_commit_of_others(tmp_path):
 def test_storeys_are_one_chain():
     chain = [cls.__name__ for cls in SQLiteStore.__mro__ if issubclass(cls, Database)]
     assert chain == ["SQLiteStore", "Derived", "Listing", "Scrub", "Shelf", "Leases", "Ranges", "Records", "Database"]
+
+
+def test_a_grammar_is_kept_and_settings_without_one_are_written_as_before(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "s.db")
+    script = Script(store)
+    asked = [Sampling(16, 0.7, stop=("\n",)), Sampling(16, grammar='json:{"type": "object"}')]
+    for sampling in asked:
+        script.put("note", setup=Setup("tiny", 1, sampling, None))
+    store.commit()
+    store.close()
+    again = SQLiteStore(tmp_path / "s.db")
+    assert [call.setup.asked for call in again.calls(script.run)] == asked  # type: ignore[union-attr]
+    plain = json.dumps(["tiny", 1, [16, 0.7, 1.0, 0, ["\n"]], None, [], ""], separators=(",", ":"))
+    assert again.blob(blob_key(plain.encode())) == plain.encode()
