@@ -18,7 +18,7 @@ from clew.worlds.desk_rules import FRAMES, RULES
 __all__ = ["cells", "cost", "portions", "run"]
 
 Cell = dict[str, Any]
-N, SEEDS = 200, (11, 12, 13)
+N, SEEDS = 200, (12, 13, 14)  # the recipe was fixed on others
 SOFT = tuple(name for name, rule in RULES.items() if rule.kind == "soft")
 HARD = tuple(name for name, rule in RULES.items() if rule.kind == "hard")
 LONG = {"turns": 4, "share": 0.3}
