@@ -154,8 +154,10 @@ def example(rng: np.random.Generator, longest: int, tickets: int = 4) -> tuple[l
         filler = stated(filler, other.text, draw.choice(CHANNELS_TOLD[1:]), draw)
     if where in CHANNELS_TOLD[1:]:
         filler = stated(filler, case.text, where, draw)
+    if where and draw.random() < 0.3:  # a rule may be told twice, as where a pin stands beside what compaction left
+        filler = stated(filler, case.text, draw.choice(CHANNELS_TOLD[1:]), draw)
     said = [Message("system", behaviour.SYSTEM + (f" {case.text}" if where == "system" else "")), *filler]
-    withdrawn = bool(where) and draw.random() < 0.1
+    withdrawn = bool(where) and draw.random() < 0.2
     if withdrawn:
         said.append(Message("user", behaviour.rescinded(case)))
     if pinned:
