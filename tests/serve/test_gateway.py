@@ -509,3 +509,29 @@ def test_a_run_that_nobody_ends_ends_when_idle_and_its_name_goes_on() -> None:
     assert not it.store.verify()
     for run in runs:
         assert Runner.of(it.store, run).replay(run).calls == len(run.calls)
+
+
+def test_forks_and_replays_wait_for_their_program_whatever_the_idle_limit() -> None:
+    it = gateway(Scripted({"": answer}))
+    said = using(it, lambda c: program(c, "/r/one/v1"))
+    run = only(it)
+    third, it.idle = [c.seq for c in run.calls if c.kind == "ask"][2], 0.1
+
+    async def later(client: Client) -> list[list[str]]:
+        waiting = [it.fork(Cursor(run.id, third))[0], it.replay(run.id)]
+        await asyncio.sleep(0.5)
+        assert not any(session.ended for session in waiting)
+        done = [await program(client, f"/r/{session.name}/v1") for session in waiting]
+        fork = waiting[0]
+        await asyncio.wait([it.work[fork.run]], timeout=20)
+        body = {"model": "m", "messages": [{"role": "user", "content": "add 8 9"}], "tools": TOOLS}
+        again = await client.post(f"/r/{fork.name}/v1/chat/completions", json=body)
+        assert again.status_code == 200, again.text
+        return done
+
+    assert using(it, later) == [said, said]
+    fork, second = (Run(it.store, r) for r in reversed(it.store.find("")) if r != run.id)
+    assert (fork.stop, second.stop) == ("time_limit", "returned")
+    assert second.parent is not None
+    assert second.parent.run == fork.id, "the id of a fork names what goes on with it"
+    assert not it.store.verify()

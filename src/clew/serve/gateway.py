@@ -11,7 +11,7 @@ import hmac
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Literal, cast
 
 from starlette.applications import Starlette
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from clew.core.errors import BadInput, BadRecord, ClewError
+from clew.core.errors import BadInput, BadRecord, ClewError, UnknownName
 from clew.core.keys import NODE, derive, digest, encode
 from clew.core.protocols import Model, Renderer, Streams
 from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, RunRow
@@ -132,7 +132,7 @@ class Gateway:
 
     def open(self, name: str, first: Asked, *, guessed: bool = False) -> Session:
         """A new run; a run of that name that did not end, or that was idle for too long, is gone on with."""
-        known = [] if guessed else [Run(self.store, r) for r in self.store.find(f"tag:{name}")]
+        known = [] if guessed else self._known(name)
         if live := [view for view in known if not view.stop]:
             return self._resume(name, live[0].id)
         if known and known[0].stop == StopReason.TIME_LIMIT:
@@ -149,6 +149,14 @@ class Gateway:
         self.store.tag(row.id, "guessed" if guessed else name)
         self._drive(session, runner, row, [])
         return session
+
+    def _known(self, name: str) -> list[Run]:
+        """The runs of a name, newest first; forks are named by their ids."""
+        found = [Run(self.store, r) for r in self.store.find(f"tag:{name}")]
+        if not found:
+            with suppress(UnknownName):
+                found = [Run(self.store, name)]
+        return [run for run in found if run.agent.endswith(":relay")]
 
     def fork(
         self, cursor: Cursor, n: int = 1, changes: Intervention | None = None, seed: str | int = ""

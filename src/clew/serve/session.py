@@ -123,8 +123,10 @@ class Session:
             self._queue.put_nowait(json.dumps({"ended": why} | ({"stop": str(stop)} if stop else {})))
 
     def quiet(self) -> float:
-        """Seconds since something was asked or answered; 0 while an answer is under way."""
-        return 0.0 if any(t.busy for t in self.history.threads) else time.monotonic() - self._heard
+        """Seconds since something was asked or answered; 0 while an answer is under way, and where the program of a
+        fork or a replay is still to be started again."""
+        awaited = self.frozen or any(not e.used for e in self.expected)
+        return 0.0 if awaited or any(t.busy for t in self.history.threads) else time.monotonic() - self._heard
 
     def fail(self, why: str) -> None:
         """The run has ended: nothing under way will be answered any more."""
