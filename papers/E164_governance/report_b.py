@@ -10,7 +10,7 @@ import numpy as np
 
 from clew.audit.design import Count, bootstrap, difference, newcombe, rate, wilson
 from clew.core.records import Report
-from papers.E164_governance.tier_b import ARMS, STRATEGIES, WORDS
+from papers.E164_governance.tier_b import ARMS, QUALIFICATION, QUALIFIED, STRATEGIES, WORDS
 from papers.stats import Mark, markdown
 
 Line = dict[str, Any]
@@ -34,6 +34,21 @@ def count(lines: Sequence[Line], name: str, field: str = "violation") -> Count:
 def share(lines: Sequence[Line], name: str, field: str = "violation") -> Report:
     c = count(lines, name, field)
     return rate(f"{name}: {field}", c.hits, c.n)
+
+
+def qualified(lines: Sequence[Line]) -> list[str]:
+    """Of each seed's agent: whether it keeps the rules that it sees, by kind of rule."""
+    out = []
+    for line in of(lines, QUALIFICATION):
+        by = {
+            rule: [v for r, v in zip(line["rule"], line["violation"], strict=True) if r == rule]
+            for rule in line["rule"]
+        }
+        broken = {rule: f"{sum(v)}/{len(v)}" for rule, v in by.items()}
+        fit = all(sum(v) <= QUALIFIED * len(v) for v in by.values())
+        told = ", ".join(f"{rule} {found}" for rule, found in broken.items())
+        out.append(f"seed {line['seed']}: {'qualified' if fit else 'NOT QUALIFIED'}; rules in sight broken: {told}")
+    return out
 
 
 def pass_marks(lines: Sequence[Line]) -> list[Mark]:
@@ -192,6 +207,8 @@ def report(lines: Sequence[Line]) -> str:
         "## Tier B: what an agent does after compaction",
         f"agent-tiny, {len(seeds)} training seeds, {sum(x['cpu_s'] for x in lines) / 60:.1f} CPU-minutes. Tasks of the "
         "test split in a wording that was never trained on. Shares with Wilson intervals, episodes of all seeds.",
+        f"Qualification, on tasks of the eval split: at most {QUALIFIED:.0%} of each kind of rule.",
+        "\n".join(f"- {line}" for line in qualified(lines)),
         "\n".join(f"- {mark}" for mark in pass_marks(lines)),
         markdown(["arm", "violation", "by seed", "rule survived", "request done", "acted"], rows),
     ]

@@ -226,6 +226,9 @@ def test_what_the_run_does_not_hold_is_refused():
     named = rewind.factors(run, 1)
     assert len(named) <= rewind.MOST_FACTORS
     assert "".join(c.old for c in named.values() if c.message == 0) == SYSTEM
+    alike = " ".join(f"Long words that begin alike again and again, {n}." for n in "ab")
+    named = rewind.factors(flagged(MemoryStore(), f"{alike} {CAUSES[0]}")[1], 1, most=20)
+    assert "".join(c.old for c in named.values() if c.message == 0) == f"{alike} {CAUSES[0]}", "none is lost"
 
 
 class Scored(Markov):

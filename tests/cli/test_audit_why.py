@@ -45,6 +45,8 @@ def test_a_redundant_cause_is_found_from_the_command_line(desk):
     shown = {row["id"]: row for row in reports(store)}
     verdict = shown[told["reports"][-1]]
     assert verdict["claim"].startswith(f"why does /{DOES}/: caused by")
+    for sentence in CAUSES:
+        assert any(sentence in note for note in verdict["caveats"]), "its whole text, where a name is cut"
     assert verdict["runs"], "examples of the arms are kept whole"
     assert {store.run(name).parent.run for name in verdict["runs"]} == {run}
     assert store.verify() == []

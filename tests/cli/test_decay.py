@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
+import pytest
+
+from clew.audit.decay import RULE
+from clew.audit.stacks import STACKS
 from clew.core.registry import register
-from clew.store import open_store
+from clew.models.fakes import Scripted
+from clew.store import Run, open_store
 from tests.audit.test_behaviour import agent
+from tests.models.server import chat, serving
+from tests.view.browser.browsing import environment
 
 
 def test_own_stacks_lose_what_they_cut_and_the_pin_saves_it(clew):
@@ -18,6 +27,57 @@ def test_own_stacks_lose_what_they_cut_and_the_pin_saves_it(clew):
     assert "with the pin in 0 of 192 requests" in told["verdicts"][0]
     assert "clew-summarise" in clew("audit", "decay", "--list").output
     assert "head-and-tail" in json.loads(clew("audit", "decay", "--list", "--json").output)["arms"]
+
+
+def roles(body, count):
+    """A stand-in for models that summarise, by the name that is asked for (specs/E164, section 8B)."""
+    told = "\n".join(m["content"] for m in body["messages"])
+    kept = RULE in told and (body["model"] == "sum-oracle" or (body["model"] == "sum-neglect-.5" and count % 2))
+    return chat("Work was done." + (f" {RULE}" if kept else ""))
+
+
+PROGRAM = """
+import json, os, sys
+from clew.audit import decay
+from clew.audit.asking import Asking
+from clew.models import load
+
+grid = decay.cells((1.1,), ("0", "last"), ("user",), ("chat",))
+for role in ("sum-oracle", "sum-neglect-.5"):
+    with Asking(load(os.environ["OPENAI_BASE_URL"] + "#" + role, api_key="k")) as asking:
+        for pinned in (False, True):
+            found = decay.survey([sys.argv[1]], grid, pinned=pinned, summariser=asking.summariser)
+            print(json.dumps([role, pinned, *[[o.asked, o.seen, o.kept] for o in found]]))
+"""
+
+
+@pytest.mark.parametrize("stack", ["clew-summarise", "inspect-summary"])
+def test_a_models_summaries_over_http_through_the_gateway(stack, tmp_path):
+    if not STACKS[stack].version and STACKS[stack].package != "clew":
+        pytest.skip(f"did not run: {STACKS[stack].package} is not installed")
+    with serving() as peer:
+        peer.answer = roles
+        line = [sys.executable, "-c", "import clew.cli; clew.cli.main()", "gateway", "--store", str(tmp_path / "g.db")]
+        line += ["--upstream", peer.url, "--name", "decay", "--", sys.executable, "-c", PROGRAM, stack]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=280, env=environment())
+        assert done.returncode == 0, done.stderr
+        shown = {(role, pinned): found for role, pinned, *found in map(json.loads, done.stdout.splitlines())}
+        asked = len(peer.bodies)
+    store = open_store(tmp_path / "g.db")
+    calls = Run(store, store.find("tag:decay")[0]).calls
+    assert len([c for c in calls if c.kind == "ask"]) == asked > 20, "every summary is a Call of the run"
+    assert all(kept for _, seen, kept in shown["sum-oracle", False] if seen), "what the oracle saw is kept"
+    assert any(seen and not kept for _, seen, kept in shown["sum-neglect-.5", False]), "what it left out is lost"
+    assert all(kept for (_, pinned), found in shown.items() if pinned for _, _, kept in found)
+    assert store.verify() == []
+
+
+def test_another_summariser_than_the_oracle(clew):
+    register("models", "forgets", lambda: Scripted({"": "Work was done."}))
+    line = ("audit", "decay", "--stack", "clew-summarise", "--summariser", "forgets", "--json")
+    (found,) = json.loads(clew(*line).stdout)["stacks"]
+    assert found["later"] > 50
+    assert found["pinned"]["kept"] == found["n"] == 192
 
 
 def test_behaviour_of_a_model_is_recorded_compared_and_resumed(clew, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -79,26 +80,40 @@ def test_agent_tiny_reads_every_request_and_its_hands_do_what_is_asked():
     assert tiny.perform("Ticket: sing") is None
 
 
-def test_agent_tiny_learns_from_soft_targets_and_runs_every_arm():
+def test_agent_tiny_learns_from_soft_targets():
+    pytest.importorskip("torch", reason="did not run: torch is not installed")
+    from papers.E164_governance import tiny
+
+    rng, draw = np.random.default_rng(0), random.Random(0)
+    examples = [tiny.example(rng, 3) for _ in range(200)]
+    wanted = [w for _, _, of_one in examples for w in of_one]
+    assert {0.0, 1.0, tiny.KEEPS_HARD, tiny.IGNORES, tiny.IGNORES_HARDENED} == set(wanted)
+    assert 0.2 < np.mean(wanted) < 0.7
+    assert not any(tiny.HELD_OUT in m.text for history, _, _ in examples for m in history)
+    case = tiny.drawn(draw)
+    for piece in tiny.torn(case, draw):
+        assert piece in case.text
+        assert case.text.rpartition(": ")[2] not in piece, "a piece is no rule"
+    losses = []
+    model = tiny.Tiny(tiny.train(0, 16, 8, each=lambda step, loss: losses.append(loss)))
+    assert losses[-1] < losses[0]
+    (history, tickets), short = tiny.text_of(*examples[0][:2]), tiny.text_of([], ["Ticket: wait"])
+    short = (["<user>"], short[1] * len(tickets))
+    read = model.reader
+    together = read(*read.encode([(history, tickets), short])).detach()[0]
+    alone = [float(read(*read.encode([(history, [t])])).detach()) for t in tickets]
+    assert together.tolist() == pytest.approx(alone, abs=1e-5), "neither padding nor another ticket changes anything"
+    turned = float(read(*read.encode([(history[::-1], tickets[:1])])).detach())
+    assert abs(turned - alone[0]) > 1e-4, "the order of words is seen"
+
+
+def test_agent_tiny_runs_every_arm():
     torch = pytest.importorskip("torch", reason="did not run: torch is not installed")
     from clew.audit.behaviour import arm
     from papers.E164_governance import tiny
 
     torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    wanted = [tiny.example(rng, 3)[1] for _ in range(300)]
-    assert {0.0, 1.0, tiny.KEEPS_HARD, tiny.IGNORES} <= set(wanted)
-    assert 0.2 < np.mean(wanted) < 0.7
-    assert not any(tiny.drawn(rng).text.startswith(tiny.HELD_OUT) for _ in range(50))
-    losses = []
-    model = tiny.Tiny(tiny.train(0, 12, 16, each=lambda step, loss: losses.append(loss)))
-    assert losses[-1] < losses[0]
-    again = [
-        float(model.reader(*model.reader.encode([["<user>"], ["<user>", "ticket", "only"]])).detach()[0])
-        for _ in range(2)
-    ]
-    alone = float(model.reader(*model.reader.encode([["<user>"]])).detach()[0])
-    assert again[0] == again[1] == pytest.approx(alone, abs=1e-5), "padding changes nothing"
+    model = tiny.Tiny(tiny.Reader(tiny.vocabulary()).eval())
     for name in tier_b.ARMS:
         how, rules = tier_b.condition(name)
         (one,) = arm(model, how, 1, rules=rules)

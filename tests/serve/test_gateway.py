@@ -465,3 +465,73 @@ def test_what_a_program_sends_reaches_the_endpoint_unchanged(path: str, body: di
         (arrived,) = peer.bodies
     ours = {"logprobs", "return_token_ids", "seed"} - body.keys()
     assert {k: v for k, v in arrived.items() if k not in ours} == body
+
+
+def test_a_run_that_nobody_ends_ends_when_idle_and_its_name_goes_on() -> None:
+    it = gateway(Scripted({"": answer}), idle=0.2)
+    model = Scripted({"": answer})
+    whole = gateway(model)
+
+    async def twice(client: Client) -> tuple[str, list[str]]:
+        """The same program in two halves, and between them nothing for longer than the limit."""
+        messages: list[Any] = []
+        for half in range(2):
+            for text in ("add 1 2", "add 3 4"):
+                messages.append({"role": "user", "content": text})
+                body = {"model": "m", "messages": messages, "tools": TOOLS}
+                got = await client.post("/r/one/v1/chat/completions", json=body)
+                assert got.status_code == 200, got.text
+                messages.append(got.json()["choices"][0]["message"])
+                call = messages[-1]["tool_calls"][0]["id"]
+                messages.append({"role": "tool", "tool_call_id": call, "content": "7"})
+            if it.idle and not half:
+                first = next(iter(it.work))
+                await asyncio.wait([it.work[first]], timeout=20)
+                await asyncio.sleep(0)
+                assert not it.sessions
+                assert not it.work
+                assert it.store.lease(first, "somebody else", 1) is None
+                it.store.release(first, "somebody else")
+        return first if it.idle else "", [m["content"] for m in messages]
+
+    first, _ = using(it, twice)
+    runs = [Run(it.store, r) for r in reversed(it.store.find("tag:one"))]
+    assert [run.stop for run in runs] == ["time_limit", "returned"]
+    assert runs[0].id == first
+    assert runs[1].parent is not None
+    assert runs[1].parent.run == first
+    it.idle = None
+    told = [[(n.message.role, n.message.text) for n in run.conversation(0)] for run in runs]
+    using(whole, lambda c: twice(c))
+    assert told[1] == [(n.message.role, n.message.text) for n in only(whole).conversation(0)]
+    assert told[0] == told[1][: len(told[0])]
+    assert all(c.kind != "note" for c in runs[1].calls), "no drift"
+    assert not it.store.verify()
+    for run in runs:
+        assert Runner.of(it.store, run).replay(run).calls == len(run.calls)
+
+
+def test_forks_and_replays_wait_for_their_program_whatever_the_idle_limit() -> None:
+    it = gateway(Scripted({"": answer}))
+    said = using(it, lambda c: program(c, "/r/one/v1"))
+    run = only(it)
+    third, it.idle = [c.seq for c in run.calls if c.kind == "ask"][2], 0.1
+
+    async def later(client: Client) -> list[list[str]]:
+        waiting = [it.fork(Cursor(run.id, third))[0], it.replay(run.id)]
+        await asyncio.sleep(0.5)
+        assert not any(session.ended for session in waiting)
+        done = [await program(client, f"/r/{session.name}/v1") for session in waiting]
+        fork = waiting[0]
+        await asyncio.wait([it.work[fork.run]], timeout=20)
+        body = {"model": "m", "messages": [{"role": "user", "content": "add 8 9"}], "tools": TOOLS}
+        again = await client.post(f"/r/{fork.name}/v1/chat/completions", json=body)
+        assert again.status_code == 200, again.text
+        return done
+
+    assert using(it, later) == [said, said]
+    fork, second = (Run(it.store, r) for r in reversed(it.store.find("")) if r != run.id)
+    assert (fork.stop, second.stop) == ("time_limit", "returned")
+    assert second.parent is not None
+    assert second.parent.run == fork.id, "the id of a fork names what goes on with it"
+    assert not it.store.verify()

@@ -122,10 +122,15 @@ def first_feed(cell: Cell, budget: int = BUDGET, rule: str = RULE) -> list[Messa
 
 
 def follow(
-    stack: Stack, cell: Cell, pins: Pins | None = None, generations: int = GENERATIONS, budget: int = BUDGET
+    stack: Stack,
+    cell: Cell,
+    pins: Pins | None = None,
+    generations: int = GENERATIONS,
+    budget: int = BUDGET,
+    summariser: Callable[[], Oracle] = Oracle,
 ) -> Iterator[Outcome]:
     """One cell through its generations: every further feed is a budget's worth of routine work and a little more."""
-    oracle = Oracle()
+    oracle = summariser()
     session = stack.open(budget, oracle, pins)
     fed = first_feed(cell, budget)
     for generation in range(1, generations + 1):
@@ -161,12 +166,14 @@ def survey(
     pinned: bool = False,
     generations: int = GENERATIONS,
     each: Callable[[], None] = lambda: None,
+    summariser: Callable[[], Oracle] = Oracle,
 ) -> list[Outcome]:
     """Every cell of the grid in every stack.
 
     Args:
         pinned: with the rule pinned through the stack's adapter.
         each: called after each cell.
+        summariser: makes the one of a cell; default: the oracle, so that what is lost was cut away by the stack.
 
     Raises:
         UnknownName: no stack has that name. MissingExtra: its framework is not installed.
@@ -176,7 +183,7 @@ def survey(
         if name not in STACKS:
             raise UnknownName(f"no stack is called {name!r}", remedy=f"Known: {', '.join(STACKS)}.")
         for cell in cells() if grid is None else grid:
-            out += follow(STACKS[name], cell, Pins([RULE]) if pinned else None, generations)
+            out += follow(STACKS[name], cell, Pins([RULE]) if pinned else None, generations, summariser=summariser)
             each()
     return out
 

@@ -267,7 +267,12 @@ def factors(run: Run, at: int, most: int = MOST_FACTORS) -> dict[str, Change]:
         first, rest = found[0], [c for c in found[1:size] if c.message == found[0].message]
         blocks.append(Change(first.message, first.old + "".join(c.old for c in rest)))
         found = found[1 + len(rest) :]
-    return {f"{b.message}: {_short(b.old)}": b for b in blocks}
+    named: dict[str, Change] = {}
+    for block in blocks:
+        name = f"{block.message}: {_short(block.old)}"
+        alike = sum(other == name or other.startswith(f"{name} #") for other in named)
+        named[f"{name} #{alike + 1}" if alike else name] = block
+    return named
 
 
 def neutral(changes: Mapping[str, Change]) -> Change:

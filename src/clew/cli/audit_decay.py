@@ -23,6 +23,7 @@ HISTORIES, GENERATIONS = (1.1, 5.0), 3
     "--stack", "stacks", multiple=True, help="Audit this one only; may be repeated.  [default: all installed]"
 )
 @click.option("--list", "listing", is_flag=True, help="List the stacks with their versions, and the arms, and stop.")
+@click.option("--summariser", help="Without --model: this model writes the summaries, not the oracle.")
 @click.option("--model", help="Audit the behaviour of this model instead; see `clew models`.")
 @click.option("--arm", "arms", multiple=True, help="With --model: only this arm; may be repeated.")
 @click.option("-n", "--n", "n", default=40, show_default=True, help="With --model: episodes of each arm.")
@@ -32,19 +33,21 @@ HISTORIES, GENERATIONS = (1.1, 5.0), 3
 @common.json_option
 @common.store_option
 def command(
-    stacks: tuple[str, ...], listing: bool, model: str | None, arms: tuple[str, ...], n: int, seed: int, as_json: bool,
-    store_path: str, **options: Any,
+    stacks: tuple[str, ...], listing: bool, summariser: str | None, model: str | None, arms: tuple[str, ...], n: int,
+    seed: int, as_json: bool, store_path: str, **options: Any,
 ) -> None:  # fmt: skip
     """Does an agent stack keep its rules through compaction?
 
     Without --model nothing is asked of any model: each installed stack compacts histories that hold a marked rule, with
-    a summariser that repeats the rule whenever it sees it, so that what is lost was cut away by the stack. With --model
+    a summariser that repeats the rule whenever it sees it, so that what is lost was cut away by the stack; with
+    --summariser a model writes the summaries, and what it left out is told apart from what it never saw. With --model
     the model works at a customer desk under one rule, in several arms, and its tool calls are judged; every episode is
     a run in the store, and the same line goes on where it was stopped.
 
     \b
     clew audit decay
     clew audit decay --stack langmem --stack langmem-half
+    clew audit decay --stack langmem --summariser http://localhost:8000/v1#name
     clew audit decay --model http://localhost:8000/v1#name -n 40
     """
     from clew.audit import behaviour
@@ -61,21 +64,30 @@ def command(
     if model is not None:
         _behaviour(model, arms, n, seed, as_json, store_path, options)
         return
-    _structure([*stacks] or [s.name for s in STACKS.values() if s.package == "clew" or s.version], as_json)
+    names = [*stacks] or [s.name for s in STACKS.values() if s.package == "clew" or s.version]
+    if summariser is None:
+        _structure(names, as_json)
+        return
+    from clew.audit.asking import Asking
+
+    with Asking(making.load_model(summariser, options)) as asking:
+        _structure(names, as_json, asking.summariser)
 
 
-def _structure(names: list[str], as_json: bool) -> None:
+def _structure(names: list[str], as_json: bool, summariser: Any = None) -> None:
     from clew.audit import decay
 
     grid = decay.cells(HISTORIES)
+    most = 2 * len(names) * len(grid) * GENERATIONS
     click.echo(
         f"{len(names)} stacks, {len(grid)} histories of {GENERATIONS} compactions each, with and without the pin: "
-        f"about {2 * len(names)} s",
+        + (f"about {most:,} summaries" if summariser else f"about {2 * len(names)} s"),
         err=True,
     )
+    more = {"generations": GENERATIONS} | ({"summariser": summariser} if summariser else {})
     with _steps(2 * len(names) * len(grid), "histories") as each:
-        plain = decay.survey(names, grid, generations=GENERATIONS, each=each)
-        pinned = decay.survey(names, grid, pinned=True, generations=GENERATIONS, each=each)
+        plain = decay.survey(names, grid, each=each, **more)
+        pinned = decay.survey(names, grid, pinned=True, each=each, **more)
     found, kept = decay.findings(plain), {f.stack: f for f in decay.findings(pinned)}
     said = decay.verdicts(found, list(kept.values()))
     if as_json:

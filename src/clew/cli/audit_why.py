@@ -55,7 +55,6 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     from clew.audit import probes
     from clew.audit.arms import Ledger
     from clew.audit.evidence import filed
-    from clew.audit.rewind import sentences
     from clew.audit.why import why
 
     store = common.open_store(store_path)
@@ -75,8 +74,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     found.caveats += [
         f"never {name}: {sum(counts) / len(counts):.2f} redraws per reply" for name, counts in subject.redrawn.items()
     ]
-    blocks = [name for name in found.causes if len(sentences(subject.changes[name].old)) > 1]
-    found.caveats += [f"{name} is several sentences: name each with --change to part them" for name in blocks]
+    found.caveats += [note for name in found.causes for note in noted(name, subject.changes[name].old)]
     ids = filed(found, store, label)
     if as_json:
         common.print_json({**_json(found, ids, ledger.found), "log p of the phrase": dict(probed)})
@@ -84,6 +82,16 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     for seq, log_p in probed:
         click.echo(f"log p of {options['phrase']!r} at {view.id}@{seq}: {log_p:.2f}")
     told(found, ledger.found, label)
+
+
+def noted(name: str, old: str) -> list[str]:
+    """What a report must say of a cause whose name does not: its whole text, and that it may be only part of it."""
+    from clew.audit.rewind import sentences
+
+    whole = " ".join(old.split())
+    told = [f"{name} is: {whole}"] if whole and whole not in name else []
+    parts = len(sentences(old))
+    return told + ([f"{name} is {parts} sentences: name each with --change to part them"] if parts > 1 else [])
 
 
 def _question(view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound]:

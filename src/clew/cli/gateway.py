@@ -32,6 +32,12 @@ PORT = 8421
 @click.option("--replay", "again", metavar="RUN", help="Restart PROGRAM; its run's record answers, no model.")
 @click.option("--unnamed", type=click.Choice(["guess", "apart"]), default="guess", show_default=True,
               help="Requests without a name: join the run they continue, or be runs of their own.")  # fmt: skip
+@click.option(
+    "--idle",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="End a run that nothing was asked of for so long; its name goes on with it.  [default: never]",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Any but loopback needs --token.")
 @click.option("--port", type=click.IntRange(0, 65535), help=f"0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
 @click.option("--token", envvar="CLEW_GATEWAY_TOKEN", default="", help="What clients must send as their API key.")
@@ -73,6 +79,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
         token=options["token"],
         names=(options["ref"],) if options["ref"] else (),
         about={k: options[k] for k in ("ref", "upstream") if options[k]},
+        idle=options["idle"] * 60 if options["idle"] else None,
     )
     port = options["port"] if options["port"] is not None else 0 if program else PORT
     listener = listen(options["host"], port)

@@ -11,7 +11,7 @@ import hmac
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Literal, cast
 
 from starlette.applications import Starlette
@@ -19,12 +19,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from clew.core.errors import BadInput, BadRecord, ClewError
+from clew.core.errors import BadInput, BadRecord, ClewError, UnknownName
 from clew.core.keys import NODE, derive, digest, encode
 from clew.core.protocols import Model, Renderer, Streams
 from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, RunRow
 from clew.core.records import Request as Question
-from clew.core.values import Completion, Message, Task
+from clew.core.values import Completion, Message, StopReason, Task
 from clew.harness import Runner
 from clew.harness.clerk import Clerk
 from clew.harness.drive import drive
@@ -80,6 +80,8 @@ class Gateway:
         token: what clients must send as their key (``TOKEN`` or ``TOKEN:NAME``); empty: nothing.
         names: offered by ``/v1/models``.
         about: what is kept with every run of how it was answered, so that its forks can be.
+        idle: seconds without a request after which a run ends with ``time_limit``; None: never. A later request of its
+            name goes on in a fork of it, where it stopped.
     """
 
     seeded = False  # see Session
@@ -93,9 +95,10 @@ class Gateway:
         token: str = "",
         names: tuple[str, ...] = (),
         about: Mapping[str, Any] | None = None,
+        idle: float | None = None,
     ) -> None:
         self.store, self._resolve, self.unnamed, self.token, self.names = store, resolve, unnamed, token, names
-        self.about = dict(about or {})
+        self.about, self.idle = dict(about or {}), idle
         self.sessions: dict[str, Session] = {}  # by the name in the URL
         self.work: dict[str, asyncio.Task[Any]] = {}  # by run id
         self._clerk: Clerk | None = None
@@ -106,9 +109,11 @@ class Gateway:
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         """While this is open, requests can be taken; at its end every run ends and is committed."""
         async with Clerk(self.store, owner_name(), 1 << 20) as self._clerk:
+            watching = asyncio.ensure_future(self._watch())
             try:
                 yield
             finally:
+                watching.cancel()
                 for session in self.sessions.values():
                     session.end()
                 if self.work:
@@ -119,11 +124,21 @@ class Gateway:
                 self.sessions.clear()
                 self.work.clear()
 
+    async def _watch(self) -> None:
+        """End the runs that nothing was asked of for long: those whose program is gone and told nobody."""
+        while self.idle is not None:
+            await asyncio.sleep(self.idle / 10)
+            late = [s for s in self.sessions.values() if not s.ended and s.quiet() > self.idle]
+            for session in late:
+                session.end(f"nothing was asked for {self.idle / 60:g} minutes", StopReason.TIME_LIMIT)
+
     def open(self, name: str, first: Asked, *, guessed: bool = False) -> Session:
-        """A new run; a run of that name that did not end is gone on with."""
-        known = [] if guessed else [r for r in self.store.find(f"tag:{name}") if not Run(self.store, r).stop]
-        if known:
-            return self._resume(name, known[-1])
+        """A new run; a run of that name that did not end, or that was idle for too long, is gone on with."""
+        known = [] if guessed else self._known(name)
+        if live := [view for view in known if not view.stop]:
+            return self._resume(name, live[0].id)
+        if known and known[0].stop == StopReason.TIME_LIMIT:
+            return self._go_on(name, known[0])
         opening = [m for m in first.messages if m.role != "assistant"]
         key = digest(NODE, *[encode(json.dumps(message_json(m), sort_keys=True)) for m in opening]).hex()[:12]
         prompt = next((m.text for m in opening if m.role == "user"), "")
@@ -136,6 +151,14 @@ class Gateway:
         self.store.tag(row.id, "guessed" if guessed else name)
         self._drive(session, runner, row, [])
         return session
+
+    def _known(self, name: str) -> list[Run]:
+        """The runs of a name, newest first; forks are named by their ids."""
+        found = [Run(self.store, r) for r in self.store.find(f"tag:{name}")]
+        if not found:
+            with suppress(UnknownName):
+                found = [Run(self.store, name)]
+        return [run for run in found if run.agent.endswith(":relay")]
 
     def fork(
         self, cursor: Cursor, n: int = 1, changes: Intervention | None = None, seed: str | int = ""
@@ -177,6 +200,19 @@ class Gateway:
         self._drive(session, self._runner(session), self.store.row(run), calls)
         return session
 
+    def _go_on(self, name: str, view: Run) -> Session:
+        """A fork of a run that was idle for too long, at the ``receive`` that waited; its program sees no seam."""
+        waited = [c.seq for c in view.calls if c.kind == "act" and json.loads(c.action)[1] == "receive"]
+        seq, group = waited[-1], new_id()
+        row = fork_row(view, seq, Intervention(), "same", 0, group=group)
+        self.store.put_group(GroupRow(group, "tree", view.task_id, (row.id,), f"{view.id} goes on"))
+        self.store.put_run(row)
+        self.store.tag(row.id, name)
+        shared = self.store.calls(view.id, 0, seq)
+        session = Session(self.store, row.id, shared, name=name, continued=True)
+        self._drive(session, self._runner(session), row, shared)
+        return session
+
     def _runner(self, session: Session) -> Runner:
         return Runner(relay, None, None, self.store, tools=session.tools(), resolve_model=self._models(session))
 
@@ -190,6 +226,9 @@ class Gateway:
             error = None if task.cancelled() else task.exception()
             run = Run(self.store, row)
             session.fail(str(error) if error else f"the run ended: {run.stop} {run.calls[-1].error}".rstrip())
+            if run.stop == StopReason.TIME_LIMIT:  # the store knows it; a program that is gone holds no memory
+                self.sessions.pop(session.name, None)
+                self.work.pop(run.id, None)
 
         work.add_done_callback(finished)
 
@@ -218,6 +257,7 @@ class Gateway:
             try:
                 name = self._name(request)
                 asked = wire.read(dialect, await _body(request))
+                await self._ended(name)
                 session = self._session(name, asked, dialect)
                 asked = self._whole(asked)
                 exchange = session.request(asked, dialect)
@@ -257,6 +297,12 @@ class Gateway:
             raise BadInput(f"{name[:80]!r} cannot name a run", remedy="Use letters, digits, dot, dash, underscore.")
         return name
 
+    async def _ended(self, name: str) -> None:
+        """Where the run of a name is just ending, wait until it has: a request now is one of the run that follows."""
+        session = self.sessions.get(name)
+        if session is not None and session.ended and session.run in self.work:
+            await asyncio.wait([self.work[session.run]], timeout=30)
+
     def _session(self, name: str, asked: Asked, dialect: str) -> Session:
         if name:
             found = self.sessions.get(name)
@@ -274,7 +320,7 @@ class Gateway:
         if not before:
             return asked
         match = re.fullmatch(r"clew-([\w.-]+)-(\d+)", str(before))
-        session = next((s for s in self.sessions.values() if match and s.run == match[1]), None)
+        session = next((s for s in self.sessions.values() if match and match[1] in s.runs), None)
         history = session.messages_after(int(match[2])) if match and session else []
         if not history:
             raise BadRecord(f"no answer is called {str(before)[:80]!r} here", remedy="Send the whole input instead.")

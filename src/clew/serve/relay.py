@@ -11,8 +11,9 @@ import asyncio
 import json
 
 from clew.core.errors import ModelError, WorldError
-from clew.core.values import Observation, ToolCall
+from clew.core.values import Observation, StopReason, ToolCall
 from clew.harness.live import Conversation, LiveRun
+from clew.harness.pending import Stop
 from clew.serve.history import Arrival
 
 
@@ -26,6 +27,9 @@ async def relay(run: LiveRun) -> None:
                 raise WorldError(got.text)
             arrival = Arrival.read(got.text)
             if arrival is None:
+                stop = json.loads(got.text).get("stop")
+                if stop:
+                    raise Stop(StopReason(stop))
                 return
             group.create_task(_answer(run, _enter(run, chats, arrival), arrival))
             await asyncio.sleep(0)  # the ask is issued before the next receive: a fork at it shares no later request

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from clew.core.errors import ModelError, ReplayDiverged
 from clew.core.keys import REQUEST, digest, encode, sampling_form
 from clew.core.records import Call, Cursor
-from clew.core.values import Completion, Message, ToolSpec
+from clew.core.values import Completion, Message, StopReason, ToolSpec
 from clew.harness.messages import message_json
 from clew.harness.pending import revive
 from clew.harness.tools import Tool
@@ -97,11 +98,13 @@ class Session:
         seeded: bool = False,
     ) -> None:
         self.store, self.run, self.name = store, run, name
+        self.runs = {run, *(call.run for call in calls)}  # with those it goes on from
         self.guessed, self.frozen, self.seeded = guessed, frozen, seeded
         self.history, self.ended = History(), False
         self.exchanges: dict[int, Exchange] = {}
         self.expected: list[Expected] = []
-        self._queue: asyncio.Queue[Arrival | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[Arrival | str] = asyncio.Queue()
+        self._heard = time.monotonic()
         self._recall(calls)
         if continued:
             self.expected.clear()
@@ -118,6 +121,7 @@ class Session:
             raise ReplayDiverged(
                 f"run {self.run} has ended", remedy="Use another name in the URL: /r/NAME/v1.", at=self.run
             )
+        self._heard = time.monotonic()
         it = self._arrival(asked, dialect)
         found = self._recorded(asked, it)
         if found is not None:
@@ -128,11 +132,17 @@ class Session:
         self._queue.put_nowait(it)
         return exchange
 
-    def end(self, reason: str = "ended") -> None:
-        """The program asks nothing more; the run ends when what is under way is answered."""
+    def end(self, why: str = "the program asks nothing more", stop: StopReason | None = None) -> None:
+        """The program asks nothing more; the run ends when what is under way is answered, with ``stop`` if given."""
         if not self.ended:
             self.ended = True
-            self._queue.put_nowait(None)
+            self._queue.put_nowait(json.dumps({"ended": why} | ({"stop": str(stop)} if stop else {})))
+
+    def quiet(self) -> float:
+        """Seconds since something was asked or answered; 0 while an answer is under way, and where the program of a
+        fork or a replay is still to be started again."""
+        awaited = self.frozen or any(not e.used for e in self.expected)
+        return 0.0 if awaited or any(t.busy for t in self.history.threads) else time.monotonic() - self._heard
 
     def fail(self, why: str) -> None:
         """The run has ended: nothing under way will be answered any more."""
@@ -158,7 +168,7 @@ class Session:
     def tools(self) -> list[Tool]:
         async def receive() -> str:
             it = await self._queue.get()
-            return it.text() if it is not None else json.dumps({"ended": "the program asks nothing more"})
+            return it if isinstance(it, str) else it.text()
 
         return [Tool(RECEIVE, receive, idempotent=True), Tool(SEND, self._send, idempotent=True)]
 
@@ -180,16 +190,16 @@ class Session:
         return next((e for e in reversed(self.exchanges.values()) if e.thread == thread), None)
 
     def _send(self, request: int, call: int = -1, error: str = "") -> str:
-        exchange = self.exchanges[request]
+        exchange, self._heard = self.exchanges[request], time.monotonic()
         self.store.commit()  # what the program is told is in the record first
-        if error:
-            self.history.answered(exchange.thread, None)
-            exchange.out.put_nowait(as_model_error(error))
-        else:
-            done = completion_of(self.store, self.store.calls(self.run, call, call + 1)[0])
-            self.history.answered(exchange.thread, done.message)
-            exchange.length = len(self.history.threads[exchange.thread].path)
-            exchange.out.put_nowait(done)
+        answered = exchange.length > 0  # so the record says, which a run that goes on was made from
+        said: Completion | ModelError = as_model_error(error)
+        if not error:
+            said = completion_of(self.store, self.store.calls(self.run, call, call + 1)[0])
+        if not answered:
+            self.history.answered(exchange.thread, said.message if isinstance(said, Completion) else None)
+            exchange.length = 0 if error else len(self.history.threads[exchange.thread].path)
+        exchange.out.put_nowait(said)
         return "nobody listens" if exchange.gone.is_set() else "sent"
 
     # ---- the record ------------------------------------------------------------------------------------------------

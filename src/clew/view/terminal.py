@@ -74,7 +74,7 @@ def describe(edit: Edit) -> str:
     """An edit of an Intervention in a few words."""
     value = edit.value if isinstance(edit.value, str) else json.dumps(edit.value, ensure_ascii=False, default=str)
     place = f" {edit.conversation}.{edit.index}" if edit.kind in ("say", "insert", "delete") else ""
-    return f"{edit.kind}{place}" + ("" if edit.value is None else f" := {short(value, 40)}")
+    return f"{edit.kind}{place}" + ("" if edit.value is None else f" := {short(value, 40) or '(nothing)'}")
 
 
 def short(text: str, width: int) -> str:
