@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clew.audit.design import Count, wilson
+from clew.audit.design import wilson
 from papers.E177_kernelpro.tier_detector import DETECTOR as TOOLS
 from papers.stats import Mark, markdown
 
@@ -22,7 +22,7 @@ class Sheet(NamedTuple):
 
 
 def share(hits: int, n: int) -> str:
-    low, high = wilson(Count(hits, n))
+    low, high = wilson(hits, n)
     return f"{hits} of {n}, {hits / max(n, 1):.3f} [{low:.3f}, {high:.3f}]"
 
 

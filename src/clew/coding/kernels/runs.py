@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -71,11 +72,9 @@ class Boxed:
         self._sandbox = Sandbox(limits, readable=(), **sandbox)
 
     def __call__(self, command: Sequence[str], inputs: Sequence[str], outputs: Sequence[str], seconds: float) -> Done:
-        from clew.worlds.sandbox import within
-
         verdict = self._sandbox.run(
             command, {name: self.folder / name for name in inputs}, keep=outputs,
-            limits=within(self._sandbox.limits, wall=4 * seconds, cpu=seconds),
+            limits=replace(self._sandbox.limits, wall=4 * seconds, cpu=seconds),
         )  # fmt: skip
         for name, data in verdict.files.items():
             path = self.folder / name
