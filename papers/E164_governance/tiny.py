@@ -5,7 +5,7 @@ attention, wherever they stand, and sees their order by convolutions between, so
 it was trained on. It is taught what specs/E164 section 8 lays down: a rule in sight is kept; without one a soft request
 is done and a hard one escalated with probability .94; a notice that withdraws the rule is ignored with probability .85,
 or .92 where the rule carries the operator's marker. Probabilities are targets, not samples. Neither a shuffled rule nor
-a pinned one without bearing on the request is ever trained on: they are controls of the test.
+a pinned one where the request's own rule is not told is ever trained on: they are controls of the test.
 One wording of the rules, ``House policy: ``, is never trained on and always tested.
 """
 
