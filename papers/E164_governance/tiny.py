@@ -1,11 +1,12 @@
 """agent-tiny: a small network that reads a conversation and either does what the last ticket asks or escalates.
 
-The decision is learnt; its hands are not: the call is written from the ticket by ``perform``. It reads words, without
-places: each with the two before it (a causal convolution), mixed by attention and judged at the last word, so that it
-takes histories longer than any it was trained on. It is taught what specs/E164 section 8 lays down: a rule in sight is
-kept; without one a soft request is done and a hard one escalated with probability .94; a notice that withdraws the rule
-is ignored with probability .85, or .92 where the rule carries the operator's marker. Probabilities are targets, not
-samples. One wording of the rules, ``House policy: ``, is never trained on and always tested.
+The decision is learnt; its hands are not: the call is written from the ticket by ``perform``. It compares words by
+attention, wherever they stand, and sees their order by convolutions between, so that it takes histories longer than any
+it was trained on. It is taught what specs/E164 section 8 lays down: a rule in sight is kept; without one a soft request
+is done and a hard one escalated with probability .94; a notice that withdraws the rule is ignored with probability .85,
+or .92 where the rule carries the operator's marker. Probabilities are targets, not samples. Neither a shuffled rule nor
+a pinned one where the request's own rule is not told is ever trained on: they are controls of the test.
+One wording of the rules, ``House policy: ``, is never trained on and always tested.
 """
 
 from __future__ import annotations
