@@ -96,7 +96,7 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     fig, axis = plt.subplots(figsize=(7, 3), layout="constrained")
     groups = _groups(lines, "law", "drafter", "lengths", "sampling", "rows")
     for i, ((_, lengths, *_), group) in enumerate(groups.items()):
-        ratios = [x["tv"] / x["tv_expected"] for x in group]
+        ratios = [x["tv"] / x["tv_expected"] for x in group if x["tv_expected"]]  # a law of one pair has no distance
         axis.plot(ratios, [i] * len(ratios), "o", color="#D55E00" if lengths in BIASED else "#0072B2", alpha=0.6)
     axis.axvline(1, color="#000000", linestyle=":", linewidth=1)
     axis.set_yticks(range(len(groups)), [f"{d}, {p}, {s}, {r} rows" for d, p, s, r in groups])

@@ -81,6 +81,26 @@ class Noise:
         return Proposal(tokens, logq, chances)
 
 
+class Capricious:
+    """A trained drafter whose confidence hangs on the token before alone, at random: near 0 or near 1.
+
+    What a length policy makes of such confidence shows, where that of a small drafter hardly hangs on the token at all.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        rng = torch.Generator().manual_seed(1)
+        self._trust = torch.where(torch.rand(inner.vocabulary, generator=rng) < 0.5, 0.02, 0.98)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def propose(self, rows: I64, anchors: I64, positions: I64, laws: Laws, u: F64) -> Proposal:
+        found = self._inner.propose(rows, anchors, positions, laws, u)
+        before = torch.cat((torch.from_numpy(np.array(anchors))[:, None], found.tokens[:, :-1]), 1)
+        return found._replace(chance=self._trust[before])
+
+
 class WholeBlock:
     """Biased: each row's length maximises (1 + sum of its own chances) / T(1 + length), the whole block known.
 
@@ -126,8 +146,10 @@ def cells(quick: bool) -> Iterator[Cell]:
     which, arms = ("quick", ("D0", "D3")) if quick else ("small", TRAINED)
     found: list[Cell] = []
     for lengths, rows, seeds in (("whole", 64, 4), ("scheduler", 8, 2), ("whole-block", 8, 2), ("anticipating", 8, 2)):
-        one = {"kind": "law", "target": which, "drafter": "D3", "lengths": lengths, "sampling": "plain", "rows": rows}
-        found += [{**one, "n": 4000 if quick else 50_000, "seed": seed} for seed in range(1 if quick else seeds)]
+        for drafter in ("D3",) if lengths == "whole" else ("D3", "capricious"):
+            one = {"kind": "law", "target": which, "drafter": drafter, "lengths": lengths, "sampling": "plain"}
+            one |= {"rows": rows, "n": 4000 if quick else 50_000}
+            found += [{**one, "seed": seed} for seed in range(1 if quick else seeds)]
     for lengths in ("whole", "scheduler", "algorithm 1", "threshold", *BIASED):
         one = {"kind": "surprise", "target": which, "drafter": "D3", "lengths": lengths, "rows": 8}
         found += [{**one, "n": 64 if quick else 400, "seed": seed} for seed in range(1 if quick else 3)]
@@ -179,7 +201,8 @@ def _model(setting: Cell, double: bool, stop: tuple[int, ...] = ()) -> Local:
     elif name == "lookup":
         drafter = Lookup(vocabulary, BLOCK)
     else:
-        drafter = ready(drafting.drafter(setting["target"], name, BLOCK, 0))
+        drafter = ready(drafting.drafter(setting["target"], "D3" if name == "capricious" else name, BLOCK, 0))
+        drafter = Capricious(drafter) if name == "capricious" else drafter
     rows = setting["rows"]
     renderer: Any = Plain(stop)
     return Local(module, renderer=renderer, max_rows=rows, draft=drafter, lengths=policy(setting["lengths"], rows))

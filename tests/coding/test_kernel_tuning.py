@@ -315,7 +315,7 @@ def test_source_of_a_model_is_built_and_run_in_the_sandbox(tmp_path):
     found = cpu.check(spin)
     monkey.undo()
     assert isinstance(found, wall.Wrong)
-    assert "limit cpu" in found.why
+    assert "limit" in found.why  # on CPU time, or on a busy machine the clock
 
 
 def test_kernels_are_found_by_name_or_file(tmp_path):
