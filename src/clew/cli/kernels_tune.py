@@ -79,10 +79,10 @@ def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None
     common.print_table(("try", "speed", "build", "what it suffers from, or failed at"), rows)
     click.echo("* faster than the best before it, by an interval above 1.02; speeds are over the plain build\n")
     click.echo(f"best: {final['build']}")
-    for name, told in (("plain", "the plain build"), ("compiler", "-O3 -march=native -ffast-math")):
+    for name, other in (("plain", "the plain build"), ("compiler", "-O3 -march=native -ffast-math")):
         found = final[f"over_{name}"]
         if isinstance(found, str):
-            click.echo(f"  against {told}: {found}")
+            click.echo(f"  against {other}: {found}")
         else:
-            click.echo(f"  {found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}] times as fast as {told}")
+            click.echo(f"  {found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}] times as fast as {other}")
     click.echo(f"follow it: clew show {run}")
