@@ -14,6 +14,7 @@ from clew.core.errors import BadInput, UnknownName
 from clew.core.values import Sampling
 from clew.models.drafters import calibration, folder, load, ready
 from clew.models.drafters.plain import Lookup
+from clew.models.engine.weights import weights_digest
 from clew.models.sampling import Laws
 
 transformers = pytest.importorskip("transformers")
@@ -207,7 +208,7 @@ def test_a_stale_calibration_is_refused(tmp_path: Path) -> None:
     assert load(kept, target, temperature=1.0).block == BLOCK  # never calibrated: nothing to be stale
     heat = (2.0, 1.0, 1.0, 0.5)
     table = calibration.Table(
-        drafter=folder.weights_digest(module), block=BLOCK, temperature=1.0, temperatures=heat, rounds=10
+        drafter=weights_digest(module), block=BLOCK, temperature=1.0, temperatures=heat, rounds=10
     )  # fmt: skip
     calibration.keep(kept, table)
     drafter, plain = load(kept, target, temperature=1.0), load(kept, target)

@@ -33,6 +33,7 @@ def of(model: Any, ref: str, options: Mapping[str, Any]) -> Drafting:
     from clew.models import drafters
     from clew.models.drafters import calibration
     from clew.models.drafters import folder as folders
+    from clew.models.engine.weights import weights_digest
 
     if not hasattr(model, "module"):
         raise BadInput(
@@ -49,7 +50,7 @@ def of(model: Any, ref: str, options: Mapping[str, Any]) -> Drafting:
     if table is None:
         click.echo(f"{name} was never calibrated: its confidences count as they are (clew draft calibrate)", err=True)
     drafter = drafters.ready(module, table.temperatures if table is not None else None)
-    return Drafting(drafter, folders.weights_digest(module), beside)
+    return Drafting(drafter, weights_digest(module), beside)
 
 
 def drafted(model: Any, ref: str, options: Mapping[str, Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
 from clew.models.engine.proposal import Drafter, Lengths
 from clew.models.engine.stream import Stream
-from clew.models.engine.weights import shape_of, unwrap
+from clew.models.engine.weights import shape_of, unwrap, weights_digest
 
 SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
 
@@ -183,15 +182,9 @@ class Local:
                 remedy=f"Give 1 to {self.context} tokens a row.",
             )
 
-    @torch.no_grad()
     def digest(self) -> str:
-        """Hex name of the weights: of shapes and of at most 1,024 numbers from all over each tensor."""
-        names = hashlib.blake2b(digest_size=8)
-        for name, tensor in unwrap(self.module).state_dict().items():
-            flat = tensor.detach().flatten()
-            some = flat[:: max(1, len(flat) // 1024)][:1024].double().cpu().numpy()
-            names.update(f"{name} {tuple(tensor.shape)}".encode() + some.tobytes())
-        return names.hexdigest()
+        """Hex name of the weights, see ``weights_digest``."""
+        return weights_digest(self.module)
 
     def save(self, path: str | Path) -> None:
         """Write a folder that ``Local(path)`` and ``from_pretrained`` load: weights, tokenizer, renderer settings."""

@@ -16,6 +16,7 @@ from clew.fit import checkpoint
 from clew.models.drafters import calibration, ready
 from clew.models.drafters import folder as folders
 from clew.models.drafters.layers import Design
+from clew.models.engine.weights import weights_digest
 from clew.train import accepting, calibrating, drafting
 from clew.train.drafting import Schooling, Step, Taps
 from clew.train.own_text import Text
@@ -146,7 +147,7 @@ def calibrate(
         "floor": [calibrating.noise_floor(c) for c in scaled.T],
     }
     table = calibration.Table(
-        drafter=folders.weights_digest(module), block=module.design.block, temperature=temperature,
+        drafter=weights_digest(module), block=module.design.block, temperature=temperature,
         temperatures=tuple(heat.tolist()), rounds=len(logits), ece_before=float(np.mean(told["raw"])),
         ece_after=float(np.mean(told["scaled"])),
     )  # fmt: skip

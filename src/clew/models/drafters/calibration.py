@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.errors import BadInput
-from clew.models.drafters.folder import weights_digest
+from clew.models.engine.weights import weights_digest
 
 FILE = "calibration.json"
 

@@ -6,31 +6,20 @@ made. Layers are counted there from the embeddings (an output of layer i is stat
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from clew.core.errors import BadInput, UnknownName, need
 from clew.core.keys import value_digest
 from clew.models.drafters.layers import Design
 from clew.models.drafters.parallel import DSpark
+from clew.models.engine.weights import weights_digest
 
 LAYOUT = "0.9.0"  # of ``speculators``, whose fields these are
 LONGEST = 1 << 17  # positions of which a drafter holds the rotary tables
-
-
-def weights_digest(module: nn.Module) -> str:
-    """Hex name of a model's weights: of shapes and of at most 1,024 numbers from all over each tensor."""
-    names = hashlib.blake2b(digest_size=8)
-    for name, tensor in module.state_dict().items():
-        flat = tensor.detach().flatten()
-        some = flat[:: max(1, len(flat) // 1024)][:1024].double().cpu().numpy()
-        names.update(f"{name} {tuple(tensor.shape)}".encode() + some.tobytes())
-    return names.hexdigest()
 
 
 def tokenizer_digest(tokenizer: Any) -> str:

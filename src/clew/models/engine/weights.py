@@ -5,6 +5,7 @@ The engine computes with its own copy, so that a training step in another thread
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,6 +70,17 @@ def unwrap(module: nn.Module) -> nn.Module:
     """The causal LM inside a PEFT wrapper, its adapters still in place; any other module as it is."""
     inner = getattr(module, "get_base_model", None)
     return inner() if callable(inner) and hasattr(module, "peft_config") else module
+
+
+@torch.no_grad()
+def weights_digest(module: nn.Module) -> str:
+    """Hex name of a module's weights: of shapes and of at most 1,024 numbers from all over each tensor."""
+    names = hashlib.blake2b(digest_size=8)
+    for name, tensor in unwrap(module).state_dict().items():
+        flat = tensor.detach().flatten()
+        some = flat[:: max(1, len(flat) // 1024)][:1024].double().cpu().numpy()
+        names.update(f"{name} {tuple(tensor.shape)}".encode() + some.tobytes())
+    return names.hexdigest()
 
 
 def shape_of(module: nn.Module) -> Shape | None:
