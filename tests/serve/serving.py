@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import pytest
 import uvicorn
+
+pytest.importorskip("torch")  # the frameworks have an environment without it
 
 from clew.models.rendering import ChatTemplateRenderer
 from clew.serve.server import Server
