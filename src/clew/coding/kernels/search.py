@@ -116,7 +116,8 @@ async def greedy(tries: Tries, space: Space, rng: random.Random, begin: Outcome,
                 break
         if moved:
             continue
-        rest = [c for c in space.all() if c != start and c not in set(tries.tried)]
+        known = {start, *tries.tried}
+        rest = [c for c in space.all() if c not in known]
         if not rest or tries.left <= 0:
             return
         here = rng.choice(rest)
