@@ -302,7 +302,6 @@ def test_new_source_needs_the_sandbox(tmp_path):
 
 @needs_gcc
 def test_source_of_a_model_is_built_and_run_in_the_sandbox(tmp_path):
-    pytest.importorskip("clew.worlds.sandbox")
     if not shutil.which("bwrap"):
         pytest.skip("did not run: no bubblewrap")
     cpu = Cpu(STENCIL, Boxed(tmp_path))

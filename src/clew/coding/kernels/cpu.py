@@ -152,7 +152,8 @@ class Cpu:
         """What is known of a build: counts of its inner loops, roofline shares, cache misses where cachegrind runs."""
         assert built.path is not None
         sizes = self.kernel.shapes[0]
-        found = listing.x86_metrics(built.path, self.kernel.symbol, 32 if _has_avx512() else 16)
+        code = _code(built.path, self.kernel.symbol)
+        found = listing.count_x86(code, 32 if _has_avx512() else 16)
         moved = self.kernel.call_bytes(sizes)
         found["gemm_like"] = float(self.kernel.gemm)
         found["reuse"] = self.kernel.flops(**sizes) / moved * 4  # operations on each element

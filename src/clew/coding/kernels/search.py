@@ -54,7 +54,7 @@ class Catalogue:
         near = [(move, c) for move, c in self._space.around(candidate) if c not in known]
         self._rng.shuffle(near)
         if self._advised:
-            rank = {move: i for i, move in reversed(list(enumerate(known_moves(outcome.advice))))}
+            rank = {move: i for i, move in enumerate(known_moves(outcome.advice))}
             near.sort(key=lambda pair: rank.get(pair[0], len(rank)))
         return [c for _, c in near]
 
