@@ -12,7 +12,7 @@ from typing import Any
 
 from clew.coding.kernels.catalogue import CATALOGUE
 from clew.coding.kernels.cpu import Cpu, Speed
-from clew.coding.kernels.kernel import ALSO, Candidate, Kernel, Space
+from clew.coding.kernels.kernel import Candidate, Kernel, Space
 from clew.coding.kernels.rules import RULES, advice, diagnose
 from clew.coding.kernels.runs import Direct
 from clew.coding.kernels.search import SEARCHES, Catalogue, Outcome, Tries, guided
@@ -63,7 +63,7 @@ def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
 
 # ---- searches over a table ------------------------------------------------------------------------------------------
 
-MOVES = sorted({ALSO.get(move, move) for rule in RULES for move in rule.moves})
+MOVES = sorted({move for rule in RULES for move in rule.moves})
 
 
 class Everything(Catalogue):
@@ -93,8 +93,8 @@ def searched(line: Mapping[str, Any], arm: str, seed: int, budget: int = 0) -> l
 
     async def evaluate(candidate: Candidate) -> Outcome:
         row = known[tuple(i for _, i in candidate.choice)]
-        said = [ALSO.get(move, move) for move in row.get("advice", ())]
-        return Outcome(row["speed"], tuple(swapped.get(move, move) for move in said), row.get("why", ""))
+        told = tuple(swapped.get(move, move) for move in row.get("advice", ()))
+        return Outcome(row["speed"], told, row.get("why", ""))
 
     async def go() -> Tries:
         tries = Tries(evaluate, budget or space.size - 1)

@@ -76,8 +76,8 @@ class Catalogue:
 
 
 def known_moves(advice: Sequence[str]) -> list[str]:
-    """Moves of the advice by the names that a catalogue has for them."""
-    return list(dict.fromkeys(ALSO.get(move, move) for move in advice))
+    """Moves of the advice, each followed by the name that a catalogue may have for it."""
+    return list(dict.fromkeys(name for move in advice for name in (move, ALSO.get(move, move))))
 
 
 @dataclass
