@@ -8,7 +8,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,14 +193,16 @@ def known(index: Path | None) -> Calibration:
 
 @contextmanager
 def reading(title: str = "files to read") -> Iterator[Callable[[int, int], None]]:
-    """A progress bar that appears with the first step."""
-    with common.progress() as bar:
-        jobs: list[Any] = []
+    """A progress bar that is made with the first step."""
+    with ExitStack() as held:
+        made: list[Any] = []
 
         def step(done: int, total: int) -> None:
-            if not jobs:
-                jobs.append(bar.add_task(title, total=total, note=""))
-            bar.update(jobs[0], completed=done)
+            if not made:
+                bar = held.enter_context(common.progress())
+                made.extend((bar, bar.add_task(title, total=total, note="")))
+            bar, job = made
+            bar.update(job, completed=done)
 
         yield step
 
