@@ -71,7 +71,9 @@ def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, flo
 
 
 def _only(file: Path, names: list[str]) -> str:
-    if len(names) != 1:
-        told = f"{len(names)} kernels: {', '.join(names[:8])}" if names else "no kernel"
+    if not names:
+        raise BadInput(f"{file} holds no kernel", remedy="Give a cubin (nvcc -cubin), or what nvdisasm writes of one.")
+    if len(names) > 1:
+        told = f"{len(names)} kernels: {', '.join(names[:8])}"
         raise BadInput(f"{file} holds {told}", remedy="Name one with --symbol.")
     return names[0]
