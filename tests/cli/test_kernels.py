@@ -1,4 +1,4 @@
-"""clew kernels with what users hand it by mistake: every bad kernel and file gets one clear sentence, and no traceback."""
+"""clew kernels with what users hand it by mistake: each bad kernel and file gets one clear sentence, no traceback."""
 
 from __future__ import annotations
 
@@ -109,12 +109,29 @@ def test_without_a_compiler_it_says_what_to_install(tune, clew, tmp_path, monkey
         ("x.py", b"\0\xff\xfe", "x.py does not load"),
         ("nothing.py", None, "no kernel"),
         ("softmaks", None, "Bundled: dot"),
+        ("k.cu", b"__global__ void k() {}", "one for a GPU is diagnosed, not run"),
     ],
 )
 def test_what_is_no_kernel_is_named(tune, tmp_path, name, content, said):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     assert said in tune(name, code=2).output
+
+
+@pytest.mark.parametrize(("name", "said"), [("k.cu", "nvcc -cubin"), ("k.c", "gcc -g")])
+def test_source_is_sent_to_its_compiler(clew, tmp_path, name, said):
+    (tmp_path / name).write_text("")
+    done = clew("kernels", "explain", name, code=2)
+    assert f"{name} is source" in done.output
+    assert said in done.output
+
+
+def test_a_report_of_another_kernel_is_named(clew, tmp_path):
+    sass = ".text.k:\n        /*0000*/                   LDG.E R2, desc[UR4][R2.64] ;\n"
+    (tmp_path / "k.sass").write_text(sass)
+    assert "k (cuda" in clew("kernels", "explain", "k.sass").output
+    (tmp_path / "k.txt").write_bytes(b"\xff\x00")
+    assert "k.txt says nothing of kernel k" in clew("kernels", "explain", "k.sass", "--ptxas", "k.txt", code=2).output
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\x7fELF" * 99, b"int main;\n"])

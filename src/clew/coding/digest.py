@@ -25,7 +25,7 @@ import numpy.typing as npt
 from clew.coding.languages import GRAMMARS, parser
 
 VERSION = 2
-HEAD = struct.Struct("<4I")  # lines, chunks, entries, bytes of the first JSON
+HEAD = struct.Struct("<5I")  # lines, chunks, entries, bytes of either JSON
 LONGEST = 200  # lines of a chunk
 WINDOW = 60  # lines of a chunk of plain text
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -63,13 +63,15 @@ class Digest:
     def __init__(self, packed: bytes) -> None:
         """Raises ValueError where ``packed`` is no digest."""
         try:
-            self.lines, self.size, n, first = HEAD.unpack_from(packed)
+            self.lines, self.size, n, first, second = HEAD.unpack_from(packed)
             at = HEAD.size
             self.entries: U32 = np.frombuffer(packed, np.uint32, 3 * n, at).reshape(3, n).T
             self.lengths: U32 = np.frombuffer(packed, np.uint32, self.size, at := at + 12 * n)
             self.imports: tuple[str, ...] = tuple(json.loads(packed[(at := at + 4 * self.size) : (at := at + first)]))
         except struct.error as error:
             raise ValueError(str(error)) from None
+        if at + second != len(packed):
+            raise ValueError(f"a digest of {len(packed)} bytes, not {at + second}")
         self.packed, self._spans = packed, at
 
     @classmethod
@@ -80,7 +82,7 @@ class Digest:
         """Pack one; ``entries`` as (3, n)."""
         lengths = np.bincount(entries[1], entries[2], len(chunks)).astype(np.uint32)
         first, second = (json.dumps(value).encode() for value in (imports, [chunks, defines]))
-        head = HEAD.pack(lines, len(chunks), entries.shape[1], len(first))
+        head = HEAD.pack(lines, len(chunks), entries.shape[1], len(first), len(second))
         return cls(b"".join((head, entries.tobytes(), lengths.tobytes(), first, second)))
 
     @property

@@ -132,7 +132,9 @@ class Kernel:
                 f"{name} of kernel {self.name} raised {type(error).__name__}: {error}", remedy="Mend it."
             ) from error
         if not isinstance(made, dict):
-            raise BadInput(f"{name} of kernel {self.name} gave a {type(made).__name__}", remedy="Give a dict of arrays.")
+            raise BadInput(
+                f"{name} of kernel {self.name} gave a {type(made).__name__}", remedy="Give a dict of arrays."
+            )
         return made
 
 
@@ -216,6 +218,11 @@ def load(name: str) -> Kernel:
     if name in CATALOGUE:
         return CATALOGUE[name]
     path = Path(name)
+    if path.suffix in (".cu", ".cuh", ".cubin", ".ptx"):
+        raise BadInput(
+            f"{name}: kernels are tuned on the CPU; one for a GPU is diagnosed, not run",
+            remedy="nvcc -cubin -Xptxas -v k.cu 2> k.txt; clew kernels explain k.cubin --ptxas k.txt",
+        )
     if not path.is_file():
         raise UnknownName(
             f"no kernel {name!r}",
