@@ -157,9 +157,9 @@ def read_report(name: str | None) -> str:
     if name is None:
         raise BadInput("there is no bug report", remedy="Give --report FILE, or --report - and pipe it in.")
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    if b"\0" in data:
-        raise BadInput(f"--report {name} is not text", remedy="Give the report as plain text or Markdown.")
     text = data.decode("utf-8", "replace").strip()
+    if b"\0" in data or 10 * text.count("\ufffd") > len(text):
+        raise BadInput(f"--report {name} is not text", remedy="Give the report as plain text or Markdown.")
     if not text:
         raise BadInput(f"--report {name} is empty", remedy="Describe what happens and what should happen instead.")
     return text
