@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from clew.coding.kernels.listing import nvdisasm
+from clew.core.errors import MissingExtra
 from papers.E177_kernelpro import run, tier_cuda, tier_detector, tier_tree, tier_wall
 from papers.experiment import load
 
@@ -18,7 +18,7 @@ RESULTS = run.E177.here / "results"
 needs_gcc = pytest.mark.skipif(
     not (shutil.which("gcc") and shutil.which("objdump")), reason="did not run: no gcc or objdump"
 )
-needs_nvcc = pytest.mark.skipif(not (shutil.which("nvcc") and nvdisasm()), reason="did not run: no nvcc or nvdisasm")
+needs_nvcc = pytest.mark.skipif(not tier_cuda.present(), reason="did not run: no nvcc or nvdisasm")
 
 
 @pytest.mark.parametrize("name", run.TIERS)
@@ -68,6 +68,14 @@ def test_cells_of_the_tree_come_out_again():
         lines = [x for x in load(RESULTS / "tree.jsonl") if x["kind"] == "K6" and x["name"] == reward][:3]
         found = tier_tree.run({"kind": "K6", "name": reward}, [x["seed"] for x in lines])
         assert [x["share"] for x in found] == pytest.approx([x["share"] for x in lines])
+
+
+def test_without_the_compiler_a_quick_run_says_that_tier_cuda_did_not_run(monkeypatch):
+    monkeypatch.setattr(tier_cuda, "present", lambda: False)
+    assert list(tier_cuda.cells(True)) == []
+    assert "did not run: it needs nvcc" in run.REPORTS["cuda"].report([])
+    with pytest.raises(MissingExtra, match="nvcc and nvdisasm"):
+        tier_cuda.run({"kind": "pair", "name": "literal"}, [0])
 
 
 @needs_nvcc
