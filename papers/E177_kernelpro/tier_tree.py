@@ -75,7 +75,7 @@ def _with(options: tuple[Option, ...]) -> Any:
 
 def measured(quick: bool) -> Cell:
     """The table of all builds of the packed product, and of each search and seed the best speed after 60 tries."""
-    flags = ("isa",) if quick else FLAGS
+    flags = () if quick else FLAGS
     with tempfile.TemporaryDirectory() as folder:
         cpu = Cpu(PACKED, Direct(Path(folder)), Space(PACKED, flags))
         table: dict[Candidate, Outcome] = {}
