@@ -1,8 +1,13 @@
-"""Kernels written by someone who had not seen the rules, and kept apart from them (K3): a file each in ``heldout``."""
+"""Kernels written by someone who had not seen the rules, and kept apart from them (K3), a file each.
+
+Those in ``heldout`` were measured first, with advice followed one change at a time; those in ``fresh`` were written
+after that, and for them the coder that follows all advice at once was settled before any of them was built.
+"""
 
 from pathlib import Path
 
 from clew.coding.kernels.kernel import Kernel, load
 
-FOLDER = Path(__file__).with_name("heldout")
-HELDOUT: dict[str, Kernel] = {path.stem: load(str(path)) for path in sorted(FOLDER.glob("*.py"))}
+HERE = Path(__file__).parent
+HELDOUT: dict[str, Kernel] = {path.stem: load(str(path)) for path in sorted((HERE / "heldout").glob("*.py"))}
+FRESH: dict[str, Kernel] = {path.stem: load(str(path)) for path in sorted((HERE / "fresh").glob("*.py"))}

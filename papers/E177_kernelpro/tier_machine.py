@@ -18,7 +18,7 @@ from clew.coding.kernels.kernel import Array, Kernel
 from clew.coding.kernels.runs import Direct
 from clew.coding.kernels.world import Kernels, tries_of
 from clew.harness import Runner
-from papers.E177_kernelpro.held import FOLDER, HELDOUT
+from papers.E177_kernelpro.held import HELDOUT, HERE
 from papers.E177_kernelpro.packed import PACKED
 from papers.experiment import portions
 
@@ -110,7 +110,7 @@ class Held(Kernels):
 
     def find(self, task_id: str) -> Any:
         if task_id in HELDOUT:
-            return super().find(str(FOLDER / f"{task_id}.py"))
+            return super().find(str(HERE / "heldout" / f"{task_id}.py"))
         return super().find(task_id)
 
 

@@ -6,22 +6,23 @@ import asyncio
 import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clew.coding.kernels.catalogue import CATALOGUE
 from clew.coding.kernels.cpu import Cpu, Speed
-from clew.coding.kernels.kernel import ALSO, Candidate, Kernel, Space
+from clew.coding.kernels.kernel import Candidate, Kernel, Space
 from clew.coding.kernels.rules import RULES, advice, diagnose
 from clew.coding.kernels.runs import Direct
-from clew.coding.kernels.search import SEARCHES, Outcome, Tries
-from papers.E177_kernelpro.held import HELDOUT
+from clew.coding.kernels.search import SEARCHES, Catalogue, Outcome, Tries, guided
+from papers.E177_kernelpro.held import FRESH, HELDOUT
 from papers.experiment import portions
 
 __all__ = ["cells", "cost", "portions", "run"]
 
 Cell = dict[str, Any]
-SETS: dict[str, dict[str, Kernel]] = {"looked at": CATALOGUE, "held out": HELDOUT}
+SETS: dict[str, dict[str, Kernel]] = {"looked at": CATALOGUE, "held out": HELDOUT, "fresh": FRESH}
 QUICK = (("looked at", "stencil"), ("held out", next(iter(HELDOUT), "")))
 FLAGS = ("opt", "isa", "math", "simd")  # what changes, beside the macros of each source
 SECONDS = 1.0  # of one build, check and timing
@@ -62,7 +63,24 @@ def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
 
 # ---- searches over a table ------------------------------------------------------------------------------------------
 
-MOVES = sorted({ALSO.get(move, move) for rule in RULES for move in rule.moves})
+MOVES = sorted({move for rule in RULES for move in rule.moves})
+
+
+class Everything(Catalogue):
+    """The control of advice followed at once: every option at its last value, advised or not, then one at a time."""
+
+    async def propose(self, candidate: Candidate, outcome: Outcome, tried: Sequence[Candidate]) -> list[Candidate]:
+        last = Candidate(tuple((option, len(values) - 1) for option, values in self._space.values.items()))
+        near = await super().propose(candidate, outcome, tried)
+        return near if last in tried else [last, *(c for c in near if c != last)]
+
+
+CODERS: dict[str, Any] = {
+    "guided": Catalogue,
+    "shuffled": Catalogue,
+    "one by one": partial(Catalogue, together=0),
+    "everything": partial(Everything, advised=False),
+}
 
 
 def searched(line: Mapping[str, Any], arm: str, seed: int, budget: int = 0) -> list[float]:
@@ -75,15 +93,17 @@ def searched(line: Mapping[str, Any], arm: str, seed: int, budget: int = 0) -> l
 
     async def evaluate(candidate: Candidate) -> Outcome:
         row = known[tuple(i for _, i in candidate.choice)]
-        said = [ALSO.get(move, move) for move in row.get("advice", ())]
-        return Outcome(row["speed"], tuple(swapped.get(move, move) for move in said), row.get("why", ""))
+        told = tuple(swapped.get(move, move) for move in row.get("advice", ()))
+        return Outcome(row["speed"], told, row.get("why", ""))
 
     async def go() -> Tries:
         tries = Tries(evaluate, budget or space.size - 1)
         begin = await evaluate(space.start())
-        name = "guided" if arm == "shuffled" else arm
-        how: dict[str, Any] = {"stale": None} if name == "mcts" else {}
-        await SEARCHES[name](tries, space, rng, begin, **how)  # type: ignore[operator]
+        if arm in CODERS:
+            await guided(tries, space, rng, begin, CODERS[arm](space, rng))
+        else:
+            how: dict[str, Any] = {"stale": None} if arm == "mcts" else {}
+            await SEARCHES[arm](tries, space, rng, begin, **how)  # type: ignore[operator]
         return tries
 
     best, out = 1.0, []

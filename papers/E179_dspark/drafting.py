@@ -1,6 +1,6 @@
 """The drafters of E179: the targets' own text, the arms, their training, and what a decode loop would accept.
 
-    python papers/E179_dspark/drafting.py small|speed    # trains what run.py then measures; once for each core
+    python papers/E179_dspark/drafting.py small|speed|large    # trains what run.py then measures; once for each core
 
 Every drafter is a folder of small.FOLDER/drafters; one that exists is not trained again, a killed training goes on, and
 processes side by side share what there is to train.
@@ -71,6 +71,7 @@ class Plan:
 PLANS = {
     "small": Plan(own=3072, held=1536, taps=(0, 1, 2), feed=256, steps=2000, batch=6, anchors=12),
     "speed": Plan(own=510, held=96, taps=(1, 3, 5), feed=384, steps=800, batch=4, anchors=12),
+    "large": Plan(own=1023, held=96, taps=(1, 5, 9), feed=768, steps=1200, batch=6, anchors=12),
     "quick": Plan(own=96, held=96, taps=(0, 1, 2), feed=64, steps=60, batch=4, anchors=8),
 }
 
@@ -192,7 +193,7 @@ def claimed(path: Path, wait: bool) -> Iterator[bool]:
 
 def jobs(name: str) -> Iterator[tuple[str, int, int]]:
     """Arms, blocks and seeds in the order in which they are trained: what the claims need first, seed by seed."""
-    if name == "speed":
+    if name in ("speed", "large"):
         yield from (("D3", 7, 0), ("D0", 7, 0), ("D6", 7, 0))
         return
     yield from ((arm, 7, seed) for seed in range(3) for arm in ("D3", "D0", "D1", "D2"))

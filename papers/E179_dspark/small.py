@@ -1,6 +1,6 @@
 """Two language models made from what a machine ships, for E179: three domains of text, tokenizers, training.
 
-    python papers/E179_dspark/small.py small|speed [--folder .clew/e179] [--steps N]
+    python papers/E179_dspark/small.py small|speed|large [--folder .clew/e179] [--steps N]
 
 ``code`` is the standard library's source, ``prose`` its docstrings and the documentation of the system, ``data`` is
 generated (records, tables, sums). ``small`` reads characters (V = 128; 4 layers of 128), ``speed`` a byte-level BPE
@@ -74,6 +74,10 @@ RECIPES = {
     ),
     "speed": Recipe(
         name="speed", vocabulary=1024, width=256, layers=8, heads=4, kv=2, feed=768, steps=600, batch=8, length=256,
+        half=True,
+    ),
+    "large": Recipe(
+        name="large", vocabulary=1024, width=512, layers=12, heads=8, kv=2, feed=1536, steps=500, batch=12, length=256,
         half=True,
     ),
     "quick": Recipe(  # for --quick and the tests

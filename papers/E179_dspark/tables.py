@@ -1,15 +1,14 @@
 """Cost tables of the load simulations: four made by rule, one measured.
 
-    python -m papers.E179_dspark.tables        # measures an untrained Qwen3 on this machine and writes costs.json
-
-A drafter's costs where none is measured: a quarter of the target's (2 of 8 layers) for the 7 tokens of each row.
+    python -m papers.E179_dspark.tables        # measures `large` and its DSpark drafter here and writes costs.json
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,16 +45,18 @@ def table(name: str) -> Costs:
 def main() -> None:
     import torch
 
+    from clew.models.drafters import ready
     from clew.models.engine.costs import measure
-    from clew.models.local import small
+    from clew.models.local import Local
+    from papers.E179_dspark import drafting
+    from papers.E179_dspark.tier_exact import Plain
 
     torch.set_num_threads(1)
-    model = small([f"w{i}" for i in range(1017)], d=256, layers=8)
-    found = measure(model, None, advance=lambda what, done, every: print(f"{done}/{every} {what}", flush=True))
+    renderer: Any = Plain(())
+    model = Local(drafting.target("large")[0], renderer=renderer)
+    drafter = ready(drafting.drafter("large", "D3", BLOCK, 0))
+    found = measure(model, drafter, advance=lambda what, done, every: print(f"{done}/{every} {what}", flush=True))
     model.close()
-    tokens = BLOCK * np.array(found.rows)
-    wall, cpu = (tuple((0.25 * c.verify_seconds(tokens)).tolist()) for c in (found, found.by_process_time()))
-    found = replace(found, draft=wall, draft_cpu=cpu)
     (HERE / "costs.json").write_text(json.dumps(asdict(found), indent=1) + "\n")
 
 

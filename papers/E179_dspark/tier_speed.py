@@ -35,18 +35,20 @@ ARMS = (
 )  # fmt: skip
 
 
+PROMPTS = {("speed", 1.0): 24, ("speed", 0.0): 24, ("small", 1.0): 12, ("large", 1.0): 24, ("large", 0.0): 12}
+QUICK = {("quick", 1.0): 3, ("quick", 0.0): 3}
+
+
 def cells(quick: bool) -> Iterator[Cell]:
     """A seed is a prompt, of the three domains in turn. ``quick``: the small target made for it, fewer prompts."""
-    for seed in range(3 if quick else 24):
-        for which in ("quick",) if quick else ("speed", "small"):
-            for temperature in (1.0, 0.0):
-                if which != "small" or (temperature and seed < 12):
-                    yield {"kind": "speed", "target": which, "temperature": temperature, "seed": seed}
+    for (which, temperature), prompts in (QUICK if quick else PROMPTS).items():
+        for seed in range(prompts):
+            yield {"kind": "speed", "target": which, "temperature": temperature, "seed": seed}
 
 
 def cost(cell: Cell) -> float:
     """CPU-seconds, from a first run."""
-    return {"quick": 2.0, "small": 3.0, "speed": 7.0}[cell["target"]]
+    return {"quick": 2.0, "small": 3.0, "speed": 7.0, "large": 20.0}[cell["target"]]
 
 
 def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:

@@ -63,6 +63,37 @@ def test_drafters_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> N
     assert "clew serve --profile" in needs.output
 
 
+def test_a_drafter_of_another_tokenizer_model_or_calibration_is_refused(
+    folder: Path, model: Any, tmp_path: Path
+) -> None:
+    from clew.models.drafters import calibration
+    from clew.models.drafters import folder as folders
+    from clew.models.local import small
+
+    design = folders.design_for(
+        model.module, mask=1, block=3, layers=1, kind="dspark", rank=4, confidence=True, taps=(0,)
+    )
+    drafter = folders.fresh(design, model.module)
+    kept = tmp_path / "drafter"
+    kept.mkdir()
+    folders.write(drafter, kept, folders.target_of(model.module, model.tokenizer, "tiny"), {})
+    serve_drafts.drafted(model, str(folder), PLAIN | {"draft": str(kept)}).close()  # that of this model is not
+
+    others = {"tokenizer": small(WORDS[::-1], d=16, layers=3, context=64), "weights": small(WORDS, 16, 3, seed=9)}
+    for what, other in others.items():
+        other.save(tmp_path / what)
+        refused = said(str(tmp_path / what), "--draft", str(kept))
+        assert refused.exit_code == 2
+        assert f"was made for {what}" in refused.output
+        assert "clew draft train" in refused.output
+    calibration.keep(
+        kept, calibration.Table(drafter="of another", block=3, temperature=1.0, temperatures=(1, 1, 1), rounds=9)
+    )
+    stale = said(str(folder), "--draft", str(kept))
+    assert stale.exit_code == 2
+    assert "fitted for drafter" in stale.output
+
+
 def test_costs_that_do_not_hold_are_said(
     folder: Path, model: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,7 +15,7 @@ from clew.coding.kernels.catalogue import CATALOGUE, DOT, STENCIL
 from clew.coding.kernels.cpu import Cpu, Speed, miss_rate, speed
 from clew.coding.kernels.kernel import Candidate, Kernel, Option, Space, load
 from clew.coding.kernels.runs import Boxed, Direct
-from clew.coding.kernels.search import SEARCHES, Outcome, Tries, mcts, reward
+from clew.coding.kernels.search import SEARCHES, Catalogue, Outcome, Tries, mcts, reward
 from clew.coding.kernels.world import Kernels, tries_of
 from clew.core.errors import BadInput, UnknownName
 from clew.harness import Runner
@@ -178,6 +178,24 @@ def test_advice_leads_to_the_planted_gain_and_wrong_advice_leads_away():
     blind = [evaluations(search("greedy", *right[0], seed=s), 10.0) for s in range(30)]
     assert np.median(took[0]) <= 3
     assert np.median(took[0]) < np.median(blind) < np.median(took[1])
+
+
+def test_all_advice_is_followed_in_one_step_before_each_alone():
+    """Three changes that only pay together are found at the first try where all three are advised."""
+    moves = ("fast-math", "interchange", "isa")
+    space, evaluate = table(
+        PLANTED, lambda c: 5.0 if c["isa"] == 2 and c["math"] and c["order"] == 3 else 1.0, lambda c: moves
+    )
+    tries = search("guided", space, evaluate, budget=20)
+    first = dict(tries.tried[0].choice)
+    assert (first["isa"], first["math"], first["order"], first["tile"]) == (2, 1, 3, 0)
+    assert tries.done[0][1].speed == 5.0
+    told = asyncio.run(
+        Catalogue(space, random.Random(0)).propose(space.start(), Outcome(1.0, ("isa",)), [space.start()])
+    )
+    assert [dict(c.choice)["isa"] for c in told[:2]] == [2, 1]
+    alone = asyncio.run(Catalogue(space, random.Random(0), together=0).propose(space.start(), Outcome(1.0, moves), []))
+    assert all(sum(i > 0 for _, i in c.choice) == 1 for c in alone)
 
 
 @pytest.mark.parametrize("name", SEARCHES)

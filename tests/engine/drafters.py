@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clew.models.engine.fast import Fast
+from clew.models.drafters.plain import Independent
 from clew.models.engine.proposal import F64, I64, Proposal
-from clew.models.engine.weights import shape_of
 from clew.models.sampling import Laws, draw, in_force
 
 
@@ -55,30 +54,11 @@ class Stubborn(Blind):
         return torch.full_like(self.table[tokens], -torch.inf).scatter_(-1, worst, 0.0)
 
 
-class Twin(Blind):
+class Twin(Independent):
     """The target itself, or its like with other weights: nearly every token is accepted."""
 
     def __init__(self, module: torch.nn.Module, block: int = 4, context: int = 256) -> None:
-        shape = shape_of(module)
-        assert shape is not None
-        super().__init__(shape.vocabulary, block)
-        self._forward = Fast(module, shape, context + 64)
-        self._forward.use(self._forward.read())
-
-    def resize(self, rows: int, size: int) -> None:
-        self._forward.resize(rows, size + self.block)
-
-    def clear(self) -> None:
-        self._forward.clear()
-
-    def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
-        self._forward.move(sources, targets, length)
-
-    def extend(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64, hidden: Tensor) -> None:
-        self._forward.prefill(rows, ids, starts)
-
-    def logits(self, rows: I64, tokens: Tensor, positions: I64) -> Tensor:
-        return self._forward.decode(rows, tokens.numpy(), positions)
+        super().__init__(module, block, context + 64)
 
 
 class Witness(Blind):

@@ -161,7 +161,6 @@ def _open(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA wal_autocheckpoint = 4000")
-            db.execute("PRAGMA cache_size = -32000")
             db.execute("PRAGMA temp_store = MEMORY")
             return db, False
         except sqlite3.OperationalError as error:

@@ -15,6 +15,7 @@ from clew.models.drafters.eagle import Eagle
 from clew.models.drafters.layers import Attention, Norm, turn
 from clew.models.drafters.parallel import DSpark
 from clew.models.engine.proposal import F64, I64, Proposal
+from clew.models.engine.weights import pack, times
 from clew.models.sampling import Laws, in_force
 
 TABLE = 4096  # vocabularies up to this size have the Markov head's biases of every token computed beforehand
@@ -26,24 +27,24 @@ class _Layer:
     def __init__(self, layer: Any) -> None:
         a: Attention = layer.self_attn
         self.heads, self.kv, self.dim = a.heads, a.kv, a.dim
-        self.qkv = torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)).detach()
-        self.pairs = self.qkv[a.heads * a.dim :]
+        qkv = torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)).detach().t()
+        self.qkv, self.pairs = pack(qkv), pack(qkv[:, a.heads * a.dim :])
         self.norms = torch.cat((a.q_norm.weight.expand(a.heads, -1), a.k_norm.weight.expand(a.kv, -1))).detach()
-        self.gate_up = torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)).detach()
-        self.out, self.down = a.o_proj.weight.detach(), layer.mlp.down_proj.weight.detach()
+        self.gate_up = pack(torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)).detach().t())
+        self.out, self.down = pack(a.o_proj.weight.detach().t()), pack(layer.mlp.down_proj.weight.detach().t())
         self.after: Norm = layer.post_attention_layernorm
         self.eps = self.after.eps
 
     def project(self, y: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Queries [..., heads, dim] and pairs [..., kv, 2 dim] of y [..., into]; cos, sin [..., 1, dim]."""
-        whole = F.linear(y, self.qkv).view(*y.shape[:-1], -1, self.dim)
+        whole = times(y, self.qkv).view(*y.shape[:-1], -1, self.dim)
         z = whole[..., : self.heads + self.kv, :]
         z = turn(F.rms_norm(z, (self.dim,), None, self.eps) * self.norms, cos, sin)
         return z[..., : self.heads, :], torch.cat((z[..., self.heads :, :], whole[..., -self.kv :, :]), -1)
 
     def context(self, y: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Pairs [N, kv, 2 dim] alone."""
-        k, v = F.linear(y, self.pairs).view(len(y), -1, self.dim).chunk(2, -2)
+        k, v = times(y, self.pairs).view(len(y), -1, self.dim).chunk(2, -2)
         k = F.rms_norm(k, (self.dim,), None, self.eps) * self.norms[self.heads :]
         return torch.cat((turn(k, cos, sin), v), -1)
 
@@ -54,9 +55,9 @@ class _Layer:
         return a.transpose(1, 2).flatten(2)
 
     def rest(self, x: Tensor, a: Tensor) -> Tensor:
-        x = x + F.linear(a, self.out)
-        gate, up = F.linear(self.after(x), self.gate_up).chunk(2, -1)
-        return x + F.linear(F.silu(gate) * up, self.down)
+        x = x + times(a, self.out)
+        gate, up = times(self.after(x), self.gate_up).chunk(2, -1)
+        return x + times(F.silu(gate) * up, self.down)
 
 
 class _Tapped:
@@ -72,6 +73,7 @@ class _Tapped:
         self._cache = Rows(d.layers, (d.kv, 2 * d.dim), d.block, weight.dtype, weight.device)
         self._within = torch.arange(d.block, device=weight.device)
         self._device = weight.device
+        self._fc, self._head = pack(weight.detach().t()), pack(module.lm_head.weight.detach().t())
 
     def resize(self, rows: int, size: int) -> None:
         self._cache.resize(rows, size)
@@ -116,7 +118,7 @@ class Parallel(_Tapped):
         at, _, positions = packed(rows, ids, starts)
         place, where = self._cache.at(at, positions), self._ids(positions)
         m = self.module
-        context = m.hidden_norm(F.linear(hidden.to(m.fc.weight.dtype), m.fc.weight))
+        context = m.hidden_norm(times(hidden.to(m.fc.weight.dtype), self._fc))
         cos, sin = self._cos[where], self._sin[where]
         for flat, layer in zip(self._cache.flat, self._layers, strict=True):
             flat.index_copy_(0, place, layer.context(context, cos, sin))
@@ -125,7 +127,7 @@ class Parallel(_Tapped):
     def propose(self, rows: I64, anchors: I64, positions: I64, laws: Laws, u: F64) -> Proposal:
         before = self._ids(anchors)
         hidden = self._states(rows, before, positions)
-        base = F.linear(hidden, self.module.lm_head.weight)
+        base = times(hidden, self._head)
         head = self.module.markov_head
         if head is None:
             tokens, logq = draw_block(base, laws, u)
@@ -200,7 +202,7 @@ class Autoregressive(_Tapped):
     def extend(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64, hidden: Tensor) -> None:
         at, tokens, positions = packed(rows, ids, starts)
         m, states = self.module, self._states.flat[0]
-        states.index_copy_(0, self._states.at(at, positions), F.linear(hidden.to(m.fc.weight.dtype), m.fc.weight))
+        states.index_copy_(0, self._states.at(at, positions), times(hidden.to(m.fc.weight.dtype), self._fc))
         paired = positions > 0  # a pair needs the state of the position before
         at, tokens, before = at[paired], tokens[paired], positions[paired] - 1
         if not len(before):
@@ -227,7 +229,7 @@ class Autoregressive(_Tapped):
                 mask = (torch.arange(span, device=self._device) <= where[:, None])[:, None, None]
             a = layer.attend(q[:, None], self._cache.view()[0][index, :span], mask)
             state = layer.rest(state, a[:, 0])
-            logp = in_force(F.linear(m.norm(state), m.lm_head.weight), laws)
+            logp = in_force(times(m.norm(state), self._head), laws)
             tokens = draw_each(logp, noise[:, k])
             drawn.append(tokens)
             logps.append(logp)

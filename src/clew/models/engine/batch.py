@@ -97,7 +97,7 @@ class Batch:
             entries = sorted(entries, key=lambda e: (e.request.order, e.request.holder, e.request.seed))
         joining: list[Joining] = []
         later: list[Waiting] = []
-        for entry in entries:
+        for number, entry in enumerate(entries):
             try:
                 placed = place(self._rows, entry, self._stops, self._clock)
             except ClewError as error:
@@ -105,8 +105,9 @@ class Batch:
                 continue
             if isinstance(placed, Joining):
                 joining.append(placed)
-            elif placed is None:
-                later.append(entry)
+            elif placed is None:  # no row is idle: whoever came later waits as well
+                later.extend(entries[number:])
+                break
             else:
                 nothing = np.zeros((2, 0), np.float32)
                 done = self._answers.completion(entry, self.version, placed.prompt, 0, placed.finish, (), nothing)

@@ -130,24 +130,25 @@ def packs(device: torch.device, dtype: torch.dtype) -> bool:
 def packed(weights: Weights, shape: Shape) -> Weights:
     """The same weights with all larger matrices in oneDNN's layout, to be multiplied by ``times`` alone."""
     layers = [
-        replace(layer, qkv=_pack(layer.qkv), out=_pack(layer.out), gate_up=_pack(layer.gate_up), down=_pack(layer.down))
+        replace(layer, qkv=pack(layer.qkv), out=pack(layer.out), gate_up=pack(layer.gate_up), down=pack(layer.down))
         for layer in weights.layers
     ]
     qkv, cut = weights.layers[-1].qkv, shape.heads * shape.dim
-    layers[-1] = replace(layers[-1], q=_pack(qkv[:, :cut]), kv=_pack(qkv[:, cut:]))
-    return replace(weights, layers=tuple(layers), head=_pack(weights.head.t()))
+    layers[-1] = replace(layers[-1], q=pack(qkv[:, :cut]), kv=pack(qkv[:, cut:]))
+    return replace(weights, layers=tuple(layers), head=pack(weights.head.t()))
 
 
-def _pack(matrix: Tensor) -> Tensor:
-    if matrix.numel() < PACKED:
+def pack(matrix: Tensor) -> Tensor:
+    """A matrix [in, out] for ``times``: in oneDNN's layout where that exists and is faster."""
+    if matrix.numel() < PACKED or not packs(matrix.device, matrix.dtype):
         return matrix.contiguous()
     return torch.ops.mkldnn._reorder_linear_weight(matrix.t().contiguous(), None)
 
 
 def times(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [n, in] by a matrix [in, out], packed or not."""
+    """x [..., in] by a matrix [in, out], packed or not; x [n, in] where there is a bias."""
     if matrix.layout is torch.strided:
-        return torch.mm(x, matrix) if bias is None else torch.addmm(bias, x, matrix)
+        return x @ matrix if bias is None else torch.addmm(bias, x, matrix)
     return torch.ops.mkldnn._linear_pointwise(x, matrix, bias, "none", [], "")
 
 

@@ -1,0 +1,101 @@
+"""Complex Fourier transforms of a batch, radix 2 with a table of roots; the length is a power of two."""
+
+import numpy as np
+
+from clew.coding.kernels.kernel import Array, Kernel, Option
+
+SOURCE = """
+#include <complex.h>
+
+#ifdef SIMD
+#define RESTRICT restrict
+#else
+#define RESTRICT
+#endif
+
+#if REALS /* without C's care for infinities */
+#define BUTTERFLY(p, q, w) \\
+    float wr = crealf(w), wi = cimagf(w), qr = crealf(q), qi = cimagf(q), ur = crealf(p), ui = cimagf(p); \\
+    float tr = wr * qr - wi * qi, ti = wr * qi + wi * qr; \\
+    p = CMPLXF(ur + tr, ui + ti); \\
+    q = CMPLXF(ur - tr, ui - ti);
+#else
+#define BUTTERFLY(p, q, w) \\
+    float complex u = p, t = w * q; \\
+    p = u + t; \\
+    q = u - t;
+#endif
+
+void fft(const float *RESTRICT x, const float *RESTRICT roots, float *RESTRICT out, long batch, long n) {
+    const float complex *RESTRICT table = (const float complex *)roots;
+    for (long b = 0; b < batch; b++) {
+        const float complex *from = (const float complex *)x + b * n;
+        float complex *a = (float complex *)out + b * n;
+        for (long i = 0, r = 0; i < n; i++) {
+            a[r] = from[i];
+            long bit = n / 2;
+            while (bit && r & bit) {
+                r ^= bit;
+                bit /= 2;
+            }
+            r ^= bit;
+        }
+        for (long half = 1; half < n; half *= 2) {
+            long step = n / (2 * half);
+#if ORDER == 2 /* whichever is the longer loop within */
+            if (half >= step)
+#endif
+#if ORDER != 1
+                for (long i = 0; i < n; i += 2 * half)
+#ifdef SIMD
+#pragma omp simd
+#endif
+                    for (long k = 0; k < half; k++) {
+                        BUTTERFLY(a[i + k], a[i + k + half], table[k * step])
+                    }
+#endif
+#if ORDER == 2
+            else
+#endif
+#if ORDER != 0
+                for (long k = 0; k < half; k++) {
+                    float complex root = table[k * step];
+#ifdef SIMD
+#pragma omp simd
+#endif
+                    for (long i = 0; i < n; i += 2 * half) {
+                        BUTTERFLY(a[i + k], a[i + k + half], root)
+                    }
+                }
+#endif
+        }
+    }
+}
+"""
+
+
+def inputs(rng, batch, n):
+    roots = np.exp(-2j * np.pi * np.arange(n // 2) / n).astype(np.complex64)
+    return {"x": rng.standard_normal(2 * batch * n).astype(np.float32), "roots": roots.view(np.float32)}
+
+
+def reference(x, roots, batch, n):
+    return {"out": np.fft.fft(x.view(np.complex128).reshape(batch, n)).ravel().view(np.float64)}
+
+
+kernel = Kernel(
+    "fft",
+    SOURCE,
+    "fft",
+    arrays=(
+        Array("x", lambda batch, n: 2 * batch * n),
+        Array("roots", lambda batch, n: 2 * (n // 2)),
+        Array("out", lambda batch, n: 2 * batch * n, role="out"),
+    ),
+    sizes=("batch", "n"),
+    shapes=({"batch": 24, "n": 1024}, {"batch": 5, "n": 32}, {"batch": 3, "n": 2}),
+    inputs=inputs,
+    reference=reference,
+    flops=lambda batch, n: 5.0 * batch * n * (n.bit_length() - 1),
+    options=(Option("ORDER", (0, 1, 2), "interchange"), Option("REALS", (0, 1), "fast-math")),
+)
