@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, ClewError
 
 Line = dict[str, Any]
 
@@ -159,6 +159,6 @@ class Experiment:
         parser.add_argument("--out", type=Path, help="folder of the results")
         try:
             return self.main(**vars(parser.parse_args(argv)))
-        except BadInput as error:
+        except ClewError as error:
             print(error, file=sys.stderr)
             return 2

@@ -102,8 +102,8 @@ def localised(project: str, fix: Fix) -> Line:
 
 def plain(corpus: Corpus, report: str) -> list[str]:
     """The baseline as the spec has it: BM25 of split identifiers, nothing told of names."""
-    _, counts = corpus.counts([term(w) for w in words(report)])
-    scores = bm25(counts, corpus.sum(corpus.length)).sum(axis=1)
+    counts = corpus.counts([term(w) for w in words(report)]).files
+    scores = bm25(counts, corpus.file_length).sum(axis=1)
     return [corpus.paths[i] for i in np.argsort(-scores, kind="stable")]
 
 

@@ -48,6 +48,8 @@ def played(fit: Sequence[Line], held: Sequence[Line], worth: float, slow: float)
 
 def report(lines: Sequence[Line]) -> str:
     chosen = sorted((x for x in lines if decided(x)), key=lambda x: (x["seed"], x["program"]))
+    if len(chosen) < 4:
+        return f"Tier shell says nothing: the oracle was undecided on {len(lines) - len(chosen)} of {len(lines)}.\n"
     halves = chosen[::2], chosen[1::2]
     good = sum(x["oracle"] for x in chosen)
     rates = [

@@ -91,6 +91,8 @@ def detector_figure(lines: Sequence[Line], path: Path) -> None:
 
 
 def cuda(lines: Sequence[Line]) -> str:
+    if not lines:
+        return "Tier cuda did not run: it needs nvcc and nvdisasm (a CUDA toolkit; no GPU).\n"
     right = sum(x["faulty"] and not x["sound"] for x in lines)
     rows = [
         [x["name"], x["rule"], "fires" if x["faulty"] else "silent", "fires" if x["sound"] else "silent"] for x in lines

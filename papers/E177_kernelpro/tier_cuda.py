@@ -68,8 +68,15 @@ PAIRS = {
 
 
 def cells(quick: bool) -> Iterator[Cell]:
+    """One a pair; a quick run without the compiler has none, and its report says so."""
+    if quick and not present():
+        return
     for name in list(PAIRS)[:: 3 if quick else 1]:
         yield {"kind": "pair", "name": name, "seed": 0}
+
+
+def present() -> bool:
+    return bool(shutil.which("nvcc") and listing.nvdisasm())
 
 
 def cost(cell: Cell) -> float:
@@ -82,7 +89,7 @@ def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
     Raises:
         MissingExtra: there is no nvcc or no nvdisasm.
     """
-    if not (shutil.which("nvcc") and listing.nvdisasm()):
+    if not present():
         raise MissingExtra("tier cuda needs nvcc and nvdisasm", remedy="Install a CUDA toolkit; no GPU is needed.")
     pair, found = PAIRS[setting["name"]], {}
     for kind, body, parameters in (

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.coding.kernels.cpu import Cpu, Speed
+from clew.coding.kernels.cpu import BLOCKS, Cpu, Speed
 from clew.coding.kernels.kernel import Candidate, Option, Space
 from clew.coding.kernels.rules import advice, diagnose
 from clew.coding.kernels.runs import Direct
@@ -75,13 +75,14 @@ def _with(options: tuple[Option, ...]) -> Any:
 
 def measured(quick: bool) -> Cell:
     """The table of all builds of the packed product, and of each search and seed the best speed after 60 tries."""
-    flags = ("isa",) if quick else FLAGS
+    flags = () if quick else FLAGS
     with tempfile.TemporaryDirectory() as folder:
         cpu = Cpu(PACKED, Direct(Path(folder)), Space(PACKED, flags))
         table: dict[Candidate, Outcome] = {}
         for candidate in cpu.space.all():
             built = cpu.build(candidate)
-            found = cpu.time(cpu.plain, built) if built.path and cpu.check(built) is None else None
+            right = built.path is not None and cpu.check(built) is None
+            found = cpu.time(cpu.plain, built, blocks=3 if quick else BLOCKS) if right else None
             outcome = Outcome(0.0)
             if isinstance(found, Speed):
                 metrics = cpu.metrics(built, found.b, profile=False)

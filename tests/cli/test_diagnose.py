@@ -70,6 +70,8 @@ def test_a_calibration_is_used_from_then_on(clew, shop):
         (["{repo}"], None, "there is no bug report"),
         (["{repo}", "--report", "-"], "  \n", "is empty"),
         (["{repo}", "--report", "-"], b"\0\1", "is not text"),
+        (["{repo}", "--report", "-"], b"\xff\xfe\x81abc", "is not text"),
+        (["{repo}", "--report", "-", "--agent", "{repo}/../outcomes.jsonl"], REPORT, "line 1: not an outcome"),
         (["{repo}", "--report", "-"], "zyzzyva qwertz", "nothing in the repository matches"),
         (["{repo}", "--report", "absent.txt"], None, "absent.txt"),
         (["{repo}/../nowhere", "--report", "-"], "x", "is not a folder"),
@@ -77,9 +79,12 @@ def test_a_calibration_is_used_from_then_on(clew, shop):
         (["{repo}", "--report", "-", "--commit", "none"], "x", "none"),
         (["{repo}", "--report", "-", "--agent", "mighty"], REPORT, "no such file"),
         (["calibrate", "{repo}/.."], None, "not a git repository"),
+        (["calibrate", "{repo}/../fresh"], None, "there is no commit 'HEAD'"),
     ],
 )
 def test_bad_input_is_named_with_its_remedy(clew, shop, words, given, says):
+    git(shop.parent, "init", "-q", "fresh")
+    (shop.parent / "outcomes.jsonl").write_bytes(b"\xff\xfe\n")
     done = clew(*(w.format(repo=shop) for w in words), given=given)
     assert done.exit_code == 2, done.output
     assert says in done.output

@@ -71,3 +71,40 @@ def test_outside_runs_in_the_repository_itself(clew, repo):
     line = ("gate", "m.py", "--oracle", f"touch seen; {ORACLE}", "--repo", repo, "--store", "s.db", "--outside")
     assert "ship" in clew(*line).output
     assert (repo / "seen").exists()
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(
+    ("oracle", "why"),
+    [
+        ("kill -SEGV $$", "ended by SIGSEGV"),
+        ("nosuchcommand", "exit 127: is not installed here"),
+        ("exit 7", "exit 7: neither passed nor failed"),
+        ("sleep 9", "ended for its limit: wall"),
+    ],
+)
+def test_an_oracle_that_gives_no_verdict_is_undecided_and_says_why(clew, repo, oracle, why):
+    line = ("gate", "m.py", "--oracle", oracle, "--repo", repo, "--store", "s.db", "--timeout", "0.5")
+    done = clew(*line, code=1)
+    assert f"({why})" in done.output
+    assert "\nundecided; belief" in done.output
+    if why.startswith("exit 127"):
+        told = clew(*line, "--mutants", "2", code=2).output
+        assert "the oracle decided nothing about 2 mutants: exit 127: is not installed here" in told
+
+
+@needs_bubblewrap
+def test_critics_that_hang_or_flip_are_told_and_not_counted(clew, repo):
+    flips = 'python3 -c "import time; raise SystemExit(time.time_ns() // 1000 % 2)"'
+    line = ("gate", "m.py", "--critic", "sleep 9", "--critic", flips, "--oracle", ORACLE, "--repo", repo)
+    line = (*line, "--store", "s.db", "--timeout", "5", "--learn")
+    shown = []
+    for _ in range(12):
+        shown.append(clew(*line[:3], *line[5:]).output)  # the one that hangs once only: it takes its time
+        if "flips: it said" in shown[-1]:
+            break
+    assert "not counted" in shown[-1]
+    hung = clew(*(w if w != "5" else "0.5" for w in line)).output
+    assert hung.count("undecided   0.5") == 2
+    assert "(ended for its limit: wall)" in hung
+    assert "ship, verified" in hung

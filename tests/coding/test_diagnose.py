@@ -15,7 +15,7 @@ import pytest
 from clew.coding.calibrate import calibrate
 from clew.coding.choose import Chooser
 from clew.coding.confidence import Calibration, features, fit, learnt, policy
-from clew.coding.digest import Digest, digest
+from clew.coding.digest import WORD, Digest, digest, term
 from clew.coding.finding import SCHEMA, answer, finding, markdown
 from clew.coding.git import Git
 from clew.coding.history import fixes
@@ -68,9 +68,14 @@ def test_chunks_are_innermost_definitions_and_cover_every_word_once(view):
 
 def test_a_digest_is_the_same_packed(view):
     for found in view.digests.values():
-        again = Digest.unpack(found.pack())
-        assert again[:4] == found[:4]
-        assert (again.entries == found.entries).all()
+        again = Digest.of(found.lines, found.chunks, found.defines, found.imports, found.entries.T)
+        assert again.packed == found.packed
+        counted = [int(found.entries[found.entries[:, 1] == k, 2].sum()) for k in range(found.size)]
+        assert found.lengths.tolist() == counted
+        assert len(found.chunks) == found.size
+    for cut in (3, 10, 40, len(found.packed) - 1):
+        with pytest.raises(ValueError, match=r"buffer|not \d|Expecting|size"):
+            Digest(found.packed[:cut])
 
 
 def test_a_long_function_is_cut_and_broken_source_still_has_words():
@@ -168,13 +173,37 @@ def test_the_ranking_finds_the_planted_place(chooser):
 
 
 def test_counts_agree_with_counting(chooser, view):
-    from clew.coding.digest import WORD, term
-
     wanted = ["voucher", "rounded", "nowhere"]
-    _, files = chooser.corpus.counts([term("=" + w) for w in wanted])
+    files = chooser.corpus.counts([term("=" + w) for w in wanted]).files
     for i, path in enumerate(chooser.corpus.paths):
         said = [w.lower() for w in WORD.findall(view.text(path))]
         assert files[i].tolist() == [said.count(w) for w in wanted]
+
+
+def test_scores_of_the_chunks_that_have_a_word_are_those_of_all(chooser):
+    """The fast path leaves out chunks without any; the slow one has a row for each."""
+    corpus = chooser.corpus
+    terms = [term(w) for w in ("voucher", "cart", "nowhere", "round")]
+    found = corpus.counts(terms)
+    every = np.zeros((len(corpus.length), len(terms)))
+    shifts = [np.array([0, first, 0]) for first in corpus.first[:-1]]
+    entries = np.concatenate([d.entries + by for d, by in zip(corpus.digests, shifts, strict=True)])
+    for k, t in enumerate(terms):
+        every[entries[entries[:, 0] == t, 1], k] = entries[entries[:, 0] == t, 2]
+    assert 0 < len(found.rows) < len(every)
+    assert (every[found.rows] == found.chunks).all()
+    dense = bm25(every, corpus.length)
+    assert (dense[found.rows] == bm25(found.chunks, corpus.length, found.rows)).all()
+    assert dense.sum() == pytest.approx(bm25(found.chunks, corpus.length, found.rows).sum())
+    assert (corpus.best(dense.sum(1)[found.rows], found.rows) == corpus.best(dense.sum(1), np.arange(len(dense)))).all()
+
+
+def test_names_that_differ_in_case_are_each_found_where_they_are_defined(tmp_path):
+    (tmp_path / "a.py").write_text("def setUp():\n    pass\n\n\ndef größe():\n    pass\n")
+    (tmp_path / "b.py").write_text("import a\n\ndef setup():\n    a.setUp()\n")
+    git(tmp_path, "init", "-q")
+    named = rank(Corpus(View(tmp_path)), "`setUp` is called by `setup`, and so is größe()").named
+    assert named == {"setUp": (("a.py", 1),), "setup": (("b.py", 3),), "größe": (("a.py", 5),)}
 
 
 def test_a_common_word_is_gated_unless_it_is_defined(tmp_path):

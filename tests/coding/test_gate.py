@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import shutil
+import subprocess
 import sys
 from itertools import product
 
@@ -27,7 +28,7 @@ from clew.coding.gate_plan import (
     value_of,
 )
 from clew.coding.gate_rates import Beta, Evidence, Rates
-from clew.coding.gate_world import Checks, CheckWorld, verdict
+from clew.coding.gate_world import Checks, CheckWorld, listed, verdict
 from clew.coding.mutants import mutants
 from clew.core import registry
 from clew.core.errors import BadInput, WorldError
@@ -431,3 +432,13 @@ def test_best_rule_is_the_best_of_them():
     name, worth = best_rule(RATES, s)
     assert worth == max(value_of(n, p, RATES, s) for n, p in rules(s).items())
     assert name == "refine until test passes, then verify"
+
+
+def test_a_folder_that_the_repository_around_it_ignores_is_listed_whole(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".gitignore").write_text("brought/\n")
+    (tmp_path / "brought" / "sub").mkdir(parents=True)
+    for name in ("a.py", "sub/b.py", ".hidden"):
+        (tmp_path / "brought" / name).write_text("x = 1\n")
+    assert listed(tmp_path / "brought") == ["a.py", "sub/b.py"]
+    assert listed(tmp_path) == [".gitignore"]

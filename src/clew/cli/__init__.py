@@ -9,7 +9,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
 import click
@@ -93,6 +92,8 @@ class Verbs(click.Group):
 
 
 def _extensions() -> dict[str, Any]:
+    from importlib.metadata import entry_points  # takes as long to load as all the rest here
+
     return {entry.name: entry for entry in entry_points(group="clew.commands")}
 
 

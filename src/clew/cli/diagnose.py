@@ -8,7 +8,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,9 +157,9 @@ def read_report(name: str | None) -> str:
     if name is None:
         raise BadInput("there is no bug report", remedy="Give --report FILE, or --report - and pipe it in.")
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    if b"\0" in data:
-        raise BadInput(f"--report {name} is not text", remedy="Give the report as plain text or Markdown.")
     text = data.decode("utf-8", "replace").strip()
+    if b"\0" in data or 10 * text.count("\ufffd") > len(text):
+        raise BadInput(f"--report {name} is not text", remedy="Give the report as plain text or Markdown.")
     if not text:
         raise BadInput(f"--report {name} is empty", remedy="Describe what happens and what should happen instead.")
     return text
@@ -193,14 +193,16 @@ def known(index: Path | None) -> Calibration:
 
 @contextmanager
 def reading(title: str = "files to read") -> Iterator[Callable[[int, int], None]]:
-    """A progress bar that appears with the first step."""
-    with common.progress() as bar:
-        jobs: list[Any] = []
+    """A progress bar that is made with the first step."""
+    with ExitStack() as held:
+        made: list[Any] = []
 
         def step(done: int, total: int) -> None:
-            if not jobs:
-                jobs.append(bar.add_task(title, total=total, note=""))
-            bar.update(jobs[0], completed=done)
+            if not made:
+                bar = held.enter_context(common.progress())
+                made.extend((bar, bar.add_task(title, total=total, note="")))
+            bar, job = made
+            bar.update(job, completed=done)
 
         yield step
 

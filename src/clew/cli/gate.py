@@ -72,6 +72,9 @@ def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
         learnt = _mutants(store, checks, file, options)
         if as_json:
             common.print_json(learnt)
+        else:
+            counts = (f"{learnt[name]} {name}" for name in ("broken", "passed", "undecided"))
+            click.echo(f"{learnt['mutants']} mutants: {', '.join(counts)}")
         return
     from clew.coding.gate_agent import history
 
@@ -138,6 +141,11 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) 
         bad, good = after.critic(name, cell)
         rates[name] = {"passes_broken": bad.mean, "passes_good": good.mean, "broken": bad.n, "good": good.n}
         click.echo(f"{name}: passes good {good}; broken {bad}", err=True)
+    if not any(isinstance(good, bool) for good in goods):
+        why = next(json.loads(c.text)["why"] for c in runs[0].calls if c.kind == "act" and c.action == "verify")
+        raise BadInput(
+            f"the oracle decided nothing about {len(runs)} mutants: {why}", remedy="Run it by hand in the repository."
+        )
     found = {"mutants": len(runs), "broken": goods.count(False), "passed": goods.count(True)}
     return found | {"undecided": goods.count(None), "rates": rates}
 

@@ -10,6 +10,11 @@ import click
 from clew.cli import common
 from clew.core.errors import BadInput
 
+COMPILED = {
+    ".c": "gcc -g -O2 -c x.c", ".cpp": "g++ -g -O2 -c x.cpp", ".cc": "g++ -g -O2 -c x.cc",
+    ".cu": "nvcc -cubin -Xptxas -v x.cu 2> x.txt; clew kernels explain x.cubin --ptxas x.txt",
+}  # fmt: skip
+
 if TYPE_CHECKING:
     from clew.coding.kernels.rules import Backend
 
@@ -63,7 +68,12 @@ def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, flo
         text = listing.sass(file) if file.suffix == ".cubin" else file.read_text(errors="replace")
         name = symbol or _only(file, listing.kernels(text))
         metrics = listing.count_sass(text, name)
-        return metrics | (listing.count_ptxas(ptxas.read_text(), name) if ptxas else {}), "cuda", name
+        told = listing.count_ptxas(ptxas.read_text(errors="replace"), name) if ptxas else {}
+        if ptxas and not told:
+            raise BadInput(f"{ptxas} says nothing of kernel {name}", remedy="Give what nvcc -Xptxas -v printed of it.")
+        return metrics | told, "cuda", name
+    if compiled := COMPILED.get(file.suffix):
+        raise BadInput(f"{file} is source; what is compiled of it is explained", remedy=f"First: {compiled}")
     name = symbol or next(iter(listing.functions(file)), "")
     if not name:
         raise BadInput(f"{file} has no functions that can be read", remedy="Give an object file, a cubin or a profile.")
@@ -71,7 +81,9 @@ def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, flo
 
 
 def _only(file: Path, names: list[str]) -> str:
-    if len(names) != 1:
-        told = f"{len(names)} kernels: {', '.join(names[:8])}" if names else "no kernel"
+    if not names:
+        raise BadInput(f"{file} holds no kernel", remedy="Give a cubin (nvcc -cubin), or what nvdisasm writes of one.")
+    if len(names) > 1:
+        told = f"{len(names)} kernels: {', '.join(names[:8])}"
         raise BadInput(f"{file} holds {told}", remedy="Name one with --symbol.")
     return names[0]

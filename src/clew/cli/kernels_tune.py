@@ -15,7 +15,7 @@ from clew.cli import common, making
 @click.argument("kernel")
 @click.option("--search", type=click.Choice(["guided", "greedy", "random", "mcts"]), default="guided",
               show_default=True, help="guided: changes that the diagnosis recommends come first.")  # fmt: skip
-@click.option("--budget", default=24, show_default=True, help="Builds to try.")
+@click.option("--budget", default=24, show_default=True, type=click.IntRange(1), help="Builds to try.")
 @click.option("--model", "ref", help="Writes new source instead of changing flags and macros; see `clew models`.")
 @click.option("--sandbox", type=click.Choice(["bubblewrap", "rlimits", "none"]),
               help="Where compiler and builds run.  [default: bubblewrap with --model, else none]")  # fmt: skip

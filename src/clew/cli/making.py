@@ -160,9 +160,9 @@ def refuse_failure(groups: Any) -> None:
     stops = {run.stop for run in groups.runs}
     for reason, error in ((StopReason.MODEL_ERROR, ModelError), (StopReason.WORLD_ERROR, WorldError)):
         if stops == {reason}:
-            first = groups.runs[0]
+            first, n = groups.runs[0], len(groups.runs)
             raise error(
-                f"all {len(groups.runs)} runs ended in {reason}: {first.calls[-1].error}",
+                f"{f'all {n} runs' if n > 1 else 'the run'} ended in {reason}: {first.calls[-1].error}",
                 remedy=f"Mend what the error names and run the line again; `clew show {first.id}` shows the record.",
             )
 

@@ -40,9 +40,9 @@ def calibrate(
     """Fit the confidence on the last ``n`` fixes.
 
     Raises:
-        BadInput: too few past fixes can be told from the history.
+        BadInput: there is no such commit, or too few past fixes can be told from the history.
     """
-    found = fixes(git, n, before)
+    found = fixes(git, n, git.commit(before))
     if len(found) < FEWEST:
         raise BadInput(
             f"{git.folder}: {len(found)} past fixes of 1 to 3 source files in the history of {before}",

@@ -145,7 +145,7 @@ def policy(agent: str, calibration: Calibration) -> Policy:
 
 def _lines(path: Path) -> list[Mapping[str, Any]]:
     out: list[Mapping[str, Any]] = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         if line.strip():
             try:
                 value = json.loads(line)

@@ -12,10 +12,11 @@ import functools
 import itertools
 import json
 import re
+import struct
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,8 @@ import numpy.typing as npt
 
 from clew.coding.languages import GRAMMARS, parser
 
-VERSION = 1
+VERSION = 2
+HEAD = struct.Struct("<5I")  # lines, chunks, entries, bytes of either JSON
 LONGEST = 200  # lines of a chunk
 WINDOW = 60  # lines of a chunk of plain text
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -47,25 +49,50 @@ class Chunk(NamedTuple):
     name: str
 
 
-class Digest(NamedTuple):
-    """``entries`` is (n, 3): term, chunk, count. ``imports`` as written, dots of relative Python imports kept."""
+class Digest:
+    """What is kept of one file, as the bytes it is kept in: a query needs the numbers of every file, but chunks and
+    definitions of few, which are read when asked for.
 
-    lines: int
-    chunks: tuple[Chunk, ...]
-    defines: tuple[tuple[str, int], ...]
-    imports: tuple[str, ...]
-    entries: U32
+    Attributes:
+        lines: of the file. size: how many chunks it has. imports: as written, dots of relative Python imports kept.
+        entries: (n, 3): term, chunk, count. lengths: words of each chunk.
+    """
 
-    def pack(self) -> bytes:
-        head = json.dumps([self.lines, self.chunks, self.defines, self.imports, len(self.entries)]).encode()
-        return len(head).to_bytes(4, "little") + head + self.entries.tobytes()
+    __slots__ = ("_spans", "entries", "imports", "lengths", "lines", "packed", "size")
+
+    def __init__(self, packed: bytes) -> None:
+        """Raises ValueError where ``packed`` is no digest."""
+        try:
+            self.lines, self.size, n, first, second = HEAD.unpack_from(packed)
+            at = HEAD.size
+            self.entries: U32 = np.frombuffer(packed, np.uint32, 3 * n, at).reshape(3, n).T
+            self.lengths: U32 = np.frombuffer(packed, np.uint32, self.size, at := at + 12 * n)
+            self.imports: tuple[str, ...] = tuple(json.loads(packed[(at := at + 4 * self.size) : (at := at + first)]))
+        except struct.error as error:
+            raise ValueError(str(error)) from None
+        if at + second != len(packed):
+            raise ValueError(f"a digest of {len(packed)} bytes, not {at + second}")
+        self.packed, self._spans = packed, at
 
     @classmethod
-    def unpack(cls, data: bytes) -> Digest:
-        size = int.from_bytes(data[:4], "little")
-        lines, chunks, defines, imports, n = json.loads(data[4 : 4 + size])
-        entries = np.frombuffer(data, np.uint32, 3 * n, 4 + size).reshape(n, 3)
-        return cls(lines, tuple(map(Chunk._make, chunks)), tuple(map(tuple, defines)), tuple(imports), entries)
+    def of(
+        cls, lines: int, chunks: Sequence[Chunk], defines: Sequence[tuple[str, int]], imports: Sequence[str],
+        entries: U32,
+    ) -> Digest:  # fmt: skip
+        """Pack one; ``entries`` as (3, n)."""
+        lengths = np.bincount(entries[1], entries[2], len(chunks)).astype(np.uint32)
+        first, second = (json.dumps(value).encode() for value in (imports, [chunks, defines]))
+        head = HEAD.pack(lines, len(chunks), entries.shape[1], len(first), len(second))
+        return cls(b"".join((head, entries.tobytes(), lengths.tobytes(), first, second)))
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        return tuple(map(Chunk._make, json.loads(self.packed[self._spans :])[0]))
+
+    @property
+    def defines(self) -> tuple[tuple[str, int], ...]:
+        """Names with the lines their definitions start at."""
+        return tuple(map(tuple, json.loads(self.packed[self._spans :])[1]))
 
 
 def term(word: str) -> int:
@@ -99,7 +126,7 @@ def digest(content: bytes, read_as: str) -> Digest:
         read_as: ``python``, a language of ``GRAMMARS`` whose grammar is installed, or ``text``.
     """
     if b"\0" in content[:8192]:
-        return Digest(0, (), (), (), np.zeros((0, 3), np.uint32))
+        return Digest.of(0, (), (), (), np.zeros((3, 0), np.uint32))
     text = content.decode("utf-8", "replace")
     lines = text.split("\n")
     spans: list[tuple[int, int, str]] = []
@@ -124,7 +151,7 @@ def digest(content: bytes, read_as: str) -> Digest:
                 column += values
             kept.append(chunk)
     defines = tuple((name.rpartition(".")[2], start) for start, _, name in spans)
-    return Digest(count, tuple(kept), defines, imports, np.array(columns, np.uint32).T.copy())
+    return Digest.of(count, kept, defines, imports, np.array(columns, np.uint32))
 
 
 def _runs(count: int, spans: list[tuple[int, int, str]], longest: int) -> list[Chunk]:

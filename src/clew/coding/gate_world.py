@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from clew.coding.kernels.runs import ended
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
@@ -106,14 +107,14 @@ class Checks:
 
 
 def listed(folder: Path) -> list[str]:
-    """The files of a repository: those git knows or would take; without git all that is not hidden."""
+    """The files of a repository: those git knows or would take. Without git, or in a folder that the repository around
+    it ignores, all that is not hidden."""
     done = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=folder, capture_output=True, check=False,
     )  # fmt: skip
-    if done.returncode == 0:
-        names = [os.fsdecode(n) for n in done.stdout.split(b"\0") if n]
-    else:
+    names = [os.fsdecode(n) for n in done.stdout.split(b"\0") if n]
+    if done.returncode or not names:
         names = [p.relative_to(folder).as_posix() for p in folder.rglob("*")]
         names = [n for n in names if not any(part.startswith(".") or part == "__pycache__" for part in n.split("/"))]
     return sorted(n for n in set(names) if (folder / n).is_file() and not (folder / n).is_symlink())
@@ -219,7 +220,8 @@ def verdict(command: str, code: int | None, limit: str) -> tuple[bool | None, st
     if code in broken:
         return False, f"exit {code}"
     names = {126: "cannot be executed", 127: "is not installed here"}
-    return None, f"exit {code}: {names.get(code, 'neither passed nor failed')}"
+    told = ended(code)  # by a signal, or with a status that says nothing
+    return None, told if "SIG" in told else f"exit {code}: {names.get(code, 'neither passed nor failed')}"
 
 
 __all__ = ["CheckWorld", "Checks", "listed", "verdict"]

@@ -7,6 +7,8 @@ holds for every commit and working tree that has it.
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,12 +18,12 @@ from clew.core.errors import BadInput
 
 
 class Entry(NamedTuple):
-    """A file of a repository. ``size`` in bytes; ``disk`` where its content lies in the working tree."""
+    """A file of a repository. ``size`` in bytes; ``disk`` where its content lies, if in the working tree."""
 
     path: str
     blob: str
     size: int
-    disk: Path | None = None
+    disk: str = ""
 
 
 class Git:
@@ -89,26 +91,27 @@ class Git:
 
     def _on_disk(self, path: str, blob: str = "") -> Entry | None:
         """The entry of a file of the working tree; its blob id computed where git has not read this content yet."""
-        place = self.folder / path
+        place = f"{self.folder}/{path}"
         try:
-            if place.is_symlink() or not place.is_file():
+            about = os.lstat(place)
+            if not stat.S_ISREG(about.st_mode):
                 return None
-            size = place.stat().st_size
             if not blob:
-                body = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-                body.update(place.read_bytes() if size <= 1 << 24 else str(place.stat().st_mtime_ns).encode())
+                body = hashlib.sha1(b"blob %d\0" % about.st_size, usedforsecurity=False)
+                large = about.st_size > 1 << 24
+                body.update(str(about.st_mtime_ns).encode() if large else Path(place).read_bytes())
                 blob = body.hexdigest()
         except OSError:  # gone or closed to us since it was listed
             return None
-        return Entry(path, blob, size, place)
+        return Entry(path, blob, about.st_size, place)
 
     def contents(self, entries: Sequence[Entry]) -> Iterator[tuple[Entry, bytes]]:
         """Each entry with its content; one that has vanished from the working tree meanwhile is left out."""
-        stored = [e for e in entries if e.disk is None]
+        stored = [e for e in entries if not e.disk]
         for entry in entries:
-            if entry.disk is not None:
+            if entry.disk:
                 try:
-                    yield entry, entry.disk.read_bytes()
+                    yield entry, Path(entry.disk).read_bytes()
                 except OSError:
                     continue
         if not stored:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from pathlib import PurePosixPath
+import os.path
 from typing import Any, NamedTuple
 
 
@@ -77,15 +77,14 @@ TESTS = frozenset((
 def left_out(path: str) -> str:
     """Why the filtered view drops a file, by its path; empty where it keeps it. A folder of source keeps its name:
     ``build`` or ``docs`` below a Python package, where modules may be called so, are seen."""
-    pure = PurePosixPath(path)
-    folders = [part.lower() for part in pure.parts[:-1]]
+    *folders, name = path.lower().split("/")
     if any(f in OWN for f in folders):
         return "version control and tools"
     if any(f in BROUGHT for f in folders):
         return "dependencies"
     if folders[:1] and folders[0] in BUILT:
         return "build output"
-    suffix = pure.suffix.lower()
+    suffix = os.path.splitext(name)[1]
     if suffix in BINARY:
         return "binary"
     if suffix in DOCUMENTS or (folders[:1] and folders[0] in DOC_FOLDERS):
@@ -96,15 +95,15 @@ def left_out(path: str) -> str:
 @functools.lru_cache(maxsize=PATHS)
 def language(path: str) -> str:
     """``python``, a language of tree-sitter, ``source`` for code without a grammar, or ``text``."""
-    suffix = PurePosixPath(path).suffix.lower()
+    suffix = os.path.splitext(path)[1].lower()
     return BY_SUFFIX.get(suffix) or ("source" if suffix in OTHER_SOURCE else "text")
 
 
 @functools.lru_cache(maxsize=PATHS)
 def is_test(path: str) -> bool:
-    pure = PurePosixPath(path)
-    name = pure.stem.lower()
-    if any(part.lower() in TESTS for part in pure.parts[:-1]):
+    *folders, name = path.lower().split("/")
+    name = os.path.splitext(name)[0]
+    if any(folder in TESTS for folder in folders):
         return True
     return name.startswith("test_") or name.endswith(("_test", ".test", ".spec", "_spec")) or name == "conftest"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
@@ -22,7 +23,8 @@ class Links:
     def __init__(self, paths: Sequence[str], digests: Sequence[Digest]) -> None:
         self.paths = list(paths)
         self._all = set(paths)
-        self._names = _module_names(paths)
+        self._package = functools.cache(self._package_of)
+        self._names = self._module_names()
         self._ends: dict[str, list[str]] = {}
         for path in paths:
             self._ends.setdefault(path.rpartition("/")[2].rpartition(".")[0].lower(), []).append(path)
@@ -34,10 +36,13 @@ class Links:
             for target in found:
                 back.setdefault(target, set()).add(path)
         self.importers = {path: tuple(sorted(back.get(path, ()))) for path in paths}
+
+    @functools.cached_property
+    def _edges(self) -> npt.NDArray[np.int64]:
         position = {path: i for i, path in enumerate(self.paths)}
         pairs = [(i, position[p]) for i, path in enumerate(self.paths)
-                 for p in {*self.imports[path], *self.importers[path]}]  # fmt: skip
-        self._edges = np.array(pairs, np.int64).reshape(-1, 2).T
+                 for p in sorted({*self.imports[path], *self.importers[path]})]  # fmt: skip
+        return np.array(pairs, np.int64).reshape(-1, 2).T
 
     def mean(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Mean score of each file's neighbours in either direction; 0 for a file without any."""
@@ -62,13 +67,33 @@ class Links:
         return same or (near if len(near) == 1 else [])
 
     def _python(self, path: str, name: str) -> list[str]:
-        level = len(name) - len(name.lstrip("."))
-        if level:
-            own = _package(path, self._all)
+        if name.startswith("."):
+            level = len(name) - len(name.lstrip("."))
+            own = self._package(path.rpartition("/")[0])
             base = own[: len(own) - (level - 1)] if level > 1 else own
             name = ".".join([*base, *([name[level:]] if name[level:] else [])])
         found = self._names.get(name)
         return [found] if found else []
+
+    def _package_of(self, folder: str) -> tuple[str, ...]:
+        """The packages that a folder of Python files is, outermost first."""
+        if not folder or f"{folder}/__init__.py" not in self._all:
+            return ()
+        outer, _, name = folder.rpartition("/")
+        return (*self._package(outer), name)
+
+    def _module_names(self) -> dict[str, str]:
+        """Dotted module name -> file, from the packages that ``__init__`` files make."""
+        out = dict[str, str]()
+        for path in self.paths:
+            if language(path) != "python":
+                continue
+            folder, _, file = path.rpartition("/")
+            stem = file.rpartition(".")[0]
+            name = ".".join([*self._package(folder), *([] if stem == "__init__" else [stem])])
+            if name:
+                out.setdefault(name, path)
+        return out
 
     def _relative(self, folder: PurePosixPath, name: str) -> list[str]:
         steps: list[str] = list(folder.parts)
@@ -85,24 +110,3 @@ class Links:
 def _lower(path: str) -> tuple[str, ...]:
     pure = PurePosixPath(path.lower())
     return (*pure.parts[:-1], pure.stem)
-
-
-def _package(path: str, known: set[str]) -> list[str]:
-    """The packages a Python file lies in, outermost first; of an ``__init__`` its own last."""
-    folders, out = path.split("/")[:-1], list[str]()
-    while folders and "/".join([*folders, "__init__.py"]) in known:
-        out.insert(0, folders.pop())
-    return out
-
-
-def _module_names(paths: Sequence[str]) -> dict[str, str]:
-    """Dotted module name -> file, from the packages that ``__init__`` files make."""
-    known, out = set(paths), dict[str, str]()
-    for path in paths:
-        if language(path) != "python":
-            continue
-        stem = path.rpartition("/")[2].rpartition(".")[0]
-        name = ".".join([*_package(path, known), *([] if stem == "__init__" else [stem])])
-        if name:
-            out.setdefault(name, path)
-    return out

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -98,62 +98,89 @@ class Ranking:
         return self.paths[best] if values[best] > 0 else ""
 
 
+class Counts(NamedTuple):
+    """How often terms occur: in ``chunks`` (rows, terms), of which only those with one are rows, their numbers in
+    ``rows``; in ``files`` (files, terms)."""
+
+    chunks: F64
+    files: F64
+    rows: npt.NDArray[np.int64]
+
+
 class Corpus:
     """The candidates of a view, ready to be ranked: source that is neither test nor plain text, or all files where
-    there is no such source. Arrays are over words (one row per term and chunk), chunks, or files."""
+    there is no such source.
+
+    Attributes:
+        terms, at, count: one element per word and chunk: the term, the chunk (counted within its file), how often.
+        words, first: for each file its first element in those, its first chunk; one more for the end.
+        file, length: of each chunk its file, and its words; ``file_length``: words of each file.
+    """
 
     def __init__(self, view: View) -> None:
         source = [p for p in view.files if language(p) != "text" and not is_test(p)]
         self.paths = source or [p for p in view.files if not is_test(p)] or list(view.files)
         digests = [view.digests[p] for p in self.paths]
         self.links = Links(self.paths, digests)
-        self.chunks = [chunk for d in digests for chunk in d.chunks]
-        per_file = np.array([len(d.chunks) for d in digests])
-        self.first = np.concatenate([[0], np.cumsum(per_file)])
-        self.file = np.repeat(np.arange(len(digests)), per_file)
-        rows = np.concatenate([d.entries for d in digests])
-        shift = np.repeat(self.first[:-1], [len(d.entries) for d in digests])
-        self.terms, self.at, self.count = rows[:, 0], rows[:, 1] + shift, rows[:, 2].astype(np.float64)
-        self.length: F64 = np.bincount(self.at, self.count, len(self.chunks)).astype(np.float64)
-        self._asked: tuple[list[int] | None, tuple[F64, F64]] = (None, (np.zeros((0, 0)), np.zeros((0, 0))))
-        self.defines: dict[str, list[tuple[str, int]]] = {}
-        for path, d in zip(self.paths, digests, strict=True):
-            for name, line in d.defines:
-                self.defines.setdefault(name, []).append((path, line))
+        self.digests = digests
+        self.words = np.cumsum([0, *(len(d.entries) for d in digests)])
+        self.terms, self.at, self.count = (np.concatenate([d.entries[:, k] for d in digests]) for k in range(3))
+        sizes = [d.size for d in digests]
+        self.first = np.cumsum([0, *sizes])
+        self.file = np.repeat(np.arange(len(digests)), sizes)
+        self.length: F64 = np.concatenate([d.lengths for d in digests]).astype(np.float64)
+        self.file_length: F64 = np.bincount(self.file, self.length, len(digests)).astype(np.float64)
+        self._asked: tuple[list[int], Counts] | None = None
 
-    def counts(self, wanted: list[int]) -> tuple[F64, F64]:
-        """How often each wanted term occurs: (chunks, wanted) and (files, wanted). The last answer is remembered."""
-        if self._asked[0] == wanted:
+    def counts(self, wanted: list[int]) -> Counts:
+        """How often each wanted term occurs. The last answer is remembered."""
+        if self._asked and self._asked[0] == wanted:
             return self._asked[1]
         order = np.argsort(np.array(wanted, np.uint32))
         sorted_ = np.array(wanted, np.uint32)[order]
-        place = np.minimum(np.searchsorted(sorted_, self.terms), max(len(wanted) - 1, 0))
-        hit = np.flatnonzero(sorted_[place] == self.terms) if wanted else np.zeros(0, np.int64)
-        shape = (len(self.chunks), len(wanted))
-        chunks = np.zeros(shape)
-        chunks[self.at[hit], order[place[hit]]] = self.count[hit]
-        self._asked = (list(wanted), (chunks, self.sum(chunks)))
+        maybe = np.zeros(1 << 16, bool)  # few terms have the upper half of a wanted one
+        maybe[sorted_ >> 16] = True
+        near = np.flatnonzero(maybe[self.terms >> 16])
+        terms = self.terms[near]
+        place = np.minimum(np.searchsorted(sorted_, terms), max(len(wanted) - 1, 0))
+        found = np.flatnonzero(sorted_[place] == terms) if wanted else np.zeros(0, np.int64)
+        hit, column = near[found], order[place[found]]
+        file = np.searchsorted(self.words, hit, side="right") - 1
+        rows, row = np.unique(self.first[file] + self.at[hit], return_inverse=True)
+        chunks, files = np.zeros((len(rows), len(wanted))), np.zeros((len(self.paths), len(wanted)))
+        chunks[row, column] = self.count[hit]
+        np.add.at(files, (file, column), self.count[hit])
+        self._asked = (list(wanted), Counts(chunks, files, rows))
         return self._asked[1]
 
-    def sum(self, of_chunks: F64) -> F64:
-        """Sums over the chunks of each file."""
-        total = np.concatenate([np.zeros((1, *of_chunks.shape[1:])), np.cumsum(of_chunks, axis=0)])
-        out: F64 = total[self.first[1:]] - total[self.first[:-1]]
-        return out
+    def defining(self, name: str, here: npt.NDArray[np.bool_]) -> list[tuple[str, int]]:
+        """Where a name is defined, as (path, line). ``here``: the files that have it as a word: none other defines it,
+        unless it is no word as ``WORD`` has them."""
+        files = np.flatnonzero(here).tolist() if WORD.fullmatch(name) else range(len(self.paths))
+        return [(self.paths[i], line) for i in files for given, line in self.digests[i].defines if given == name]
 
-    def best(self, of_chunks: F64) -> F64:
-        """Maxima over the chunks of each file; 0 for a file without any."""
+    def chunk(self, number: int) -> Chunk:
+        file = int(self.file[number])
+        return self.digests[file].chunks[number - int(self.first[file])]
+
+    def best(self, of_chunks: F64, rows: npt.NDArray[np.int64]) -> F64:
+        """Maxima over the chunks of each file, of which ``rows`` are given; 0 for a file without any."""
         out = np.zeros(len(self.paths))
-        np.maximum.at(out, self.file, of_chunks)
+        np.maximum.at(out, self.file[rows], of_chunks)
         return out
 
 
-def bm25(counts: F64, length: F64) -> F64:
-    """BM25 scores (n, terms) of n documents; a document's score is its row's sum."""
+def bm25(counts: F64, length: F64, rows: npt.NDArray[np.int64] | None = None) -> F64:
+    """BM25 scores (n, terms) of n documents; a document's score is its row's sum.
+
+    Args:
+        counts: (n, terms). length: of every document.
+        rows: which documents the counts are of, where those of all others are 0; their scores are not given.
+    """
     n = len(length)
     frequency = (counts > 0).sum(axis=0)
     idf = np.log1p((n - frequency + 0.5) / (frequency + 0.5))
-    norm = K1 * (1 - B + B * length / max(length.mean(), 1e-9))
+    norm = K1 * (1 - B + B * (length if rows is None else length[rows]) / max(length.mean(), 1e-9))
     out: F64 = idf * counts * (K1 + 1) / (counts + norm[:, None])
     return out
 
@@ -169,17 +196,18 @@ def rank(
         deep: for how many files the best chunks are given.
     """
     prose, names = words(report), identifiers(report)
-    of_chunk, of_file = corpus.counts([term(w) for w in prose] + [term("=" + n.lower()) for n in names])
-    cut = len(prose)
-    lengths = corpus.sum(corpus.length)
+    wanted, cut = [*map(term, prose), *(term("=" + n.lower()) for n in names)], len(prose)
+    of_chunk, of_file, rows = corpus.counts(wanted)
+    having = {t: of_file[:, [k for k, u in enumerate(wanted) if u == t]].max(axis=1) > 0 for t in wanted[cut:]}
+    named = {n: tuple(corpus.defining(n, having[t])) for n, t in zip(names, wanted[cut:], strict=True)}
     often = Counter(p for w in WORD.findall(report) if w.lower() not in STOP for p in parts(w))
     weight = 1 + np.log([max(often[w], 1) for w in prose] + [1] * len(names))
-    chunk_scores = bm25(of_chunk, corpus.length) * weight
+    chunk_scores = bm25(of_chunk, corpus.length, rows) * weight
     chunk_total = chunk_scores.sum(axis=1)
     found = {
-        "bm25": (bm25(of_file, lengths) * weight).sum(axis=1),
-        "view": corpus.best(chunk_total),
-        "search": _search(corpus, names, of_file[:, cut:], gated),
+        "bm25": (bm25(of_file, corpus.file_length) * weight).sum(axis=1),
+        "view": corpus.best(chunk_total, rows),
+        "search": _search(corpus, named, of_file[:, cut:], gated),
         "tree": _tree(corpus.paths, prose),
     }
     scaled = {name: _scaled(values) for name, values in found.items()}
@@ -189,16 +217,13 @@ def rank(
     scaled["connected"] = _scaled(corpus.links.mean(total))
     total += weights.get("connected", 0.0) * scaled["connected"]
     order = np.argsort(-total, kind="stable")
-    places = {
-        corpus.paths[i]: _places(corpus, int(i), chunk_total, chunk_scores, [*prose, *names])
-        for i in order[:deep].tolist()
-    }
+    places = {corpus.paths[i]: _places(corpus, i, rows, chunk_scores, [*prose, *names]) for i in order[:deep].tolist()}
     return Ranking(
         tuple(corpus.paths[i] for i in order.tolist()),
         total[order],
         {name: values[order] for name, values in scaled.items()},
         places,
-        {name: tuple(corpus.defines.get(name, ())) for name in names},
+        named,
     )
 
 
@@ -207,11 +232,11 @@ def _scaled(values: F64) -> F64:
     return values / top if top > 0 else np.zeros_like(values)
 
 
-def _search(corpus: Corpus, names: list[str], counts: F64, gated: bool) -> F64:
+def _search(corpus: Corpus, named: Mapping[str, Sequence[tuple[str, int]]], counts: F64, gated: bool) -> F64:
     out = np.zeros(len(corpus.paths))
     position = {path: i for i, path in enumerate(corpus.paths)}
-    for k, name in enumerate(names):
-        here = {position[path] for path, _ in corpus.defines.get(name, ())}
+    for k, defined in enumerate(named.values()):
+        here = {position[path] for path, _ in defined}
         having = int((counts[:, k] > 0).sum())
         if not having:
             continue
@@ -239,11 +264,18 @@ def _own_words(path: str) -> tuple[str, ...]:
     return tuple(parts(pure.stem) if pure.stem != "__init__" else parts(pure.parent.name))
 
 
-def _places(corpus: Corpus, file: int, total: F64, by_word: F64, prose: list[str]) -> tuple[Place, ...]:
-    span = range(int(corpus.first[file]), int(corpus.first[file + 1]))
-    best = sorted(span, key=lambda c: (-total[c], c))[:5]
+def _places(
+    corpus: Corpus, file: int, rows: npt.NDArray[np.int64], by_word: F64, prose: list[str]
+) -> tuple[Place, ...]:
+    """The best chunks of a file. ``by_word`` (rows, words) holds the scores of the chunks ``rows``; of others 0."""
+    begin, end = corpus.first[file : file + 2].tolist()
+    scores = np.zeros((end - begin, len(prose)))
+    low, high = np.searchsorted(rows, (begin, end))
+    scores[rows[low:high] - begin] = by_word[low:high]
+    total = scores.sum(axis=1)
     out = []
-    for c in best:
-        hits = [int(w) for w in np.argsort(-by_word[c], kind="stable") if by_word[c, w] > 0]
-        out.append(Place(corpus.paths[file], corpus.chunks[c], float(total[c]), tuple(prose[w] for w in hits[:8])))
+    for c in sorted(range(end - begin), key=lambda c: (-total[c], c))[:5]:
+        hits = [int(w) for w in np.argsort(-scores[c], kind="stable") if scores[c, w] > 0]
+        matched = tuple(prose[w] for w in hits[:8])
+        out.append(Place(corpus.paths[file], corpus.chunk(begin + c), float(total[c]), matched))
     return tuple(out)

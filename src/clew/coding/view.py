@@ -41,7 +41,7 @@ class Index:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with closing(self._open()) as base, base:
-                base.execute("CREATE TABLE IF NOT EXISTS digest (key TEXT PRIMARY KEY, data BLOB) WITHOUT ROWID")
+                base.execute("CREATE TABLE IF NOT EXISTS digest (key TEXT PRIMARY KEY, data BLOB)")
         except (OSError, sqlite3.Error) as error:
             self.note, self.path = f"no warm index: {self.path}: {error}", None
 
@@ -60,7 +60,7 @@ class Index:
                     some = wanted[k : k + 500]
                     marks = ",".join("?" * len(some))
                     for key, data in base.execute(f"SELECT key, data FROM digest WHERE key IN ({marks})", some):
-                        self.held[key] = Digest.unpack(data)
+                        self.held[key] = Digest(data)
         except (sqlite3.Error, ValueError) as error:
             self.note = f"no warm index: {self.path}: {error}"
 
@@ -70,7 +70,7 @@ class Index:
             return
         try:
             with closing(self._open()) as base, base:
-                rows = [(key, d.pack()) for key, d in found.items()]
+                rows = [(key, d.packed) for key, d in found.items()]
                 base.executemany("INSERT OR REPLACE INTO digest VALUES (?, ?)", rows)
         except sqlite3.Error as error:
             self.note = f"the index was not kept: {self.path}: {error}"

@@ -49,7 +49,7 @@ def digests(lots: Iterator[Lot], take: Callable[[Found], None], workers: int) ->
                     _send(process.stdin, lot)
                     found = _receive(process.stdout)
                     with lock:
-                        take([(key, Digest.unpack(data)) for key, data in found])
+                        take([(key, Digest(data)) for key, data in found])
             except BaseException as error:
                 failed.append(error)
             finally:
@@ -72,7 +72,7 @@ def serve() -> None:
             lot = _receive(sys.stdin.buffer)
         except EOFError:
             return
-        _send(sys.stdout.buffer, [(key, digest(content, how).pack()) for key, how, content in lot])
+        _send(sys.stdout.buffer, [(key, digest(content, how).packed) for key, how, content in lot])
 
 
 def _send(stream: IO[bytes], value: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from clew.core.errors import BadInput, UnknownName
@@ -20,7 +19,13 @@ def register(kind: Kind, name: str, thing: Any) -> None:
 
 
 def names(kind: Kind) -> list[str]:
-    return sorted({e.name for e in entry_points(group=f"clew.{kind}")} | set(_local.get(kind, {})))
+    return sorted({e.name for e in _entries(group=f"clew.{kind}")} | set(_local.get(kind, {})))
+
+
+def _entries(**wanted: str) -> Any:
+    from importlib.metadata import entry_points  # slow to load, and many a process looks nothing up
+
+    return entry_points(**wanted)
 
 
 def lookup(kind: Kind, name: str) -> Any:
@@ -31,7 +36,7 @@ def lookup(kind: Kind, name: str) -> Any:
     """
     if name in _local.get(kind, {}):
         return _local[kind][name]
-    for entry in entry_points(group=f"clew.{kind}", name=name):
+    for entry in _entries(group=f"clew.{kind}", name=name):
         return entry.load()
     known = names(kind)
     near = difflib.get_close_matches(name, known, 3) or known

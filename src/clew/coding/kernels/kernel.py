@@ -94,7 +94,7 @@ class Kernel:
         Raises:
             BadInput: the kernel's ``inputs`` gave other names, lengths or dtypes.
         """
-        made = self.inputs(np.random.default_rng([seed, *sizes.values()]), **sizes)
+        made = self._called("inputs", np.random.default_rng([seed, *sizes.values()]), **sizes)
         for a in self.arrays:
             if a.role == "in":
                 found = made.get(a.name)
@@ -107,9 +107,35 @@ class Kernel:
         return made
 
     def expected(self, inputs: Arrays, sizes: Sizes) -> Arrays:
-        """The outputs in float64 (integers stay as they are)."""
+        """The outputs in float64 (integers stay as they are).
+
+        Raises:
+            BadInput: the kernel's ``reference`` gave other names or lengths.
+        """
         exact = {k: v.astype(np.float64) if v.dtype.kind == "f" else v for k, v in inputs.items()}
-        return self.reference(**exact, **sizes)
+        made = self._called("reference", **exact, **sizes)
+        given = {name: np.size(value) for name, value in made.items()}
+        wanted = {a.name: a.length(**sizes) for a in self.arrays if a.role == "out"}
+        if given != wanted:
+            raise BadInput(
+                f"reference of kernel {self.name} gave {given or 'nothing'} elements at {dict(sizes)}",
+                remedy=f"Give {wanted}.",
+            )
+        return {name: np.ravel(value) for name, value in made.items()}
+
+    def _called(self, name: str, *args: Any, **named: Any) -> Arrays:
+        """What a function of the kernel's author gives; an error in it is bad input, not ours."""
+        try:
+            made = getattr(self, name)(*args, **named)
+        except Exception as error:
+            raise BadInput(
+                f"{name} of kernel {self.name} raised {type(error).__name__}: {error}", remedy="Mend it."
+            ) from error
+        if not isinstance(made, dict):
+            raise BadInput(
+                f"{name} of kernel {self.name} gave a {type(made).__name__}", remedy="Give a dict of arrays."
+            )
+        return made
 
 
 FLAGS: dict[str, tuple[str, ...]] = {
@@ -192,6 +218,11 @@ def load(name: str) -> Kernel:
     if name in CATALOGUE:
         return CATALOGUE[name]
     path = Path(name)
+    if path.suffix in (".cu", ".cuh", ".cubin", ".ptx"):
+        raise BadInput(
+            f"{name}: kernels are tuned on the CPU; one for a GPU is diagnosed, not run",
+            remedy="nvcc -cubin -Xptxas -v k.cu 2> k.txt; clew kernels explain k.cubin --ptxas k.txt",
+        )
     if not path.is_file():
         raise UnknownName(
             f"no kernel {name!r}",

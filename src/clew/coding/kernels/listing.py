@@ -43,15 +43,19 @@ class Instruction(NamedTuple):
 # ---- x86-64 ---------------------------------------------------------------------------------------------------------
 
 
+def _objdump() -> str:
+    if shutil.which("objdump") is None:
+        raise MissingExtra("objdump is not installed", remedy="Install binutils.")
+    return "objdump"
+
+
 def disassemble(path: Path, symbol: str) -> list[Instruction]:
     """The instructions of one function of an object, shared library or program.
 
     Raises:
         MissingExtra: there is no objdump. BadInput: not an object file, or it has no such function.
     """
-    if shutil.which("objdump") is None:
-        raise MissingExtra("objdump is not installed", remedy="Install binutils.")
-    command = ["objdump", "-d", "-r", "-l", "--no-show-raw-insn", "-M", "intel", f"--disassemble={symbol}", str(path)]
+    command = [_objdump(), "-d", "-r", "-l", "--no-show-raw-insn", "-M", "intel", f"--disassemble={symbol}", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     if done.returncode:
         raise BadInput(
@@ -67,7 +71,7 @@ def disassemble(path: Path, symbol: str) -> list[Instruction]:
 def functions(path: Path) -> list[str]:
     """Names of the functions that an object defines, the largest first; empty where it cannot be read."""
     done = subprocess.run(
-        ["objdump", "-t", str(path)], capture_output=True, text=True, timeout=SECONDS, check=False
+        [_objdump(), "-t", str(path)], capture_output=True, text=True, timeout=SECONDS, check=False
     )  # fmt: skip
     found = []
     for row in done.stdout.splitlines():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,8 +26,16 @@ class Done(NamedTuple):
     def reason(self) -> str:
         """The first line that says what went wrong."""
         rows = (self.err or self.out).splitlines()
-        said = next((row for mark in ("error", ":", "") for row in rows if mark in row), f"exit code {self.code}")
-        return (f"{self.stopped}: {said}" if self.stopped else said)[:300]
+        said = next((row for mark in ("error", ":", "") for row in rows if mark in row), "")
+        return (": ".join(filter(None, (self.stopped, said))) or ended(self.code))[:300]
+
+
+def ended(code: int) -> str:
+    """An exit status in words; a shell tells a signal by 128 and its number, Python by a negative one."""
+    number = -code if code < 0 else code - 128
+    if number in {s.value for s in signal.Signals}:
+        return f"ended by {signal.Signals(number).name}"
+    return f"exit code {code}"
 
 
 class Run(Protocol):

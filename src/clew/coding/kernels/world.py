@@ -16,7 +16,7 @@ from clew.coding.kernels.kernel import Candidate, Kernel, Space, load
 from clew.coding.kernels.rules import advice, diagnose
 from clew.coding.kernels.runs import Boxed, Direct, Run
 from clew.coding.kernels.search import SEARCHES, Outcome, Tries
-from clew.core.errors import BadInput, WorldError
+from clew.core.errors import BadInput, MissingExtra, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
 from clew.core.registry import make_ref
@@ -181,8 +181,11 @@ class Kernels:
 
     def open(self, task: Task) -> World:
         folder = tempfile.TemporaryDirectory(prefix="clew-kernel-")
-        run: Run = Boxed(Path(folder.name), isolation=self.sandbox) if self.sandbox else Direct(Path(folder.name))
-        return _Temporary(load(task.id), run, self.profile, self.on_try, folder)
+        try:
+            run: Run = Boxed(Path(folder.name), isolation=self.sandbox) if self.sandbox else Direct(Path(folder.name))
+            return _Temporary(load(task.id), run, self.profile, self.on_try, folder)
+        except (BadInput, MissingExtra) as error:
+            raise WorldError(error.message, remedy=error.remedy) from error
 
     async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
         """Reward: the best speed-up over the plain build that the run found, 1 where none."""

@@ -1,0 +1,151 @@
+"""clew kernels with what users hand it by mistake: each bad kernel and file gets one clear sentence, no traceback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from clew.coding.kernels.world import Kernels
+from clew.core import registry
+
+needs_gcc = pytest.mark.skipif(
+    not (shutil.which("gcc") and shutil.which("objdump")), reason="did not run: no gcc or objdump"
+)
+GOOD = "for (long i = 0; i < n; i++) y[i] = x[i] * 0.3f;"
+FILE = """
+import numpy as np
+from clew.coding.kernels.kernel import Array, Kernel, Option
+
+kernel = Kernel(
+    "scale", "void scale(const float *restrict x, float *restrict y, long n) {{ {body} }}", {symbol!r},
+    (Array("x", lambda n: n), Array("y", lambda n: n, role="out")), ("n",),
+    ({{"n": 4096}}, {{"n": 1000}}, {{"n": 37}}), {inputs}, {reference}, lambda n: n, {options},
+)
+"""
+INPUTS = 'lambda rng, n: {"x": rng.standard_normal(n).astype(np.float32)}'
+REFERENCE = 'lambda x, n: {"y": 0.3 * x}'
+
+
+def write(path, body=GOOD, symbol="scale", inputs=INPUTS, reference=REFERENCE, options="()"):
+    path.write_text(FILE.format(body=body, symbol=symbol, inputs=inputs, reference=reference, options=options))
+    return path
+
+
+@pytest.fixture
+def tune(clew, monkeypatch):
+    registry.register("tasksets", "kernels", Kernels)
+    monkeypatch.setattr("clew.coding.kernels.cpu.BUILD_SECONDS", 20.0)
+    monkeypatch.setattr("clew.coding.kernels.cpu.RUN_SECONDS", 2.0)
+
+    def call(path, *words, code=0):
+        return clew("kernels", "tune", path, "--budget", 4, "--store", "s.db", *words, code=code)
+
+    return call
+
+
+BAD = {
+    "does not compile": ({"body": "y[0] = zz;"}, "kernel scale does not build: ", "'zz' undeclared"),
+    "wrong": ({"body": GOOD.replace("0.3", "0.4")}, "kernel scale is wrong on 0-0: y is off by 0."),
+    "crashes": ({"body": f"*(volatile int *)0 = 1; {GOOD}"}, "kernel scale fails on a case: ended by SIGSEGV"),
+    "hangs": ({"body": "for (;;) y[0] += x[0];"}, "kernel scale fails on a case: more than 2 s"),
+    "has no such function": ({"symbol": "other"}, "has no function: other"),
+    "reference raises": (
+        {"reference": 'lambda x, n: {"y": 1 / 0}'},
+        "reference of kernel scale raised ZeroDivisionError",
+    ),
+    "reference of another name": ({"reference": 'lambda x, n: {"z": x}'}, "reference of kernel scale gave", "{'y': 4"),
+    "reference too short": ({"reference": 'lambda x, n: {"y": x[:3]}'}, "gave {'y': 3} elements"),
+    "reference is no dict": ({"reference": "lambda x, n: x"}, "reference of kernel scale gave a ndarray"),
+    "inputs raise": ({"inputs": "lambda rng, n: {}['x']"}, "inputs of kernel scale raised KeyError"),
+    "inputs of another type": ({"inputs": 'lambda rng, n: {"x": np.zeros(n)}'}, "gave 4096 x float64 for x"),
+}
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", BAD)
+def test_a_kernel_that_is_wrong_from_the_start_is_refused_in_one_sentence(tune, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("LC_ALL", "C")
+    given, *said = BAD[name]
+    done = tune(write(tmp_path / "mine.py", **given), code=2)
+    assert [text for text in said if text not in done.output] == []
+    assert "Traceback" not in done.output
+
+
+@needs_gcc
+def test_variants_that_break_hang_or_lie_are_lines_of_the_report(tune, tmp_path):
+    body = f"""if (BAD == 1) for (;;) y[0] += x[0]; if (BAD == 2) *(volatile int *)0 = 1;
+#if BAD == 4
+        zz;
+#endif
+        if (BAD == 3) {{ y[0] = 0; return; }} {GOOD}""".replace("\n", "\\n")
+    path = write(tmp_path / "mine.py", body, options='(Option("BAD", (0, 1, 2, 3, 4), "tile"),)')
+    done = tune(path, "--search", "random", "--budget", 5, "--seed", 1, "--json")
+    tries = json.loads(done.stdout)["tries"]
+    whys = {t["build"].partition("-DBAD=")[2]: t.get("why", "") for t in tries}
+    assert set(whys) == set("01234")
+    assert "more than 2 s" in whys["1"]
+    assert "ended by SIGSEGV" in whys["2"]
+    assert "never written" in whys["3"]
+    assert "does not compile" in whys["4"]
+    assert all(t["speed"] == 0 for t in tries if t.get("why"))
+
+
+def test_without_a_compiler_it_says_what_to_install(tune, clew, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = tune("dot", code=2)
+    assert "kernels need a C compiler and objdump" in done.output
+    assert "Install gcc and binutils" in done.output
+    (tmp_path / "x.o").write_bytes(b"")
+    assert "Install binutils" in clew("kernels", "explain", "x.o", code=2).output
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("x.py", b"", "x.py defines no `kernel`"),
+        ("x.py", b"\0\xff\xfe", "x.py does not load"),
+        ("nothing.py", None, "no kernel"),
+        ("softmaks", None, "Bundled: dot"),
+        ("k.cu", b"__global__ void k() {}", "one for a GPU is diagnosed, not run"),
+    ],
+)
+def test_what_is_no_kernel_is_named(tune, tmp_path, name, content, said):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert said in tune(name, code=2).output
+
+
+@pytest.mark.parametrize(("name", "said"), [("k.cu", "nvcc -cubin"), ("k.c", "gcc -g")])
+def test_source_is_sent_to_its_compiler(clew, tmp_path, name, said):
+    (tmp_path / name).write_text("")
+    done = clew("kernels", "explain", name, code=2)
+    assert f"{name} is source" in done.output
+    assert said in done.output
+
+
+def test_a_report_of_another_kernel_is_named(clew, tmp_path):
+    sass = ".text.k:\n        /*0000*/                   LDG.E R2, desc[UR4][R2.64] ;\n"
+    (tmp_path / "k.sass").write_text(sass)
+    assert "k (cuda" in clew("kernels", "explain", "k.sass").output
+    (tmp_path / "k.txt").write_bytes(b"\xff\x00")
+    assert "k.txt says nothing of kernel k" in clew("kernels", "explain", "k.sass", "--ptxas", "k.txt", code=2).output
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\x7fELF" * 99, b"int main;\n"])
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("o", "has no functions that can be read"),
+        ("sass", "holds no kernel"),
+        ("csv", "has no launches"),
+        ("json", "is no profile"),
+    ],
+)
+def test_files_that_are_neither_objects_nor_profiles_are_named(clew, tmp_path, ending, said, content):
+    if ending == "o" and not shutil.which("objdump"):
+        pytest.skip("did not run: no objdump")
+    (tmp_path / f"x.{ending}").write_bytes(content)
+    assert said in clew("kernels", "explain", f"x.{ending}", code=2).output
