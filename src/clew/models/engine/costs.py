@@ -38,10 +38,11 @@ class Costs:
     Between two sizes a cost lies on the line between them, or, where the machine pads (``steps``), is that of the next
     size measured; beyond the last it goes on with the slope from the first to the last.
 
-    sizes, verify: flattened tokens of a verification, and seconds. rows, plain, draft: rows, and seconds of one decoded
-    token for each of them, and of drafting ``block`` tokens for each. Those named ``cpu`` are process seconds
-    of the same. hardware, dtype, threads, context (cached positions of a row): how it was measured. model, drafter:
-    digests of the weights, empty where there are none.
+    sizes, verify: flattened tokens of a verification, and seconds. rows, plain, draft: rows, and seconds of one sampled
+    token for each of them, and of what drafts of ``block`` tokens for each add to their verification: proposing,
+    judging, and showing the drafter what was kept. Those named ``cpu`` are process seconds of the same. hardware,
+    dtype, threads, context (cached positions of a row): how it was measured. model, drafter: digests of the weights,
+    empty where there are none.
 
     Raises:
         BadInput: sizes that do not rise, costs that fall or are not positive, columns of unequal length.
@@ -230,23 +231,40 @@ class _Bench:
         return _timed(partial(step, np.arange(n), self._ids(counts), np.full(n, self.context, np.int64)))
 
     def plain(self, n: int) -> tuple[float, float]:
-        return _timed(partial(self.forward.decode, np.arange(n), self._tokens(n), np.full(n, self.context)))
+        import torch
+
+        from clew.models.sampling import Laws, draw
+
+        u, at = torch.from_numpy(self.rng.random((n, 1))).to(self.forward.device), np.full(n, self.context, np.int64)
+        return _timed(lambda: draw(self.forward.decode(np.arange(n), self._tokens(n), at), Laws(), u)[1])
 
     def draft(self, n: int) -> tuple[float, float]:
+        """Of half a block that is kept."""
         if self.drafter is None:
             return 0.0, 0.0
         import torch
 
+        from clew.models.engine.speculate import judge, uniforms
         from clew.models.sampling import Laws
 
-        drafter: Any = self.drafter
-        width = len(drafter.taps) * _width(self.forward)
-        dtype = getattr(self.forward, "_dtype", torch.float32)
+        drafter, rows, at = self.drafter, np.arange(n), np.full(n, self.context, np.int64)
+        width, kept = len(drafter.taps) * _width(self.forward), drafter.block // 2 + 1
+        like: Any = {"dtype": getattr(self.forward, "_dtype", torch.float32), "device": self.forward.device}
         for row in range(n):
-            hidden = torch.zeros(self.context, width, dtype=dtype, device=self.forward.device)
+            hidden = torch.zeros(self.context, width, **like)
             drafter.extend(np.array([row]), self._ids([self.context]), np.zeros(1, np.int64), hidden)
-        u, at = self.rng.random((n, drafter.block)), np.full(n, self.context, np.int64)
-        return _timed(lambda: drafter.propose(np.arange(n), self._tokens(n), at, Laws(), u).logq)
+        hidden = torch.zeros(n * kept, width, **like)
+        logp = torch.zeros(n * kept, self.forward.vocabulary, **like).float().log_softmax(-1)
+        seeds, lengths = rows.astype(np.uint64), np.full(n, kept - 1, np.int64)
+
+        def round_() -> torch.Tensor:
+            u = uniforms(seeds, seeds, drafter.block)
+            proposed, logq, _ = drafter.propose(rows, self._tokens(n), at, Laws(), u.draft)
+            tokens = judge(logp, proposed, logq, lengths, u).tokens
+            drafter.extend(rows, tokens[:, :kept].tolist(), at, hidden)
+            return logq
+
+        return _timed(round_)
 
     def _tokens(self, n: int) -> npt.NDArray[np.int64]:
         return self.rng.integers(self.forward.vocabulary, size=n)
