@@ -1,4 +1,5 @@
-"""Reads folders, and perhaps a drafter behind each; trains in each in a child process; prints the child's id, then what it ended with, {} if killed."""
+"""Reads folders, and perhaps a drafter behind each; trains in each in a child process; prints the child's id, then what
+it ended with, {} if killed."""
 
 from __future__ import annotations
 

@@ -154,9 +154,10 @@ class Drafting:
 
 def schooling(module: Any, steps: int = STEPS) -> Schooling:
     """How a drafter is refreshed: few steps, of the losses it was trained with."""
-    alone = module is not None and module.design.kind in CE_ONLY
-    losses = {"ce": 1.0, "tv": 0.0, "confidence": 0.0} if alone else {}
-    return Schooling(steps=steps, lr=1e-3, **losses)
+    how = Schooling(steps=steps, lr=1e-3)
+    if module is not None and module.design.kind in CE_ONLY:
+        how = replace(how, ce=1.0, tv=0.0, confidence=0.0)
+    return how
 
 
 def find_costs(model: Local, digest: str, kept: Path | None) -> Costs | None:
