@@ -1,6 +1,6 @@
 """What a drafter buys in rollouts, and whether refreshing it while the policy is trained keeps it good.
 
-    python benchmarks/drafted_rollouts.py time [--home FOLDER] [--rounds 5] [--json FILE]
+    python benchmarks/drafted_rollouts.py time [--home FOLDER] [--world house|sums] [--rounds 5] [--json FILE]
     python benchmarks/drafted_rollouts.py refresh [--home FOLDER] [--iterations 12] [--seeds 3] [--json FILE]
 
 Two worlds: `household` with the quickstart's policy (2 layers of 64, replies of 2 to 4 tokens), and `sums` with a
@@ -9,7 +9,8 @@ are DSpark ones of one layer and blocks of 4, trained for 300 steps on 256 runs 
 about 100 CPU-s for each world, or found in --home, where they are kept.
 
 `time`: the same tasks collected without drafts, under prompt lookup and under the drafter, at 1, 8 and 64 runs at once,
-in turn, in one process on one thread, as `clew train --draft` does: the scheduler decides, by costs measured first.
+in turn, in one process on one thread, as in the iterations of `clew train --draft` that try the drafter: the scheduler
+decides, by costs measured first.
 Printed: tokens per second of process time and of wall time over those without drafts in the same round, median
 [lowest, highest]; tokens a round; share of rounds drafted; share of the wall time that went into drafting. `whole`
 verifies every drafted token, without the scheduler: what the gate is for.
@@ -47,7 +48,7 @@ from clew.models.local import Local
 from clew.train import draft_job, own_text
 from clew.train.drafting import Schooling
 from clew.train.loop import Plan, Training
-from clew.train.refresh import Drafting
+from clew.train.refresh import Drafting, Trial
 from clew.train.warmstart import Recipe, household_sft, pretrain
 from clew.worlds.household import Household
 from clew.worlds.sums import Sums
@@ -95,7 +96,6 @@ def drafter(name: str, source: Path, home: Path) -> Path:
 
 def collect(runner: Runner, tasks: Any, n: int, seed: int) -> tuple[int, float, float]:
     """Tokens, process seconds and wall seconds."""
-    gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
     groups = runner.collect(tasks, n=n, seed=seed)
     took = time.process_time() - cpu, time.perf_counter() - wall
@@ -113,14 +113,18 @@ def timed(name: str, source: Path, draft: Path, rounds: int) -> list[dict[str, A
             given._lengths.inner = Fixed(given._drafter.block)  # type: ignore[assignment]
         runner = Runner(PLAYER, taskset, model, sampling={"max_tokens": LIMITS[name]})
         arms[arm] = runner, given
+    gc.collect()
+    gc.freeze()  # as the command line does once weights are loaded; for every arm alike
     found = []
     for runs in (1, 8, 64):
         times: dict[str, list[Any]] = defaultdict(list)
-        repeats = max(1, 16 // runs)  # as many tasks one after the other, so that a figure is of some 10 ms at least
+        repeats = max(1, 16 // runs)  # one after the other, so that a figure is of 0.1 s at least
         for number in range(rounds + 1):
             for arm, (runner, given) in arms.items():
                 if given is not None:
+                    given.trial = Trial()  # which begins with drafts
                     given.begin()
+                gc.collect()
                 parts, told = [], {}
                 for k in range(repeats):
                     tasks = taskset.sample(max(1, runs // 8), seed=1000 * number + k)
@@ -150,7 +154,7 @@ def main_time(options: argparse.Namespace, home: Path) -> Any:
     found = []
     print(f"{'world':6} {'runs':>4} {'drafts':15} {'x none, CPU':>20} {'x none, wall':>20} {'tok/round':>9} "
           f"{'drafted':>8} {'in drafts':>9} {'tok/CPU-s':>10}")  # fmt: skip
-    for name in ("house", "sums"):
+    for name in options.world or ("house", "sums"):
         source = policy(name, home)
         lines = timed(name, source, drafter(name, source, home), options.rounds)
         for line in lines:
@@ -168,6 +172,7 @@ def trained(source: Path, draft: Path, seed: int, iterations: int, arm: str) -> 
     model = Local(source)
     given = Drafting(model, draft, rows=64)
     given._lengths.inner = Fixed(given._drafter.block)  # type: ignore[assignment]
+    given.trial.next = lambda: True  # type: ignore[method-assign]
     if arm != "refreshed":
         given.refresh = lambda runs, seed=0: []  # type: ignore[method-assign]
     runner = Runner(PLAYER, Sums(), model, sampling={"max_tokens": LIMITS["sums"]})
@@ -203,6 +208,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("time", "refresh"))
     parser.add_argument("--home", type=Path, help="folder in which policies and drafters are kept")
+    parser.add_argument("--world", choices=("house", "sums"), action="append", help="of `time`; both where not given")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--seeds", type=int, default=3)

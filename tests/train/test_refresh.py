@@ -22,7 +22,7 @@ from clew.models.engine.weights import weights_digest
 from clew.models.local import Local, small
 from clew.train.drafting import Schooling
 from clew.train.loop import Plan, Training
-from clew.train.refresh import FOLDER, Drafting
+from clew.train.refresh import FOLDER, Drafting, Trial
 from clew.worlds.sums import Sums
 
 
@@ -93,9 +93,12 @@ def test_what_is_recorded_is_the_policys_own(kind: str, model: Local, drafter: P
                 check_tokens(continue_, run)
             continue_.close()
         done.append(it)
-    assert all(it.draft["drafted"] > 0.3 for it in done)
-    assert all(1 <= it.draft["length"] <= draft._drafter.block + 1 for it in done)
-    assert all(0 < it.draft["share"] < 1 for it in done)
+    assert ["length" in it.draft for it in done] == [True, False, True], "tried with drafts and without"
+    assert all(it.draft["gain"] > 0 for it in done[1:])
+    for it in done[::2]:
+        assert it.draft["drafted"] > 0.3
+        assert 1 <= it.draft["length"] <= draft._drafter.block + 1
+        assert 0 < it.draft["share"] < 1
     assert {f"draft/{name}" for name in ("length", "drafted", "share")} < set(done[0].metrics())
     steps = [it.step for it in done if it.step is not None]
     assert steps
@@ -122,6 +125,7 @@ def test_a_refresh_follows_a_policy_that_moved(model: Local, drafter: Path, tmp_
     draft = Drafting(model, drafter, kept=priced(model, drafter, tmp_path / "costs", 0.0), how=how)
 
     def rounds(seed: int) -> tuple[float, Any]:
+        draft.trial = Trial()  # which begins with drafts
         draft.begin()
         runner = Runner(player, WORLD, model, sampling={"max_tokens": 16})
         runs = runner.collect(WORLD.sample(8, seed=seed), n=8, seed=seed).runs
@@ -149,11 +153,37 @@ def test_a_refresh_follows_a_policy_that_moved(model: Local, drafter: Path, tmp_
 
 
 def test_a_drafter_that_does_not_pay_is_skipped_and_not_refreshed(model: Local, drafter: Path, tmp_path: Path) -> None:
+    """By the scheduler in a round, as the costs say; by trial in an iteration, as the clock does."""
     draft = Drafting(model, drafter, kept=priced(model, drafter, tmp_path / "costs", 60.0))
+    [done] = training(model, ":memory:", draft, iterations=1).run()
+    assert done.draft["drafted"] < 0.1
+    for on, pace in ((True, 2.0), (False, 1.0), (True, 2.0), (False, 1.0)):
+        draft.trial.note(on, pace)
     before = weights_digest(draft.module)
-    done = list(training(model, ":memory:", draft, iterations=2).run())
-    assert all(it.draft["drafted"] < 0.1 for it in done)
+    [done] = training(model, ":memory:", draft, iterations=1).run()
+    assert set(done.draft) == {"gain"}
+    assert model.engine.drafted is None
     assert weights_digest(draft.module) == before
+
+
+def test_a_trial_keeps_to_the_faster_way_and_looks_at_the_other_again() -> None:
+    def tried(pace: Any, n: int) -> tuple[list[bool], Trial]:
+        trial, ways = Trial(), []
+        for i in range(n):
+            ways.append(trial.next())
+            trial.note(ways[-1], pace(i, ways[-1]))
+        return ways, trial
+
+    for paid in (True, False):
+        ways, trial = tried(lambda i, on, paid=paid: 1.0 if on == paid else 1.5, 44)
+        assert ways[:4] == [True, False, True, False]
+        assert sum(way != paid for way in ways[4:]) == 2
+        assert trial.pays == paid
+        assert trial.gain == pytest.approx(1.5 if paid else 1 / 1.5)
+    ways, _ = tried(lambda i, on: 1.0 if on == (i < 20) else 1.5, 60)
+    assert ways[5:19] == [True] * 14, "drafts paid at first"
+    assert not any(ways[-8:]), "and later did not"
+    assert Trial().gain is None
 
 
 def test_chances_count_as_far_as_they_held(model: Local, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def follow(training: Training) -> None:
             recent = [*recent[-4:], done.success.estimate]
             rate = done.tokens / max(done.seconds.get("collect", 0.0), 1e-9)
             note = f"success {sum(recent) / len(recent):.0%}  {rate:,.0f} tok/s  no signal in {done.dead:.0%} of groups"
-            if done.draft:
+            if "length" in done.draft:
                 note += f"  {done.draft['length']:.2f} tok/round"
             if done.evaluation is not None:
                 note += f"  eval {done.evaluation}"
@@ -101,7 +101,13 @@ def facts(metrics: Mapping[int, Mapping[str, float]]) -> dict[str, str]:
     if drafted:
         names = ("draft/length", "draft/drafted", "draft/share")
         length, used, share = (sum(values[name] for values in drafted) / len(drafted) for name in names)
-        out["drafts"] = f"{length:.2f} tokens a round, {used:.0%} of rounds drafted, {share:.0%} of collecting"
+        out["drafts"] = (
+            f"{length:.2f} tokens a round, {used:.0%} of rounds drafted, {share:.0%} of collecting, "
+            f"in {len(drafted)} of {len(metrics)} iterations"
+        )
+        gains = [values["draft/gain"] for values in metrics.values() if "draft/gain" in values]
+        if gains:
+            out["speed of collecting with drafts, by that without"] = f"{gains[-1]:.2f}"
     mismatch: Any = max((values.get("step/mismatch", 0.0) for values in metrics.values()), default=0.0)
     out["sampler and trainer differ by at most"] = f"{mismatch:.1e} nats"
     return out

@@ -8,6 +8,8 @@ and so on what ran beside it: a training that is taken up again samples the same
 from __future__ import annotations
 
 import tempfile
+import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,7 +31,7 @@ from clew.train.drafting import Schooling, Step
 
 FOLDER = "drafter"  # in a checkpoint
 STEPS = 16  # of a refresh
-USED = 0.1  # share of the rounds of an iteration with a draft from which on a refresh is worth its time
+AGAIN = 16  # iterations after which the way that was slower is tried again
 
 
 class Drafting:
@@ -37,8 +39,10 @@ class Drafting:
 
     How much of a draft is verified, and whether one is made at all, is decided by the scheduler (2607.05147, section
     3.2.3) from costs measured on this machine and from chances as far as they held in the iteration before. A table of
-    ``clew draft calibrate`` is not used: it was fitted for weights that the first refresh leaves behind. A drafter that
-    the scheduler hardly uses, because it does not pay, is not refreshed either.
+    ``clew draft calibrate`` is not used: it was fitted for weights that the first refresh leaves behind.
+
+    A cost table knows nothing of bookkeeping, and little of replies that are over after two rounds. So whole iterations
+    are tried with the drafter and without, and timed; where it does not pay it is put aside, and not refreshed.
 
     Args:
         model: the policy, not steady, its weights those the drafter was made for. Adapters are attached later.
@@ -81,41 +85,47 @@ class Drafting:
         # Process time where it is that of the one thread that computes: other programs do not disturb it.
         alone = next(model.module.parameters()).device.type == "cpu" and costs.threads == 1 and costs.plain_cpu
         self._lengths = Held(Scheduler(costs.by_process_time() if alone else costs), self._drafter.block)
-        self.used = 1.0  # share of the rounds of the last iteration with a draft
+        self._clock: Callable[[], float] = time.process_time if alone else time.perf_counter
+        self._began = 0.0, 0
+        self.trial, self.on = Trial(), False
 
     def _ready(self) -> Drafter:
         """The drafter as the engine runs it, of the present weights."""
         return load("lookup", self.model.module) if self.module is None else ready(self.module)
 
     def begin(self) -> None:
-        """Draft from here on; counts begin anew. Nothing may run."""
-        self.model.engine.draft(self._drafter, self._lengths)
+        """An iteration begins, with drafts or, where they do not pay, without; counts begin anew. Nothing may run."""
+        self.on = self.trial.next()
+        self.model.engine.draft(*((self._drafter, self._lengths) if self.on else (None,)))
+        self._began = self._clock(), self.model.engine.stats().counts.sampled
 
     def end(self, seconds: float) -> dict[str, float]:
-        """What came of drafts since ``begin``, for the curves of a training: ``length``, tokens a round, at least 1;
+        """What came of drafts since ``begin``, for the curves of a training: ``gain``, tokens a second with the drafter
+        by those without, once both were tried; in iterations with drafts also ``length``, tokens a round, at least 1;
         ``drafted``, share of the rounds in which something was verified; ``share`` of the ``seconds`` of collecting
         that went into drafting.
         """
+        spent, sampled = self._clock() - self._began[0], self.model.engine.stats().counts.sampled - self._began[1]
+        if sampled:
+            self.trial.note(self.on, spent / sampled)
+        found = {} if self.trial.gain is None else {"gain": self.trial.gain}
         counts = self.model.engine.drafted
-        if counts is None or not counts.rounds:
-            return {}
-        self._lengths.learn(counts)
-        self.used = (counts.recovered + counts.bonus) / counts.rounds
-        return {
-            "length": counts.emitted / counts.rounds,
-            "drafted": self.used,
-            "share": counts.seconds / max(seconds, 1e-9),
-        }
+        if counts is not None and counts.rounds:
+            self._lengths.learn(counts)
+            found["length"] = counts.emitted / counts.rounds
+            found["drafted"] = (counts.recovered + counts.bonus) / counts.rounds
+            found["share"] = counts.seconds / max(seconds, 1e-9)
+        return found
 
     def refresh(self, runs: Iterable[Any], seed: int = 0) -> list[Step]:
         """Train the drafter on the text of these runs, with what the present policy computes on it; the new weights
-        are drafted with from the next ``begin`` on. Nothing for prompt lookup, for a drafter that was hardly used, or
+        are drafted with from the next ``begin`` on. Nothing for prompt lookup, for a drafter that does not pay, or
         where no run has text enough.
 
         Args:
             runs: of which each has sampled tokens. seed: of rows and anchors.
         """
-        texts = [] if self.module is None or self.used < USED else own_text.of_runs(runs)
+        texts = [] if self.module is None or not self.trial.pays else own_text.of_runs(runs)
         cut = [(t.ids[: self.model.context], t.first) for t in texts]
         cut = [(ids, first) for ids, first in cut if first + 2 <= len(ids)]
         if not cut:
@@ -150,6 +160,40 @@ class Drafting:
             return
         self.module = folders.unchecked(here, self.model.module).to(self.module.lm_head.weight.device)
         self._drafter = self._ready()
+
+
+class Trial:
+    """Which of two ways is faster, with drafts or without: both in turn at first, then the faster, and after every 16
+    the other once more.
+
+    A way counts with the better of its last two paces (seconds a token): other programs only ever make it slower.
+    """
+
+    def __init__(self) -> None:
+        self._paces: dict[bool, deque[float]] = {True: deque(maxlen=2), False: deque(maxlen=2)}
+        self._count = 0
+
+    def next(self) -> bool:
+        """Whether to draft now."""
+        tried = sum(map(len, self._paces.values()))
+        if tried < 4:
+            return tried % 2 == 0
+        self._count += 1
+        return self.pays != (self._count % AGAIN == 0)
+
+    def note(self, on: bool, pace: float) -> None:
+        self._paces[on].append(pace)
+
+    @property
+    def gain(self) -> float | None:
+        """Speed with drafts by that without; None until both are known."""
+        return min(self._paces[False]) / min(self._paces[True]) if all(self._paces.values()) else None
+
+    @property
+    def pays(self) -> bool:
+        """Whether drafts are faster; so they are taken to be until both ways were tried twice."""
+        known = all(len(paces) == 2 for paces in self._paces.values())
+        return not known or (self.gain or 0.0) > 1.0
 
 
 def schooling(module: Any, steps: int = STEPS) -> Schooling:

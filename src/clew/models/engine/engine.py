@@ -91,7 +91,7 @@ class Engine:
         self._released: list[str] = []
         self._seats = 0
         self._next: tuple[int, Any] | None = None
-        self._drafting: tuple[Drafter, Lengths] | None = None
+        self._drafting: tuple[Drafter | None, Lengths] | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
         self._tick = FIRST_TICK
@@ -181,15 +181,16 @@ class Engine:
         with self._change:
             self._next = version, weights
 
-    def draft(self, drafter: Drafter, lengths: Lengths) -> None:
-        """Draft with this from the next tick that starts afresh, in place of any drafter before; counts begin anew.
+    def draft(self, drafter: Drafter | None, lengths: Lengths | None = None) -> None:
+        """Draft with this, or with nothing, from the next tick that starts afresh; counts begin anew.
 
         Raises:
             BadInput: the drafter is of another model, or this engine cannot verify drafts.
         """
-        check(drafter, self._batch.forward, self._steady)
+        if drafter is not None:
+            check(drafter, self._batch.forward, self._steady)
         with self._change:
-            self._drafting = drafter, lengths
+            self._drafting = drafter, lengths or Fixed(0 if drafter is None else drafter.block)
 
     def close(self) -> None:
         """Refuse what waits and what comes; a tick under way ends."""
