@@ -1,7 +1,7 @@
 """What a drafter buys in rollouts, and whether refreshing it while the policy is trained keeps it good.
 
     python benchmarks/drafted_rollouts.py time [--home FOLDER] [--world house|sums] [--rounds 5] [--json FILE]
-    python benchmarks/drafted_rollouts.py refresh [--home FOLDER] [--iterations 12] [--seeds 3] [--json FILE]
+    python benchmarks/drafted_rollouts.py refresh [--home FOLDER] [--iterations 10] [--seeds 3] [--json FILE]
 
 Two worlds: `household` with the quickstart's policy (2 layers of 64, replies of 2 to 4 tokens), and `sums` with a
 policy of 8 layers of 128 that was pre-trained on demonstrations (one reply of about 25 tokens a run). Drafters
@@ -177,7 +177,7 @@ def trained(source: Path, draft: Path, seed: int, iterations: int, arm: str) -> 
         given.refresh = lambda runs, seed=0: []  # type: ignore[method-assign]
     runner = Runner(PLAYER, Sums(), model, sampling={"max_tokens": LIMITS["sums"]})
     trainer = Trainer(model, 0.0 if arm == "policy at rest" else 7e-4)
-    plan = Plan(name=arm, iterations=iterations, seed=seed)
+    plan = Plan(name="t", iterations=iterations, seed=seed)
     done = list(Training(runner, trainer, clew.credit.grpo, plan, draft=given).run())
     model.close()
     return [it.draft["length"] for it in done]
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--home", type=Path, help="folder in which policies and drafters are kept")
     parser.add_argument("--world", choices=("house", "sums"), action="append", help="of `time`; both where not given")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--iterations", type=int, default=12)
+    parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     options = parser.parse_args()

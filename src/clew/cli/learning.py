@@ -30,6 +30,8 @@ def follow(training: Training) -> None:
             note = f"success {sum(recent) / len(recent):.0%}  {rate:,.0f} tok/s  no signal in {done.dead:.0%} of groups"
             if "length" in done.draft:
                 note += f"  {done.draft['length']:.2f} tok/round"
+            if "gain" in done.draft:
+                note += f"  {done.draft['gain']:.2f} times the speed with drafts"
             if done.evaluation is not None:
                 note += f"  eval {done.evaluation}"
             bar.update(job, completed=done.number + 1, note=note)
