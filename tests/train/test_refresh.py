@@ -186,6 +186,17 @@ def test_a_trial_keeps_to_the_faster_way_and_looks_at_the_other_again() -> None:
     assert Trial().gain is None
 
 
+def test_a_refresh_that_costs_more_than_drafts_save_does_not_pay() -> None:
+    trial = Trial()
+    for _ in range(2):
+        assert trial.pays, "not known yet"
+        trial.note(True, 1.0)
+        trial.charge(0.4)
+        trial.note(False, 1.2)
+    assert trial.gain == pytest.approx(1.2 / 1.4)
+    assert not trial.pays
+
+
 def test_chances_count_as_far_as_they_held(model: Local, tmp_path: Path) -> None:
     """Prompt lookup says .7 of whatever it finds; what the policy then accepts is known after an iteration."""
     draft = Drafting(model, "lookup", kept=priced(model, "lookup", tmp_path / "costs", 0.0))

@@ -86,7 +86,7 @@ class Drafting:
         alone = next(model.module.parameters()).device.type == "cpu" and costs.threads == 1 and costs.plain_cpu
         self._lengths = Held(Scheduler(costs.by_process_time() if alone else costs), self._drafter.block)
         self._clock: Callable[[], float] = time.process_time if alone else time.perf_counter
-        self._began = 0.0, 0
+        self._began, self._sampled = (0.0, 0), 0
         self.trial, self.on = Trial(), False
 
     def _ready(self) -> Drafter:
@@ -101,13 +101,13 @@ class Drafting:
 
     def end(self, seconds: float) -> dict[str, float]:
         """What came of drafts since ``begin``, for the curves of a training: ``gain``, tokens a second with the drafter
-        by those without, once both were tried; in iterations with drafts also ``length``, tokens a round, at least 1;
-        ``drafted``, share of the rounds in which something was verified; ``share`` of the ``seconds`` of collecting
-        that went into drafting.
+        (its refresh included) by those without, once both were tried; in iterations with drafts also ``length``, tokens
+        a round, at least 1; ``drafted``, share of the rounds in which something was verified; ``share`` of the
+        ``seconds`` of collecting that went into drafting.
         """
-        spent, sampled = self._clock() - self._began[0], self.model.engine.stats().counts.sampled - self._began[1]
-        if sampled:
-            self.trial.note(self.on, spent / sampled)
+        spent, self._sampled = self._clock() - self._began[0], self.model.engine.stats().counts.sampled - self._began[1]
+        if self._sampled:
+            self.trial.note(self.on, spent / self._sampled)
         found = {} if self.trial.gain is None else {"gain": self.trial.gain}
         counts = self.model.engine.drafted
         if counts is not None and counts.rounds:
@@ -130,12 +130,15 @@ class Drafting:
         cut = [(ids, first) for ids, first in cut if first + 2 <= len(ids)]
         if not cut:
             return []
+        began = self._clock()
         self._adopt()
         with tempfile.TemporaryDirectory() as folder:
             ids, first = [ids for ids, _ in cut], [first for _, first in cut]
             data = drafting.tap(self.model.module, ids, first, self.module.design.taps, Path(folder) / "taps")
             steps = list(drafting.train(self.module, data, replace(self.how, seed=seed)))
         self._drafter = self._ready()
+        if self.on and self._sampled:
+            self.trial.charge((self._clock() - began) / self._sampled)
         return steps
 
     @torch.no_grad()
@@ -183,6 +186,11 @@ class Trial:
 
     def note(self, on: bool, pace: float) -> None:
         self._paces[on].append(pace)
+
+    def charge(self, pace: float) -> None:
+        """What the last drafted pace takes besides."""
+        if self._paces[True]:
+            self._paces[True][-1] += pace
 
     @property
     def gain(self) -> float | None:
