@@ -104,8 +104,10 @@ def test_noise_depends_on_seed_index_and_purpose_and_is_new_in_every_round() -> 
 
 def test_counts_by_position() -> None:
     counts = Drafted(3)
-    counts.note(np.array([3, 2, 0]), np.array([1, 2, 0]), np.array([2, 3, 1]))
+    chance = np.array([[0.5, 0.4, 0.3], [0.9, 0.8, 0.7], [0.6, 0.6, 0.6]])
+    counts.note(np.array([3, 2, 0]), np.array([1, 2, 0]), np.array([2, 3, 1]), chance)
     assert (counts.rounds, counts.emitted, counts.bonus, counts.recovered) == (3, 6, 1, 1)
     assert counts.proposed.tolist() == [2, 2, 1]
     assert counts.accepted.tolist() == [2, 1, 0]
     assert counts.reached.tolist() == [2, 2, 0]
+    assert counts.told.tolist() == pytest.approx([1.4, 1.2, 0.0])

@@ -125,14 +125,14 @@ DRIVER = Path(__file__).with_name("killed.py")
 KILLS = int(os.environ.get("CLEW_KILLS", "3"))
 
 
-def test_killed_at_any_moment_the_weights_come_out_the_same(tmp_path):
-    """kill -9 during collection, training and saving; then the same command again, until it ends."""
+def killed_and_begun_again(tmp_path, kills, drafter=""):
+    """What a training ends with that runs in one go; and ``kills`` that are killed twice and then run to their end."""
     driver = subprocess.Popen(
         [sys.executable, str(DRIVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )
 
     def start(folder: str) -> int:
-        print(folder, file=driver.stdin)
+        print(f"{folder}\t{drafter}", file=driver.stdin)
         return int(driver.stdout.readline())
 
     def ended() -> dict[str, str]:
@@ -145,9 +145,8 @@ def test_killed_at_any_moment_the_weights_come_out_the_same(tmp_path):
         whole = ended()
         span = time.perf_counter() - began
         assert "weights" in whole
-        rng = random.Random(0)
-        killed = 0
-        for attempt in range(KILLS):
+        rng, found, killed = random.Random(0), [], 0
+        for attempt in range(kills):
             folder = str(tmp_path / f"killed{attempt}")
             for _ in range(2):
                 child = start(folder)
@@ -156,12 +155,43 @@ def test_killed_at_any_moment_the_weights_come_out_the_same(tmp_path):
                     os.kill(child, signal.SIGKILL)
                 killed += ended() == {}
             start(folder)
-            assert ended() == whole
+            found.append(ended())
         assert killed > 0
+        return whole, found
     finally:
         driver.stdin.close()
         driver.stdout.close()
         driver.wait(30)
+
+
+def test_killed_at_any_moment_the_weights_come_out_the_same(tmp_path):
+    """kill -9 during collection, training and saving; then the same command again, until it ends."""
+    whole, found = killed_and_begun_again(tmp_path, KILLS)
+    assert found == [whole] * KILLS
+
+
+def test_killed_under_drafts_nothing_is_lost_or_done_twice(tmp_path):
+    """Which noise drew a token is not promised under drafts; every run, once, is, and a drafter that was refreshed."""
+    from clew.models.drafters import folder as folders
+    from clew.models.engine.costs import Costs, hardware
+    from clew.models.engine.weights import weights_digest
+    from tests.train.killed import Lenient, policy
+
+    model = policy(Lenient(rooms=2, receptacles=2, objects=2, closed=1, steps=4))
+    module = folders.fresh(folders.design_for(model.module, mask=0, block=2, layers=1), model.module)
+    where = tmp_path / "drafter"
+    where.mkdir()
+    folders.write(module, where, folders.target_of(model.module, model.tokenizer, model.ref))
+    Costs(
+        (1, 4096), (1.0, 1.001), (1, 512), (1.0, 1.001), (0.0, 0.0), block=2, hardware=hardware(),
+        model=model.digest(), drafter=weights_digest(module),
+    ).save(where)  # fmt: skip
+    model.close()
+    whole, found = killed_and_begun_again(tmp_path, 2, str(where))
+    for ended in found:
+        assert ended["faults"] == "[]"
+        assert ended["orders"] == whole["orders"]
+        assert ended["drafter"] != ended["made"]
 
 
 def test_trees_train_as_flat_rollouts_do(house, model, tmp_path):

@@ -28,6 +28,10 @@ def follow(training: Training) -> None:
             recent = [*recent[-4:], done.success.estimate]
             rate = done.tokens / max(done.seconds.get("collect", 0.0), 1e-9)
             note = f"success {sum(recent) / len(recent):.0%}  {rate:,.0f} tok/s  no signal in {done.dead:.0%} of groups"
+            if "length" in done.draft:
+                note += f"  {done.draft['length']:.2f} tok/round"
+            if "gain" in done.draft:
+                note += f"  {done.draft['gain']:.2f} times the speed with drafts"
             if done.evaluation is not None:
                 note += f"  eval {done.evaluation}"
             bar.update(job, completed=done.number + 1, note=note)
@@ -85,7 +89,8 @@ def facts(metrics: Mapping[int, Mapping[str, float]]) -> dict[str, str]:
     def total(key: str) -> float:
         return sum(values.get(key, 0.0) for values in metrics.values())
 
-    parts = {part: total(f"seconds/{part}") for part in ("collect", "credit", "rows", "fit")}
+    parts = {part: total(f"seconds/{part}") for part in ("collect", "credit", "rows", "fit", "draft")}
+    parts = {part: seconds for part, seconds in parts.items() if seconds or part != "draft"}
     spent = sum(parts.values())
     out: dict[str, str] = {"iterations": str(len(metrics)), "tokens sampled": f"{total('tokens'):,.0f}"}
     if spent:
@@ -94,6 +99,17 @@ def facts(metrics: Mapping[int, Mapping[str, float]]) -> dict[str, str]:
             "tokens/s while collecting": f"{total('tokens') / parts['collect']:,.0f}",
             "time": f"{spent:.0f} s: {shares}",
         }
+    drafted = [values for values in metrics.values() if "draft/length" in values]
+    if drafted:
+        names = ("draft/length", "draft/drafted", "draft/share")
+        length, used, share = (sum(values[name] for values in drafted) / len(drafted) for name in names)
+        out["drafts"] = (
+            f"{length:.2f} tokens a round, {used:.0%} of rounds drafted, {share:.0%} of collecting, "
+            f"in {len(drafted)} of {len(metrics)} iterations"
+        )
+        gains = [values["draft/gain"] for values in metrics.values() if "draft/gain" in values]
+        if gains:
+            out["speed of collecting with drafts, by that without"] = f"{gains[-1]:.2f}"
     mismatch: Any = max((values.get("step/mismatch", 0.0) for values in metrics.values()), default=0.0)
     out["sampler and trainer differ by at most"] = f"{mismatch:.1e} nats"
     return out

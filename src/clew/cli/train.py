@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from clew.cli import common, learning, making, offline
+from clew.cli import common, learning, making, offline, train_drafts
+from clew.core.errors import BadInput
 
 
 def tree_options(function: Any) -> Any:
@@ -41,6 +42,7 @@ def tree_options(function: Any) -> Any:
 @click.option("--eval-every", default=0, show_default=True, help="Evaluate after every so many iterations; 0 never.")
 @click.option("--eval-tasks", default=64, show_default=True, help="On how many held-out tasks.")
 @click.option("--seed", default=0, show_default=True, help="Fixes tasks and sampling.")
+@train_drafts.draft_option
 @offline.offline_options
 @making.sampling_options
 @common.json_option
@@ -54,9 +56,12 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     clew train --name first --iterations 20
     clew train --name wood --world sums --model FOLDER --rollouts tree --budget 256 --spare 0.3
     clew train --name steep --loss cliff-dpo --model FOLDER --lr 1e-4 --data world=sums
+    clew train --name quick --world sums --model FOLDER --draft FOLDER/drafters/dspark-7
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
     if options["loss"]:
+        if options["draft"]:
+            raise BadInput("--draft is for rollouts, and with --loss none are made", remedy="Leave out one of the two.")
         offline.train(name, store_path, as_json, options)
         return
     _without_loss(options)
@@ -65,7 +70,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     from clew.core import registry
     from clew.fit.trainer import Trainer
     from clew.harness import Runner
-    from clew.train.loop import Plan, Training
+    from clew.train.loop import Plan, Training, default_folder
 
     growth = _growth(options)
     method = method or ("tree" if growth is not None else "g2po")
@@ -87,9 +92,10 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
         eval_tasks=options["eval_tasks"],
         growth=growth,
     )
+    draft = train_drafts.drafting(model, default_folder(store.path, name), options)
     trainer = Trainer(model, options["lr"], lora={"r": options["lora"]} if options["lora"] else None)
     settings = {"model": options["model"], "credit": method, "lr": options["lr"], "lora": options["lora"]}
-    training = Training(runner, trainer, estimator, plan, settings=settings)
+    training = Training(runner, trainer, estimator, plan, draft=draft, settings=settings)
     with making.interruptible("the same line again"):
         learning.follow(training)
     _report(training, credit, store_path, as_json)
@@ -97,8 +103,6 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
 
 def _without_loss(options: Mapping[str, Any]) -> None:
     if options["data"] or options["types"] or options["compat_eos"]:
-        from clew.core.errors import BadInput
-
         raise BadInput(
             "--data, --types and --compat-eos belong to --loss", remedy="Add --loss cliff-dpo or --loss dpo."
         )
@@ -110,7 +114,6 @@ def _growth(options: Mapping[str, Any]) -> Any:
     Raises:
         BadInput: a tree's option without --rollouts tree, or a growth that makes no sense.
     """
-    from clew.core.errors import BadInput
     from clew.core.registry import parse_ref
     from clew.harness.tree import Growth
 

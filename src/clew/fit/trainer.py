@@ -217,16 +217,23 @@ class Trainer:
                 torch.set_num_threads(threads)
                 torch.use_deterministic_algorithms(deterministic)
 
-    def save(self, path: str | Path, position: Mapping[str, Any] | None = None) -> Path:
+    def save(
+        self,
+        path: str | Path,
+        position: Mapping[str, Any] | None = None,
+        also: Callable[[Path], None] | None = None,
+    ) -> Path:
         """Write weights, optimiser, RNG, step count and ``position`` (plain values: where the data stands).
 
         The folder appears whole or not at all, the one before it is kept as ``path.previous``, and it is also a model
-        folder that ``from_pretrained`` loads.
+        folder that ``from_pretrained`` loads. ``also`` adds files of its own to it, the module's adapters merged.
         """
 
         def write(folder: Path) -> None:
             with adapters.quiet(), adapters.merged(self.module) if self.lora else nullcontext():
                 self.model.save(folder)
+                if also is not None:
+                    also(folder)
             state = {
                 "optimizer": self.optimizer.state_dict(),
                 "adapters": adapters.state(self.module) if self.lora else None,

@@ -19,6 +19,7 @@ from clew.fit.trainer import StepReport, Trainer
 from clew.harness import Runner, tree
 from clew.store import Groups
 from clew.store.view import sampled
+from clew.train.refresh import Drafting
 from clew.train.rows import Annotated, reference, rows
 
 Credit = Callable[[Groups], Annotated]
@@ -58,11 +59,13 @@ class Iteration(NamedTuple):
     tokens: int  # sampled, those that forks share once
     step: StepReport | None
     evaluation: Report | None
-    seconds: dict[str, float]  # collect, credit, rows, fit
+    seconds: dict[str, float]  # collect, credit, rows, fit; draft (its refresh) where there is a drafter
+    draft: Mapping[str, float] = {}  # what came of drafts, see Drafting.end
 
     def metrics(self) -> dict[str, float]:
         out = {"success": self.success.estimate, "dead_groups": self.dead, "tokens": float(self.tokens)}
         out |= {f"seconds/{name}": value for name, value in self.seconds.items()}
+        out |= {f"draft/{name}": value for name, value in self.draft.items()}
         if self.step is not None:
             out |= {f"step/{name}": value for name, value in self.step.metrics().items()}
         if self.evaluation is not None:
@@ -83,6 +86,8 @@ class Training:
         folder: checkpoints, settings and the stop flag; default ``trainings/NAME`` beside the store, and none for a
             store in memory, which then cannot be resumed.
         ref: reference model for ``plan.kl``, with frozen weights.
+        draft: the drafter under which runs are decoded. It lies in the checkpoint; a training may be taken up again
+            with it, with another, or without.
         settings: further JSON to record, for whoever rebuilds the training.
 
     Raises:
@@ -98,6 +103,7 @@ class Training:
         *,
         folder: str | Path | None = None,
         ref: Scores | None = None,
+        draft: Drafting | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         if runner.taskset is None:
@@ -105,6 +111,7 @@ class Training:
         if plan.kl and ref is None:
             raise BadInput(f"kl={plan.kl:g} needs a reference model", remedy="Pass ref=, a model with frozen weights.")
         self.runner, self.trainer, self.credit, self.plan, self.ref = runner, trainer, credit, plan, ref
+        self.draft = draft
         self.taskset, self.store = runner.taskset, runner.store
         self.folder = Path(folder) if folder is not None else default_folder(self.store.path, plan.name)
         self._stop = False
@@ -158,6 +165,8 @@ class Training:
         start = 0
         if self.checkpoint is not None and checkpoint.exists(self.checkpoint):
             start = self.trainer.load(self.checkpoint)["iteration"]
+            if self.draft is not None:
+                self.draft.load(checkpoint.locate(self.checkpoint))
         saved = start
         for index in range(start, self.plan.iterations):
             if self._stopped():
@@ -171,11 +180,13 @@ class Training:
 
     def _save(self, iteration: int) -> None:
         if self.checkpoint is not None:
-            self.trainer.save(self.checkpoint, {"iteration": iteration})
+            self.trainer.save(self.checkpoint, {"iteration": iteration}, self.draft.save if self.draft else None)
 
     def _iterate(self, index: int, on_run: Callable[[Any], None] | None) -> Iteration:
         plan, seconds = self.plan, {}
         evaluation = self.evaluate(0) if index == 0 and plan.eval_every else None
+        if self.draft is not None:
+            self.draft.begin()
         clock = time.perf_counter()
 
         def lap(name: str) -> None:
@@ -186,6 +197,7 @@ class Training:
         tasks = self.taskset.sample(plan.tasks, derive(plan.seed, "tasks", index), "train")
         groups = self._collect(tasks, index, on_run)
         lap("collect")
+        drafted = {} if self.draft is None else self.draft.end(seconds["collect"])
         credit = self.credit(groups)
         lap("credit")
         made = rows(groups, credit, plan.component, also={"kl": plan.kl} if plan.kl else None)
@@ -195,6 +207,9 @@ class Training:
         signal = any(row.weights[plan.component].any() for row in made)
         step = self.trainer.step(made) if signal else None
         lap("fit")
+        if self.draft is not None:
+            self.draft.refresh(groups.runs, derive(plan.seed, "refresh", index))
+            lap("draft")
         if plan.eval_every and (index + 1) % plan.eval_every == 0:
             evaluation = self.evaluate(index + 1)
         done = Iteration(
@@ -206,6 +221,7 @@ class Training:
             step=step,
             evaluation=evaluation,
             seconds=seconds,
+            draft=drafted,
         )
         self.store.put_metrics(plan.name, index, done.metrics())
         self.store.commit()

@@ -158,9 +158,14 @@ def read(folder: str | Path, target: Any, tokenizer: Any = None) -> Any:
     Raises:
         UnknownName: no drafter there. BadInput: it was made for another tokenizer, vocabulary, width or weights.
     """
+    refuse(folder, about(folder)["target"], target_of(target, tokenizer))
+    return unchecked(folder, target)
+
+
+def unchecked(folder: str | Path, target: Any) -> Any:
+    """The trained module of a drafter, whatever weights its target had."""
     safetensors = need("safetensors.torch", "local")
     kept = about(folder)
-    refuse(folder, kept["target"], target_of(target, tokenizer))
     design = Design(**{**kept["design"], "taps": tuple(kept["design"]["taps"])})
     module = fresh(design, target)
     if design.kind == "independent":

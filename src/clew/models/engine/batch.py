@@ -45,12 +45,15 @@ class Batch:
         self._stops[[i for i in renderer.stop if i < forward.vocabulary]] = True
         self._live = self._lively(np.zeros(0, np.int64))
 
-    def attach(self, drafter: Drafter, lengths: Lengths) -> None:
-        """Draft from now on. Only while nothing runs; no prefix cached before, which the drafter never saw, is kept.
+    def attach(self, drafter: Drafter | None, lengths: Lengths) -> None:
+        """Draft from now on, or no more. Only while nothing runs; no prefix that the drafter never saw is kept.
 
         Raises:
             BadInput: see Drafts.
         """
+        if drafter is None:
+            self._rows.drafts, self.drafts, self.forward.taps = None, None, ()
+            return
         drafts = Drafts(drafter, lengths, self.forward, self._steady)
         self._rows.slots.clear()
         drafts.resize(self._rows.slots.rows, self._rows.slots.size)

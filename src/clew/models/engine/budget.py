@@ -20,6 +20,7 @@ from clew.core.registry import parse_ref
 if TYPE_CHECKING:
     from clew.models.engine.costs import Costs
     from clew.models.engine.proposal import Lengths
+    from clew.models.engine.speculate import Drafted
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -152,6 +153,27 @@ class Scheduler:
         more = int(rows.max(initial=-1)) + 1 - len(self._known[0])
         if more > 0:
             self._known = [np.pad(known, ((0, more), (0, 0)), constant_values=1.0) for known in self._known]
+
+
+class Held:
+    """A policy that is told each position's chances times ``factors`` [block], at most 1: as far as they have held.
+
+    The factors come from rounds before, so a length still depends on nothing it must not.
+    """
+
+    def __init__(self, inner: Lengths, block: int) -> None:
+        self.inner, self.factors = inner, np.ones(block)
+
+    def draft(self, rows: I64) -> bool:
+        return self.inner.draft(rows)
+
+    def choose(self, rows: I64, fresh: Mask, chance: F64) -> I64:
+        return self.inner.choose(rows, fresh, np.minimum(chance * self.factors, 1.0))
+
+    def learn(self, counts: Drafted) -> None:
+        """Take the factors from what came of earlier drafts: accepted by told, at positions with evidence."""
+        known = (counts.reached >= EVIDENCE) & (counts.told > 0)
+        self.factors[known] = counts.accepted[known] / counts.told[known]
 
 
 def rate(costs: Costs, n: int, sizes: F64, drafting: bool = True) -> F64:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ class Drafts:
     """
 
     def __init__(self, drafter: Drafter, lengths: Lengths, forward: Fast | Generic, steady: bool) -> None:
-        _check(drafter, forward, steady)
+        check(drafter, forward, steady)
         self.drafter, self._lengths, self._forward = drafter, lengths, forward
         forward.taps = tuple(drafter.taps)
         self.on, self.counts = True, Drafted(drafter.block)
@@ -45,6 +46,7 @@ class Drafts:
         # Tokens of plain steps that the drafter has not been shown: rows, ids, positions, tapped outputs.
         self._unseen: list[tuple[I64, I64, I64, Tensor]] = []
         self._fresh = np.zeros(0, bool)
+        self._chance: F64 = np.zeros((0, drafter.block))  # of the proposal under way
 
     def resize(self, rows: int, size: int) -> None:
         """The cache has ``rows`` rows of ``size`` positions from now on."""
@@ -114,7 +116,7 @@ class Drafts:
 
     def note(self, lengths: I64, accepted: I64, kept: I64, counts: Counts) -> None:
         """A round of rows [n]: tokens verified of each, those of them accepted, and tokens emitted."""
-        self.counts.note(lengths, accepted, kept)
+        self.counts.note(lengths, accepted, kept, self._chance)
         counts.sampled += int(kept.sum())
         counts.proposed, counts.accepted = self.counts.proposed.tolist(), self.counts.accepted.tolist()
 
@@ -144,6 +146,7 @@ class Drafts:
             lengths = np.zeros(len(rows), np.int64)
             lengths[may] = chosen
             self._fresh[asked] = False
+            self._chance = chance
             found = proposal, lengths, u
 
         self._call(call)
@@ -172,6 +175,7 @@ class Drafts:
     def _call(self, function: Callable[..., None], *given: Any) -> None:
         if not self.on:
             return
+        began = time.perf_counter()
         try:
             with torch.no_grad():
                 function(*given)
@@ -184,6 +188,7 @@ class Drafts:
                 error,
                 exc_info=error,
             )
+        self.counts.seconds += time.perf_counter() - began
 
 
 def _within(values: Any, low: float, high: float) -> bool:
@@ -191,12 +196,17 @@ def _within(values: Any, low: float, high: float) -> bool:
     return bool(((values >= low) & (values <= high)).all())
 
 
-def _check(drafter: Drafter, forward: Fast | Generic, steady: bool) -> None:
+def check(drafter: Drafter, forward: Fast | Generic, steady: bool) -> None:
+    """Refuse a drafter that this forward cannot verify.
+
+    Raises:
+        BadInput: naming why.
+    """
     taps, layers = tuple(drafter.taps), forward.layers
     if steady:
         raise BadInput(
             "a steady engine does not draft: drafts and their lengths depend on what runs beside a request",
-            remedy="Leave out draft=, or steady=True.",
+            remedy="Leave out the drafter, or steady=True (by name: household-sft(steady=False)).",
         )
     if not forward.reuses:
         raise BadInput(

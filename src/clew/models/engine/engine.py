@@ -22,6 +22,7 @@ from clew.core.values import Completion
 from clew.models.engine.batch import Batch
 from clew.models.engine.budget import Fixed
 from clew.models.engine.delivery import Answered, as_model_error, call_in, deliver, put_all, settle, shut
+from clew.models.engine.drafts import check
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
@@ -79,7 +80,7 @@ class Engine:
         self._batch.use(version, forward.read())
         if draft is not None:
             self._batch.attach(draft, lengths or Fixed(draft.block))
-        self._hand_back, self._renderer, self._grammars = hand_back, renderer, grammars
+        self._hand_back, self._renderer, self._grammars, self._steady = hand_back, renderer, grammars, steady
         self._most = math.inf if max_waiting is None else max_rows + max_waiting
         self._open = 0  # requests taken and not answered
         self._pace = 0.0  # seconds from one answer to the next, of late
@@ -90,6 +91,7 @@ class Engine:
         self._released: list[str] = []
         self._seats = 0
         self._next: tuple[int, Any] | None = None
+        self._drafting: tuple[Drafter | None, Lengths] | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
         self._tick = FIRST_TICK
@@ -97,7 +99,7 @@ class Engine:
 
     @property
     def drafted(self) -> Drafted | None:
-        """What came of drafts so far; None where none are made."""
+        """What came of drafts since this drafter was given; None where none are made."""
         return None if self._batch.drafts is None else self._batch.drafts.counts
 
     def submit(self, requests: Sequence[Request], done: Done) -> None:
@@ -178,6 +180,17 @@ class Engine:
         weights = self._batch.forward.read()
         with self._change:
             self._next = version, weights
+
+    def draft(self, drafter: Drafter | None, lengths: Lengths | None = None) -> None:
+        """Draft with this, or with nothing, from the next tick that starts afresh; counts begin anew.
+
+        Raises:
+            BadInput: the drafter is of another model, or this engine cannot verify drafts.
+        """
+        if drafter is not None:
+            check(drafter, self._batch.forward, self._steady)
+        with self._change:
+            self._drafting = drafter, lengths or Fixed(0 if drafter is None else drafter.block)
 
     def close(self) -> None:
         """Refuse what waits and what comes; a tick under way ends."""
@@ -285,9 +298,13 @@ class Engine:
         with self._change:
             entries, self._waiting = self._waiting, []
             released, self._released = self._released, []
-            weights, self._next = (None, self._next) if self._batch.active else (self._next, None)
+            weights = drafting = None
+            if not self._batch.active:
+                (weights, self._next), (drafting, self._drafting) = (self._next, None), (self._drafting, None)
         if weights is not None:
             self._batch.use(*weights)
+        if drafting is not None:
+            self._batch.attach(*drafting)
         self._batch.release(released)
         for entry in entries:
             if entry.dropped and not entry.answered:
@@ -346,9 +363,9 @@ class Engine:
         return self._batch.active
 
     def _joins(self, undelivered: int) -> bool:
-        """Whether what waits should join the batch under way; not while newer weights wait for it to end."""
+        """Whether what waits should join the batch under way; not while newer weights or drafts wait for its end."""
         with self._change:
-            if not self._waiting or self._closed or self._next is not None:
+            if not self._waiting or self._closed or self._next is not None or self._drafting is not None:
                 return False
             return self._due(self._batch.active + undelivered) <= time.monotonic()
 

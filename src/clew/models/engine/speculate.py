@@ -125,22 +125,29 @@ class Drafted:
         proposed: tokens that were verified. accepted: those of them the target kept.
         reached: verified tokens all before which were accepted; accepted / reached is conditional acceptance.
         recovered, bonus: tokens drawn behind a rejection, and behind a draft accepted whole.
+        told: chances of the reached tokens, summed; accepted / told says how far they hold.
         faults: batches that went on without drafts.
+        seconds: in the drafter and the policy of lengths, wall.
     """
+
+    seconds: float
 
     def __init__(self, block: int) -> None:
         self.rounds = self.emitted = self.recovered = self.bonus = self.faults = 0
         self.proposed, self.accepted, self.reached = np.zeros((3, block), np.int64)
+        self.told, self.seconds = np.zeros(block), 0.0
 
-    def note(self, lengths: I64, accepted: I64, emitted: I64) -> None:
-        """A round of rows [n]: tokens verified of each, those of them accepted, and tokens emitted."""
+    def note(self, lengths: I64, accepted: I64, emitted: I64, chance: F64) -> None:
+        """A round of rows [n]: tokens verified of each, those of them accepted, tokens emitted; chances [n, block]."""
         self.rounds += len(lengths)
         self.emitted += int(emitted.sum())
         places = np.arange(len(self.proposed))
         verified = lengths[:, None] > places
         self.proposed += verified.sum(0)
         self.accepted += (accepted[:, None] > places).sum(0)
-        self.reached += (verified & (accepted[:, None] >= places)).sum(0)
+        reached = verified & (accepted[:, None] >= places)
+        self.reached += reached.sum(0)
+        self.told += (chance * reached).sum(0)
         whole = int(((accepted == lengths) & (lengths > 0)).sum())
         self.bonus += whole
         self.recovered += int((lengths > 0).sum()) - whole
