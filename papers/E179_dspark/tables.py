@@ -1,6 +1,6 @@
 """Cost tables of the load simulations: four made by rule, one measured.
 
-    python -m papers.E179_dspark.tables        # measures `large` and its DSpark drafter here and writes costs.json
+python -m papers.E179_dspark.tables        # measures `large` and its DSpark drafter here and writes costs.json
 """
 
 from __future__ import annotations
