@@ -88,13 +88,14 @@ def test_the_scheduler_sizes_by_chances_of_two_rounds_ago():
     assert found.tolist() == [3] * 32 + [0] * 32
 
 
-def test_a_row_with_a_new_request_counts_as_sure():
+def test_a_new_request_counts_as_those_of_late_and_the_first_as_sure():
     it, rows = Scheduler(machine()), np.arange(8)
-    low, none = np.full((8, 3), 0.02), np.zeros(8, bool)
-    for _ in range(3):
-        it.choose(rows, none, low)
-    assert it.choose(rows, none, low).sum() == 0
-    assert it.choose(rows, rows < 4, low).sum() == 12
+    high, low, none, fresh = np.full((8, 3), 0.95), np.full((8, 3), 0.02), np.zeros(8, bool), np.ones(8, bool)
+    assert it.choose(rows, fresh, low).sum() == 24
+    assert it.choose(rows, fresh, low).sum() == 0
+    for _ in range(40):
+        it.choose(rows, none, high)
+    assert it.choose(rows, fresh, low).sum() == 24
 
 
 def test_drafting_stops_where_it_does_not_pay_and_is_tried_again():
@@ -104,8 +105,7 @@ def test_drafting_stops_where_it_does_not_pay_and_is_tried_again():
         drafted.append(it.draft(rows))
         if drafted[-1]:
             it.choose(rows, fresh, np.full((64, 3), 0.02))
-    assert drafted[:2] == [True, True]
-    assert [i for i, d in enumerate(drafted) if d][2:] == [7, 13, 19, 25]
+    assert [i for i, d in enumerate(drafted) if d] == [0, 6, 12, 18, 24]
     for _ in range(12):
         if it.draft(rows):
             it.choose(rows, fresh, np.full((64, 3), 0.95))
