@@ -40,7 +40,7 @@ def test_a_search_with_all_it_leads_to(clew, solved):
     assert "clew train --loss cliff-dpo" in told
     found = json.loads(clew(*args, "--effect", "--pairs", "pairs.jsonl", "--json").output)
     assert found["pairs"] == len([c for c in found["cliffs"] if c["confirmed"]])
-    assert {round(p["potential"], 1) > 0.3 or p["high"] < 0.3 for p in found["potential"]} == {True}
+    assert {p["low"] > 0.1 or p["high"] < 0.3 for p in found["potential"]} == {True}  # either some chance or little
     assert "to sample: 0 continuations" in clew(*args, "--dry").output
     with open("pairs.jsonl") as file:
         assert len(file.readlines()) == found["pairs"]
