@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from papers.E177_kernelpro.report_rules import Sheet, share
+from papers.E177_kernelpro.report_rules import Sheet, keep, share
 from papers.stats import Mark, markdown
 
 Line = dict[str, Any]
@@ -37,15 +37,12 @@ def wall(lines: Sequence[Line]) -> str:
 def wall_figure(lines: Sequence[Line], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    plt.rcParams["svg.hashsalt"] = "E177"
     figure, axes = plt.subplots(figsize=(6, 3))
     equal = [x for x in lines if x["kind"] == "equal"]
     axes.hist([x["ratio"] for x in equal], bins=40)
     axes.axvline(1.02, color="tab:red", linewidth=0.8)
     axes.set(xlabel="ratio of the times of one build and itself", ylabel="timings")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    keep(figure, path)
 
 
 def machine(lines: Sequence[Line]) -> str:
@@ -85,7 +82,6 @@ def machine(lines: Sequence[Line]) -> str:
 def machine_figure(lines: Sequence[Line], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    plt.rcParams["svg.hashsalt"] = "E177"
     tuned = [x for x in lines if x["kind"] == "tuned" and not isinstance(x["final"]["over_compiler"], str)]
     figure, axes = plt.subplots(figsize=(7, 3))
     for place, (against, label) in enumerate(
@@ -98,9 +94,7 @@ def machine_figure(lines: Sequence[Line], path: Path) -> None:
     axes.set(yscale="log", ylabel="speed-up")
     axes.axhline(1, color="0.6", linewidth=0.8)
     axes.legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    keep(figure, path)
 
 
 WALL, MACHINE = Sheet(wall, wall_figure), Sheet(machine, machine_figure)

@@ -21,6 +21,16 @@ class Sheet(NamedTuple):
     figure: Any
 
 
+def keep(figure: Any, path: Path) -> None:
+    """Write a figure, the same bytes for the same lines, and close it."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams["svg.hashsalt"] = "E177"
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
 def share(hits: int, n: int) -> str:
     low, high = wilson(hits, n)
     return f"{hits} of {n}, {hits / max(n, 1):.3f} [{low:.3f}, {high:.3f}]"
@@ -73,7 +83,6 @@ def detector(lines: Sequence[Line]) -> str:
 def detector_figure(lines: Sequence[Line], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    plt.rcParams["svg.hashsalt"] = "E177"
     figure, axes = plt.subplots(figsize=(6, 4))
     for x in lines:
         if x["kind"] == "pair":
@@ -86,9 +95,7 @@ def detector_figure(lines: Sequence[Line], path: Path) -> None:
     axes.axvspan(0.85, 1.15, color="0.9")
     axes.axhline(2, color="0.6", linewidth=0.8)
     axes.set(xlabel="instructions a second, slow path over fast", ylabel="seconds, slow path over fast", yscale="log")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    keep(figure, path)
 
 
 def cuda(lines: Sequence[Line]) -> str:
@@ -108,7 +115,6 @@ def cuda(lines: Sequence[Line]) -> str:
 def cuda_figure(lines: Sequence[Line], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    plt.rcParams["svg.hashsalt"] = "E177"
     names = [x["name"] for x in lines]
     figure, axes = plt.subplots(figsize=(6, 3))
     for place, kind in enumerate(("faulty", "sound")):
@@ -116,9 +122,7 @@ def cuda_figure(lines: Sequence[Line], path: Path) -> None:
     axes.set(ylabel="the rule fires", yticks=[0, 1])
     axes.set_xticks([i + 0.2 for i in range(len(names))], names, rotation=45, ha="right", fontsize=7)
     axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    keep(figure, path)
 
 
 DETECTOR, CUDA = Sheet(detector, detector_figure), Sheet(cuda, cuda_figure)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from papers.E177_kernelpro.report_rules import Sheet, share
+from papers.E177_kernelpro.report_rules import Sheet, keep, share
 from papers.E177_kernelpro.tier_search import searched
 from papers.stats import Mark, interval, markdown, mean
 
@@ -85,7 +85,6 @@ def search(lines: Sequence[Line]) -> str:
 def search_figure(lines: Sequence[Line], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    plt.rcParams["svg.hashsalt"] = "E177"
     columns = min(4, len(lines))
     rows = -(-len(lines) // columns)
     figure, grid = plt.subplots(rows, columns, figsize=(3 * columns, 2.4 * rows), squeeze=False)
@@ -100,9 +99,7 @@ def search_figure(lines: Sequence[Line], path: Path) -> None:
         axes.set(xlabel="tries", yscale="log")
     grid.flat[0].legend(fontsize=6)
     grid.flat[0].set_ylabel("geometric mean speed-up")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    keep(figure, path)
 
 
 def tree(lines: Sequence[Line]) -> str:
@@ -139,7 +136,6 @@ def tree(lines: Sequence[Line]) -> str:
 def tree_figure(lines: Sequence[Line], path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    plt.rcParams["svg.hashsalt"] = "E177"
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
     for place, arm in enumerate(("log", "linear")):
         left.boxplot([x["share"] for x in lines if x["name"] == arm], positions=[place])
@@ -150,9 +146,7 @@ def tree_figure(lines: Sequence[Line], path: Path) -> None:
         right.set_xticks(range(1, len(line["bests"]) + 1), list(line["bests"]))
         right.axhline(REACHED * line["top"], color="0.6", linewidth=0.8)
     right.set_ylabel("best speed-up after 60 tries")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    keep(figure, path)
 
 
 SEARCH, TREE = Sheet(search, search_figure), Sheet(tree, tree_figure)

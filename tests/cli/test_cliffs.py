@@ -28,7 +28,9 @@ def solved(tmp_path, monkeypatch):
 
 
 def test_a_search_with_all_it_leads_to(clew, solved):
-    args = ("cliffs", "world=sums", "--model", "planted", "-n", 24, "--store", solved)
+    # Chances are .6 or more, or 0; of 24 continuations at .6 now and then no more than 8 succeed, and which are drawn
+    # hangs on the names of the runs.
+    args = ("cliffs", "world=sums", "--model", "planted", "-n", 48, "--store", solved)
     dry = clew(*args, "--dry").output
     assert "11 of them could lower" in dry
     assert "to sample:" in dry
@@ -40,7 +42,7 @@ def test_a_search_with_all_it_leads_to(clew, solved):
     assert "clew train --loss cliff-dpo" in told
     found = json.loads(clew(*args, "--effect", "--pairs", "pairs.jsonl", "--json").output)
     assert found["pairs"] == len([c for c in found["cliffs"] if c["confirmed"]])
-    assert {p["low"] > 0.1 or p["high"] < 0.3 for p in found["potential"]} == {True}  # either some chance or little
+    assert {round(p["potential"], 1) > 0.3 or p["high"] < 0.3 for p in found["potential"]} == {True}
     assert "to sample: 0 continuations" in clew(*args, "--dry").output
     with open("pairs.jsonl") as file:
         assert len(file.readlines()) == found["pairs"]

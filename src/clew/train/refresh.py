@@ -41,8 +41,8 @@ class Drafting:
     3.2.3) from costs measured on this machine and from chances as far as they held in the iteration before. A table of
     ``clew draft calibrate`` is not used: it was fitted for weights that the first refresh leaves behind.
 
-    A cost table knows nothing of bookkeeping, and little of replies that are over after two rounds. So whole iterations
-    are tried with the drafter and without, and timed; where it does not pay it is put aside, and not refreshed.
+    A cost table knows little of replies that are over after two rounds. So whole iterations are tried with the drafter
+    and without, and timed; where it does not pay it is put aside, and not refreshed.
 
     Args:
         model: the policy, not steady, its weights those the drafter was made for. Adapters are attached later.

@@ -139,8 +139,10 @@ def packed(weights: Weights, shape: Shape) -> Weights:
 
 
 def pack(matrix: Tensor) -> Tensor:
-    """A matrix [in, out] for ``times``: in oneDNN's layout where that exists and is faster."""
-    if matrix.numel() < PACKED or not packs(matrix.device, matrix.dtype):
+    """A matrix [in, out] for ``times``: in oneDNN's layout where that is faster, as it is where there is none."""
+    if not packs(matrix.device, matrix.dtype):
+        return matrix
+    if matrix.numel() < PACKED:
         return matrix.contiguous()
     return torch.ops.mkldnn._reorder_linear_weight(matrix.t().contiguous(), None)
 
