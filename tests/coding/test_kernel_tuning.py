@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
 import random
 import shutil
+import subprocess
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -58,6 +61,16 @@ static const void *seen[64]; static float *kept[64]; static int count;
     if (count < 64) {{ seen[count] = x; kept[count] = malloc(4 * n); memcpy(kept[count++], out, 4 * n); }}
 }}
 """
+
+
+@needs_gcc
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="did not run: not an x86-64 machine")
+@pytest.mark.parametrize("cpu", ["x86-64", "haswell", "znver3", "skylake-avx512"])
+def test_the_yardsticks_build_for_cpus_with_and_without_avx512(cpu, tmp_path):
+    source = files("clew.coding.kernels") / "yardsticks.c"
+    flags = ["-O3", f"-march={cpu}", "-ffast-math", "-S", "-o", tmp_path / "out.s"]
+    subprocess.run(["gcc", *flags, str(source)], check=True, timeout=60)
+    assert ("%zmm" in (tmp_path / "out.s").read_text()) is (cpu == "skylake-avx512")
 
 
 @needs_gcc

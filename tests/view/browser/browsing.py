@@ -149,3 +149,18 @@ def ask_of(store: Any, run: str) -> int:
 def rows(look: Watched) -> Any:
     """The lines of the list that are in the document and filled."""
     return look.page.locator(".list .row:not(.waiting)")
+
+
+FIGURE = re.compile(r"\d[\d,]*(?:\.(\d+))?(?:e([+-]\d+))?")
+
+
+def shows(text, value):
+    """Whether some figure of ``text`` is the size of ``value``, rounded to as many places as that figure has.
+
+    How many those are hangs on the value, which hangs on weights that another CPU's arithmetic would give otherwise.
+    """
+    for figure in FIGURE.finditer(text):
+        unit = 10.0 ** (int(figure[2] or 0) - len(figure[1] or ""))
+        if abs(float(figure[0].replace(",", "")) - abs(value)) <= 0.5 * unit * (1 + 1e-6):
+            return True
+    return False

@@ -5,7 +5,21 @@
 #include <string.h>
 #include <time.h>
 
-#define WIDE 16 /* floats of a vector */
+/* Floats of this machine's widest vector register, and the letter by which inline assembly names such a register. */
+#if defined(__AVX512F__)
+#define WIDE 16
+#elif defined(__AVX__)
+#define WIDE 8
+#else
+#define WIDE 4
+#endif
+#if defined(__x86_64__) || defined(__i386__)
+#define REGISTER "+v"
+#elif defined(__aarch64__) || defined(__ARM_NEON)
+#define REGISTER "+w"
+#else
+#define REGISTER "+m"
+#endif
 #define CHAINS 12
 typedef float vector __attribute__((vector_size(4 * WIDE)));
 
@@ -25,7 +39,7 @@ static double flops(long n) {
     for (long i = 0; i < n; i++)
         for (int k = 0; k < CHAINS; k++) {
             s[k] = s[k] * x + y;
-            __asm__ volatile("" : "+v"(s[k])); /* every one of them is done */
+            __asm__ volatile("" : REGISTER(s[k])); /* every one of them is done */
         }
     double took = now() - start;
     volatile float kept = 0;
