@@ -43,12 +43,12 @@ from clew.fit import checkpoint
 from clew.fit.trainer import Trainer
 from clew.harness import Runner
 from clew.models.drafters import folder as folders
-from clew.models.engine.budget import Fixed
+from clew.models.engine.speculation.lengths import Fixed
 from clew.models.local import Local
-from clew.train import draft_job, own_text
-from clew.train.drafting import Schooling
+from clew.train.drafters import drafter_job, target_text
+from clew.train.drafters.drafter_losses import Schooling
+from clew.train.drafters.refresh import Drafting, Trial
 from clew.train.loop import Plan, Training
-from clew.train.refresh import Drafting, Trial
 from clew.train.warmstart import Recipe, household_sft, pretrain
 from clew.worlds.household import Household
 from clew.worlds.sums import Sums
@@ -83,13 +83,13 @@ def drafter(name: str, source: Path, home: Path) -> Path:
         return checkpoint.locate(out)
     model, taskset = Local(source), world(name)
     runner = Runner(PLAYER, taskset, model, sampling={"max_tokens": LIMITS[name]})
-    texts = own_text.of_runs(runner.collect(taskset.sample(64, seed=7), n=4, seed=7).runs)
-    design = folders.design_for(model.module, mask=draft_job.mask_of(model), block=4, layers=1)
+    texts = target_text.of_runs(runner.collect(taskset.sample(64, seed=7), n=4, seed=7).runs)
+    design = folders.design_for(model.module, mask=drafter_job.mask_of(model), block=4, layers=1)
     how = Schooling(steps=300, lr=1e-3)
     making.mkdir(exist_ok=True)
-    learn, _ = draft_job.tapped(model, texts, design.taps, making)
-    step, module = [*draft_job.learn(model, design, how, learn, making)][-1]
-    draft_job.put(model, module, how, out, step)
+    learn, _ = drafter_job.tapped(model, texts, design.taps, making)
+    step, module = [*drafter_job.learn(model, design, how, learn, making)][-1]
+    drafter_job.put(model, module, how, out, step)
     model.close()
     return out
 

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import time
 
-from clew.worlds.sandbox import Sandbox
+from clew.sandbox.sandbox import Sandbox
 
 
 def timed(action: object) -> tuple[float, float]:

@@ -25,8 +25,8 @@ from clew.core.records import Node, Request
 from clew.core.values import Message, Sampling
 from clew.models import drafters
 from clew.models.drafters import folder as folders
-from clew.models.engine import batch
-from clew.models.engine.budget import Fixed
+from clew.models.engine import live_batch
+from clew.models.engine.speculation.lengths import Fixed
 from clew.models.local import Local
 
 PROMPT = 64
@@ -112,8 +112,14 @@ def main() -> None:
         drafter = drafters.ready(module)
     drafted = Local(plain.module, renderer=renderer, draft=drafter, lengths=Fixed(drafter.block))
     clock, forward = Clock(), drafted.engine._batch.forward
-    watched = [(drafter, "propose"), (drafter, "extend"), (forward, "verify"), (batch, "judge"), (batch, "in_force")]
-    for owner, name in [*watched, (batch, "uniforms"), (drafted.engine._batch, "step")]:
+    watched = [
+        (drafter, "propose"),
+        (drafter, "extend"),
+        (forward, "verify"),
+        (live_batch, "judge"),
+        (live_batch, "in_force"),
+    ]
+    for owner, name in [*watched, (live_batch, "uniforms"), (drafted.engine._batch, "step")]:
         clock.watch(owner, name, name)
     rng = np.random.default_rng(0)
     times: dict[str, list[tuple[float, float]]] = defaultdict(list)

@@ -31,10 +31,11 @@ import numpy as np
 import torch
 
 from clew.credit.tree import tree as credit
-from clew.harness import Runner, tree
+from clew.harness import Runner
+from clew.harness.trees import grow
 from clew.models.local import Local
 from clew.store import Groups, Run
-from clew.store.view import sampled
+from clew.store.run import sampled
 from clew.train.rows import rows
 from clew.worlds.sums import Sums
 from papers.E162_uucb import tier_sums
@@ -42,21 +43,21 @@ from papers.E162_uucb import tier_sums
 Row = tuple[np.ndarray, np.ndarray]  # token ids, weight of each
 
 
-def variants(leaves: int) -> dict[str, tree.Growth]:
+def variants(leaves: int) -> dict[str, grow.Growth]:
     return {
         "flat": tier_sums.flat(leaves),
-        "uucb": tree.Growth(leaves=leaves),
-        "uucb, 4 at once": tree.Growth(leaves=leaves, together=4),
+        "uucb": grow.Growth(leaves=leaves),
+        "uucb, 4 at once": grow.Growth(leaves=leaves, together=4),
     }
 
 
-def collect(model: Local, growth: tree.Growth, seed: int) -> tuple[Groups, float, float]:
+def collect(model: Local, growth: grow.Growth, seed: int) -> tuple[Groups, float, float]:
     """Groups of fresh tasks, process seconds, wall seconds."""
     sampling = {"max_tokens": tier_sums.REPLY, "temperature": 1.0}
     runner = Runner("clew.harness.agents:player", Sums(4, 8), model, sampling=sampling)
     tasks = Sums(4, 8).sample(tier_sums.TASKS, 1000 + seed, "eval")
     wall, cpu = time.perf_counter(), time.process_time()
-    groups = tree.collect(runner, tasks, growth, seed)
+    groups = grow.collect(runner, tasks, growth, seed)
     return groups, time.process_time() - cpu, time.perf_counter() - wall
 
 

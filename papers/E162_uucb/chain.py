@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.harness.allocator import Standings
-from clew.harness.selectors import SELECTORS, Candidates, Selector, choose
+from clew.harness.trees.allocator import Standings
+from clew.harness.trees.selectors import SELECTORS, Candidates, Selector, choose
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from clew.credit import tree as credit
-from clew.harness.selectors import SELECTORS
+from clew.harness.trees.selectors import SELECTORS
 from papers.E162_uucb.chain import Forest, chains
 
 PROMPTS, UPDATES, RATE, DEPTH, TOKENS = 40, 40, 0.5, 16, 128

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.harness import allocator, selectors
+from clew.harness.trees import allocator, selectors
 from papers.E162_uucb import proxy
 from papers.E162_uucb.chain import CLASSES, Chains, Forest, chains, grow
 from papers.E162_uucb.learn import learn

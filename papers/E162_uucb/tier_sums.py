@@ -15,10 +15,11 @@ import numpy as np
 
 from clew.core.keys import derive
 from clew.core.values import Task
-from clew.harness import Runner, tree
+from clew.harness import Runner
+from clew.harness.trees import grow
 from clew.models.local import Local
 from clew.store import Groups, Run
-from clew.store.view import sampled
+from clew.store.run import sampled
 from clew.train.warmstart import Recipe, pretrain
 from clew.worlds.sums import Sums
 from papers.experiment import portions
@@ -78,9 +79,9 @@ def own(run: Run) -> int:
     return sum(sampled(call) for call in run.calls[run.shared :])
 
 
-def flat(leaves: int) -> tree.Growth:
+def flat(leaves: int) -> grow.Growth:
     """Independent rollouts, all at once."""
-    return tree.Growth(selector="flat", leaves=leaves, together=leaves, places=0)
+    return grow.Growth(selector="flat", leaves=leaves, together=leaves, places=0)
 
 
 EIGHT = flat(LEAVES)
@@ -94,11 +95,11 @@ def opened(seed: int) -> tuple[Runner, list[Task]]:
     return runner, Sums(4, 8).sample(TASKS, derive(seed, "tasks"), "eval")
 
 
-def collected(seed: int, growth: tree.Growth) -> tuple[Groups, float]:
+def collected(seed: int, growth: grow.Growth) -> tuple[Groups, float]:
     """The groups, and the CPU-seconds of their collection."""
     runner, tasks = opened(seed)
     began = time.process_time()
-    groups = tree.collect(runner, tasks, growth, derive(seed, "sampling"))
+    groups = grow.collect(runner, tasks, growth, derive(seed, "sampling"))
     return groups, time.process_time() - began
 
 
@@ -113,10 +114,10 @@ def _one(setting: Cell, seed: int) -> Cell:
     bound: Cell = {"tokens": usual(seed)} if setting["kind"] == "tokens" else {"leaves": LEAVES}
     if selector == "flat":
         bound |= {"places": 0} | ({"together": LEAVES} if "leaves" in bound else {})
-    return _in_turn(seed, tree.Growth(selector=selector, settings=settings, **bound))
+    return _in_turn(seed, grow.Growth(selector=selector, settings=settings, **bound))
 
 
-def _in_turn(seed: int, growth: tree.Growth) -> Cell:
+def _in_turn(seed: int, growth: grow.Growth) -> Cell:
     spent, beside = list[float](), list[float]()
     for _ in range(ROUNDS):
         beside.append(_released(seed, EIGHT))
@@ -127,7 +128,7 @@ def _in_turn(seed: int, growth: tree.Growth) -> Cell:
     return out | {"collect_cpu": spent, "flat_cpu": beside, "budget": growth.tokens or 0}
 
 
-def _released(seed: int, growth: tree.Growth) -> float:
+def _released(seed: int, growth: grow.Growth) -> float:
     groups, seconds = collected(seed, growth)
     groups[0].store.close()
     return round(seconds, 4)
@@ -135,7 +136,7 @@ def _released(seed: int, growth: tree.Growth) -> float:
 
 def _timed(setting: Cell, seed: int) -> Cell:
     """Flat rollouts, as many as take the CPU time of UUCB at equal tokens, by what both took in turn just before."""
-    growth = tree.Growth(selector="uucb", tokens=usual(seed))
+    growth = grow.Growth(selector="uucb", tokens=usual(seed))
     pairs = [(_released(seed, EIGHT), _released(seed, growth)) for _ in range(ROUNDS)]
     eight, uucb = np.median(np.array(pairs), axis=0)
     leaves = max(2, round(LEAVES * uucb / eight))
@@ -145,11 +146,11 @@ def _timed(setting: Cell, seed: int) -> Cell:
 
 def _moved(setting: Cell, seed: int) -> Cell:
     """UUCB with SPARE of all tokens moved by an allocator, after an iteration of as many training tasks."""
-    growth = tree.Growth(tokens=usual(seed), spare=SPARE, allocator=setting["arm"])
+    growth = grow.Growth(tokens=usual(seed), spare=SPARE, allocator=setting["arm"])
     runner, tasks = opened(seed)
     before = Sums(4, 8).sample(TASKS, derive(seed, "before"), "train")
-    tree.collect(runner, before, growth, derive(seed, "sampling"), name="t")
-    groups = tree.collect(runner, tasks, growth, derive(seed, "sampling"), name="t", iteration=1)
+    grow.collect(runner, before, growth, derive(seed, "sampling"), name="t")
+    groups = grow.collect(runner, tasks, growth, derive(seed, "sampling"), name="t", iteration=1)
     out = facts(groups)
     runner.store.close()
     return out
@@ -164,7 +165,7 @@ def facts(groups: Groups) -> Cell:
     places = [_place(run_) for run_ in groups.runs if run_.parent is not None]
     return {
         "dead": [int(not group.signal) for group in groups],
-        "won": [int((r > tree.WON).sum()) for r in rewards],
+        "won": [int((r > grow.WON).sum()) for r in rewards],
         "std": float(np.mean([r.std() for r in rewards])),
         "success": float(np.mean([r.mean() for r in rewards])),
         "tokens": sum(map(own, groups.runs)) / len(groups),

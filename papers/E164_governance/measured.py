@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from clew.audit.decay import RULE, Oracle, filler, told
-from clew.audit.stacks import STACKS, AutoGen, LangChain, LangMem, Session, Summary
+from clew.audit.compaction.stacks import STACKS, AutoGen, LangChain, LangMem, Session, Summary
+from clew.audit.compaction.structural import RULE, Oracle, filler, told
 from clew.core.values import Message
-from clew.harness.pins import Pins, texts_of
+from clew.harness.context.pins import Pins, texts_of
 
 SIZES = (512, 1024, 2048)
 TIMES = (1.4, 2.0, 3.5, 7.0, 10.7)  # 0.7k to 22k tokens

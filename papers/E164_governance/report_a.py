@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.audit.decay import Finding, verdicts
+from clew.audit.compaction.structural import Finding, verdicts
 from papers.stats import Mark, markdown
 
 Line = dict[str, Any]

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from clew.audit import decay
-from clew.audit.stacks import STACKS
+from clew.audit.compaction import structural
+from clew.audit.compaction.stacks import STACKS
 from papers.E164_governance.measured import measured, versions
 from papers.experiment import portions
 
@@ -64,8 +64,8 @@ def _measured(pinned: bool) -> Cell:
 
 def _grid(setting: Cell) -> Cell:
     quick = setting["size"] == "quick"
-    grid = decay.cells((1.1, 5.0)) if quick else decay.cells()
-    outcomes = decay.survey([setting["stack"]], grid, pinned=setting["pinned"], generations=3 if quick else 5)
+    grid = structural.cells((1.1, 5.0)) if quick else structural.cells()
+    outcomes = structural.survey([setting["stack"]], grid, pinned=setting["pinned"], generations=3 if quick else 5)
     sent = [o for o in outcomes if not o.error]
     by = {
         field: {
@@ -74,7 +74,7 @@ def _grid(setting: Cell) -> Cell:
         }
         for field, key in KEYS.items()
     }
-    (finding,) = decay.findings(outcomes)
+    (finding,) = structural.findings(outcomes)
     return {
         "found": {name: getattr(finding, name) for name in finding.__slots__},
         "by": by,

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from clew.audit.behaviour import Condition, arm
-from clew.worlds.desk_rules import FRAMES, RULES
+from clew.audit.compaction.behaviour import Condition, arm
+from clew.worlds.desk.desk_rules import FRAMES, RULES
 
 __all__ = ["cells", "cost", "portions", "run"]
 

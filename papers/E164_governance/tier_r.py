@@ -13,13 +13,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from clew.audit.survival import Write, extractive, load, oracle, surviving
+from clew.audit.compaction.survival import Write, extractive, load, oracle, surviving
 from clew.core.errors import BadInput
 from clew.core.values import Message, ToolCall
 from clew.exchange import openai_jsonl
 from clew.exchange.transcript import Transcript
-from clew.harness.compact import STRATEGIES, compacted, orphans, size, split
-from clew.harness.pins import Pins
+from clew.harness.context.compaction import STRATEGIES, compacted, orphans, size, split
+from clew.harness.context.pins import Pins
 from papers.experiment import portions
 
 __all__ = ["cells", "cost", "portions", "run"]

@@ -23,14 +23,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from clew.audit import behaviour
-from clew.audit.behaviour import Condition
+from clew.audit.compaction import behaviour
+from clew.audit.compaction.behaviour import Condition
 from clew.core.records import Request
 from clew.core.values import Completion, Message, ToolCall, Usage
-from clew.harness.compact import HEAD
-from clew.harness.pins import Pins
+from clew.harness.context.compaction import HEAD
+from clew.harness.context.pins import Pins
 from clew.worlds.desk import Case, case_of, natural
-from clew.worlds.desk_rules import AMOUNTS, CAPS, CHANNELS, DOMAINS, FRAMES, LANGUAGES, REGIONS, RULES
+from clew.worlds.desk.desk_rules import AMOUNTS, CAPS, CHANNELS, DOMAINS, FRAMES, LANGUAGES, REGIONS, RULES
 
 HELD_OUT = FRAMES[-1]
 KEEPS_HARD, IGNORES, IGNORES_HARDENED = 0.94, 0.85, 0.92

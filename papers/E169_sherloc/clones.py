@@ -13,8 +13,8 @@ import json
 import sys
 from pathlib import Path
 
-from clew.coding.git import Git
-from clew.coding.history import Fix, fixes
+from clew.coding.repository.git import Git
+from clew.coding.repository.past_fixes import Fix, fixes
 from clew.core.errors import BadInput
 
 HERE = Path(__file__).resolve().parent

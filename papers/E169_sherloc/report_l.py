@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.audit.design import bootstrap
-from clew.coding.confidence import Calibration, fit
+from clew.coding.diagnose.confidence import Calibration, fit
 from clew.core.records import Report
 from papers.stats import Mark, difference, markdown, mean, text
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from clew.coding.choose import findings
-from clew.coding.confidence import features
-from clew.coding.digest import term
-from clew.coding.finding import finding
-from clew.coding.history import Fix, age
-from clew.coding.rank import WEIGHTS, Corpus, Ranking, bm25, rank, words
-from clew.coding.tools import Tools
-from clew.coding.view import Index, View
+from clew.coding.diagnose.choose import findings
+from clew.coding.diagnose.code_tools import Tools
+from clew.coding.diagnose.confidence import features
+from clew.coding.diagnose.finding import finding
+from clew.coding.diagnose.rank import WEIGHTS, Corpus, Ranking, bm25, rank, words
+from clew.coding.repository.digest import term
+from clew.coding.repository.past_fixes import Fix, age
+from clew.coding.repository.repository import Index, View
 from papers.E169_sherloc.clones import chosen, clone, past
 
 Line = dict[str, Any]

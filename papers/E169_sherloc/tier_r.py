@@ -21,13 +21,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.coding.choose import Chooser
-from clew.coding.confidence import features
-from clew.coding.finding import Finding
-from clew.coding.known import ELSEWHERE
-from clew.coding.tools import Tools
-from clew.coding.view import Index, View
-from clew.worlds.sandbox import Limits, Sandbox
+from clew.coding.diagnose.choose import Chooser
+from clew.coding.diagnose.code_tools import Tools
+from clew.coding.diagnose.confidence import features
+from clew.coding.diagnose.finding import Finding
+from clew.coding.diagnose.known import ELSEWHERE
+from clew.coding.repository.repository import Index, View
+from clew.sandbox.sandbox import Limits, Sandbox
 from papers.E169_sherloc.mutants import Change, changes, sources
 
 Line = dict[str, Any]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clew.coding.gate_plan import REFINE, SHIP, STOP, VERIFY, Plan, Policy, Stakes, State, goes_on, rules
-from clew.coding.gate_rates import Rates
+from clew.coding.gate.plan import REFINE, SHIP, STOP, VERIFY, Plan, Policy, Stakes, State, goes_on, rules
+from clew.coding.gate.rates import Rates
 
 Candidate = tuple[bool, dict[str, bool]]  # label, verdicts
 Act = Callable[[State, bool], str]  # state, whether the oracle has just failed this candidate

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from clew.coding.gate_plan import Plan, Stakes, best_rule
-from clew.coding.gate_rates import Evidence
+from clew.coding.gate.plan import Plan, Stakes, best_rule
+from clew.coding.gate.rates import Evidence
 from papers.E170_gate.policies import by_plan, play
 from papers.E170_gate.tier_shell import CRITICS
 from papers.stats import Mark, interval, markdown, mean, text

@@ -19,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from clew.coding.mutants import mutants
-from clew.worlds.sandbox import Limits, Sandbox
+from clew.coding.gate.mutants import mutants
+from clew.sandbox.sandbox import Limits, Sandbox
 from papers.E170_gate.stdlib import ENTRIES
 from papers.experiment import portions
 

@@ -19,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from clew.coding.gate_world import Checks
-from clew.coding.mutants import mutants
+from clew.coding.gate.candidates import Checks
+from clew.coding.gate.mutants import mutants
 from clew.core.errors import BadInput
 
 Line = dict[str, Any]

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from clew.coding.gate import Controller
-from clew.coding.gate_plan import VERIFY, Plan, Stakes
-from clew.coding.gate_rates import Evidence, Rates
+from clew.coding.gate.controller import Controller
+from clew.coding.gate.plan import VERIFY, Plan, Stakes
+from clew.coding.gate.rates import Evidence, Rates
 from papers.E170_gate.policies import Candidate, all_rules, by_plan, greedy, play
 from papers.E170_gate.tier_bench import CRITICS
 from papers.experiment import load, portions

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.audit import cliffs
+from clew.audit.cliffs import statistics
 
 F64 = NDArray[np.float64]
 LENGTH, DECISIONS, OPTIONS = 120, 5, 4
@@ -39,7 +39,7 @@ class Chains(NamedTuple):
     @property
     def entropy(self) -> F64:
         with np.errstate(divide="ignore"):
-            return cliffs.entropy(np.log(self.chance))
+            return statistics.entropy(np.log(self.chance))
 
 
 def chains(problems: int, seed: int) -> Chains:
@@ -98,5 +98,5 @@ def kinds(made: Chains, traces: Traces) -> NDArray[np.str_]:
     """The taxonomy's word for each sampled token, [n, LENGTH]."""
     entropy = made.entropy[traces.problem]
     greedy = made.chance.argmax(axis=2)[traces.problem] == traces.token
-    out = np.where(entropy <= cliffs.BOUNDARY, "other", "sampled-off")
-    return np.where(greedy, np.where(entropy <= cliffs.BOUNDARY, "deterministic", "uncertain"), out)
+    out = np.where(entropy <= statistics.BOUNDARY, "other", "sampled-off")
+    return np.where(greedy, np.where(entropy <= statistics.BOUNDARY, "deterministic", "uncertain"), out)

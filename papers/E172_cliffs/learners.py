@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from clew.audit.cliffs import Counts
-from clew.audit.detect import Found, Search, detect, survey
-from clew.audit.effect import Candidates, Pairs, pairs
+from clew.audit.cliffs.detect import Found, Search, detect, survey
+from clew.audit.cliffs.effect import Candidates, Pairs, pairs
 from clew.core.keys import derive
 from clew.core.records import LossRow
 from clew.credit import grpo
 from clew.fit.trainer import Trainer
 from clew.harness import Runner
-from clew.harness.potentials import Continuations
+from clew.harness.fork.continuations import Continuations
 from clew.models.local import Local
 from clew.store import Groups, Run
 from clew.train.losses import dpo

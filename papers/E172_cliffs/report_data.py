@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.audit import cliffs
+from clew.audit.cliffs import statistics
 from papers.stats import markdown
 
 Line = dict[str, Any]
@@ -45,13 +45,15 @@ def report(lines: Sequence[Line]) -> str:
 def tested(row: Line) -> str:
     """Whether the mended form would sample at a position: not where the token is so likely that it cannot fall."""
     low, high = row["chance"]
-    return "no" if low >= 1 - cliffs.MARGIN else "yes" if high < 1 - cliffs.MARGIN else "if its chance is below .9"
+    return (
+        "no" if low >= 1 - statistics.MARGIN else "yes" if high < 1 - statistics.MARGIN else "if its chance is below .9"
+    )
 
 
 def kept(lines: Sequence[Line]) -> dict[tuple[str, int], float]:
     """Adjusted p-values of the positions that are tested, over all of them together."""
     rows = [(line["path"], x) for line in lines for x in line["cliffs"] if tested(x) != "no"]
-    adjusted = cliffs.adjusted([x["p"] for _, x in rows]).tolist()
+    adjusted = statistics.adjusted([x["p"] for _, x in rows]).tolist()
     return {(path, x["position"]): q for (path, x), q in zip(rows, adjusted, strict=True)}
 
 
@@ -65,7 +67,7 @@ def _table(lines: Sequence[Line]) -> str:
             cells = [line["path"], str(x["position"]), f"`{x['token'].strip()}`", x["type"] or "not listed"]
             chance = f"{low:.3f} to {high:.3f}" if x["listed"] else "?"
             q = sure.get((line["path"], x["position"]))
-            verdict = "no" if q is None or q > cliffs.LEVEL else "yes"
+            verdict = "no" if q is None or q > statistics.LEVEL else "yes"
             rows.append([*cells, chance, drop, tested(x), f"{q:.2g}" if q is not None else "", verdict, around])
     head = ["solution", "token", "text", "type", "chance", "drop, 95 %", "tested", "p adjusted", "kept", "around"]
     return markdown(head, rows)
@@ -82,12 +84,12 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     rows, sure = [(line["path"], x) for line in lines for x in line["cliffs"]], kept(lines)
     fig, axis = plt.subplots(figsize=(6, 2.6), layout="constrained")
     for i, (name, x) in enumerate(rows):
-        colour = "#0072B2" if sure.get((name, x["position"]), 1.0) <= cliffs.LEVEL else "#999999"
+        colour = "#0072B2" if sure.get((name, x["position"]), 1.0) <= statistics.LEVEL else "#999999"
         drop = x["before"] - x["after"]
         error = [[drop - x["low"]], [x["high"] - drop]]
         axis.errorbar(drop, i, xerr=error, fmt="o", color=colour, capsize=2)
     axis.set_yticks(range(len(rows)), [f"{name.removesuffix('_path_0')} {x['position']}" for name, x in rows])
-    axis.axvline(cliffs.MARGIN, color="black", lw=0.8, ls=":")
+    axis.axvline(statistics.MARGIN, color="black", lw=0.8, ls=":")
     axis.set_xlabel("drop of the potential (blue: the mended form would keep it)")
     fig.savefig(path, metadata={"Date": None})
     plt.close(fig)

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from clew.audit import cliffs
-from clew.audit.cliffs import Counts
+from clew.audit.cliffs import Counts, statistics
 from papers.experiment import portions
 
 __all__ = ["PATHS", "cells", "cost", "portions", "run"]
@@ -51,12 +50,12 @@ def audited(path: dict[str, Any]) -> Cell:
     """What is listed, what the rule finds, and what is known of each."""
     n = int(path["n_rollouts"])
     right = np.round(np.array(path["potential"]) * n).astype(int)
-    found = cliffs.published(right, n)
+    found = statistics.published(right, n)
     listed = {c["position"]: c for c in path["cliffs"]}
     before, after = Counts.all_decided(right[found - 1], n), Counts.all_decided(right[found], n)
-    p, (low, high) = cliffs.p_values(before, after), cliffs.drop_interval(before, after)
+    p, (low, high) = statistics.p_values(before, after), statistics.drop_interval(before, after)
     near = _near(right, found, n)
-    again = cliffs.p_values(*near)
+    again = statistics.p_values(*near)
     rows = []
     for i, position in enumerate(found.tolist()):
         item = listed.get(position)
@@ -72,7 +71,7 @@ def audited(path: dict[str, Any]) -> Cell:
                 "p near": float(again[i]),
             }
         )  # fmt: skip
-    chance = [cliffs.fire_rate(v, v, n) for v in (right / n)[1:].tolist()]
+    chance = [statistics.fire_rate(v, v, n) for v in (right / n)[1:].tolist()]
     return {
         "model": path["model"], "tokens": len(path["tokens"]), "listed": sorted(listed), "found": found.tolist(),
         "cliffs": rows, "false expected": float(np.sum(chance)),

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit import cliffs
-from clew.audit.detect import Found, Search, around, counted, detect, survey
-from clew.audit.effect import ARMS, effect
-from clew.harness.potentials import Continuations
+from clew.audit.cliffs import statistics
+from clew.audit.cliffs.detect import Found, Search, around, counted, detect, survey
+from clew.audit.cliffs.effect import ARMS, effect
+from clew.harness.fork.continuations import Continuations
 from papers.E172_cliffs import learners
 from papers.E172_cliffs.learners import injected
 
@@ -72,7 +72,7 @@ def _effect(setting: Cell, seed: int) -> Cell:
         kinds[kind] = [len(some), sum(c.confirmed for c in some)]
     out: Cell = {"tested": len(found.found.survey.tested), "positions": len(found.found.survey.positions)}
     out |= {"kinds": kinds, "pairs": len(found.pairs), "seconds": found.seconds, "rollouts": found.rollouts}
-    out["failed"] = sum((r.reward or 0.0) <= cliffs.RIGHT for r in found.runs)
+    out["failed"] = sum((r.reward or 0.0) <= statistics.RIGHT for r in found.runs)
     measured = effect(found.found, EACH)
     assert measured is not None, "no failed solution with a cliff"
     out["right"] = {arm: measured.right[i].round(4).tolist() for i, arm in enumerate(ARMS)}
@@ -93,7 +93,7 @@ def _detect(setting: Cell, seed: int) -> Cell:
     out["rollouts"] = [paper.continuations, mended.continuations]
     places = list(dict.fromkeys(s for c in paper.cliffs for s in (c.position.before, c.position.after)))
     fresh = counted(paper.survey.of, "again", places, N)
-    again = cliffs.fires(*around([c.position for c in paper.cliffs], fresh))
+    again = statistics.fires(*around([c.position for c in paper.cliffs], fresh))
     by_kind: dict[str, list[list[float]]] = {}
     for cliff, holds in zip(paper.cliffs, again.tolist(), strict=True):
         by_kind.setdefault(str(cliff.kind), []).append([round(cliff.first[0] - cliff.first[1], 4), int(holds)])
@@ -109,19 +109,19 @@ def _bursts(paper: Found, hands: Continuations, seed: int) -> Cell:
     """
     rng, tested = np.random.default_rng([seed, 4]), paper.survey.tested
     before, after = around(tested, paper.potentials)
-    clean = cliffs.fires(before, after)
+    clean = statistics.fires(before, after)
     places = list(paper.potentials)
     hit = {places[i] for i in rng.choice(len(places), max(1, round(BURSTS * len(places))), replace=False)}
     where = [np.array([getattr(p, side) in hit for p in tested]) for side in ("before", "after")]
-    wrong = cliffs.fires(*(injected(c, w, True) for c, w in zip((before, after), where, strict=True)))
-    told = cliffs.fires(*(injected(c, w, False) for c, w in zip((before, after), where, strict=True)))
+    wrong = statistics.fires(*(injected(c, w, True) for c, w in zip((before, after), where, strict=True)))
+    told = statistics.fires(*(injected(c, w, False) for c, w in zip((before, after), where, strict=True)))
     false = wrong & ~clean
-    able = cliffs.can_fall([p.chance for p in tested])
+    able = statistics.can_fall([p.chance for p in tested])
     again = [p for p, f in zip(tested, wrong & able, strict=True) if f]
     fresh = counted(paper.survey.of, "bursts", list(dict.fromkeys(s for p in again for s in (p.before, p.after))), N)
     pair = around(again, fresh)
     struck = [rng.random(len(again)) < BURSTS for _ in pair]
-    kept = cliffs.confirmed(*(injected(c, s, True) for c, s in zip(pair, struck, strict=True)))
+    kept = statistics.confirmed(*(injected(c, s, True) for c, s in zip(pair, struck, strict=True)))
     new = np.array([false[tested.index(p)] for p in again], bool)
     return {
         "places": len(hit), "clean": int(clean.sum()), "hallucinated": int(false.sum()),

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit import cliffs
-from clew.audit.cliffs import Counts
+from clew.audit.cliffs import Counts, statistics
 from papers.E172_cliffs.chain import OPTIONS, Chains, Traces, chains, chances, kinds, sample
 from papers.experiment import portions
 
@@ -40,14 +39,14 @@ def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
 
 def _table(seed: int) -> Cell:
     """C3: M against the rule written out for every pair of counts, and the exact rates of section 7b."""
-    grid, wrong = cliffs.table(N), 0
+    grid, wrong = statistics.table(N), 0
     for k in range(N + 1):
         for j in range(N + 1):
             p, q = k / N, j / N
             error = (p * (1 - p) / N + q * (1 - q) / N) ** 0.5
             wrong += bool(grid[k, j]) != (k > 0 and p - q > 0.1 + 1.6448536269514722 * error)
-    null = {str(v): cliffs.fire_rate(v, v, N) for v in (0.1, 0.2, 0.3, 0.5, 0.9)}
-    power = {str(d): cliffs.fire_rate(0.6, 0.6 - d, N) for d in (0.2, 0.3, 0.4)}
+    null = {str(v): statistics.fire_rate(v, v, N) for v in (0.1, 0.2, 0.3, 0.5, 0.9)}
+    power = {str(d): statistics.fire_rate(0.6, 0.6 - d, N) for d in (0.2, 0.3, 0.4)}
     least = int(np.argwhere(grid)[:, 0].min())
     return {"differences": wrong, "least": least, "null": null, "power": power, "pass64": 1 - (1 - least / N) ** 64}
 
@@ -55,7 +54,7 @@ def _table(seed: int) -> Cell:
 def screened(traces: Traces, rng: np.random.Generator) -> np.ndarray:
     """Right continuations, of N, after each token, [n, LENGTH], with the published early stop."""
     right = rng.binomial(N, np.clip(traces.value[:, 1:], 0, 1))
-    return np.stack([cliffs.early_stop(row) for row in right])
+    return np.stack([statistics.early_stop(row) for row in right])
 
 
 def _detect(seed: int) -> Cell:
@@ -71,8 +70,8 @@ def _detect(seed: int) -> Cell:
     right = screened(traces, rng)
     before, after = Counts.all_decided(right[:, :-1], N), Counts.all_decided(right[:, 1:], N)
     fired = np.zeros(drop.shape, bool)
-    fired[:, 1:] = cliffs.fires(before, after)
-    tested = cliffs.can_fall(pi)
+    fired[:, 1:] = statistics.fires(before, after)
+    tested = statistics.can_fall(pi)
     tested[:, 0] = False
     flagged = {"A": fired, "B": fired & tested}
     places = tested | np.roll(tested, -1, axis=1)
@@ -80,11 +79,11 @@ def _detect(seed: int) -> Cell:
     for name, fresh in FRESH.items():
         where = np.argwhere(flagged["B"])
         pair = [rng.binomial(fresh, np.clip(traces.value[where[:, 0], where[:, 1] + i], 0, 1)) for i in (0, 1)]
-        kept = cliffs.confirmed(*(Counts.all_decided(k, fresh) for k in pair))
+        kept = statistics.confirmed(*(Counts.all_decided(k, fresh) for k in pair))
         flagged[name] = np.zeros_like(fired)
         flagged[name][tuple(where[kept].T)] = True
         used[name] = used["B"] + 2 * fresh * len(where)
-    true = drop > cliffs.MARGIN
+    true = drop > statistics.MARGIN
     out: Cell = {"martingale": float(np.abs(mixed - traces.value[:, :-1]).max())}
     out["sure drop"] = float(drop[pi >= 0.9].max())
     out["true"] = int(true[:, 1:].sum())
@@ -113,7 +112,7 @@ def _dpo(seed: int) -> Cell:
     right, kind = screened(traces, rng), kinds(made, traces)
     before = Counts.all_decided(right[:, :-1], N)
     fired = np.zeros(kind.shape, bool)
-    fired[:, 1:] = cliffs.fires(before, Counts.all_decided(right[:, 1:], N))
+    fired[:, 1:] = statistics.fires(before, Counts.all_decided(right[:, 1:], N))
     pairs: dict[str, list[tuple[int, int, int, int]]] = {k: [] for k in KINDS}
     for i, t in np.argwhere(fired).tolist():
         if kind[i, t] not in pairs:
@@ -124,7 +123,7 @@ def _dpo(seed: int) -> Cell:
                 continue
             value = traces.value[i, t] * made.factor[problem, t, option] / made.mean[problem, t]
             k = rng.binomial(N, min(max(value, 0.0), 1.0))
-            falls = cliffs.fires(Counts.all_decided([right[i, t - 1]], N), Counts.all_decided([k], N))
+            falls = statistics.fires(Counts.all_decided([right[i, t - 1]], N), Counts.all_decided([k], N))
             if not falls[0]:
                 pairs[kind[i, t]].append((problem, t, option, said))
     least = min(map(len, pairs.values()))

@@ -1,8 +1,8 @@
 """Model organisms whose reason is known: exact stochastic policies, a rollout in microseconds (specs/E174, section 9).
 
-Each is a ``clew.audit.arms.Subject``; the audit sees rollouts and nothing else. Factors are called ``f0`` to ``f5``; an
-arm's changes take factors away. What the organism says about itself is apart from what moves it: a trace states the
-true causes with probability phi (its faithfulness), else the decoy, which moves nothing.
+Each is a ``clew.audit.why.arms.Subject``; the audit sees rollouts and nothing else. Factors are called ``f0`` to
+``f5``; an arm's changes take factors away. What the organism says about itself is apart from what moves it: a trace
+states the true causes with probability phi (its faithfulness), else the decoy, which moves nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clew.audit.arms import Arm, Rollouts
+from clew.audit.why.arms import Arm, Rollouts
 from clew.core.keys import derive
 
 FACTORS = tuple(f"f{i}" for i in range(6))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit import design, probes
-from clew.audit.arms import AT_ONCE, Arm, Ledger
-from clew.audit.evidence import Case, Finding, Hypothesis, ranked
-from clew.audit.why import why
+from clew.audit import design
+from clew.audit.why import probes, why
+from clew.audit.why.arms import AT_ONCE, Arm, Ledger
+from clew.audit.why.evidence import Case, Finding, Hypothesis, ranked
 from papers.E174_forensics import organisms as o
 from papers.experiment import Line, portions
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clew.coding.kernels import listing
+from clew.coding.kernels import disassembly
 from clew.coding.kernels.rules import BY_NAME
 from clew.core.errors import MissingExtra
 from papers.experiment import portions
@@ -76,7 +76,7 @@ def cells(quick: bool) -> Iterator[Cell]:
 
 
 def present() -> bool:
-    return bool(shutil.which("nvcc") and listing.nvdisasm())
+    return bool(shutil.which("nvcc") and disassembly.nvdisasm())
 
 
 def cost(cell: Cell) -> float:
@@ -110,4 +110,6 @@ def compiled(source: str) -> dict[str, float]:
         command = ["nvcc", "-cubin", "-arch=sm_80", "-Xptxas", "-v", "k.cu", "-o", "k.cubin"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
-        return listing.count_sass(listing.sass(folder / "k.cubin"), "k") | listing.count_ptxas(done.stderr, "k")
+        return disassembly.count_sass(disassembly.sass(folder / "k.cubin"), "k") | disassembly.count_ptxas(
+            done.stderr, "k"
+        )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.coding.kernels import listing
+from clew.coding.kernels import disassembly
 from clew.coding.kernels.rules import BY_NAME
 from papers.E177_kernelpro.builds import BUILDS, PAIRS
 from papers.experiment import portions
@@ -61,7 +61,7 @@ def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
         build = BY[setting["name"]]
         with tempfile.TemporaryDirectory() as folder:
             made = compiled(build.source, build.flags, Path(folder))
-            metrics = listing.x86_metrics(made, "k")
+            metrics = disassembly.x86_metrics(made, "k")
         fired = [name for name, rule in BY_NAME.items() if rule(metrics, "cpu")]
         return [{"label": build.kind, "fired": fired, "metrics": {k: round(v, 3) for k, v in metrics.items() if v}}]
     slow = setting["name"]

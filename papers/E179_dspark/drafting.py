@@ -30,7 +30,7 @@ import transformers  # noqa: E402
 from clew.fit import checkpoint  # noqa: E402
 from clew.models.drafters import folder as folders  # noqa: E402
 from clew.models.drafters.layers import Design  # noqa: E402
-from clew.train import drafting  # noqa: E402
+from clew.train.drafters import drafter_losses  # noqa: E402
 from papers.E179_dspark import small  # noqa: E402
 
 I64 = npt.NDArray[np.int64]
@@ -113,15 +113,15 @@ def own(name: str, which: str) -> tuple[I64, list[str]]:
     return np.load(kept), domains
 
 
-def tapped(name: str, which: str) -> drafting.Taps:
+def tapped(name: str, which: str) -> drafter_losses.Taps:
     """The same with what the target computed on it."""
     kept, plan = small.FOLDER / f"{name}-{which}-taps", PLANS[name]
     model, _ = target(name)
     with claimed(kept.with_suffix(".lock"), wait=True):
         if checkpoint.exists(kept):
-            return drafting.Taps.open(checkpoint.locate(kept))
+            return drafter_losses.Taps.open(checkpoint.locate(kept))
         ids, domains = own(name, which)
-        return drafting.tap(model, ids, [PROMPT] * len(ids), plan.taps, kept, domains)
+        return drafter_losses.tap(model, ids, [PROMPT] * len(ids), plan.taps, kept, domains)
 
 
 def design(name: str, arm: str, block: int, model: Any) -> Design:
@@ -162,12 +162,12 @@ def _trained(name: str, arm: str, block: int, seed: int, say: Any) -> Any:
     torch.set_num_threads(1)
     torch.manual_seed(1000 + seed)
     module = folders.fresh(design(name, arm, block, model), model)
-    how = drafting.Schooling(
+    how = drafter_losses.Schooling(
         steps=plan.steps, batch=plan.batch, anchors=plan.anchors if block < 15 else 2 * plan.anchors // 3, lr=plan.lr,
         seed=seed, decay=4.5 if arm in ("D5", "D6") else 4.0, **weights,
     )  # fmt: skip
-    data, step = tapped(name, "own"), drafting.Step(0)
-    for step in drafting.train(module, data, how, kept.with_name(kept.name + "-training")):
+    data, step = tapped(name, "own"), drafter_losses.Step(0)
+    for step in drafter_losses.train(module, data, how, kept.with_name(kept.name + "-training")):
         if step.step % 200 == 0:
             say(f"{kept.name}: step {step.step} of {how.steps}, {step.loss}, {step.cpu_s:.0f} CPU-seconds", flush=True)
     about = {"schooling": asdict(how), "cpu_s": round(step.cpu_s, 1)}

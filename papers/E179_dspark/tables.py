@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.models.engine.costs import Costs
+from clew.models.engine.speculation.costs import Costs
 
 HERE = Path(__file__).resolve().parent
 BLOCK, MOST = 7, 512
@@ -46,7 +46,7 @@ def main() -> None:
     import torch
 
     from clew.models.drafters import ready
-    from clew.models.engine.costs import measure
+    from clew.models.engine.speculation.costs import measure
     from clew.models.local import Local
     from papers.E179_dspark import drafting
     from papers.E179_dspark.tier_exact import Plain

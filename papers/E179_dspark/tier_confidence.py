@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from clew.models.drafters import ready
-from clew.train import accepting, calibrating
+from clew.train.drafters import acceptance, temperature_scaling
 from papers.E179_dspark import drafting
 from papers.experiment import portions
 
@@ -48,18 +48,18 @@ def _one(setting: Cell, seed: int) -> Cell:
     half = len(data) // 4  # the last half of the texts, which T4 does not use; of these, one half to fit
     each = 20 if kind == "quick" else 54
     fit, test = (
-        accepting.rounds(target, drafter, data, np.arange(half) + i * half, each, seed=10 * seed + i) for i in (2, 3)
+        acceptance.rounds(target, drafter, data, np.arange(half) + i * half, each, seed=10 * seed + i) for i in (2, 3)
     )
     out: Cell = {"fitted_on": len(fit.accepted), "rounds": len(test.accepted), "share": test.mask.mean(0).tolist()}
     for name, factor in (("own", 1.0), ("wrong", SCALED)):
-        heat = calibrating.scale(factor * fit.logits, fit.mask)
+        heat = temperature_scaling.scale(factor * fit.logits, fit.mask)
         out[name] = {"heat": heat.round(4).tolist()}
         for how, t in (("raw", np.ones_like(heat)), ("scaled", heat)):
-            chance = calibrating.survival(factor * test.logits, t)
+            chance = temperature_scaling.survival(factor * test.logits, t)
             columns = list(zip(chance.T, test.mask.T, strict=True))
             out[name][how] = {
-                "ece": [calibrating.ece(c, y) for c, y in columns],
-                "floor": [calibrating.noise_floor(c, seed=seed) for c in chance.T],
-                "auroc": [calibrating.auroc(c, y) for c, y in columns],
+                "ece": [temperature_scaling.ece(c, y) for c, y in columns],
+                "floor": [temperature_scaling.noise_floor(c, seed=seed) for c in chance.T],
+                "auroc": [temperature_scaling.auroc(c, y) for c, y in columns],
             }
     return out

@@ -1,5 +1,5 @@
 """T4 and T5: what the small target accepts of drafters that differ in one thing each, in expectation over its own
-decode loop (see clew.train.accepting), by prompt and by position."""
+decode loop (see clew.train.drafters.acceptance), by prompt and by position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clew.train import accepting
+from clew.train.drafters import acceptance
 from papers.E179_dspark import drafting, small
 from papers.experiment import portions
 
@@ -46,8 +46,8 @@ def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
         data, count = drafting.tapped(setting["kind"], "held"), QUICK if setting["kind"] == "quick" else PROMPTS
         rows = np.arange(count) + seed * count
         walked, overlap = [], []
-        for _, along, chance in accepting.acceptances(module, data, rows, drafting.COUNTED):
-            walked.append(accepting.walk(along))
+        for _, along, chance in acceptance.acceptances(module, data, rows, drafting.COUNTED):
+            walked.append(acceptance.walk(along))
             overlap.append(chance.mean(0))
         reached = np.array([w[1] for w in walked])
         out.append({

@@ -24,9 +24,9 @@ from clew.core.records import Node, Request
 from clew.core.values import Completion, Message, Sampling
 from clew.models.drafters import ready
 from clew.models.drafters.plain import Lookup
-from clew.models.engine.budget import Algorithm1, Fixed, Scheduler, Threshold
-from clew.models.engine.costs import Costs
-from clew.models.engine.proposal import F64, I64, Proposal
+from clew.models.engine.speculation.costs import Costs
+from clew.models.engine.speculation.lengths import Algorithm1, Fixed, Scheduler, Threshold
+from clew.models.engine.speculation.proposal import F64, I64, Proposal
 from clew.models.local import Local
 from clew.models.sampling import Laws, draw, in_force
 from papers.E179_dspark import drafting, small, toy

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clew.models.engine.budget import Algorithm1, Fixed, Scheduler, Threshold
-from clew.models.engine.costs import Costs
-from clew.serve.simulate import Traffic, closed, poisson
+from clew.models.engine.speculation.costs import Costs
+from clew.models.engine.speculation.lengths import Algorithm1, Fixed, Scheduler, Threshold
+from clew.serve.load.simulate import Traffic, closed, poisson
 from papers.E179_dspark.tables import table
 from papers.E179_dspark.toy import Anticipating
 from papers.experiment import portions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from clew.models.engine.budget import Algorithm1, Fixed, Scheduler, Threshold
+from clew.models.engine.speculation.lengths import Algorithm1, Fixed, Scheduler, Threshold
 from papers.E179_dspark import toy
 from papers.experiment import portions
 

@@ -1,8 +1,8 @@
 """Exact laws of what speculative decoding emits on a toy, by enumeration, and the two policies that are not exact.
 
 Every block that could be drafted, every outcome of its verification: no sampling, float64. The policies are the
-engine's own (clew.models.engine.budget). ``Anticipating`` and ``own_chance`` are the biased ones, which show that the
-test can fail.
+engine's own (clew.models.engine.speculation.lengths). ``Anticipating`` and ``own_chance`` are the biased ones, which
+show that the test can fail.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clew.models.engine.budget import Scheduler, rate, top
-from clew.models.engine.costs import Costs
+from clew.models.engine.speculation.costs import Costs
+from clew.models.engine.speculation.lengths import Scheduler, rate, top
 
 F64 = npt.NDArray[np.float64]
 Tokens = tuple[int, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.harness import Runner
-from clew.harness.potentials import Continuations
+from clew.harness.fork.continuations import Continuations
 from clew.models.markov import Markov
 from clew.store import Run
 from clew.worlds.sums import Sums, scratchpad

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clew.audit.behaviour import Condition, arm, refusals, survivors, trial, violations
+from clew.audit.compaction.behaviour import Condition, arm, refusals, survivors, trial, violations
 from clew.core.errors import BadInput
 from clew.core.registry import register
 from clew.core.values import Message, ToolCall
@@ -14,7 +14,7 @@ from clew.harness import Runner
 from clew.models.fakes import Scripted, tool_call
 from clew.store import open_store
 from clew.worlds.desk import Case, Desk, natural
-from clew.worlds.desk_rules import RULES
+from clew.worlds.desk.desk_rules import RULES
 
 register("tasksets", "desk", Desk)
 CASES = {

@@ -12,35 +12,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from clew.audit import cliffs
-from clew.audit.cliffs import Counts
+from clew.audit.cliffs import Counts, statistics
 from clew.core.errors import BadInput
 
 
 def test_the_table_is_the_rule_written_out():
-    grid = cliffs.table(64)
+    grid = statistics.table(64)
     for k in range(65):
         for j in range(65):
             p, q = k / 64, j / 64
             error = (p * (1 - p) / 64 + q * (1 - q) / 64) ** 0.5
             assert grid[k, j] == (k > 0 and p - q > 0.1 + 1.6448536269514722 * error)
     assert np.argwhere(grid)[:, 0].min() == 12
-    assert cliffs.table(16).shape == (17, 17)
-    assert not cliffs.fires(Counts.all_decided([0], 64), Counts.all_decided([0], 64), margin=-0.5)[0], "k_prev > 0"
+    assert statistics.table(16).shape == (17, 17)
+    assert not statistics.fires(Counts.all_decided([0], 64), Counts.all_decided([0], 64), margin=-0.5)[0], "k_prev > 0"
 
 
 def test_false_alarms_and_power_are_exact():
-    rates = [cliffs.fire_rate(v, v) for v in (0.1, 0.2, 0.3, 0.5, 0.9)]
+    rates = [statistics.fire_rate(v, v) for v in (0.1, 0.2, 0.3, 0.5, 0.9)]
     assert rates == pytest.approx([1.9e-4, 1.15e-3, 2.3e-3, 2.96e-3, 1.9e-4], rel=0.02)
-    assert [cliffs.fire_rate(0.6, 0.6 - d) for d in (0.2, 0.3, 0.4)] == pytest.approx([0.32, 0.76, 0.97], abs=0.01)
+    assert [statistics.fire_rate(0.6, 0.6 - d) for d in (0.2, 0.3, 0.4)] == pytest.approx([0.32, 0.76, 0.97], abs=0.01)
 
 
 def test_published_early_stop_fills_with_zeros_and_the_first_token_is_never_a_cliff():
     right = [0] + [60] * 3 + [0] * 25 + [64, 0]
-    assert cliffs.early_stop(right).tolist() == [0] + [60] * 3 + [0] * 27
-    assert cliffs.published(right).tolist() == [4]
-    assert cliffs.published(right, zeros=99).tolist() == [4, 30]
-    assert 0 not in cliffs.published([0, 0, 0])
+    assert statistics.early_stop(right).tolist() == [0] + [60] * 3 + [0] * 27
+    assert statistics.published(right).tolist() == [4]
+    assert statistics.published(right, zeros=99).tolist() == [4, 30]
+    assert 0 not in statistics.published([0, 0, 0])
 
 
 def test_published_form_finds_what_its_authors_list(shared):
@@ -49,7 +48,7 @@ def test_published_form_finds_what_its_authors_list(shared):
         for path in map(json.loads, file):
             right = np.round(np.array(path["potential"]) * path["n_rollouts"])
             listed += [(path["id"], c["position"]) for c in path["cliffs"]]
-            found += [(path["id"], int(p)) for p in cliffs.published(right, path["n_rollouts"])]
+            found += [(path["id"], int(p)) for p in statistics.published(right, path["n_rollouts"])]
             for c in path["cliffs"]:
                 assert (path["potential"][c["position"] - 1], path["potential"][c["position"]]) == (
                     c["before"],
@@ -65,17 +64,17 @@ def test_no_token_lowers_the_potential_by_more_than_its_bound(seed, width):
     rng = np.random.default_rng(seed)
     chance, value = rng.dirichlet(np.full(width, 0.3)), rng.random(width)
     drop = chance @ value - value
-    assert (drop <= cliffs.bound(chance) + 1e-12).all()
-    assert not (drop[~cliffs.can_fall(chance)] > cliffs.MARGIN).any()
+    assert (drop <= statistics.bound(chance) + 1e-12).all()
+    assert not (drop[~statistics.can_fall(chance)] > statistics.MARGIN).any()
 
 
 @pytest.mark.parametrize("n", [16, 64])
 def test_the_score_test_keeps_its_size_where_the_published_one_does_not(n):
     k = np.arange(n + 1)
     first, second = np.meshgrid(k, k, indexing="ij")
-    rejects = cliffs.p_values(Counts.all_decided(first, n), Counts.all_decided(second, n)) <= 0.05
+    rejects = statistics.p_values(Counts.all_decided(first, n), Counts.all_decided(second, n)) <= 0.05
     sizes = [binom.pmf(k, n, v + 0.1) @ rejects @ binom.pmf(k, n, v) for v in np.linspace(0, 0.9, 31)]
-    published = [cliffs.fire_rate(v + 0.1, v, n) for v in np.linspace(0, 0.9, 31)]
+    published = [statistics.fire_rate(v + 0.1, v, n) for v in np.linspace(0, 0.9, 31)]
     assert max(sizes) < 0.058
     assert np.mean(sizes) > 0.03, "it is not merely timid"
     if n == 16:
@@ -92,7 +91,7 @@ def test_p_values_by_brute_force():
     z = (40 / 64 - 22 / 50 - 0.1) / np.sqrt(spread * 114 / 113)
     from scipy.stats import norm
 
-    assert float(cliffs.p_values(before, after)) == pytest.approx(norm.sf(z), abs=1e-6)
+    assert float(statistics.p_values(before, after)) == pytest.approx(norm.sf(z), abs=1e-6)
 
 
 def test_undecided_leaves_n_and_is_never_wrong():
@@ -104,52 +103,52 @@ def test_undecided_leaves_n_and_is_never_wrong():
     assert np.isnan(counts.potential[1])
     sure = Counts.all_decided([64, 64], 64)
     silent = Counts(*(np.array(x) for x in ([0, 0], [0, 64], [64, 0])))
-    assert cliffs.fires(sure, silent).tolist() == [False, True]
-    assert cliffs.p_values(sure, silent)[0] == 1
-    assert [x.tolist() for x in cliffs.wilson([0], [0])] == [[0.0], [1.0]]
+    assert statistics.fires(sure, silent).tolist() == [False, True]
+    assert statistics.p_values(sure, silent)[0] == 1
+    assert [x.tolist() for x in statistics.wilson([0], [0])] == [[0.0], [1.0]]
 
 
 def test_a_fresh_batch_and_the_correction_reject_noise():
     rng = np.random.default_rng(0)
     n = 20_000
     screen = [Counts.all_decided(rng.binomial(64, 0.5, n), 64) for _ in range(2)]
-    hits = int(cliffs.fires(*screen).sum())
+    hits = int(statistics.fires(*screen).sum())
     assert 30 < hits < 90, "noise alone"
     fresh = [Counts.all_decided(rng.binomial(64, 0.5, hits), 64) for _ in range(2)]
-    assert cliffs.confirmed(*fresh).sum() == 0
+    assert statistics.confirmed(*fresh).sum() == 0
     true = Counts.all_decided(rng.binomial(64, 0.9, 30), 64), Counts.all_decided(rng.binomial(64, 0.2, 30), 64)
-    assert cliffs.confirmed(*true).all()
-    assert cliffs.adjusted([]).shape == (0,)
-    assert cliffs.adjusted([0.01, 0.04, 0.5]).tolist() == pytest.approx([0.03, 0.06, 0.5])
+    assert statistics.confirmed(*true).all()
+    assert statistics.adjusted([]).shape == (0,)
+    assert statistics.adjusted([0.01, 0.04, 0.5]).tolist() == pytest.approx([0.03, 0.06, 0.5])
 
 
 def test_taxonomy_entropy_and_rank():
-    assert cliffs.kind(0.05, 1) == "deterministic"
-    assert cliffs.kind(0.06, 1) == "uncertain"
-    assert cliffs.kind(0.06, 2) == "sampled-off"
-    assert cliffs.kind(0.01, 3) == "other"
-    assert pytest.approx(0.0560, abs=1e-4) == cliffs.BOUNDARY
-    assert cliffs.entropy(np.log([0.5, 0.25])) == pytest.approx(-0.5 * np.log(0.5) - 0.25 * np.log(0.25))
-    assert cliffs.entropy([0.0, -np.inf]) == 0
-    assert cliffs.rank([-1.0, -1.0, -2.0], -1.0) == 1
-    assert cliffs.rank([-1.0, -1.0, -2.0], -2.0) == 3
+    assert statistics.kind(0.05, 1) == "deterministic"
+    assert statistics.kind(0.06, 1) == "uncertain"
+    assert statistics.kind(0.06, 2) == "sampled-off"
+    assert statistics.kind(0.01, 3) == "other"
+    assert pytest.approx(0.0560, abs=1e-4) == statistics.BOUNDARY
+    assert statistics.entropy(np.log([0.5, 0.25])) == pytest.approx(-0.5 * np.log(0.5) - 0.25 * np.log(0.25))
+    assert statistics.entropy([0.0, -np.inf]) == 0
+    assert statistics.rank([-1.0, -1.0, -2.0], -1.0) == 1
+    assert statistics.rank([-1.0, -1.0, -2.0], -2.0) == 3
 
 
 def test_pass_at_k_by_counting_subsets():
     outcomes = [1, 0, 0, 1, 0, 0]
     for k in (1, 2, 3, 6):
         drawn = list(combinations(outcomes, k))
-        assert cliffs.pass_at(6, 2, k) == pytest.approx(np.mean([any(d) for d in drawn]))
-    assert cliffs.pass_at([64, 64], [0, 12], 64).tolist() == [0, 1]
+        assert statistics.pass_at(6, 2, k) == pytest.approx(np.mean([any(d) for d in drawn]))
+    assert statistics.pass_at([64, 64], [0, 12], 64).tolist() == [0, 1]
     with pytest.raises(BadInput, match="pass@8 of 4"):
-        cliffs.pass_at(4, 2, 8)
+        statistics.pass_at(4, 2, 8)
 
 
 def test_intervals_hold_their_level():
     rng = np.random.default_rng(1)
     p, q, n = 0.8, 0.35, 40
     first, second = (Counts.all_decided(rng.binomial(n, v, 4000), n) for v in (p, q))
-    low, high = cliffs.drop_interval(first, second)
+    low, high = statistics.drop_interval(first, second)
     assert 0.93 < np.mean((low <= p - q) & (p - q <= high)) < 0.98
-    low, high = cliffs.wilson(first.right, n)
+    low, high = statistics.wilson(first.right, n)
     assert 0.92 < np.mean((low <= p) & (p <= high)) < 0.98

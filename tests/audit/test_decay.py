@@ -7,13 +7,24 @@ from collections import defaultdict
 
 import pytest
 
-from clew.audit import decay
-from clew.audit.decay import RULE, Cell, Oracle, cells, filler, findings, first_feed, follow, survey, verdicts
-from clew.audit.stacks import STACKS, Stack, to_autogen, to_inspect, to_langchain
+from clew.audit.compaction import structural
+from clew.audit.compaction.stacks import STACKS, Stack, to_autogen, to_inspect, to_langchain
+from clew.audit.compaction.structural import (
+    RULE,
+    Cell,
+    Oracle,
+    cells,
+    filler,
+    findings,
+    first_feed,
+    follow,
+    survey,
+    verdicts,
+)
 from clew.core.errors import UnknownName
 from clew.core.values import Message, ToolCall
-from clew.harness.compact import size
-from clew.harness.pins import MESSAGES, TAG, Pins, orphans, texts_of
+from clew.harness.context.compaction import size
+from clew.harness.context.pins import MESSAGES, TAG, Pins, orphans, texts_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the frameworks' own
 FOREIGN = [name for name, stack in STACKS.items() if stack.package != "clew"]
@@ -133,7 +144,7 @@ def conversation():
 )
 def test_pins_hold_in_the_messages_of_other_libraries(module, convert, form):
     needs(module)
-    from clew.harness import frameworks
+    from clew.harness.context import frameworks
 
     read, pins = getattr(frameworks, form)(), Pins([RULE])
     said = conversation()
@@ -161,8 +172,8 @@ def test_langchain_agent_and_autogen_agent_are_sent_the_pins():
     from langchain.agents.middleware import SummarizationMiddleware
     from langchain_core.messages import HumanMessage
 
-    from clew.audit.stacks import chat_model
-    from clew.harness import frameworks
+    from clew.audit.compaction.stacks import chat_model
+    from clew.harness.context import frameworks
 
     shown, pins = [], Pins([RULE])
     model = chat_model(lambda text: shown.append(text) or "ok")
@@ -187,10 +198,10 @@ def test_langchain_agent_and_autogen_agent_are_sent_the_pins():
 
 def test_a_framework_that_is_absent_is_named_with_its_extra(monkeypatch):
     from clew.core.errors import MissingExtra
-    from clew.harness import frameworks
+    from clew.harness.context import frameworks
 
     with pytest.raises(MissingExtra, match="no_such_framework"):
         frameworks.need("no_such_framework")
-    monkeypatch.setattr(decay, "STACKS", {"x": Stack("x", "no-such-package", STACKS["langmem"].open)})
-    assert decay.STACKS["x"].version == ""
+    monkeypatch.setattr(structural, "STACKS", {"x": Stack("x", "no-such-package", STACKS["langmem"].open)})
+    assert structural.STACKS["x"].version == ""
     assert sum(len(unit) for unit in filler(900, "tools")) == 1 + 2 * 5

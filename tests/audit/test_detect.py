@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.audit import Candidates, Search, detect, effect, pairs, survey
-from clew.audit.detect import CLIFF, POTENTIAL
+from clew.audit import Candidates, Search, pairs, survey
+from clew.audit.cliffs import detect, effect
+from clew.audit.cliffs.detect import CLIFF, POTENTIAL
 from clew.core.errors import BadInput, CannotRestore
 from clew.harness import Runner
-from clew.harness.potentials import Continuations, Patient, Start
+from clew.harness.fork.continuations import Continuations, Patient, Start
 from clew.models.fakes import Scripted
 from clew.models.markov import Markov
 from clew.store import open_store
@@ -205,7 +206,7 @@ def test_refusals_come_before_any_cost():
 KILLED = """
 import sys
 from clew.harness import potentials
-from clew.harness.potentials import Continuations, Start
+from clew.harness.fork.continuations import Continuations, Start
 from tests.audit import planted
 potentials.TOGETHER = 16
 runner = planted.runner(sys.argv[1])
@@ -234,7 +235,7 @@ def test_killed_it_goes_on_and_repeats_nothing(tmp_path):
     assert sum(made) == left
     aside = planted.runner()
     for run in runs:
-        from clew.harness.potentials import _copy
+        from clew.harness.fork.continuations import _copy
 
         _copy(aside.store, runner.store, run.id)
     whole = Continuations(aside).sample("screen", starts, 16)

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from clew.audit.decay import RULE
-from clew.audit.stacks import STACKS
+from clew.audit.compaction.stacks import STACKS
+from clew.audit.compaction.structural import RULE
 from clew.core.registry import register
 from clew.models.fakes import Scripted
 from clew.store import Run, open_store
@@ -39,7 +39,7 @@ def roles(body, count):
 PROGRAM = """
 import json, os, sys
 from clew.audit import decay
-from clew.audit.asking import Asking
+from clew.audit.compaction.asking import Asking
 from clew.models import load
 
 grid = decay.cells((1.1,), ("0", "last"), ("user",), ("chat",))

@@ -66,7 +66,7 @@ def test_trained_calibrated_and_served(model: Path, prompts: Path, drafter: Path
     try:
         import asyncio
 
-        from clew.train.own_text import Prompt, asked
+        from clew.train.drafters.target_text import Prompt, asked
 
         reply = asyncio.run(served.complete(asked(Prompt((1, 4, 9), ""), 20, 1.0, 5)))
         assert reply.tokens

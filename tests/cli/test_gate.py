@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from clew.coding.gate_world import Checks
+from clew.coding.gate.candidates import Checks
 from clew.core import registry
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")

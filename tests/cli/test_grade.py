@@ -109,7 +109,7 @@ def test_the_pair_of_one_model_says_nothing(clew: Any, desk: Path) -> None:
 
 def test_a_second_grading_reads_what_is_filed(clew: Any, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = json.loads(clew(*line(desk, "--json")).stdout)
-    from clew.models import local
+    from clew.models.local import model as local
 
     rows: list[int] = []
     score = local.Local.score

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from clew.cli import serve, serve_drafts, verbs
+from clew.cli import serve, verbs
+from clew.cli.shared import serve_drafts
 from clew.core.errors import BadInput
 
 pytest.importorskip("torch")

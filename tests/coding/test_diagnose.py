@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.coding.calibrate import calibrate
-from clew.coding.choose import Chooser
-from clew.coding.confidence import Calibration, features, fit, learnt, policy
-from clew.coding.digest import WORD, Digest, digest, term
-from clew.coding.finding import SCHEMA, answer, finding, markdown
-from clew.coding.git import Git
-from clew.coding.history import fixes
-from clew.coding.languages import left_out, parser
-from clew.coding.rank import K1, B, Corpus, bm25, identifiers, rank
-from clew.coding.tools import Tools
-from clew.coding.view import Index, View
+from clew.coding.diagnose.calibrate import calibrate
+from clew.coding.diagnose.choose import Chooser
+from clew.coding.diagnose.code_tools import Tools
+from clew.coding.diagnose.confidence import Calibration, features, fit, learnt, policy
+from clew.coding.diagnose.finding import SCHEMA, answer, finding, markdown
+from clew.coding.diagnose.rank import K1, B, Corpus, bm25, identifiers, rank
+from clew.coding.repository.digest import WORD, Digest, digest, term
+from clew.coding.repository.git import Git
+from clew.coding.repository.languages import left_out, parser
+from clew.coding.repository.past_fixes import fixes
+from clew.coding.repository.repository import Index, View
 from clew.core.errors import BadInput
 from clew.core.values import ToolCall
 from tests.coding.shop import FILES, REPORT, git, make
@@ -88,7 +88,7 @@ def test_a_long_function_is_cut_and_broken_source_still_has_words():
 
 
 def test_the_index_is_keyed_by_content(shop, tmp_path, monkeypatch):
-    import clew.coding.workers as workers
+    import clew.coding.repository.workers as workers
 
     read = []
     real = workers.digest
@@ -116,7 +116,7 @@ def test_a_damaged_index_is_told_and_done_without(shop, tmp_path):
 
 
 def test_several_processes_read_what_one_does(shop, monkeypatch):
-    import clew.coding.view as module
+    import clew.coding.repository.repository as module
 
     monkeypatch.setattr(module, "APART", 1)
     apart, alone = View(shop, index=Index()), View(shop, "HEAD", index=Index())
@@ -406,7 +406,7 @@ def test_other_languages_by_tree_sitter(view):
 def test_without_the_extra_other_languages_are_text():
     code = (
         "import sys\nsys.modules['tree_sitter'] = None\n"
-        "from clew.coding.languages import read_as\nprint(read_as('a.js'), read_as('a.py'), read_as('a.rb'))"
+        "from clew.coding.repository.languages import read_as\nprint(read_as('a.js'), read_as('a.py'), read_as('a.rb'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["text", "python", "source"]

@@ -12,9 +12,10 @@ from itertools import product
 
 import pytest
 
-from clew.coding.gate import ENOUGH, Controller
-from clew.coding.gate_agent import AGENT, history
-from clew.coding.gate_plan import (
+from clew.coding.gate.candidates import Checks, CheckWorld, listed, verdict
+from clew.coding.gate.controller import ENOUGH, Controller
+from clew.coding.gate.mutants import mutants
+from clew.coding.gate.plan import (
     REFINE,
     SHIP,
     STOP,
@@ -27,9 +28,8 @@ from clew.coding.gate_plan import (
     rules,
     value_of,
 )
-from clew.coding.gate_rates import Beta, Evidence, Rates
-from clew.coding.gate_world import Checks, CheckWorld, listed, verdict
-from clew.coding.mutants import mutants
+from clew.coding.gate.rates import Beta, Evidence, Rates
+from clew.coding.gate_agent import AGENT, history
 from clew.core import registry
 from clew.core.errors import BadInput, WorldError
 from clew.harness import Runner
@@ -375,7 +375,7 @@ def test_a_critic_that_flips_is_not_counted(repo, monkeypatch):
             return observation._replace(text=observation.text.replace('"passed": true', '"passed": false'))
         return observation
 
-    monkeypatch.setattr("clew.coding.gate_world.CheckWorld.step", step)
+    monkeypatch.setattr("clew.coding.gate.candidates.CheckWorld.step", step)
     _, run = gated(checks, open_store(":memory:"), checks.find("m.py"), learn=True)
     assert notes(run, "flip")[0]["critic"] == CRITIC
     assert notes(run, "label")[0]["verdicts"] == {}

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from clew.coding.kernels import listing
+from clew.coding.kernels import disassembly
 from clew.coding.kernels.rules import diagnose
 from clew.core.errors import BadInput
 
@@ -57,7 +57,7 @@ def built(tmp_path_factory):
 
 @needs_gcc
 def test_a_reduction_that_may_not_be_reordered_is_seen_as_scalar(built):
-    strict, fast = (listing.x86_metrics(built[name], "dot") for name in ("strict", "fast"))
+    strict, fast = (disassembly.x86_metrics(built[name], "dot") for name in ("strict", "fast"))
     assert strict["scalar_share"] > 0.5
     assert strict["chains"] == 1
     assert fast["scalar_share"] == 0
@@ -66,7 +66,7 @@ def test_a_reduction_that_may_not_be_reordered_is_seen_as_scalar(built):
 
 @needs_gcc
 def test_the_vector_loop_stands_for_its_remainder_and_its_versions(built):
-    found = listing.x86_metrics(built["strict"], "scale")
+    found = disassembly.x86_metrics(built["strict"], "scale")
     assert found["width"] == 32
     assert found["scalar"] == 0
     assert not diagnose(found, "cpu")
@@ -74,62 +74,62 @@ def test_the_vector_loop_stands_for_its_remainder_and_its_versions(built):
 
 @needs_gcc
 def test_double_literals_and_libm_calls_are_seen(built):
-    assert listing.x86_metrics(built["strict"], "wide")["conversions"] > 0
-    assert listing.x86_metrics(built["strict"], "grow")["calls"] == 1
-    vector = listing.x86_metrics(built["fast"], "grow")
+    assert disassembly.x86_metrics(built["strict"], "wide")["conversions"] > 0
+    assert disassembly.x86_metrics(built["strict"], "grow")["calls"] == 1
+    vector = disassembly.x86_metrics(built["fast"], "grow")
     assert vector["calls"] == 0  # libm's vector version is no slow path
-    assert "ScalarFallback" in {f.rule for f in diagnose(listing.x86_metrics(built["strict"], "grow"), "cpu")}
+    assert "ScalarFallback" in {f.rule for f in diagnose(disassembly.x86_metrics(built["strict"], "grow"), "cpu")}
 
 
 @needs_gcc
 @pytest.mark.parametrize("build", ["strict", "fast", "plain"])
 def test_a_walk_along_pointers_is_seen_and_a_sum_is_none(built, build):
-    assert listing.x86_metrics(built[build], "walk")["address_chain"] == 1
+    assert disassembly.x86_metrics(built[build], "walk")["address_chain"] == 1
     for name in ("dot", "scale", "wide", "grow"):
-        assert listing.x86_metrics(built[build], name)["address_chain"] == 0
+        assert disassembly.x86_metrics(built[build], name)["address_chain"] == 0
 
 
 @needs_gcc
 def test_loops_are_natural_and_innermost(built):
-    code = listing.disassemble(built["plain"], "dot")
-    assert [len(loop) > 3 for loop in listing.loops(code)] == [True]
-    assert listing.loops([]) == []
-    straight = [listing.Instruction(0, "add", "rax,rbx"), listing.Instruction(4, "ret", "")]
-    assert listing.loops(straight) == []
-    assert listing.hot(straight) == [straight]
+    code = disassembly.disassemble(built["plain"], "dot")
+    assert [len(loop) > 3 for loop in disassembly.loops(code)] == [True]
+    assert disassembly.loops([]) == []
+    straight = [disassembly.Instruction(0, "add", "rax,rbx"), disassembly.Instruction(4, "ret", "")]
+    assert disassembly.loops(straight) == []
+    assert disassembly.hot(straight) == [straight]
 
 
 @needs_gcc
 def test_what_is_no_object_or_has_no_such_function_is_refused(built, tmp_path):
     with pytest.raises(BadInput, match=r"no function 'none'[^$]*dot"):
-        listing.x86_metrics(built["strict"], "none")
+        disassembly.x86_metrics(built["strict"], "none")
     (tmp_path / "text.o").write_text("hello")
     with pytest.raises(BadInput, match="cannot be read"):
-        listing.x86_metrics(tmp_path / "text.o", "dot")
-    assert listing.functions(tmp_path / "text.o") == []
-    assert set(listing.functions(built["strict"])) == {"dot", "scale", "wide", "grow", "walk"}
+        disassembly.x86_metrics(tmp_path / "text.o", "dot")
+    assert disassembly.functions(tmp_path / "text.o") == []
+    assert set(disassembly.functions(built["strict"])) == {"dot", "scale", "wide", "grow", "walk"}
 
 
 def test_a_loop_entered_in_its_middle_is_none():
     code = [
-        listing.Instruction(0, "jmp", "8 <f+0x8>"),
-        listing.Instruction(4, "vaddss", "xmm0,xmm0,xmm1"),
-        listing.Instruction(8, "dec", "rax"),
-        listing.Instruction(12, "jne", "4 <f+0x4>"),
-        listing.Instruction(14, "ret", ""),
+        disassembly.Instruction(0, "jmp", "8 <f+0x8>"),
+        disassembly.Instruction(4, "vaddss", "xmm0,xmm0,xmm1"),
+        disassembly.Instruction(8, "dec", "rax"),
+        disassembly.Instruction(12, "jne", "4 <f+0x4>"),
+        disassembly.Instruction(14, "ret", ""),
     ]
-    assert listing.loops(code) == []
+    assert disassembly.loops(code) == []
 
 
 def test_accumulators_are_registers_that_only_sums_write():
     loop = [
-        listing.Instruction(0, "vmovups", "ymm2,YMMWORD PTR [rdi]"),
-        listing.Instruction(4, "vfmadd231ps", "ymm0,ymm2,YMMWORD PTR [rsi]"),
-        listing.Instruction(8, "vaddps", "ymm1,ymm1,ymm2"),
-        listing.Instruction(12, "addss", "xmm5,xmm6"),  # two operands: the first is read as well
-        listing.Instruction(16, "vmulps", "ymm3,ymm2,ymm2"),
+        disassembly.Instruction(0, "vmovups", "ymm2,YMMWORD PTR [rdi]"),
+        disassembly.Instruction(4, "vfmadd231ps", "ymm0,ymm2,YMMWORD PTR [rsi]"),
+        disassembly.Instruction(8, "vaddps", "ymm1,ymm1,ymm2"),
+        disassembly.Instruction(12, "addss", "xmm5,xmm6"),  # two operands: the first is read as well
+        disassembly.Instruction(16, "vmulps", "ymm3,ymm2,ymm2"),
     ]
-    assert listing.carried(loop) == 3
+    assert disassembly.carried(loop) == 3
 
 
 # ---- CUDA: the compiler and the disassembler need no GPU ------------------------------------------------------------
@@ -151,22 +151,26 @@ extern "C" __global__ void literal(const float* a, float* o, int n) {
 
 
 @pytest.mark.skipif(
-    not (shutil.which("nvcc") and listing.nvdisasm()), reason="did not run: no nvcc and nvdisasm (CUDA toolkit)"
+    not (shutil.which("nvcc") and disassembly.nvdisasm()), reason="did not run: no nvcc and nvdisasm (CUDA toolkit)"
 )
 def test_static_rules_of_cuda_need_no_gpu(tmp_path):
     (tmp_path / "k.cu").write_text(CUDA)
     command = ["nvcc", "-cubin", "-arch=sm_80", "-Xptxas", "-v", "k.cu", "-o", "k.cubin"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
-    text = listing.sass(tmp_path / "k.cubin")
-    assert set(listing.kernels(text)) == {"narrow", "broad", "literal"}
+    text = disassembly.sass(tmp_path / "k.cubin")
+    assert set(disassembly.kernels(text)) == {"narrow", "broad", "literal"}
     fired = {
         name: {
-            f.rule for f in diagnose(listing.count_sass(text, name) | listing.count_ptxas(done.stderr, name), "cuda")
+            f.rule
+            for f in diagnose(disassembly.count_sass(text, name) | disassembly.count_ptxas(done.stderr, name), "cuda")
         }
-        for name in listing.kernels(text)
+        for name in disassembly.kernels(text)
     }
     assert fired == {"narrow": {"Vectorization"}, "broad": set(), "literal": {"Vectorization", "ScalarFallback"}}
-    assert listing.count_ptxas(done.stderr, "narrow")["registers"] == listing.count_sass(text, "narrow")["registers"]
+    assert (
+        disassembly.count_ptxas(done.stderr, "narrow")["registers"]
+        == disassembly.count_sass(text, "narrow")["registers"]
+    )
 
 
 def test_a_listing_of_sass_is_counted():
@@ -181,9 +185,9 @@ def test_a_listing_of_sass_is_counted():
         /*0040*/                   HMMA.16816.F32 R4, R4, R8, R12 ;
         /*0050*/                   DFMA R4, R4, R8, R12 ;
 """
-    found = listing.count_sass(text, "k")
+    found = disassembly.count_sass(text, "k")
     assert (found["local_ops"], found["mma_ops"], found["wide_ops"], found["conversions"]) == (2, 1, 1, 1)
     assert found["registers"] == 128
     assert found["mma_share"] == 0.5  # HFMA2.MMA is a move of constants, no tensor core
     with pytest.raises(BadInput, match="no kernel 'x'"):
-        listing.count_sass(text, "x")
+        disassembly.count_sass(text, "x")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from clew.coding import recover
-from clew.coding.choose import Chooser
+from clew.coding.diagnose import recover
+from clew.coding.diagnose.choose import Chooser
+from clew.coding.diagnose.code_tools import Tools, specs
+from clew.coding.diagnose.repository_world import Diagnosis
 from clew.coding.localise import localise
-from clew.coding.tools import Tools, specs
-from clew.coding.view import View
-from clew.coding.world import Diagnosis
+from clew.coding.repository.repository import View
 from clew.core.errors import BadInput
 from clew.core.registry import register
 from clew.core.values import Completion, Message, ToolCall
@@ -206,7 +206,7 @@ def test_the_tools_by_mcp(shop):
 
     from mcp import Client
 
-    from clew.coding.mcp import server
+    from clew.coding.diagnose.mcp import server
 
     async def talk() -> tuple[set[str], Any, Any]:
         async with Client(server(Tools(View(shop.repo)))) as client:
@@ -228,7 +228,8 @@ def test_a_script_without_a_guard_is_not_run_again(tmp_path, shop):
 
     script = tmp_path / "script.py"
     script.write_text(
-        f"print('once')\nimport clew.coding.view as v\nv.APART = 1\nprint(len(v.View({shop.repo!r}).files))\n"
+        "print('once')\nimport clew.coding.repository.repository as v\n"
+        f"v.APART = 1\nprint(len(v.View({shop.repo!r}).files))\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["once", str(len(View(Path(shop.repo)).files))]

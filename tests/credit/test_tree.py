@@ -12,10 +12,11 @@ from clew import credit
 from clew.core.errors import BadInput
 from clew.core.values import Task
 from clew.credit import tree as trees
-from clew.harness import Runner, tree
+from clew.harness import Runner
 from clew.harness.agents import chatter
+from clew.harness.trees import grow
 from clew.models.markov import Markov
-from clew.store.view import sampled
+from clew.store.run import sampled
 from clew.worlds.toys import Counter
 
 
@@ -38,7 +39,7 @@ class Parity:
 
 def grown(selector: str = "uucb", leaves: int = 12, task: str = "parity-1") -> Any:
     runner = Runner(chatter, Parity(), Markov(tokens=True), sampling={"max_tokens": 12})
-    return tree.collect(runner, [Parity().find(task)], tree.Growth(leaves=leaves, selector=selector))
+    return grow.collect(runner, [Parity().find(task)], grow.Growth(leaves=leaves, selector=selector))
 
 
 def build(parent: list[int], outcomes: dict[int, list[float]], draws: list[float] | None = None) -> trees.Tree:

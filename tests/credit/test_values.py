@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clew.credit import Move, Path, advantages, from_paths, presets
-from clew.credit.values import distance, occurrence_mean, solve, values
+from clew.credit.state_values import distance, occurrence_mean, solve, values
 
 from .toys import random_paths, runs
 

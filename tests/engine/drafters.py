@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clew.models.drafters.plain import Independent
-from clew.models.engine.proposal import F64, I64, Proposal
+from clew.models.engine.speculation.proposal import F64, I64, Proposal
 from clew.models.sampling import Laws, draw, in_force
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="did not run: torch is not installed")
-from clew.models import local_prefix
-from clew.models.local import small
+from clew.models.local import shared_prefix, small
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def test_what_is_shared_passes_once(model: Any) -> None:
 
 def test_clusters_are_disjoint_begin_alike_and_pay() -> None:
     ids = rows(1)
-    found = local_prefix.clusters(ids, 100)
+    found = shared_prefix.clusters(ids, 100)
     members = [i for cluster in found for i in cluster.rows]
     assert len(found) >= 2
     assert len(members) == len(set(members))
@@ -58,5 +57,5 @@ def test_clusters_are_disjoint_begin_alike_and_pay() -> None:
         assert len({tuple(ids[i][:shared]) for i in group}) == 1
         assert all(shared < len(ids[i]) <= 2 * shared for i in group)
         assert (len(group) - 1) * shared >= 100
-    assert local_prefix.clusters(ids, 10**6) == []
-    assert local_prefix.clusters([[1], [1], []]) == []
+    assert shared_prefix.clusters(ids, 10**6) == []
+    assert shared_prefix.clusters([[1], [1], []]) == []

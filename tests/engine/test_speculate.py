@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from clew.core.values import Sampling
-from clew.models.engine.speculate import Drafted, judge, uniforms
+from clew.models.engine.speculation.verification import Drafted, judge, uniforms
 from clew.models.sampling import Laws, draw, in_force
 
 SETTINGS = [Sampling(), Sampling(temperature=0.7), Sampling(top_k=3), Sampling(top_p=0.7), Sampling(temperature=0.0)]

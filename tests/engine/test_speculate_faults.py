@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from clew.core.errors import BadInput
-from clew.models.engine.budget import Fixed, Scheduler
-from clew.models.engine.costs import Costs
-from clew.models.engine.proposal import Proposal
+from clew.models.engine.speculation.costs import Costs
+from clew.models.engine.speculation.lengths import Fixed, Scheduler
+from clew.models.engine.speculation.proposal import Proposal
 from clew.models.local import Local
 from tests.engine.drafters import Blind, Twin, Witness
 from tests.engine.helpers import WORDS, Talk, ask, sharpen

@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 
 from clew.core.values import Sampling
-from clew.models.engine.budget import Fixed
+from clew.models.engine.speculation.lengths import Fixed
 from clew.models.local import Local
 from clew.models.sampling import Laws, in_force
 from tests.engine.drafters import Blind, Stubborn, Twin, Witness

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from clew.fit import norms
-from clew.fit.batch import applies, collate, plan
+from clew.fit.collate import applies, collate, plan
 from clew.fit.forward import Scorer
 
 from .helpers import VOCABULARY, logprobs, module, rows

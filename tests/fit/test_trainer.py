@@ -10,7 +10,7 @@ import torch
 
 from clew.core.errors import BadInput
 from clew.core.records import LossRow
-from clew.fit.batch import applies
+from clew.fit.collate import applies
 from clew.fit.trainer import Trainer
 from clew.train.losses import kl, pg, pg_sequence
 

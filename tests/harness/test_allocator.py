@@ -10,8 +10,9 @@ import pytest
 
 from clew.core.errors import BadInput
 from clew.core.values import Task
-from clew.harness import Runner, allocator, tree
+from clew.harness import Runner
 from clew.harness.agents import chatter
+from clew.harness.trees import allocator, grow
 from clew.models.markov import Markov
 from clew.store import Groups, Run
 
@@ -89,8 +90,8 @@ def sealed(task: str) -> bool:
 def grown(how: str) -> list[Groups]:
     """Seven iterations over the same tasks."""
     runner = Runner(chatter, Sealed(), Markov(tokens=True), sampling={"max_tokens": 12})
-    growth = tree.Growth(tokens=48, spare=0.4, seeds=1, selector="entropy", allocator=how)  # type: ignore[arg-type]
-    found = [tree.collect(runner, Sealed().sample(12), growth, name="t", iteration=i) for i in range(7)]
+    growth = grow.Growth(tokens=48, spare=0.4, seeds=1, selector="entropy", allocator=how)  # type: ignore[arg-type]
+    found = [grow.collect(runner, Sealed().sample(12), growth, name="t", iteration=i) for i in range(7)]
     assert runner.store.verify() == []
     return found
 
@@ -114,4 +115,4 @@ def test_spare_tokens_leave_tasks_that_never_differ() -> None:
 @pytest.mark.parametrize("wrong", [{"allocator": "learned"}, {"allocator": "best", "spare": 0.3}])
 def test_an_allocator_without_spare_tokens_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="allocator"):
-        tree.Growth(tokens=100, **wrong)
+        grow.Growth(tokens=100, **wrong)

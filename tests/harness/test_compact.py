@@ -13,8 +13,8 @@ from clew.core.errors import BadInput, PinBroken
 from clew.core.registry import build, register
 from clew.core.values import Message, ToolCall
 from clew.harness import Runner, tool
-from clew.harness.compact import STRATEGIES, Compactor, compacted, orphans, size, units
-from clew.harness.pins import MESSAGES, TAG, Pins, guarded, mend, strip
+from clew.harness.context.compaction import STRATEGIES, Compactor, compacted, orphans, size, units
+from clew.harness.context.pins import MESSAGES, TAG, Pins, guarded, mend, strip
 from clew.models.fakes import Scripted, tool_call
 from clew.worlds.toys import Shop
 

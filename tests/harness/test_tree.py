@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clew.audit.zero_variance import dead_groups
 from clew.core.errors import BadInput, CannotRestore, ModelError
 from clew.core.values import Task
-from clew.harness import Runner, selectors, tree
+from clew.harness import Runner
 from clew.harness.agents import chatter, player
+from clew.harness.trees import grow as tree
+from clew.harness.trees import selectors
 from clew.models.markov import Markov
 from clew.store import Groups, Run
-from clew.store.dead import dead_groups
-from clew.store.view import sampled
+from clew.store.run import sampled
 from clew.worlds.household import Household
 from clew.worlds.toys import Counter, Notepad
 

@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse
 from clew.core.errors import BadInput, Refused, Unreachable
 from clew.core.values import Sampling
 from clew.models.contract import check_model, check_scores
-from clew.models.limits import Gate
 from clew.models.remote import Price, Remote
+from clew.models.remote.limits import Gate
 
 from .helpers import ask
 from .server import failing, serving

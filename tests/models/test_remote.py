@@ -17,10 +17,10 @@ from clew.core.protocols import Streams
 from clew.core.values import Completion, Message, Sampling, ToolCall, ToolSpec
 from clew.models.dialects import messages as messages_dialect
 from clew.models.dialects import responses as responses_dialect
-from clew.models.failures import pause_of
 from clew.models.fakes import Markov
-from clew.models.limits import Gate
 from clew.models.remote import Price, Remote
+from clew.models.remote.failures import pause_of
+from clew.models.remote.limits import Gate
 
 from .helpers import ask
 from .server import chat, chunks, failing, serving

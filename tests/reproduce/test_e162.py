@@ -12,7 +12,7 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from clew.harness import selectors
+from clew.harness.trees import selectors
 from papers.E162_uucb import chain, learn, proxy, report, report_sums, run, tier, tier_sums
 from papers.experiment import load
 

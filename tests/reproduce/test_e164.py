@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from clew.audit.survival import extractive, found, gullible, load, oracle, says, sentences, surviving
+from clew.audit.compaction.survival import extractive, found, gullible, load, oracle, says, sentences, surviving
 from clew.core.values import Message
-from clew.harness.compact import orphans
+from clew.harness.context.compaction import orphans
 from clew.worlds.desk import Case, Desk
 from papers.E164_governance import report_a, report_r, tier_a, tier_b, tier_r
 from papers.E164_governance.run import E164
@@ -109,7 +109,7 @@ def test_agent_tiny_learns_from_soft_targets():
 
 def test_agent_tiny_runs_every_arm():
     torch = pytest.importorskip("torch", reason="did not run: torch is not installed")
-    from clew.audit.behaviour import arm
+    from clew.audit.compaction.behaviour import arm
     from papers.E164_governance import tiny
 
     torch.manual_seed(0)

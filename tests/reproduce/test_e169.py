@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from clew.coding.known import ELSEWHERE
+from clew.coding.diagnose.known import ELSEWHERE
 from clew.core.errors import BadInput, MissingExtra, WorldError
 from papers.E169_sherloc import clones, mutants, report_l, report_r, tier_l, tier_r
 from papers.E169_sherloc.run import E169, parse

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from clew.audit.arms import Arm
+from clew.audit.why.arms import Arm
 from papers.E174_forensics import organisms, report_a, tier_a
 from papers.E174_forensics.run import E174
 from papers.experiment import load

@@ -234,7 +234,7 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("dialect", list(BODIES))
 def test_streams_arrive_in_pieces_and_whole(dialect: str) -> None:
-    from clew.serve.wire import DIALECTS
+    from clew.serve.gateway.wire import DIALECTS
 
     it = gateway(Typist([]))
     path, body = BODIES[dialect]

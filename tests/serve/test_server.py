@@ -15,9 +15,9 @@ from clew.core.records import Cursor
 from clew.core.values import Completion, Message, Piece
 from clew.harness import Runner
 from clew.models.fakes import Echo, Markov, Scripted
-from clew.serve.questions import Limits
-from clew.serve.recorder import KEPT, Recorder
-from clew.serve.server import Server
+from clew.serve.gateway.recorder import KEPT, Recorder
+from clew.serve.openai.questions import Limits
+from clew.serve.openai.server import Server
 from clew.store import Run, open_store
 from tests.serve.serving import CHAT, HI, post, using
 

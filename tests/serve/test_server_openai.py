@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clew.serve.questions import Limits
-from clew.serve.server import Server
+from clew.serve.openai.questions import Limits
+from clew.serve.openai.server import Server
 from tests.serve.serving import LOOK, serving, talker
 
 openai = pytest.importorskip("openai")

@@ -9,9 +9,9 @@ from typing import Any, get_type_hints
 import httpx
 import pytest
 
-from clew.serve.parameters import RULES
-from clew.serve.recorder import Recorder
-from clew.serve.server import Server
+from clew.serve.gateway.recorder import Recorder
+from clew.serve.openai.parameters import RULES
+from clew.serve.openai.server import Server
 from clew.store import open_store
 from tests.serve.serving import HI, LOOK, talker, using
 

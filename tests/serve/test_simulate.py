@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput
-from clew.models.engine.budget import Fixed, Scheduler
-from clew.models.engine.costs import Costs
-from clew.serve.simulate import Traffic, closed, poisson, simulate, survival
+from clew.models.engine.speculation.costs import Costs
+from clew.models.engine.speculation.lengths import Fixed, Scheduler
+from clew.serve.load.simulate import Traffic, closed, poisson, simulate, survival
 
 SIZES = tuple(range(1, 2049))
 SMOOTH = Costs(

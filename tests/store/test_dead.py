@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from clew.audit.zero_variance import dead_groups
 from clew.cli import verbs
 from clew.core.records import Annotation, GroupRow
 from clew.harness import Runner
 from clew.harness.agents import player
 from clew.models.fakes import Scripted
-from clew.store.dead import dead_groups
 from clew.worlds.sums import Sums
 
 

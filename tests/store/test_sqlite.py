@@ -27,11 +27,11 @@ from clew.core.errors import (
 from clew.core.keys import blob_key
 from clew.core.records import Annotation, RunRow, Setup
 from clew.core.values import Sampling
-from clew.store import MemoryStore, Run, migrations, open_store
+from clew.store import MemoryStore, Run, open_store
 from clew.store.contract import Script, fork_at
 from clew.store.contract.script import same
-from clew.store.database import Database
-from clew.store.sqlite import SQLiteStore
+from clew.store.sqlite import SQLiteStore, migrations
+from clew.store.sqlite.database import Database
 from clew.store.summary import document, says, summarise, words
 
 HERE = Path(__file__).parent

@@ -19,8 +19,8 @@ from clew.harness.agents import player
 from clew.models.engine.weights import weights_digest
 from clew.models.local import Local, small
 from clew.store import Run, open_store
+from clew.train.drafters.refresh import Drafting
 from clew.train.loop import Plan, Training
-from clew.train.refresh import Drafting
 from clew.worlds.household import Household
 
 

@@ -173,7 +173,7 @@ def test_killed_at_any_moment_the_weights_come_out_the_same(tmp_path):
 def test_killed_under_drafts_nothing_is_lost_or_done_twice(tmp_path):
     """Which noise drew a token is not promised under drafts; every run, once, is, and a drafter that was refreshed."""
     from clew.models.drafters import folder as folders
-    from clew.models.engine.costs import Costs, hardware
+    from clew.models.engine.speculation.costs import Costs, hardware
     from clew.models.engine.weights import weights_digest
     from tests.train.killed import Lenient, policy
 
@@ -197,8 +197,8 @@ def test_killed_under_drafts_nothing_is_lost_or_done_twice(tmp_path):
 def test_trees_train_as_flat_rollouts_do(house, model, tmp_path):
     """Same loop, rows and trainer; tokens that forks share are decoded, counted and trained once; it goes on."""
     from clew.credit.tree import tree
-    from clew.harness.tree import Growth
-    from clew.store.view import sampled
+    from clew.harness.trees.grow import Growth
+    from clew.store.run import sampled
 
     class Lenient(type(house)):
         async def judge(self, task, run, world):

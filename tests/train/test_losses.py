@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clew.core.errors import BadInput
-from clew.fit.batch import Tokens
+from clew.fit.collate import Tokens
 from clew.train.losses import entropy, kl, pg, pg_sequence, sft
 
 

@@ -13,7 +13,7 @@ import torch
 
 from clew.core.errors import BadInput
 from clew.core.records import Annotation, LossRow
-from clew.fit.batch import Tokens
+from clew.fit.collate import Tokens
 from clew.fit.trainer import Trainer
 from clew.harness import Runner
 from clew.models.local import small

@@ -17,12 +17,12 @@ from clew.harness import Runner
 from clew.harness.agents import player
 from clew.models.drafters import folder as folders
 from clew.models.drafters import load
-from clew.models.engine.costs import FILE, Costs, hardware
+from clew.models.engine.speculation.costs import FILE, Costs, hardware
 from clew.models.engine.weights import weights_digest
 from clew.models.local import Local, small
-from clew.train.drafting import Schooling
+from clew.train.drafters.drafter_losses import Schooling
+from clew.train.drafters.refresh import FOLDER, Drafting, Trial
 from clew.train.loop import Plan, Training
-from clew.train.refresh import FOLDER, Drafting, Trial
 from clew.worlds.sums import Sums
 
 

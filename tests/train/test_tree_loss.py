@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from clew.credit.tree import tree as credit
-from clew.harness import Runner, tree
+from clew.harness import Runner
 from clew.harness.agents import player
+from clew.harness.trees import grow
 from clew.models.local import Local, small
 from clew.train.rows import rows
 from clew.worlds.sums import Sums
@@ -40,7 +41,7 @@ def surrogate(module: torch.nn.Module, ids: np.ndarray, weights: np.ndarray) -> 
 def test_tree_loss_is_row_loss(model: Local) -> None:
     runner = Runner(player, Odd(3, 3), model, sampling={"max_tokens": 14})
     tasks = Odd(3, 3).sample(3)
-    groups = tree.collect(runner, tasks, tree.Growth(leaves=10, selector="random", settings=(("floor", 0.0),)), 3)
+    groups = grow.collect(runner, tasks, grow.Growth(leaves=10, selector="random", settings=(("floor", 0.0),)), 3)
     inside = [run for run in groups.runs if run.parent is not None and run.parent.token > 0]
     assert len(inside) > 8
     assert all(group.signal for group in groups)

@@ -131,16 +131,16 @@ def test_d3_is_served_without_importing_what_brings_it(seen, monkeypatch):
     import sys
 
     from clew.core.errors import MissingExtra
-    from clew.view import files
+    from clew.view import assets
 
     got = seen.get("/static/d3.js")
     assert got.headers["content-type"].startswith("text/javascript")
     assert b"d3" in got.content[:2000]
     assert "mpld3" not in sys.modules
-    files.d3.cache_clear()
-    monkeypatch.setattr(files, "find_spec", lambda name: None)
+    assets.d3.cache_clear()
+    monkeypatch.setattr(assets, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match="D3"):
-        files.d3()
+        assets.d3()
     assert seen.json("/static/d3.js", status=501)["remedy"] == "pip install mpld3"
 
 

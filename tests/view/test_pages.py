@@ -13,7 +13,7 @@ from clew.harness import Runner
 from clew.store import MemoryStore, Run
 from clew.store.contract import Script, fork_at
 from clew.view.forking import Wish, quoted, wish
-from clew.view.pages import graph, run, runs, tokens, transcript
+from clew.view.pages import graph, list_pages, run_page, tokens, transcript_page
 from clew.view.pages.strip import strip
 from tests.view.conftest import fill
 
@@ -60,12 +60,12 @@ def test_groups_are_folded_with_their_spread(seen):
 
 
 def test_an_interval_needs_two_values():
-    assert runs.spread([]) == (None, None, None)
-    assert runs.spread([0.5]) == (0.5, None, None)
-    mean, low, high = runs.spread([0.0, 1.0])
+    assert list_pages.spread([]) == (None, None, None)
+    assert list_pages.spread([0.5]) == (0.5, None, None)
+    mean, low, high = list_pages.spread([0.0, 1.0])
     assert (mean, round(high - mean, 2), round(mean - low, 2)) == (0.5, 6.35, 6.35)  # t(0.975, 1) / 2
-    assert runs.share(0, 0) is None
-    assert [round(runs.share(1, 3)[k], 4) for k in ("low", "high")] == [0.0615, 0.7923]
+    assert list_pages.share(0, 0) is None
+    assert [round(list_pages.share(1, 3)[k], 4) for k in ("low", "high")] == [0.0615, 0.7923]
 
 
 def test_a_run_and_its_calls(seen):
@@ -186,17 +186,17 @@ def test_two_runs_part_where_their_calls_do():
     script.ask("view 1", "> another")
     script.act("> another", "elsewhere")
     script.end("step_limit")
-    found = run.diff(store, "aaa", "bbb")
+    found = run_page.diff(store, "aaa", "bbb")
     assert (found["at"], found["total_a"], found["total_b"]) == (3, 10, 6)
     assert found["at"] == one.diff(Run(store, "bbb")).seq
     assert [d["field"] for d in found["differs"]] == ["reply"]
-    assert run.diff(store, "aaa", "aaa")["at"] is None
+    assert run_page.diff(store, "aaa", "aaa")["at"] is None
     again = fork_at(store, one, 3, run="ccc")  # another reply, after which the same is done again
     again.ask("view 1", "> act 1", sampled=3)
     again.act("> act 1", "result 1", reward=0.0)
     again.end()
-    assert run.diff(store, "aaa", "ccc")["at"] == one.diff(Run(store, "ccc")).seq == 3
-    family = run.tree(store, "bbb")
+    assert run_page.diff(store, "aaa", "ccc")["at"] == one.diff(Run(store, "ccc")).seq == 3
+    family = run_page.tree(store, "bbb")
     assert (family["run"], family["children"][0]["run"], family["children"][0]["seq"]) == ("aaa", "bbb", 3)
     assert (family["here"], family["children"][0]["here"]) == (False, True)
 
@@ -206,20 +206,20 @@ def test_shared_calls_bring_their_annotations():
     one = Script(store, "aaa").play(3, 1.0)
     fork_at(store, one, 4, run="bbb").end()
     store.annotate([Annotation("call", "m", 0.1, "aaa", 1), Annotation("call", "m", 0.2, "aaa", 5)])
-    page = transcript.calls(store, "bbb", 0, 10)
+    page = transcript_page.calls(store, "bbb", 0, 10)
     assert [c["marks"] for c in page] == [{}, {"m": 0.1}, {}, {}, {}]
     store.annotate([Annotation("call", "m", 0.3, "bbb", 1)])
-    assert transcript.calls(store, "bbb", 1, 2)[0]["marks"] == {"m": 0.3}, "its own goes before"
+    assert transcript_page.calls(store, "bbb", 1, 2)[0]["marks"] == {"m": 0.3}, "its own goes before"
     assert strip(store, "bbb", "m") == {"seqs": [1], "values": [0.3]}
 
 
 def test_a_page_in_the_middle_shows_what_the_whole_shows(monkeypatch):
     store = MemoryStore()
     Script(store, "aaa").play(60)
-    whole = transcript.calls(store, "aaa", 0, 130)
-    monkeypatch.setattr(transcript, "COUNTED", 0)
+    whole = transcript_page.calls(store, "aaa", 0, 130)
+    monkeypatch.setattr(transcript_page, "COUNTED", 0)
     for start in (1, 30, 77):
-        part = transcript.calls(store, "aaa", start, start + 7)
+        part = transcript_page.calls(store, "aaa", start, start + 7)
         for mine, theirs in zip(part, whole[start : start + 7], strict=True):
             for message in [*mine["said"], *theirs["said"]]:
                 message["index"] = None
@@ -230,7 +230,7 @@ def test_long_texts_are_cut_and_say_so():
     store = MemoryStore()
     script = Script(store, "aaa")
     script.open("x" * 50_000)
-    (call,) = transcript.calls(store, "aaa", 0, 10)
+    (call,) = transcript_page.calls(store, "aaa", 0, 10)
     assert (len(call["text"]), call["cut"]) == (20_000, 50_000)
 
 
@@ -292,12 +292,12 @@ def test_the_same_pages_come_from_a_store_in_memory():
     store = MemoryStore()
     fill(store)
     name = store.find("tag:keep")[0]
-    assert len(runs.runs(store, "", 3, 0)["rows"]) == 3
-    assert runs.groups(store, "", 10, 0)["total"] == 2
-    assert run.head(store, name)["summary"]["tags"] == ["keep"]
-    assert len(transcript.calls(store, name, 0, 100)) == store.summary(name).calls
+    assert len(list_pages.runs(store, "", 3, 0)["rows"]) == 3
+    assert list_pages.groups(store, "", 10, 0)["total"] == 2
+    assert run_page.head(store, name)["summary"]["tags"] == ["keep"]
+    assert len(transcript_page.calls(store, name, 0, 100)) == store.summary(name).calls
     group = Runner.of(store, name).fork(name, Cursor(name, 1), 2, seed="fresh")
-    assert {child["run"] for child in run.tree(store, name)["children"]} == {fork.id for fork in group}
+    assert {child["run"] for child in run_page.tree(store, name)["children"]} == {fork.id for fork in group}
 
 
 def test_tokens_without_a_tokenizer_at_hand_have_ids_only():

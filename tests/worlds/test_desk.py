@@ -14,7 +14,7 @@ from clew.harness import Runner
 from clew.models.fakes import Echo
 from clew.worlds.contract import as_run, check_other_process, check_taskset, walk
 from clew.worlds.desk import Desk, natural
-from clew.worlds.desk_rules import EFFECTS, RULES, TOOLS
+from clew.worlds.desk.desk_rules import EFFECTS, RULES, TOOLS
 
 register("tasksets", "desk", Desk)
 

@@ -7,8 +7,8 @@ import pytest
 
 from clew.core.errors import BadInput, MissingExtra, WorldError
 from clew.core.values import ToolCall
+from clew.worlds.adapters.gymnasium import GymTasks
 from clew.worlds.contract import check_other_process, check_taskset, explore
-from clew.worlds.gymnasium import GymTasks
 
 MOVES = ("left", "down", "right", "up")
 LAKE = {"env": "FrozenLake-v1", "actions": MOVES, "options": {"render_mode": "ansi"}, "prompt": "Reach G."}

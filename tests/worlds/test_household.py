@@ -11,7 +11,7 @@ from clew.core.records import Edit, Intervention
 from clew.core.values import ToolCall
 from clew.worlds.contract import as_run, explore, walk
 from clew.worlds.household import Household, HouseholdWorld, admissible, expert
-from clew.worlds.household_rules import GOALS, Home
+from clew.worlds.household.household_rules import GOALS, Home
 from clew.worlds.seeds import split_of
 
 ALL = Household(goals=GOALS, steps=30)

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from clew.core.errors import BadInput, ClewError, MissingExtra
-from clew.worlds import room, sandbox, seccomp
-from clew.worlds.parcels import pack, unpack, write
-from clew.worlds.sandbox import Limits, Sandbox
+from clew.sandbox import namespace, sandbox, seccomp
+from clew.sandbox.archives import pack, unpack, write
+from clew.sandbox.sandbox import Limits, Sandbox
 
 NOBODY = 65534
 MIB = 1 << 20
@@ -270,11 +270,11 @@ def test_what_is_missing_or_cannot_be_enforced_refuses_to_start(monkeypatch):
             Sandbox()
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed: a bound that does not hold was not tried")
-    whole = room.bounded
+    whole = namespace.bounded
     for lost, name in (("--nproc", "processes"), ("--nofile", "open files"), ("--fsize", "file size")):
         sandbox._prove.cache_clear()
         lacking = lambda order, n, lost=lost: [w for w in whole(order, n) if not w.startswith(lost)]  # noqa: E731
-        monkeypatch.setattr(room, "bounded", lacking)
+        monkeypatch.setattr(namespace, "bounded", lacking)
         with pytest.raises(ClewError, match=f"cannot enforce: {name}"):
             Sandbox()
     sandbox._prove.cache_clear()
@@ -374,7 +374,7 @@ def test_unknown_machines_are_refused():
 
 @needs_bubblewrap
 def test_a_run_ends_when_its_caller_is_killed():
-    code = "import sys; from clew.worlds.sandbox import Sandbox; Sandbox(readable=()).run(['sleep', '95.4321'])"
+    code = "import sys; from clew.sandbox.sandbox import Sandbox; Sandbox(readable=()).run(['sleep', '95.4321'])"
     import subprocess
 
     source = str(Path(__file__).resolve().parents[2] / "src")

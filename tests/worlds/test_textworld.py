@@ -7,8 +7,8 @@ import pytest
 
 from clew.core.errors import BadInput, CannotRestore, MissingExtra, WorldError
 from clew.core.registry import build
+from clew.worlds.adapters.textworld import TextWorld
 from clew.worlds.contract import as_run, check_other_process, check_taskset, walk
-from clew.worlds.textworld import TextWorld
 
 
 @pytest.fixture(scope="module")

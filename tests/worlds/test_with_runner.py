@@ -81,7 +81,7 @@ def test_none_is_refused_and_nothing_is_written_twice(tmp_path):
 
 def test_textworld_by_reenactment(tmp_path):
     pytest.importorskip("textworld", reason="NOT RUN: textworld is not installed")
-    from clew.worlds.textworld import TextWorld
+    from clew.worlds.adapters.textworld import TextWorld
 
     taskset = TextWorld(folder=str(tmp_path))
     task = taskset.sample(1)[0]
@@ -90,7 +90,7 @@ def test_textworld_by_reenactment(tmp_path):
 
 def test_gymnasium_by_reenactment():
     pytest.importorskip("gymnasium", reason="NOT RUN: gymnasium is not installed")
-    from clew.worlds.gymnasium import GymTasks
+    from clew.worlds.adapters.gymnasium import GymTasks
 
     taskset = GymTasks("FrozenLake-v1", options={"is_slippery": False})
     assert forked_in_the_middle(taskset, taskset.sample(1)[0], list("112212")) == 1.0

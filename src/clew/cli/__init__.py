@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from clew.cli.common import Interrupted
+from clew.cli.shared.common import Interrupted
 from clew.core.errors import ClewError
 
 SECTIONS = {

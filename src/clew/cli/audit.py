@@ -1,6 +1,6 @@
 """clew audit: a group of verbs, one file each (``audit_<verb>.py``), loaded when named."""
 
-from clew.cli.common import Lazy
+from clew.cli.shared.common import Lazy
 
 command = Lazy(
     "audit",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 
 if TYPE_CHECKING:
-    from clew.audit.behaviour import Row
-    from clew.audit.decay import Finding
+    from clew.audit.compaction.behaviour import Row
+    from clew.audit.compaction.structural import Finding
 
 HISTORIES, GENERATIONS = (1.1, 5.0), 3
 
@@ -28,8 +28,8 @@ HISTORIES, GENERATIONS = (1.1, 5.0), 3
 @click.option("--arm", "arms", multiple=True, help="With --model: only this arm; may be repeated.")
 @click.option("-n", "--n", "n", default=40, show_default=True, help="With --model: episodes of each arm.")
 @click.option("--seed", default=0, show_default=True, help="With --model: fixes tasks and sampling.")
-@making.model_options
-@making.sampling_options
+@run_options.model_options
+@run_options.sampling_options
 @common.json_option
 @common.store_option
 def command(
@@ -50,8 +50,8 @@ def command(
     clew audit decay --stack langmem --summariser http://localhost:8000/v1#name
     clew audit decay --model http://localhost:8000/v1#name -n 40
     """
-    from clew.audit import behaviour
-    from clew.audit.stacks import STACKS
+    from clew.audit.compaction import behaviour
+    from clew.audit.compaction.stacks import STACKS
 
     if listing:
         rows = [(s.name, s.version or ("" if s.package != "clew" else "this one"), s.settings) for s in STACKS.values()]
@@ -68,16 +68,16 @@ def command(
     if summariser is None:
         _structure(names, as_json)
         return
-    from clew.audit.asking import Asking
+    from clew.audit.compaction.asking import Asking
 
-    with Asking(making.load_model(summariser, options)) as asking:
+    with Asking(run_options.load_model(summariser, options)) as asking:
         _structure(names, as_json, asking.summariser)
 
 
 def _structure(names: list[str], as_json: bool, summariser: Any = None) -> None:
-    from clew.audit import decay
+    from clew.audit.compaction import structural
 
-    grid = decay.cells(HISTORIES)
+    grid = structural.cells(HISTORIES)
     most = 2 * len(names) * len(grid) * GENERATIONS
     click.echo(
         f"{len(names)} stacks, {len(grid)} histories of {GENERATIONS} compactions each, with and without the pin: "
@@ -86,10 +86,10 @@ def _structure(names: list[str], as_json: bool, summariser: Any = None) -> None:
     )
     more = {"generations": GENERATIONS} | ({"summariser": summariser} if summariser else {})
     with _steps(2 * len(names) * len(grid), "histories") as each:
-        plain = decay.survey(names, grid, each=each, **more)
-        pinned = decay.survey(names, grid, pinned=True, each=each, **more)
-    found, kept = decay.findings(plain), {f.stack: f for f in decay.findings(pinned)}
-    said = decay.verdicts(found, list(kept.values()))
+        plain = structural.survey(names, grid, each=each, **more)
+        pinned = structural.survey(names, grid, pinned=True, each=each, **more)
+    found, kept = structural.findings(plain), {f.stack: f for f in structural.findings(pinned)}
+    said = structural.verdicts(found, list(kept.values()))
     if as_json:
         rows = [{**_plain(f), "pinned": _plain(kept[f.stack])} for f in found]
         common.print_json({"stacks": rows, "verdicts": said})
@@ -112,14 +112,14 @@ def _plain(finding: Finding) -> dict[str, Any]:
 def _behaviour(
     ref: str, names: tuple[str, ...], n: int, seed: int, as_json: bool, store_path: str, options: Any
 ) -> None:
-    from clew.audit import behaviour
+    from clew.audit.compaction import behaviour
     from clew.core.errors import UnknownName
 
     for name in names:
         if name not in behaviour.ARMS:
             raise UnknownName(f"no arm is called {name!r}", remedy=f"Known: {', '.join(behaviour.ARMS)}.")
     chosen = {name: behaviour.ARMS[name] for name in names or behaviour.ARMS}
-    model, sampling = making.load_model(ref, options), {"temperature": 0.7, **making.sampling(options)}
+    model, sampling = run_options.load_model(ref, options), {"temperature": 0.7, **run_options.sampling(options)}
     click.echo(
         f"{len(chosen)} arms, {n} episodes each: about {len(chosen) * n * behaviour.EPISODE_TOKENS:,} prompt tokens in "
         f"{len(chosen) * n * 2:,} requests",
@@ -127,7 +127,7 @@ def _behaviour(
     )
     trials = {}
     with (
-        making.interruptible("the same line"),
+        run_options.interruptible("the same line"),
         common.open_store(store_path, create=True) as store,
         _steps(len(chosen) * n, "episodes") as each,
     ):
@@ -154,7 +154,7 @@ def _behaviour(
 def _figures(row: Row) -> dict[str, Any]:
     from clew.core.records import Report
 
-    return {k: making.numbers(v) if isinstance(v, Report) else v for k, v in row._asdict().items()}
+    return {k: run_options.numbers(v) if isinstance(v, Report) else v for k, v in row._asdict().items()}
 
 
 def _share(report: Any) -> str:

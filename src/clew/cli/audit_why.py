@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.audit.evidence import Case, Finding
-    from clew.audit.rewind import Change, Rewound
+    from clew.audit.why.evidence import Case, Finding
+    from clew.audit.why.rewind import Change, Rewound
     from clew.store import Run
 
 CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P<new>.*))?", re.DOTALL)
@@ -38,7 +38,7 @@ CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P
 @click.option("--keep", default=3, show_default=True, help="Rollouts of each arm that are kept whole.")
 @click.option("--seed", default=0, show_default=True, help="Fixes the sampling.")
 @click.option("--model", help="Another model than the run's.")
-@making.model_options
+@run_options.model_options
 @common.json_option
 @common.store_option
 def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **options: Any) -> None:
@@ -52,10 +52,10 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     clew audit why 4fzk2w --does 'git commit.*--no-verify' --change 'hurry=0:Finish today.' --rewind steps
     clew audit why 4fzk2w --where 'return<0.5' --sweep '0:12 errors=>{} errors' --doses 10,50,100,200
     """
-    from clew.audit import probes
-    from clew.audit.arms import Ledger
-    from clew.audit.evidence import filed
-    from clew.audit.why import why
+    from clew.audit.why import probes
+    from clew.audit.why.arms import Ledger
+    from clew.audit.why.evidence import filed
+    from clew.audit.why.question import why
 
     store = common.open_store(store_path)
     view = common.one(store, run)
@@ -63,7 +63,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     label, wanted = _label(view, case, subject, options), min(case.forecast(), budget)
     probed = probes.prefill(subject.runner.model, view, options["phrase"]) if options["phrase"] else []
     forecast(view, wanted, budget)
-    with making.interruptible("the same line"), common.progress() as bar:
+    with run_options.interruptible("the same line"), common.progress() as bar:
         job = bar.add_task("rollouts", total=wanted, note="")
 
         def done(made: int) -> None:
@@ -86,7 +86,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
 
 def noted(name: str, old: str) -> list[str]:
     """What a report must say of a cause whose name does not: its whole text, and that it may be only part of it."""
-    from clew.audit.rewind import sentences
+    from clew.audit.why.rewind import sentences
 
     whole = " ".join(old.split())
     told = [f"{name} is: {whole}"] if whole and whole not in name else []
@@ -96,8 +96,8 @@ def noted(name: str, old: str) -> list[str]:
 
 def _question(view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound]:
     """What is asked, from the options; the model is loaded here."""
-    from clew.audit import rewind
-    from clew.audit.evidence import Case, Hypothesis
+    from clew.audit.why import rewind
+    from clew.audit.why.evidence import Case, Hypothesis
     from clew.harness import Runner
 
     behaviour = rewind.Behaviour(options["does"], options["where"])
@@ -114,8 +114,8 @@ def _question(view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound
     extra = {"fault": options["fault"]} if options["fault"] else {}
     runner = Runner.of(
         view.store, view,
-        model=making.load_model(options["model"], options) if options["model"] else None,
-        resolve_model=lambda ref: making.load_model(ref, options),
+        model=run_options.load_model(options["model"], options) if options["model"] else None,
+        resolve_model=lambda ref: run_options.load_model(ref, options),
     )  # fmt: skip
     subject = rewind.Rewound(
         runner, view, behaviour, {**changes, "placebo": rewind.neutral(changes)}, at=at, dose=sweep, places=places,
@@ -135,7 +135,7 @@ def _question(view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound
 
 
 def _places(view: Run, at: int, kind: str | None) -> tuple[list[Any], list[str]]:
-    from clew.audit import rewind
+    from clew.audit.why import rewind
 
     if kind == "steps":
         return rewind.steps(view, at)
@@ -155,7 +155,7 @@ def parsed(text: str) -> tuple[str, Change]:
     Raises:
         BadInput: it is not of that form.
     """
-    from clew.audit.rewind import Change
+    from clew.audit.why.rewind import Change
 
     match = CHANGE.fullmatch(text)
     if not match:
@@ -209,7 +209,7 @@ def told(found: Finding, again: int, label: str) -> None:
 def _json(found: Finding, ids: list[str], again: int) -> dict[str, Any]:
     lines = [
         {"test": x.test, "about": list(x.about), "p": x.p, "reads": x.reads, "confound": x.confound,
-         "claim": x.report.claim, "runs": list(x.report.runs), **making.numbers(x.report)}
+         "claim": x.report.claim, "runs": list(x.report.runs), **run_options.numbers(x.report)}
         for x in found.lines
     ]  # fmt: skip
     return {

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput, ModelError, Unreachable
 
 if TYPE_CHECKING:
     from clew.core.records import Report
-    from clew.serve.clients import Demand, Seen
+    from clew.serve.load.clients import Demand, Seen
 
 Line = dict[str, Any]
 FRONTIER = ("none", "fixed(k=1)", "fixed(k=3)", "fixed", "threshold(least=0.7)", "scheduler")
@@ -93,7 +93,7 @@ def command(target: str, as_json: bool, **options: Any) -> None:
         seconds = len(todo) * options["seconds"]
         told = f"{len(cells)} measurements, {len(todo)} to do, about {seconds / 60:.1f} minutes"
         click.echo(f"{told} -> {path}", err=True)
-    with making.interruptible("the same line again"), common.progress() as bar:
+    with run_options.interruptible("the same line again"), common.progress() as bar:
         job = bar.add_task("measurements", total=max(len(todo), 1), completed=int(not todo), note="")
 
         def done(cell: Line, found: Line) -> None:
@@ -189,7 +189,7 @@ def outcome(base: str, name: str, prompts: tuple[str, ...], asked: Line, secret:
     """
     import numpy as np
 
-    from clew.serve.clients import Demand, drive
+    from clew.serve.load.clients import Demand, drive
 
     demand: Demand = Demand(name, prompts, **asked)
     seen: Seen = asyncio.run(drive(base, demand, secret))
@@ -291,7 +291,7 @@ def _report(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
     rows = summary(lines)
     picture = figure(rows, folder / "serve.svg")
     if as_json:
-        common.print_json([{**r, **{k: making.numbers(r[k]) for k in FIELDS if r[k]}} for r in rows])
+        common.print_json([{**r, **{k: run_options.numbers(r[k]) for k in FIELDS if r[k]}} for r in rows])
         return
 
     def cell(report: Report | None, scale: float = 1.0) -> str:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.audit import Effect, Found, Pairs, Survey
-    from clew.audit.detect import Cliff
-    from clew.harness.potentials import Continuations
+    from clew.audit.cliffs.detect import Cliff
+    from clew.harness.fork.continuations import Continuations
     from clew.store import Keeper, Run
 
 
@@ -46,7 +46,7 @@ def search_options(function: Any) -> Any:
 @click.option("--model", help="Another model (or checkpoint) goes on.")
 @click.option("--judge-seconds", type=float, help="A judge that takes longer leaves its sample undecided.")
 @click.option("--seed", default=0, show_default=True, help="Fixes the continuations.")
-@making.model_options
+@run_options.model_options
 @common.json_option
 @common.store_option
 def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
@@ -79,7 +79,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
             common.print_json({"positions": len(plan.positions), "tested": len(plan.tested), "cost": plan.cost()})
         return
     effect, made = None, None
-    with making.interruptible("the same line again"), _told(plan) as told:
+    with run_options.interruptible("the same line again"), _told(plan) as told:
         found = audit.detect(plan, told)
         found.file()
         if options["effect"]:
@@ -101,9 +101,9 @@ def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuati
     from functools import lru_cache
 
     from clew.harness import Runner
-    from clew.harness.potentials import Continuations
+    from clew.harness.fork.continuations import Continuations
 
-    load = lru_cache(maxsize=None)(lambda ref: making.load_model(ref, options))
+    load = lru_cache(maxsize=None)(lambda ref: run_options.load_model(ref, options))
     known: dict[tuple[str, ...], Continuations] = {}
 
     def of(run: Run) -> Continuations:
@@ -155,12 +155,12 @@ def _told(plan: Survey) -> Iterator[Callable[[int], None]]:
 
 
 def _as_json(found: Found, effect: Effect | None, made: Pairs | None) -> dict[str, Any]:
-    from clew.audit import cliffs
-    from clew.audit.detect import described
+    from clew.audit.cliffs import statistics
+    from clew.audit.cliffs.detect import described
 
     curve = []
     for start, counts in found.potentials.items():
-        low, high = (float(x) for x in cliffs.wilson(counts.right, counts.n))
+        low, high = (float(x) for x in statistics.wilson(counts.right, counts.n))
         value = float(counts.potential) if counts.n else None
         row = {"at": str(start), "potential": value, "low": low, "high": high}
         curve.append(row | {"n": int(counts.n), "undecided": int(counts.undecided)})
@@ -173,8 +173,8 @@ def _as_json(found: Found, effect: Effect | None, made: Pairs | None) -> dict[st
         "undecided": found.undecided,
         "potential": curve,
         "cliffs": [described(c) for c in found.cliffs],
-        "replicated": making.numbers(rate) if rate else None,
-        "effect": [{"claim": r.claim, **making.numbers(r)} for r in effect.reports()] if effect else None,
+        "replicated": run_options.numbers(rate) if rate else None,
+        "effect": [{"claim": r.claim, **run_options.numbers(r)} for r in effect.reports()] if effect else None,
         "pairs": len(made) if made is not None else None,
     }
 
@@ -205,11 +205,11 @@ def _report(found: Found, effect: Effect | None, made: Pairs | None, options: di
 
 
 def _curve(found: Found) -> None:
-    from clew.audit import cliffs
+    from clew.audit.cliffs import statistics
 
     rows = []
     for start, counts in sorted(found.potentials.items(), key=lambda item: item[0][1:3]):
-        low, high = cliffs.wilson(counts.right, counts.n)
+        low, high = statistics.wilson(counts.right, counts.n)
         said = _text(found, start.seq, start.run, start.token - 1)
         rows.append((str(start), said, float(counts.potential), float(low), float(high), int(counts.undecided)))
     common.print_table(("place", "after token", "potential", "low", "high", "undecided"), rows)

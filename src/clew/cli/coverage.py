@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:

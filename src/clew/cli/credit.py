@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 
 
 @click.command(short_help="Say which step earned what, by one or several estimators, and compare them.")

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clew.coding.confidence import Calibration, Policy
-    from clew.coding.git import Git
+    from clew.coding.diagnose.confidence import Calibration, Policy
     from clew.coding.localise import Diagnosed
+    from clew.coding.repository.git import Git
 
 
 class Diagnoses(click.Group):
@@ -68,7 +68,7 @@ def repo_options(function: Any) -> Any:
 @click.option("--model", help="This model looks, by the published loop; without one a ranking does. See `clew models`.")
 @click.option("--turns", default=20, show_default=True, type=click.IntRange(2), help="Replies of the model at most.")
 @click.option("--mcp", is_flag=True, help="Instead: serve the four tools by MCP on the standard streams.")
-@making.model_options
+@run_options.model_options
 @common.store_option
 def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     """Diagnose a bug report.
@@ -82,7 +82,7 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     clew diagnose . --report bug.txt --model http://localhost:8000/v1#qwen3
     clew diagnose . --mcp
     """
-    from clew.coding.world import Diagnosis
+    from clew.coding.diagnose.repository_world import Diagnosis
 
     text = "" if options["mcp"] else read_report(options["report"])
     git, index = opened(repo, options["index"])
@@ -95,16 +95,16 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     if tools.view.index.note:
         click.echo(f"note: {tools.view.index.note}", err=True)
     if options["mcp"]:
-        from clew.coding.mcp import serve
+        from clew.coding.diagnose.mcp import serve
 
         asyncio.run(serve(tools))
         return
-    from clew.coding.confidence import policy
+    from clew.coding.diagnose.confidence import policy
     from clew.coding.localise import localise
 
     calibration = known(index)
     chosen = policy(options["agent"], calibration)
-    model = making.load_model(options["model"], options) if options["model"] else None
+    model = run_options.load_model(options["model"], options) if options["model"] else None
     store = common.open_store(store_path, create=True)
     config = {"turns": options["turns"]} if options["model"] else {}
     done = localise(taskset, text, model, store=store, calibration=calibration, **config)
@@ -127,13 +127,13 @@ def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool
     """
     from dataclasses import asdict
 
-    from clew.coding.calibrate import calibrate as fit
-    from clew.coding.view import Index
+    from clew.coding.diagnose.calibrate import calibrate as fit
+    from clew.coding.repository.repository import Index
 
     git, place = opened(repo, index)
     if not as_json:
         click.echo(f"up to {n} past fixes, about {0.3 * n:.0f} s the first time", err=True)
-    with reading("fixes") as progress, making.interruptible("the same line"):
+    with reading("fixes") as progress, run_options.interruptible("the same line"):
         found = fit(git, Index(place), n, before, progress)
     if place is not None:
         found.calibration.save(beside(place))
@@ -168,7 +168,7 @@ def read_report(name: str | None) -> str:
 def opened(repo: Path, index: Path | None) -> tuple[Git, Path | None]:
     """The repository, and the file of its index: as asked for, or in the user's cache folder under a name that the
     repository's place gives."""
-    from clew.coding.git import Git
+    from clew.coding.repository.git import Git
 
     git = Git(repo)
     if index is None:
@@ -185,8 +185,8 @@ def beside(index: Path) -> Path:
 
 def known(index: Path | None) -> Calibration:
     """The repository's calibration, or the one of other projects."""
-    from clew.coding.confidence import Calibration
-    from clew.coding.known import ELSEWHERE
+    from clew.coding.diagnose.confidence import Calibration
+    from clew.coding.diagnose.known import ELSEWHERE
 
     return Calibration.load(beside(index)) if index and beside(index).exists() else ELSEWHERE
 
@@ -209,7 +209,7 @@ def reading(title: str = "files to read") -> Iterator[Callable[[int, int], None]
 
 def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -> None:
     """Print a diagnosis."""
-    from clew.coding.finding import markdown
+    from clew.coding.diagnose.finding import markdown
 
     full = policy.full([f.confidence for f in done.findings])
     if form == "markdown":

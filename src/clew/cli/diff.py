@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 
 if TYPE_CHECKING:
     from clew.core.records import Call

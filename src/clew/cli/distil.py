@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 from clew.core.errors import BadInput
 
 

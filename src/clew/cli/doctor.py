@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 
 EXTRAS = {
     "local": (("torch", "transformers", "tokenizers", "safetensors", "peft"), "local weights, training, quickstart"),

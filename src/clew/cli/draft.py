@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.train.own_text import Text
+    from clew.train.drafters.target_text import Text
 
 KINDS = ("dspark", "dflash", "eagle3", "independent")
 
@@ -72,10 +72,10 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     clew draft train ./qwen --data code.txt --data chat.txt --kind eagle3 --steps 5000
     """
     from clew.models.drafters import folder as folders
-    from clew.train import draft_job
-    from clew.train.drafting import Schooling
+    from clew.train.drafters import drafter_job
+    from clew.train.drafters.drafter_losses import Schooling
 
-    loaded = making.trainable(model)
+    loaded = run_options.trainable(model)
     out = Path(options["out"]) if options["out"] else beside(model, f"{options['kind']}-{options['block']}")
     if out.exists():
         raise BadInput(f"{out} exists already", remedy="Name another folder with --out, or delete it.")
@@ -86,20 +86,20 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
         raise BadInput(f"{options['kind']} has no sequential head", remedy="Leave out --rank and --head.")
     design = folders.design_for(
         loaded.module, kind=options["kind"], block=options["block"],
-        mask=draft_job.mask_of(loaded) if options["mask"] is None else options["mask"], **asked,
+        mask=drafter_job.mask_of(loaded) if options["mask"] is None else options["mask"], **asked,
     )  # fmt: skip
     how = Schooling(steps=options["steps"], batch=options["batch"], lr=options["lr"], seed=options["seed"])
-    if options["kind"] in draft_job.CE_ONLY:
+    if options["kind"] in drafter_job.CE_ONLY:
         how = replace(how, ce=1.0, tv=0.0, confidence=0.0)
     home = out.with_name(out.name + ".making")
     home.mkdir(parents=True, exist_ok=True)
-    with making.interruptible("the same line again"), common.progress() as bar:
+    with run_options.interruptible("the same line again"), common.progress() as bar:
         found = texts(loaded, options, home, store_path, bar)
         job = bar.add_task("target's states", total=len(found), note="")
-        learn, held = draft_job.tapped(loaded, found, design.taps, home, lambda n: bar.advance(job, n))
+        learn, held = drafter_job.tapped(loaded, found, design.taps, home, lambda n: bar.advance(job, n))
         step, module = _learn(loaded, design, how, learn, home, bar)
-    table = draft_job.lengths(module, held)
-    draft_job.put(loaded, module, how, out, step)
+    table = drafter_job.lengths(module, held)
+    drafter_job.put(loaded, module, how, out, step)
     told = {"drafter": out, "steps": step.step, "cpu_s": round(step.cpu_s, 1), "texts": len(learn), "held": len(held)}
     if as_json:
         common.print_json({**told, "accepted": table})
@@ -111,11 +111,11 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
 
 def _learn(loaded: Any, design: Any, how: Any, data: Any, home: Path, bar: Any) -> tuple[Any, Any]:
     """Train behind a bar, the cost told once three steps are done."""
-    from clew.train import draft_job
+    from clew.train.drafters import drafter_job
 
     job, began, first = bar.add_task("training", total=how.steps, note=""), time.process_time(), 0
     last: tuple[Any, Any] | None = None
-    for last in draft_job.learn(loaded, design, how, data, home):
+    for last in drafter_job.learn(loaded, design, how, data, home):
         step = last[0]
         first = first or step.step
         if step.step - first == 2:
@@ -123,7 +123,7 @@ def _learn(loaded: Any, design: Any, how: Any, data: Any, home: Path, bar: Any) 
             click.echo(f"{how.steps - step.step} steps to go, about {left / 60:.1f} CPU-minutes", err=True)
         note = " ".join(f"{k} {v:.3f}" for k, v in step.loss.items())
         bar.update(job, completed=step.step, note=note)
-    return last or draft_job.learnt(loaded, design, how, home)
+    return last or drafter_job.learnt(loaded, design, how, home)
 
 
 @command.command(short_help="Calibrate a drafter's confidence for one temperature.")
@@ -146,25 +146,25 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
     clew draft calibrate ./qwen ./qwen/drafters/dspark-7 --data fresh.jsonl --temperature 0.7
     """
     from clew.models.drafters import folder as folders
-    from clew.train import draft_job, drafting
+    from clew.train.drafters import drafter_job, drafter_losses
 
     if options["temperature"] <= 0:
         raise BadInput("at temperature 0 there are no chances", remedy="Give a temperature above 0.")
-    loaded = making.trainable(model)
+    loaded = run_options.trainable(model)
     known = folders.about(drafter)
     folders.refuse(drafter, known["target"], folders.target_of(loaded.module, loaded.tokenizer, model))
     home = Path(drafter).with_name(Path(drafter).name + f".calibrating-{options['temperature']:g}")
     home.mkdir(parents=True, exist_ok=True)
-    with making.interruptible("the same line again"), common.progress() as bar:
+    with run_options.interruptible("the same line again"), common.progress() as bar:
         found = texts(loaded, options, home, store_path, bar)
         taps, ids = known["design"]["taps"], [t.ids[: loaded.context] for t in found]
         job = bar.add_task("target's states", total=len(found), note="")
-        data = drafting.tap(
+        data = drafter_losses.tap(
             loaded.module, ids, [t.first for t in found], taps, home / "taps", [t.domain for t in found],
             advance=lambda n: bar.advance(job, n),
         )  # fmt: skip
         job = bar.add_task("rounds", total=len(data), note="")
-        table, told = draft_job.calibrate(
+        table, told = drafter_job.calibrate(
             loaded, Path(drafter), data, options["temperature"], options["rounds"], lambda n: bar.advance(job, n)
         )
     if as_json:
@@ -177,7 +177,7 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
 
 def texts(loaded: Any, options: Mapping[str, Any], home: Path, store_path: str, bar: Any) -> list[Text]:
     """The target's own text that --data names: of stored runs, or written now behind prompts of files."""
-    from clew.train import own_text
+    from clew.train.drafters import target_text
 
     files = [Path(word) for word in options["data"] if Path(word).is_file()]
     words = [word for word in options["data"] if not Path(word).is_file()]
@@ -186,13 +186,13 @@ def texts(loaded: Any, options: Mapping[str, Any], home: Path, store_path: str, 
             raise BadInput(f"there is no file {word}", remedy="Give files of prompts, or a query of stored runs.")
     found: list[Text] = []
     if words:
-        found += own_text.of_runs(common.some(common.open_store(store_path), words))
+        found += target_text.of_runs(common.some(common.open_store(store_path), words))
     if files:
-        given = own_text.prompts(files, loaded.renderer)
+        given = target_text.prompts(files, loaded.renderer)
         total = len(given) * options["samples"]
         click.echo(f"{len(given)} prompts, {total} texts of {options['tokens']} tokens at most to write", err=True)
         job = bar.add_task("the model writes", total=total, note="")
-        found += own_text.write(
+        found += target_text.write(
             loaded, given, options["tokens"], home / f"own-{_named(given, options)}.jsonl", samples=options["samples"],
             temperature=options["temperature"], seed=options["seed"], advance=lambda n: bar.advance(job, n),
         )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 
 
 @click.command(short_help="Measure how often models succeed on held-out tasks, with an interval.")
@@ -19,9 +19,9 @@ from clew.cli import common, making
 @click.option("-n", "--n", "n", default=1, show_default=True, help="Runs of each task.")
 @click.option("--name", default="", help="Names the evaluation: the same line goes on where it stopped.")
 @click.option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@making.model_options
-@making.sampling_options
-@making.limit_options
+@run_options.model_options
+@run_options.sampling_options
+@run_options.limit_options
 @common.json_option
 @common.store_option
 def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **options: Any) -> None:
@@ -43,27 +43,27 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     found = {}
     name = options["name"]
     for index, ref in enumerate(models):
-        model = making.load_model(ref, options)
+        model = run_options.load_model(ref, options)
         runner = Runner(
-            making.agent_reference(options["agent"]),
+            run_options.agent_reference(options["agent"]),
             taskset,
             model,
             store,
             config,
-            limits=making.limits(options),
-            sampling=making.sampling(options),
+            limits=run_options.limits(options),
+            sampling=run_options.sampling(options),
         )
         with (
-            making.interruptible("the same line again" if name else "clew resume"),
-            making.watching(len(tasks) * n, ref[-30:]) as watch,
+            run_options.interruptible("the same line again" if name else "clew resume"),
+            run_options.watching(len(tasks) * n, ref[-30:]) as watch,
         ):
             groups = runner.collect(tasks, n, options["seed"], name=name and f"{name}.{index}", on_run=watch)
-        making.refuse_failure(groups)
+        run_options.refuse_failure(groups)
         found[ref] = groups.success()
         store.put_report(found[ref])
     store.commit()
     if as_json:
-        common.print_json({ref: making.numbers(report) for ref, report in found.items()})
+        common.print_json({ref: run_options.numbers(report) for ref, report in found.items()})
         return
     for ref, report in found.items():
         click.echo(f"{ref}: success {report}")

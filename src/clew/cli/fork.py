@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 @click.option("--model", help="Another model from the place on.")
 @click.option("--seed", help="same, fresh or a number.  [default: same if something is changed, else fresh]")
 @click.option("--keep", is_flag=True, help="Force the later replies as they were, where they still come up.")
-@making.model_options
-@making.sampling_options
+@run_options.model_options
+@run_options.sampling_options
 @common.json_option
 @common.store_option
 def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
@@ -67,10 +67,10 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     if at is None and not wish.say:
         raise BadInput(f"{place!r} names no place in the run", remedy="Write run@call, or add --step or --low.")
     arguments = wish.arguments()
-    runner = runner_for(store, wish, lambda ref: making.load_model(ref, options))
+    runner = runner_for(store, wish, lambda ref: run_options.load_model(ref, options))
     if not wish.model:
         _say_versions(run, at, runner.model)
-    with making.interruptible("clew resume"), making.watching(n, "forks") as watch:
+    with run_options.interruptible("clew resume"), run_options.watching(n, "forks") as watch:
         group = runner.fork(run, **arguments, on_run=watch)
     _report(run, group, as_json)
 

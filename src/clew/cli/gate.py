@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.coding.gate_rates import Evidence
-    from clew.coding.gate_world import Checks
+    from clew.coding.gate.candidates import Checks
+    from clew.coding.gate.rates import Evidence
     from clew.store import Keeper, Run
 
 
@@ -54,7 +54,7 @@ def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
     clew gate src/x.py --critic "ruff check {file}" --oracle "pytest -q" --mutants 30
     clew gate src/x.py --oracle "make test" --refine "python agent.py {file}" --reward 600 --loss 3600
     """
-    from clew.coding.gate_world import Checks
+    from clew.coding.gate.candidates import Checks
 
     checks = Checks(
         options["oracle"],
@@ -106,8 +106,8 @@ def _run(
     store: Keeper, checks: Checks, tasks: list[Any], evidence: Evidence, seconds: dict[str, float],
     options: dict[str, Any], *, learn: bool, invented: bool = False, name: str = "",
 ) -> list[Run]:  # fmt: skip
+    from clew.coding.gate.plan import Stakes
     from clew.coding.gate_agent import AGENT
-    from clew.coding.gate_plan import Stakes
     from clew.harness import Runner
 
     stakes = _stakes(checks, seconds, options)
@@ -115,7 +115,7 @@ def _run(
     cell = options["cell"] or Path(checks.folder).name
     config = {"stakes": stakes, "evidence": evidence.dumps(), "cell": cell, "audit": options["audit"], "learn": learn}
     runner = Runner(AGENT, checks, None, store, config | {"invented": invented}, concurrency=1)
-    with common.progress() as bar, making.interruptible("the same line again"):
+    with common.progress() as bar, run_options.interruptible("the same line again"):
         line = bar.add_task("gate", total=len(tasks), note="")
         groups = runner.collect(tasks, n=1, seed=options["seed"], name=name, on_run=lambda run: bar.advance(line))
     return list(groups.runs)
@@ -123,8 +123,8 @@ def _run(
 
 def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) -> dict[str, Any]:
     """Everything is run on broken variants of the file: the critics' rates, not the prior, come from them."""
+    from clew.coding.gate.mutants import mutants
     from clew.coding.gate_agent import history
-    from clew.coding.mutants import mutants
 
     source = Path(checks.folder, file).read_text()
     tasks = [checks.variant(file, text) for text in mutants(source, options["mutants"], options["seed"])]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.serve.gateway import Gateway
-    from clew.serve.session import Session
+    from clew.serve.gateway.proxy import Gateway
+    from clew.serve.gateway.session import Session
 
 PORT = 8421
 
@@ -41,7 +41,7 @@ PORT = 8421
 @click.option("--host", default="127.0.0.1", show_default=True, help="Any but loopback needs --token.")
 @click.option("--port", type=click.IntRange(0, 65535), help=f"0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
 @click.option("--token", envvar="CLEW_GATEWAY_TOKEN", default="", help="What clients must send as their API key.")
-@making.model_options
+@run_options.model_options
 @common.store_option
 def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     """Serve chat completions, responses and Anthropic's messages; every request becomes part of a run.
@@ -56,7 +56,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     clew gateway --fork RUN@7 -n 4 -- python my_agent.py
     clew gateway --replay RUN -- python my_agent.py
     """
-    from clew.serve.gateway import Gateway
+    from clew.serve.gateway.proxy import Gateway
     from clew.view.guard import loopback
     from clew.view.serving import listen
 
@@ -90,7 +90,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
 def upstream(options: Mapping[str, Any]) -> Any:
     """Who answers: one model for all names, or the endpoint's model of the name asked for."""
     if options["ref"]:
-        model = making.load_model(options["ref"], options)
+        model = run_options.load_model(options["ref"], options)
         return lambda dialect, name, extra: model
     known: dict[str, Any] = {}  # one for all runs: connections, limits and what the endpoint refuses are shared
     given = common.json_object(options["model_options"], "--model-options")
@@ -99,7 +99,7 @@ def upstream(options: Mapping[str, Any]) -> Any:
 
     def resolve(dialect: str, name: str, extra: Mapping[str, Any]) -> Any:
         from clew.models import ALIASES
-        from clew.models.remote import Remote
+        from clew.models.remote.client import Remote
 
         place = json.dumps([dialect, name, extra], sort_keys=True)
         if place not in known:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ DEV = 0.3  # share of the tasks that --select chooses on
 @click.option("--budget", default=0.1, show_default=True, help="Warn past so many nats per token between the models.")
 @click.option("--temperature", default=1.0, show_default=True, help="Of the distributions that are compared.")
 @click.option("--name", default="grade", show_default=True, help="Annotation to file the values under.")
-@making.model_options
+@run_options.model_options
 @common.json_option
 @common.store_option
 def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
@@ -62,9 +62,9 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
-    policy = making.load_model(options["policy"], options)
-    reference = making.load_model(options["reference"], options)
-    with making.interruptible("the same line again; what is scored already is kept"):
+    policy = run_options.load_model(options["policy"], options)
+    reference = run_options.load_model(options["reference"], options)
+    with run_options.interruptible("the same line again; what is scored already is kept"):
         found, sizes, doubts = _read(chosen, (policy, reference), options)
     tested = _tested(found, chosen, options)
     token, step = tested.get("aggregation", f"{options['token']}/{options['step']}").split("/")

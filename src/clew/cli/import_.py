@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 from clew.core.errors import BadInput
 
 

@@ -1,6 +1,6 @@
 """clew kernels: diagnose a kernel, and search for a faster build of it."""
 
-from clew.cli.common import Lazy
+from clew.cli.shared.common import Lazy
 
 command = Lazy(
     "kernels",

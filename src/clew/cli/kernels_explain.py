@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 from clew.core.errors import BadInput
 
 COMPILED = {
@@ -59,25 +59,25 @@ def command(file: Path, symbol: str, bound: str, gemm: bool, ptxas: Path | None,
 
 def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, float], Backend, str]:
     """Metrics of a file, the backend they are of, and the kernel's name."""
-    from clew.coding.kernels import listing, profiles
+    from clew.coding.kernels import disassembly, profiles
 
     if file.suffix in (".json", ".csv"):
         metrics, backend = profiles.read(file, symbol)
         return metrics, backend, symbol or file.stem
     if file.suffix in (".cubin", ".sass"):
-        text = listing.sass(file) if file.suffix == ".cubin" else file.read_text(errors="replace")
-        name = symbol or _only(file, listing.kernels(text))
-        metrics = listing.count_sass(text, name)
-        told = listing.count_ptxas(ptxas.read_text(errors="replace"), name) if ptxas else {}
+        text = disassembly.sass(file) if file.suffix == ".cubin" else file.read_text(errors="replace")
+        name = symbol or _only(file, disassembly.kernels(text))
+        metrics = disassembly.count_sass(text, name)
+        told = disassembly.count_ptxas(ptxas.read_text(errors="replace"), name) if ptxas else {}
         if ptxas and not told:
             raise BadInput(f"{ptxas} says nothing of kernel {name}", remedy="Give what nvcc -Xptxas -v printed of it.")
         return metrics | told, "cuda", name
     if compiled := COMPILED.get(file.suffix):
         raise BadInput(f"{file} is source; what is compiled of it is explained", remedy=f"First: {compiled}")
-    name = symbol or next(iter(listing.functions(file)), "")
+    name = symbol or next(iter(disassembly.functions(file)), "")
     if not name:
         raise BadInput(f"{file} has no functions that can be read", remedy="Give an object file, a cubin or a profile.")
-    return listing.x86_metrics(file, name), "cpu", name
+    return disassembly.x86_metrics(file, name), "cpu", name
 
 
 def _only(file: Path, names: list[str]) -> str:

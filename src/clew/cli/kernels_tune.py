@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 
 
 @click.command("tune", short_help="Search for a faster build of a C kernel, led by what the measurements say.")
@@ -21,8 +21,8 @@ from clew.cli import common, making
               help="Where compiler and builds run.  [default: bubblewrap with --model, else none]")  # fmt: skip
 @click.option("--seed", default=0, show_default=True)
 @click.option("--name", default="", help="Names the run: the same line run again goes on where it stopped.")
-@making.model_options
-@making.sampling_options
+@run_options.model_options
+@run_options.sampling_options
 @common.json_option
 @common.store_option
 def command(
@@ -52,14 +52,16 @@ def command(
     taskset = Kernels(sandbox="" if sandbox == "none" else sandbox)
     task = taskset.find(str(Path(kernel).resolve()) if kernel.endswith(".py") else kernel)
     config = {"search": search, "budget": budget, "coder": "model" if ref else "catalogue"}
-    model = making.load_model(ref, options) if ref else None
+    model = run_options.load_model(ref, options) if ref else None
     store = common.open_store(store_path, create=True)
-    runner = Runner("clew.coding.kernels.world:tuner", taskset, model, store, config, sampling=making.sampling(options))
-    with making.interruptible("clew resume"), common.progress() as bar:
+    runner = Runner(
+        "clew.coding.kernels.world:tuner", taskset, model, store, config, sampling=run_options.sampling(options)
+    )
+    with run_options.interruptible("clew resume"), common.progress() as bar:
         job = bar.add_task(f"tuning {task.id}", total=budget, note="")
         taskset.on_try = lambda: bar.advance(job)
         groups = runner.collect([task], 1, seed, name=name)
-    making.refuse_failure(groups)
+    run_options.refuse_failure(groups)
     run = groups.runs[0]
     tries = [told for _, told in tries_of(run)]
     final = json.loads(run.calls[-2].text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 
 
 @click.command(short_help="List runs, newest first; filter with a query.")
@@ -88,7 +88,7 @@ def _runs(rows: list[dict[str, Any]]) -> None:
 
 
 def _dead(store: Any, query: tuple[str, ...], limit: int, as_json: bool) -> None:
-    from clew.store.dead import dead_groups
+    from clew.audit.zero_variance import dead_groups
 
     names = dict.fromkeys(run.group for run in reversed(common.choose(store, query)) if run.group)
     lines = dead_groups(store, [store.group(name) for name in names])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, learning, making
+from clew.cli.shared import common, run_options, train_common
 
 if TYPE_CHECKING:
     from clew.core.records import Report
@@ -38,7 +38,7 @@ def command(iterations: int, seed: int, name: str, as_json: bool, store_path: st
     clew quickstart --seed 1 --name second
     """
     began = time.perf_counter()
-    with making.interruptible("the same line again"):
+    with run_options.interruptible("the same line again"):
         training, reports = learn(iterations, seed, name, store_path)
     finish(training, reports, store_path, as_json, time.perf_counter() - began)
 
@@ -49,19 +49,19 @@ def learn(iterations: int, seed: int, name: str, store_path: str) -> tuple[Train
     from clew.core.registry import build
     from clew.fit.trainer import Trainer
     from clew.harness import Runner
-    from clew.models.local import Local
+    from clew.models.local.model import Local
     from clew.train.loop import Plan, Training
 
     store = common.open_store(store_path, create=True)
     model = pretrained(seed)
-    making.calm(model)
+    run_options.calm(model)
     taskset = build("tasksets", "household")
     runner = Runner("clew.harness.agents:player", taskset, model, store, sampling={"max_tokens": 8})
     before = evaluate(runner, f"{name}.before", f"pre-trained, {TASKS} held-out tasks")
     plan = Plan(name=name, iterations=iterations, seed=seed, checkpoint_every=2)
     training = Training(runner, Trainer(model), clew.credit.g2po, plan, settings={"model": model.ref, "credit": METHOD})
     say(f"RL with {METHOD}: {iterations} iterations of {plan.tasks} tasks x {plan.rollouts} runs")
-    learning.follow(training)
+    train_common.follow(training)
     assert training.checkpoint is not None
     folder = Path(training.checkpoint)
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
@@ -93,7 +93,7 @@ def evaluate(runner: Runner, name: str, title: str) -> Report:
     """Success on the held-out tasks, one run each, kept in the store under ``name``."""
     assert runner.taskset is not None
     tasks = runner.taskset.sample(TASKS, seed=0, split="test")
-    with making.watching(len(tasks), "evaluating") as watch:
+    with run_options.watching(len(tasks), "evaluating") as watch:
         report = runner.collect(tasks, 1, 0, name=name, on_run=watch).success()
     runner.store.put_report(report, f"report-{name}")
     runner.store.commit()
@@ -107,20 +107,20 @@ def finish(training: Training, reports: dict[str, Report], store_path: str, as_j
 
     name, store = training.plan.name, training.store
     model = getattr(training.runner.model, "ref", "")
-    run = learning.worst(store, name, METHOD)
+    run = train_common.worst(store, name, METHOD)
     commands = {"The trained model on other tasks": f"clew eval {model} --seed 1"}
     if run is not None:
         commands = {
-            "Go back to the step that lost most, and try it four more times": learning.fork_line(
+            "Go back to the step that lost most, and try it four more times": train_common.fork_line(
                 run, METHOD, model, store_path
             ),
             "See the run again": f"clew show {run.id}",
             **commands,
         }
     assert training.folder is not None
-    page = learning.write_page(training.folder / "report.html", store, name, reports, run, commands)
+    page = train_common.write_page(training.folder / "report.html", store, name, reports, run, commands)
     if as_json:
-        numbers = {label: making.numbers(report) for label, report in reports.items()}
+        numbers = {label: run_options.numbers(report) for label, report in reports.items()}
         worst = None if run is None else {"run": run.id, "at": str(run.low_point(METHOD))}
         common.print_json({**numbers, "worst": worst, "report": page, "seconds": seconds, "next": commands})
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 
 
 @click.command(short_help="Erase a message, action or result for good; its key stays.")

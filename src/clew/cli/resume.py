@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 
 
 @click.command(short_help="Go on with runs that were interrupted.")
 @click.argument("runs", nargs=-1)
 @click.option("--redo", is_flag=True, help="Do again what was begun and never answered; it may then happen twice.")
-@making.model_options
+@run_options.model_options
 @common.json_option
 @common.store_option
 def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, **options: Any) -> None:
@@ -33,12 +33,12 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
     waiting = [run for run in common.choose(store, runs) if run.stop is None and not run.row.spawned_by]
     finished, held, failed = [], [], []
     runners: dict[Any, Runner] = {}
-    with making.interruptible("clew resume"), making.watching(len(waiting)) as watch:
+    with run_options.interruptible("clew resume"), run_options.watching(len(waiting)) as watch:
         for run in waiting:
             like = (run.agent, run.taskset, run.model, run.row.config, run.row.meta)
             try:
                 if like not in runners:
-                    load = partial(making.load_model, options=options)
+                    load = partial(run_options.load_model, options=options)
                     runners[like] = Runner.of(store, run, resolve_model=load)
                 finished.append(runners[like].resume(run, in_doubt="redo" if redo else "stop", on_run=watch))
             except LeaseHeld as error:

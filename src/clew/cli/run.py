@@ -6,20 +6,20 @@ from typing import Any
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 
 
 @click.command(short_help="Run an agent on tasks of a world, with any model, and keep every run.")
 @click.argument("agent", default="player")
-@making.task_options
+@run_options.task_options
 @click.option("--model", default="household-sft", show_default=True, help="Name, folder or URL; see `clew models`.")
 @click.option("-n", "--n", "n", default=1, show_default=True, help="Runs of each task.")
 @click.option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @click.option("--name", default="", help="Names the collection: the same line run again goes on where it stopped.")
 @click.option("--concurrency", default=256, show_default=True, help="Runs that are live at once.")
-@making.model_options
-@making.sampling_options
-@making.limit_options
+@run_options.model_options
+@run_options.sampling_options
+@run_options.limit_options
 @common.json_option
 @common.store_option
 def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
@@ -37,21 +37,21 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
 
     config = common.json_object(options["config"], "--config")
     taskset = build("tasksets", options["world"])
-    tasks = making.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
+    tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
     runner = Runner(
-        making.agent_reference(agent),
+        run_options.agent_reference(agent),
         taskset,
-        making.load_model(model, options),
+        run_options.load_model(model, options),
         store,
         config,
-        limits=making.limits(options),
-        sampling=making.sampling(options),
+        limits=run_options.limits(options),
+        sampling=run_options.sampling(options),
         concurrency=options["concurrency"],
     )
-    with making.interruptible("clew resume"), making.watching(len(tasks) * n) as watch:
+    with run_options.interruptible("clew resume"), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
-    making.refuse_failure(groups)
+    run_options.refuse_failure(groups)
     report(groups, as_json)
 
 
@@ -65,7 +65,7 @@ def report(groups: Any, as_json: bool) -> None:
         rows = [
             {"run": r.id, "task": r.task_id, "reward": r.reward, "stop": r.stop, "group": r.group} for r in groups.runs
         ]
-        common.print_json({"runs": rows, "success": None if success is None else making.numbers(success)})
+        common.print_json({"runs": rows, "success": None if success is None else run_options.numbers(success)})
         return
     for run in groups.runs[:20]:
         click.echo(headline(run))

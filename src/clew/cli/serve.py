@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common, making, serve_drafts
+from clew.cli.shared import common, run_options, serve_drafts
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.serve.questions import Limits
-    from clew.serve.server import Server
+    from clew.serve.openai.questions import Limits
+    from clew.serve.openai.server import Server
 
 PORT = 8422
 
@@ -66,7 +66,7 @@ PORT = 8422
 @click.option("--dtype", help="Of the weights: float32, bfloat16, ...")
 @click.option("--device", help="cpu, cuda or auto.")
 @click.option("--threads", type=click.IntRange(1), help="Of the CPU.")
-@making.model_options
+@run_options.model_options
 def command(ref: str, **options: Any) -> None:
     """Serve chat completions, completions and responses, streamed or whole, over any model; see docs/serve.md.
 
@@ -97,8 +97,8 @@ def command(ref: str, **options: Any) -> None:
 
 def listen_and_serve(model: Any, ref: str, keys: tuple[str, ...], options: Mapping[str, Any]) -> None:
     """Serve, once the model is what the options ask for."""
-    from clew.serve.recorder import Recorder
-    from clew.serve.server import Server
+    from clew.serve.gateway.recorder import Recorder
+    from clew.serve.openai.server import Server
     from clew.view.serving import listen
 
     if options["draft"]:
@@ -134,7 +134,7 @@ def api_keys(file: str | None) -> tuple[str, ...]:
 
 def limits(options: Mapping[str, Any]) -> Limits:
     """What the server takes."""
-    from clew.serve.questions import Limits
+    from clew.serve.openai.questions import Limits
 
     return Limits(
         options["max_prompt"], options["max_output"], options["max_body"] << 20, options["max_queue"],
@@ -148,7 +148,7 @@ def load(ref: str, options: Mapping[str, Any]) -> Any:
     given |= {k: options[k] for k in ("context", "dtype", "device", "max_rows") if options[k] is not None}
     import json
 
-    model: Any = making.load_model(ref, {**options, "model_options": json.dumps(given)})
+    model: Any = run_options.load_model(ref, {**options, "model_options": json.dumps(given)})
     if options["threads"] and hasattr(model, "module"):
         import sys
 

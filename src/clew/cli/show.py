@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 
 if TYPE_CHECKING:
     from clew.store import Run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 from clew.core.errors import LeaseHeld, StoreError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clew.cli import common, learning, making, offline, train_drafts
+from clew.cli.shared import common, offline, run_options, train_common, train_drafts
 from clew.core.errors import BadInput
 
 
@@ -44,7 +44,7 @@ def tree_options(function: Any) -> Any:
 @click.option("--seed", default=0, show_default=True, help="Fixes tasks and sampling.")
 @train_drafts.draft_option
 @offline.offline_options
-@making.sampling_options
+@run_options.sampling_options
 @common.json_option
 @common.store_option
 def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
@@ -78,10 +78,10 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     estimator = partial(registry.lookup("credits", credit), **arguments)
     taskset = registry.build("tasksets", options["world"])
     config = common.json_object(options["config"], "--config")
-    model = making.trainable(options["model"])
+    model = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
-    agent = making.agent_reference(options["agent"])
-    runner = Runner(agent, taskset, model, store, config, sampling=making.sampling(options))
+    agent = run_options.agent_reference(options["agent"])
+    runner = Runner(agent, taskset, model, store, config, sampling=run_options.sampling(options))
     plan = Plan(
         name=name,
         iterations=options["iterations"],
@@ -96,8 +96,8 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     trainer = Trainer(model, options["lr"], lora={"r": options["lora"]} if options["lora"] else None)
     settings = {"model": options["model"], "credit": method, "lr": options["lr"], "lora": options["lora"]}
     training = Training(runner, trainer, estimator, plan, draft=draft, settings=settings)
-    with making.interruptible("the same line again"):
-        learning.follow(training)
+    with run_options.interruptible("the same line again"):
+        train_common.follow(training)
     _report(training, credit, store_path, as_json)
 
 
@@ -115,7 +115,7 @@ def _growth(options: Mapping[str, Any]) -> Any:
         BadInput: a tree's option without --rollouts tree, or a growth that makes no sense.
     """
     from clew.core.registry import parse_ref
-    from clew.harness.tree import Growth
+    from clew.harness.trees.grow import Growth
 
     if options["rollouts"] == "flat":
         given = (options["budget"], options["spare"], options["selector"], options["allocator"])
@@ -132,12 +132,12 @@ def _growth(options: Mapping[str, Any]) -> Any:
 def _report(training: Any, method: str, store_path: str, as_json: bool) -> None:
     store, name = training.store, training.plan.name
     metrics = store.metrics(name)
-    run = learning.worst(store, name, method)
+    run = train_common.worst(store, name, method)
     commands = {"Evaluate on held-out tasks": f"clew eval {training.checkpoint}"}
     if run is not None:
-        line = learning.fork_line(run, method, training.checkpoint, store_path)
+        line = train_common.fork_line(run, method, training.checkpoint, store_path)
         commands["Fork the run that failed worst where it lost most"] = line
-    page = learning.write_page(training.folder / "report.html", store, name, {}, run, commands)
+    page = train_common.write_page(training.folder / "report.html", store, name, {}, run, commands)
     last = metrics[max(metrics)] if metrics else {}
     if as_json:
         common.print_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import click
 
-from clew.cli import common, making
+from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput, UnknownName
 
 
@@ -49,7 +49,7 @@ def command(
     place = path or store_path
     if not Path(place).exists():
         common.open_store(place)  # says how to make one
-    viewer = Viewer(place, host=host, token=token, readonly=read_only, load=making.load_model, papers=papers())
+    viewer = Viewer(place, host=host, token=token, readonly=read_only, load=run_options.load_model, papers=papers())
     listener = listen(host, port)
     name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listener.getsockname()[1]}/"

@@ -6,7 +6,7 @@ import inspect
 
 import click
 
-from clew.cli import common
+from clew.cli.shared import common
 from clew.core.registry import Kind
 
 

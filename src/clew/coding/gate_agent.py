@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from clew.coding.gate import Controller, Decision
-from clew.coding.gate_plan import REFINE, SHIP, STOP, VERIFY, Stakes
-from clew.coding.gate_rates import Evidence
-from clew.harness.live import LiveRun
+from clew.coding.gate.controller import Controller, Decision
+from clew.coding.gate.plan import REFINE, SHIP, STOP, VERIFY, Stakes
+from clew.coding.gate.rates import Evidence
+from clew.harness.run.live import LiveRun
 from clew.store import Keeper, Run
 
 AGENT = "clew.coding.gate_agent:gatekeeper"

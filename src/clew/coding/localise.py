@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clew.coding import recover
-from clew.coding.choose import Chooser
-from clew.coding.confidence import Calibration, features
-from clew.coding.finding import Finding, answer, finding, ranked
-from clew.coding.known import ELSEWHERE
-from clew.coding.tools import shown
-from clew.coding.world import Diagnosis
+from clew.coding.diagnose import recover
+from clew.coding.diagnose.choose import Chooser
+from clew.coding.diagnose.code_tools import shown
+from clew.coding.diagnose.confidence import Calibration, features
+from clew.coding.diagnose.finding import Finding, answer, finding, ranked
+from clew.coding.diagnose.known import ELSEWHERE
+from clew.coding.diagnose.repository_world import Diagnosis
 from clew.core.errors import BadInput
 from clew.core.protocols import Model
 from clew.core.values import Observation
-from clew.harness.live import Conversation, LiveRun
-from clew.harness.messages import Reply
+from clew.harness.run.live import Conversation, LiveRun
+from clew.harness.run.nodes import Reply
 from clew.harness.runner import Runner
 from clew.store import Run
 

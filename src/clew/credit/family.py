@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.core.errors import BadInput
+from clew.credit.state_values import Value, distance, values
 from clew.credit.steps import F64, Bools, Ints, Steps
-from clew.credit.values import Value, distance, values
 
 Target = Literal["outcome", "return", "next", "gain", "td", "gae", "path", "invalid", "given"]
 Scope = Literal["node", "history", "group", "batch"]

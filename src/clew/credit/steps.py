@@ -185,7 +185,7 @@ def as_groups(groups: Any) -> list[Any]:
 
 
 def steps(groups: Any, rewards: Literal["judge", "world"] = "judge", key: Key = "state") -> Steps:
-    """Read one ``clew.store.view.Group``, or several, into columns.
+    """Read one ``clew.store.run.Group``, or several, into columns.
 
     Args:
         groups: a Group, Groups, or a list of Group. Runs that were not judged are left out.

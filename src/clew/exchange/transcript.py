@@ -13,9 +13,9 @@ from clew.core.legality import call_key, issue_key
 from clew.core.records import Annotation, Call, CallKind, GroupRow, Node, RunRow, Setup, action_text, task_json
 from clew.core.values import F32, Limits, Message, Sampling, StopReason, ToolSpec, Usage
 from clew.harness import agents
-from clew.harness.asks import tools_digest
 from clew.harness.loading import source_digest
-from clew.harness.messages import as_message, make_node, message_json
+from clew.harness.run.asks import tools_digest
+from clew.harness.run.nodes import as_message, make_node, message_json
 from clew.store import Keeper, Run, new_id
 
 AGENT = "clew.harness.agents:transcript"

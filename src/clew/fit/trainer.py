@@ -18,7 +18,7 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Tracker
 from clew.core.records import LossRow
 from clew.fit import adapters, checkpoint, norms, optim
-from clew.fit.batch import Micro, Tokens, check, collate, plan
+from clew.fit.collate import Micro, Tokens, check, collate, plan
 from clew.fit.forward import CHUNK, Scorer
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
@@ -59,7 +59,7 @@ class Trainer:
 
     Args:
         model: has ``module`` (a Hugging Face causal LM), ``version``, ``bump()`` and ``save(path)``, as
-            clew.models.local.Local has.
+            clew.models.local.model.Local has.
         lr: of AdamW; ``muon_lr`` of Muon's matrices when ``optimizer="muon"``.
         losses: component name -> function (see clew.train.losses) or registered name. A component that is not listed is
             served by the registered loss of its own name.

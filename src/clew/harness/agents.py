@@ -7,8 +7,8 @@ from typing import Any
 from clew.core.errors import BadInput
 from clew.core.registry import build
 from clew.core.values import Message, Observation
-from clew.harness.live import Conversation, LiveRun
-from clew.harness.messages import as_message
+from clew.harness.run.live import Conversation, LiveRun
+from clew.harness.run.nodes import as_message
 
 
 async def player(run: LiveRun, window: int = 0) -> None:

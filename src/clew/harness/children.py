@@ -11,14 +11,14 @@ from clew.core.errors import UnknownName
 from clew.core.keys import REQUEST, canonical, derive, digest
 from clew.core.records import Cursor, Edit, Intervention
 from clew.core.values import Task
-from clew.harness.clerk import Clerk
-from clew.harness.drive import drive
-from clew.harness.forks import fork_row
+from clew.harness.fork.forks import fork_row
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
+from clew.harness.run.dispatch import Clerk
+from clew.harness.run.drive import drive
 from clew.store import Group, Run
 
 if TYPE_CHECKING:
-    from clew.harness.effects import Effects
+    from clew.harness.run.run_state import Effects
     from clew.harness.runner import Runner
 
 

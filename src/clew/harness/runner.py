@@ -24,14 +24,14 @@ from clew.core.records import (
     task_json,
 )
 from clew.core.values import Completion, Limits, Sampling, StopReason, Task
-from clew.harness import forks
 from clew.harness.children import fork_child
-from clew.harness.clerk import Clerk
-from clew.harness.drive import drive, follow, gathered, verdict
-from clew.harness.edits import plan
-from clew.harness.groups import Collecting, open_groups
+from clew.harness.collecting import Collecting, open_groups
+from clew.harness.fork import forks
+from clew.harness.fork.edits import plan
 from clew.harness.loading import Agent, agent_ref, door, load_agent, source_digest
-from clew.harness.restore import world_at
+from clew.harness.run.dispatch import Clerk
+from clew.harness.run.drive import drive, follow, gathered, verdict
+from clew.harness.run.restore import world_at
 from clew.harness.tools import Tool, as_tools
 from clew.store import Group, Groups, Run, new_id, open_store
 from clew.store.base import Keeper, owner_name

@@ -19,7 +19,7 @@ from clew.core.keys import value_digest
 from clew.core.protocols import Scores
 from clew.core.records import Annotation
 from clew.core.values import F32
-from clew.harness.paths import leaves
+from clew.store.paths import leaves
 
 Ask = tuple[str, int]  # (run that issued it, seq)
 METHOD = "logprobs"

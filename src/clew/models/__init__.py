@@ -80,21 +80,23 @@ def _registered(text: str, name: str, arguments: dict[str, Any]) -> Model:
 
 
 def _remote(url: str, model: str, api_key: Any, options: dict[str, Any]) -> Model:
-    from clew.models.remote import Remote
+    from clew.models.remote.client import Remote
 
     try:
         return Remote(url, model, api_key, **options)
     except TypeError as error:
         raise BadInput(
-            f"endpoint for {model!r}: {error}", remedy="See clew.models.remote.Remote for options."
+            f"endpoint for {model!r}: {error}", remedy="See clew.models.remote.client.Remote for options."
         ) from error
 
 
 def _local(source: str, options: dict[str, Any]) -> Model:
-    from clew.models.local import Local
+    from clew.models.local.model import Local
 
     try:
         model: Model = Local(source, **options)  # type: ignore[assignment]  # its renderer is never None
     except TypeError as error:
-        raise BadInput(f"weights {source!r}: {error}", remedy="See clew.models.local.Local for options.") from error
+        raise BadInput(
+            f"weights {source!r}: {error}", remedy="See clew.models.local.model.Local for options."
+        ) from error
     return model

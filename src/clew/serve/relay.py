@@ -12,9 +12,9 @@ import json
 
 from clew.core.errors import ModelError, WorldError
 from clew.core.values import Observation, StopReason, ToolCall
-from clew.harness.live import Conversation, LiveRun
-from clew.harness.pending import Stop
-from clew.serve.history import Arrival
+from clew.harness.run.live import Conversation, LiveRun
+from clew.harness.run.pending import Stop
+from clew.serve.gateway.history import Arrival
 
 
 async def relay(run: LiveRun) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from clew.store.base import Keeper, new_id, resolve
 from clew.store.groups import Group, Groups
 from clew.store.memory import MemoryStore
+from clew.store.run import Run, Step
 from clew.store.summary import Folds, Page, Summary
-from clew.store.view import Run, Step
 
 __all__ = [
     "Folds",
@@ -36,6 +36,6 @@ def open_store(path: str | Path | Keeper) -> Keeper:
         return path
     if str(path) == ":memory:":
         return MemoryStore()
-    from clew.store.sqlite import SQLiteStore
+    from clew.store.sqlite.store import SQLiteStore
 
     return SQLiteStore(path)

@@ -23,9 +23,9 @@ from clew.core.records import Annotation, Call, Fault, Node, Report
 from clew.core.values import F32
 
 if TYPE_CHECKING:
+    from clew.store.run import Run
     from clew.store.summary import Folds, Page, Summary
     from clew.store.upkeep import Burial, Garbage
-    from clew.store.view import Run
 
 Place = tuple[str, str, int, bytes, str, str, str, str]  # key of an annotation
 
@@ -115,13 +115,13 @@ class Keeper(Store, Protocol):
         Raises:
             UnknownName, BadInput: none is meant, or several are.
         """
-        from clew.store.view import Run
+        from clew.store.run import Run
 
         return Run(self, resolve(self, name))
 
     def runs(self, query: str = "", limit: int | None = None) -> list[Run]:
         """The runs a query selects, newest first unless it sorts (see ``clew.store.query``)."""
-        from clew.store.view import Run
+        from clew.store.run import Run
 
         return [Run(self, run) for run in self.find(query, limit)]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from clew.core.errors import BadInput
 from clew.core.records import GroupRow, Report
 from clew.store.base import Keeper, rewards
-from clew.store.view import Run, pandas_module
+from clew.store.run import Run, pandas_module
 
 
 class Group(Sequence[Run]):

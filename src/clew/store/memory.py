@@ -26,7 +26,7 @@ from clew.store.base import (
     rewards,
 )
 from clew.store.query import choose, parse
-from clew.store.rows import check_call
+from clew.store.sqlite.row_codec import check_call
 from clew.store.summary import Folds, Page, Summary, document, fold, says, summarise
 from clew.store.upkeep import Burial
 

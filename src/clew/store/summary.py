@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from clew.core.records import Call, RunRow
 from clew.store.base import Keeper
-from clew.store.view import sampled, span
+from clew.store.run import sampled, span
 
 _WORD = re.compile(r"[^\W_]+")
 

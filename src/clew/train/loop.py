@@ -16,10 +16,11 @@ from clew.core.records import Report
 from clew.core.values import Task
 from clew.fit import checkpoint
 from clew.fit.trainer import StepReport, Trainer
-from clew.harness import Runner, tree
+from clew.harness import Runner
+from clew.harness.trees import grow
 from clew.store import Groups
-from clew.store.view import sampled
-from clew.train.refresh import Drafting
+from clew.store.run import sampled
+from clew.train.drafters.refresh import Drafting
 from clew.train.rows import Annotated, reference, rows
 
 Credit = Callable[[Groups], Annotated]
@@ -46,7 +47,7 @@ class Plan:
     eval_tasks: int = 64
     eval_split: str = "eval"
     checkpoint_every: int = 5
-    growth: tree.Growth | None = None
+    growth: grow.Growth | None = None
 
 
 class Iteration(NamedTuple):
@@ -231,7 +232,7 @@ class Training:
         plan, kept = self.plan, {"name": self.plan.name, "iteration": index}
         if plan.growth is None:
             return self.runner.collect(tasks, plan.rollouts, plan.seed, on_run=on_run, **kept)  # type: ignore[arg-type]
-        return tree.collect(self.runner, tasks, plan.growth, plan.seed, on_run=on_run, **kept)  # type: ignore[arg-type]
+        return grow.collect(self.runner, tasks, plan.growth, plan.seed, on_run=on_run, **kept)  # type: ignore[arg-type]
 
     def evaluate(self, iteration: int) -> Report:
         """Success on the fixed evaluation tasks, one run each, under seeds that do not depend on the iteration."""

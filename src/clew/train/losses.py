@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from clew.core.errors import BadInput
-from clew.fit.batch import Tokens
+from clew.fit.collate import Tokens
 
 Pair = tuple[Tensor, Tensor]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from clew.core.errors import BadInput
 from clew.core.records import Annotation, Call, Cursor, LossRow
-from clew.harness.paths import leaves
+from clew.store.paths import leaves
 
 METHOD = "cliff-pair"
 LOSS = "cliff-dpo"

@@ -11,7 +11,7 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Scores
 from clew.core.records import Annotation, Call, Cursor, LossRow, Node
 from clew.core.values import F32, Message
-from clew.harness.paths import Span, leaves
+from clew.store.paths import Span, leaves
 
 Ask = tuple[str, int]  # (run that issued it, seq)
 

@@ -16,7 +16,7 @@ from clew.fit import checkpoint
 from clew.fit.adapters import quiet
 from clew.fit.trainer import Trainer
 from clew.harness import Runner
-from clew.models.local import Local, small
+from clew.models.local.model import Local, small
 from clew.train.rows import sft_rows
 
 CACHE = Path(".clew") / "models"

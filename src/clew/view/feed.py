@@ -13,8 +13,8 @@ from typing import Any
 from clew.core.errors import StoreError, UnknownName
 from clew.store import Keeper, Summary
 from clew.store.base import rewards
-from clew.view.pages.runs import Names
-from clew.view.plain import plain
+from clew.view.json_values import plain
+from clew.view.pages.list_pages import Names
 
 Event = tuple[str, dict[str, Any]]
 

@@ -162,7 +162,7 @@ def _place(run: Run, name: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{32,}", name):
         message(name)
         return name
-    from clew.harness.edits import said_at
+    from clew.harness.fork.edits import said_at
 
     conversation, index = said_at(run, bytes.fromhex(name))
     return str(index) if conversation == 0 else f"{conversation}.{index}"

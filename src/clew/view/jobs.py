@@ -15,7 +15,7 @@ from clew.core.errors import ClewError, UnknownName
 from clew.core.protocols import Model
 from clew.store import Keeper, Run, new_id
 from clew.view.forking import Wish, runner_for
-from clew.view.pages.runs import share
+from clew.view.pages.list_pages import share
 from clew.view.stores import Stores
 
 KEPT = 200  # jobs remembered; the runs of all of them are in the store

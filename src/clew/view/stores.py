@@ -40,7 +40,7 @@ class Stores:
         """The store opened once more, to be closed by whoever asked; of a store in memory, that store."""
         if self._shared is not None:
             return self._shared
-        from clew.store.sqlite import SQLiteStore
+        from clew.store.sqlite.store import SQLiteStore
 
         return SQLiteStore(self.path, readonly=self._readonly if readonly is None else readonly)
 

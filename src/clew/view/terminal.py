@@ -10,7 +10,7 @@ from typing import NamedTuple
 from clew.core.records import Annotation, Call, Cursor, Edit, action_of
 from clew.core.values import ToolCall
 from clew.store import Keeper, Run
-from clew.store.view import sampled
+from clew.store.run import sampled
 
 
 class Line(NamedTuple):

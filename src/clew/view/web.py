@@ -20,14 +20,14 @@ from starlette.routing import Route
 from clew.core.errors import BadInput, ClewError, MissingExtra, StoreError, UnknownName
 from clew.core.protocols import Model
 from clew.store import Keeper, resolve
-from clew.view import files
+from clew.view import assets
 from clew.view.feed import Feed
 from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
 from clew.view.jobs import Jobs
-from clew.view.pages import graph, reports, training, transcript
-from clew.view.pages import run as run_page
-from clew.view.pages import runs as lists
+from clew.view.pages import graph, reports, training, transcript_page
+from clew.view.pages import list_pages as lists
+from clew.view.pages import run_page as run_page
 from clew.view.pages.strip import strip
 from clew.view.stores import Stores
 
@@ -177,7 +177,7 @@ class Viewer:
 
 
 def _file(name: str) -> Response:
-    body, kind = files.static(name)
+    body, kind = assets.static(name)
     return Response(body, media_type=kind, headers={"Cache-Control": "no-cache"})
 
 
@@ -206,12 +206,12 @@ def _calls(store: Keeper, request: Request) -> dict[str, Any]:
     run = _run(store, request)
     start = _number(request, "start", 0)
     stop = _number(request, "stop", start + 100)
-    return {"calls": transcript.calls(store, run, start, stop), "total": store.summary(run).calls}
+    return {"calls": transcript_page.calls(store, run, start, stop), "total": store.summary(run).calls}
 
 
 def _call(store: Keeper, request: Request) -> dict[str, Any]:
     run, seq = _run(store, request), request.path_params["seq"]
-    found = transcript.call(store, run, seq)
+    found = transcript_page.call(store, run, seq)
     if found is None:
         raise UnknownName(f"run {run} has no Call {seq}")
     return found
@@ -228,7 +228,7 @@ def _text(store: Keeper, request: Request) -> Response:
         text = call.text
     else:
         try:
-            text = transcript.text(store, bytes.fromhex(key))
+            text = transcript_page.text(store, bytes.fromhex(key))
         except ValueError:
             raise UnknownName(f"no node {key!r}") from None
     return PlainTextResponse(text.encode("utf-8", "replace"))
@@ -237,7 +237,7 @@ def _text(store: Keeper, request: Request) -> Response:
 def _find(store: Keeper, request: Request) -> dict[str, Any]:
     run = resolve(store, request.query_params.get("run", ""))
     words = request.query_params.get("text", "")
-    return {"seq": transcript.find(store, run, words, _number(request, "from", 0))}
+    return {"seq": transcript_page.find(store, run, words, _number(request, "from", 0))}
 
 
 def _group(store: Keeper, request: Request) -> dict[str, Any]:

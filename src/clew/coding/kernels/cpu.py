@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clew.coding.kernels import listing, wall
+from clew.coding.kernels import disassembly, wall
 from clew.coding.kernels.kernel import CTYPES, Arrays, Candidate, Kernel, Sizes, Space
 from clew.coding.kernels.rules import Bound
 from clew.coding.kernels.runs import Run
@@ -153,7 +153,7 @@ class Cpu:
         assert built.path is not None
         sizes = self.kernel.shapes[0]
         code = _code(built.path, self.kernel.symbol)
-        found = listing.count_x86(code, 32 if _has_avx512() else 16)
+        found = disassembly.count_x86(code, 32 if _has_avx512() else 16)
         moved = self.kernel.call_bytes(sizes)
         found["gemm_like"] = float(self.kernel.gemm)
         found["reuse"] = self.kernel.flops(**sizes) / moved * 4  # operations on each element
@@ -258,7 +258,7 @@ class Cpu:
         if (
             not shutil.which("valgrind")
             or built.path is None
-            or listing.width(_code(built.path, self.kernel.symbol)) > 32
+            or disassembly.width(_code(built.path, self.kernel.symbol)) > 32
         ):
             return None
         command = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=grind.out", "./bench",
@@ -324,8 +324,8 @@ def _has_avx512() -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _code(path: Path, symbol: str) -> tuple[listing.Instruction, ...]:
-    return tuple(listing.disassemble(path, symbol))
+def _code(path: Path, symbol: str) -> tuple[disassembly.Instruction, ...]:
+    return tuple(disassembly.disassemble(path, symbol))
 
 
 _yardsticks: dict[str, dict[str, float]] = {}

@@ -70,11 +70,11 @@ class Boxed:
     """In the sandbox: for sources that a model wrote.
 
     Raises:
-        MissingExtra, WorldError: see clew.worlds.sandbox.Sandbox.
+        MissingExtra, WorldError: see clew.sandbox.sandbox.Sandbox.
     """
 
     def __init__(self, folder: Path, **sandbox: Any) -> None:
-        from clew.worlds.sandbox import Limits, Sandbox
+        from clew.sandbox.sandbox import Limits, Sandbox
 
         self.folder = folder.resolve()
         limits = Limits(memory=2048 * MIB, file_size=256 * MIB, disk=1024 * MIB)

@@ -21,7 +21,7 @@ from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.harness.live import LiveRun
+from clew.harness.run.live import LiveRun
 
 STRONG = {"opt": "-O3", "isa": "-march=native", "math": "-ffast-math"}  # what a careful user of the compiler would set
 FENCE = re.compile(r"```(?:c|C)?\s*\n(.*?)```", re.DOTALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from clew.models.engine.proposal import Drafter
+from clew.models.engine.speculation.proposal import Drafter
 
 
 def load(folder: str | Path, target: Any, tokenizer: Any = None, *, temperature: float | None = None) -> Drafter:

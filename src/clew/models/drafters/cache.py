@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clew.models.engine.proposal import I64
+from clew.models.engine.speculation.proposal import I64
 
 
 class Rows:

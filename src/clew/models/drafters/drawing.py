@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clew.models.engine.proposal import F64
+from clew.models.engine.speculation.proposal import F64
 from clew.models.sampling import Laws, in_force
 
 

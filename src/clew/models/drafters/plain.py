@@ -13,7 +13,7 @@ from clew.models.drafters.cache import packed
 from clew.models.drafters.drawing import draw_each
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
-from clew.models.engine.proposal import F64, I64, Proposal
+from clew.models.engine.speculation.proposal import F64, I64, Proposal
 from clew.models.engine.weights import shape_of
 from clew.models.sampling import Laws, in_force
 

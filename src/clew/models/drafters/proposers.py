@@ -14,7 +14,7 @@ from clew.models.drafters.drawing import draw_block, draw_chain, draw_each, draw
 from clew.models.drafters.eagle import Eagle
 from clew.models.drafters.layers import Attention, Norm, turn
 from clew.models.drafters.parallel import DSpark
-from clew.models.engine.proposal import F64, I64, Proposal
+from clew.models.engine.speculation.proposal import F64, I64, Proposal
 from clew.models.engine.weights import pack, times
 from clew.models.sampling import Laws, in_force
 

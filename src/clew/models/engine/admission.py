@@ -10,10 +10,10 @@ from torch import Tensor
 
 from clew.core.errors import BadInput, ContextOverflow
 from clew.core.records import Request
-from clew.models.engine.drafts import Drafts
+from clew.models.engine.cache_rows import ROOM, Rows
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
-from clew.models.engine.rows import ROOM, Rows
+from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.state import Ended, Joining, Waiting
 from clew.models.sampling import check
 

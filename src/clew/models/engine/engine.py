@@ -19,15 +19,15 @@ from typing import Any
 from clew.core.errors import BadInput, Busy, ClewError
 from clew.core.records import Request
 from clew.core.values import Completion
-from clew.models.engine.batch import Batch
-from clew.models.engine.budget import Fixed
-from clew.models.engine.delivery import Answered, as_model_error, call_in, deliver, put_all, settle, shut
-from clew.models.engine.drafts import check
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
-from clew.models.engine.proposal import Drafter, Lengths
-from clew.models.engine.speculate import Drafted
+from clew.models.engine.handover import Answered, as_model_error, call_in, deliver, put_all, settle, shut
+from clew.models.engine.live_batch import Batch
+from clew.models.engine.speculation.drafts import check
+from clew.models.engine.speculation.lengths import Fixed
+from clew.models.engine.speculation.proposal import Drafter, Lengths
+from clew.models.engine.speculation.verification import Drafted
 from clew.models.engine.state import Fresh, Inbox, Result, Stats, Waiting
 from clew.models.engine.stream import Stream
 

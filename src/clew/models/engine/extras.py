@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clew.core.errors import ModelError
-from clew.models.engine.rows import Rows
+from clew.models.engine.cache_rows import Rows
 from clew.models.engine.state import Fresh, Inbox, Live, Waiting
 
 Places = list[tuple[int, Waiting]]  # among the live rows, and their requests

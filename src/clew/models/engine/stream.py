@@ -10,7 +10,7 @@ import numpy as np
 
 from clew.core.records import Request
 from clew.core.values import Completion, Piece
-from clew.models.engine.delivery import Answered
+from clew.models.engine.handover import Answered
 from clew.models.engine.pieces import Settled
 from clew.models.engine.state import Fresh, Inbox, Waiting
 

@@ -9,7 +9,7 @@ from clew.core.errors import BadInput, StoreError, UnknownName
 from clew.core.records import Annotation, Call, GroupRow, Report, RunRow, Sample, Segment
 from clew.core.values import Attempt, Message, ToolCall, Usage
 from clew.store.contract.script import SETUP, Factory, Script, expect, fork_at, make_node, same
-from clew.store.view import Run
+from clew.store.run import Run
 
 
 def keeps_nodes(make: Factory) -> None:

@@ -16,7 +16,7 @@ from clew.core.records import Annotation, Call, Node, RunRow, Segment, Setup
 from clew.core.values import Message, Sampling, ToolSpec, Usage
 from clew.store.base import Keeper, new_id
 from clew.store.memory import MemoryStore
-from clew.store.view import Run
+from clew.store.run import Run
 
 Factory = Callable[[], Keeper]
 SETUP = Setup(
@@ -114,8 +114,8 @@ def tamper(store: Keeper, run: str, seq: int, **fields: Any) -> None:
     if isinstance(store, MemoryStore):
         store._calls[call.run][seq] = call
         return
-    from clew.store.rows import BITS, CALL_COLUMNS
-    from clew.store.sqlite import SQLiteStore
+    from clew.store.sqlite.row_codec import BITS, CALL_COLUMNS
+    from clew.store.sqlite.store import SQLiteStore
 
     assert isinstance(store, SQLiteStore), "tamper knows the two bundled stores only"
     with store._write() as db:

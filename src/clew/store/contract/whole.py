@@ -13,7 +13,7 @@ from clew.core.records import Annotation, Call, GroupRow, Report, RunRow, Sample
 from clew.core.values import Message
 from clew.store.contract.script import SETUP, Factory, Script, expect, fork_at, make_node, same, tamper
 from clew.store.groups import Group, Groups
-from clew.store.view import Run
+from clew.store.run import Run
 
 
 def finds_runs(make: Factory) -> None:

@@ -11,8 +11,8 @@ from clew.core.errors import BadInput
 from clew.core.records import Call
 from clew.credit.steps import F64, Steps, steps
 from clew.store import Group, Keeper, Step
-from clew.view.pages.runs import Names
-from clew.view.plain import plain
+from clew.view.json_values import plain
+from clew.view.pages.list_pages import Names
 from clew.view.terminal import did, short
 
 EMPTY: dict[str, Any] = {"nodes": [], "edges": [], "cut": False}

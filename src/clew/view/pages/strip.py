@@ -8,8 +8,8 @@ import numpy as np
 
 from clew.store import Keeper
 from clew.store.base import mean
-from clew.view.pages.transcript import by_call, values_on
-from clew.view.plain import plain
+from clew.view.json_values import plain
+from clew.view.pages.transcript_page import by_call, values_on
 
 OWN = ("logprob", "entropy", "reward")  # what Calls hold themselves; other names are methods
 

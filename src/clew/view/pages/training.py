@@ -10,8 +10,8 @@ from typing import Any
 from clew.core.errors import UnknownName
 from clew.store import Keeper
 from clew.store.base import rewards
-from clew.store.view import sampled
-from clew.view.plain import plain
+from clew.store.run import sampled
+from clew.view.json_values import plain
 from clew.view.terminal import short
 
 ROWS = 20_000  # asks of one iteration listed at most

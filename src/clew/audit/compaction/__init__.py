@@ -1,0 +1,1 @@
+"""Whether rules survive the compaction of a long conversation (specs/E164)."""

@@ -1,0 +1,268 @@
+"""Does a stack keep its rules through compaction? The structural part: deterministic, without a model (specs/E164, 8A).
+
+A sentinel rule stands somewhere in a history that outgrows its budget. The summariser is an oracle: it repeats the
+rule whenever the rule is in front of it. So a rule that is lost was cut away by the stack before anybody could neglect
+it. Two things are measured: ``seen``, the rule was in a summariser's input; ``kept``, it is, word for word, in what the
+model is sent next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+from clew.audit.compaction.stacks import STACKS, Stack
+from clew.core.errors import UnknownName
+from clew.core.values import Message, ToolCall
+from clew.harness.context.compaction import CHARACTERS
+from clew.harness.context.pins import TAG, Form, Pins, orphans, texts_of
+
+RULE = "Send e-mail only to addresses at acme.example (7F3A9C)."
+BUDGET = 3000  # tokens
+PIECE = 150  # tokens of one message
+HISTORIES = (1.1, 2.0, 5.0, 10.0)  # of the budget
+POSITIONS = ("0", "3", "mid", "last")
+CHANNELS = ("system", "user", "memory", "tool")
+MIXES = ("chat", "tools")
+GENERATIONS = 5
+
+
+class Cell(NamedTuple):
+    """One setting of the grid. ``history``: the first feed, as a multiple of the budget."""
+
+    history: float
+    position: str
+    channel: str
+    mix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one feed led to. torn: messages without their partner in what the model is sent. blocks, tokens: of pins,
+    and estimated tokens of the block. error: the stack gave up, and why."""
+
+    stack: str
+    cell: Cell
+    generation: int
+    seen: bool
+    asked: int  # summaries so far
+    kept: bool
+    torn: int = 0
+    blocks: int = 0
+    tokens: int = 0
+    error: str = ""
+
+
+class Oracle:
+    """A summariser that repeats the rule whenever it sees it. ``calls`` and ``saw`` tell what it was shown."""
+
+    def __init__(self, rule: str = RULE) -> None:
+        self.rule, self.calls, self.saw = rule, 0, False
+
+    def __call__(self, text: str) -> str:
+        self.calls += 1
+        found = self.rule in text
+        self.saw |= found
+        return "Routine work was asked for and done." + (f" {self.rule}" if found else "")
+
+
+def cells(
+    histories: Sequence[float] = HISTORIES,
+    positions: Sequence[str] = POSITIONS,
+    channels: Sequence[str] = CHANNELS,
+    mixes: Sequence[str] = MIXES,
+) -> list[Cell]:
+    """The grid, or a part of it."""
+    return [Cell(*setting) for setting in product(histories, positions, channels, mixes)]
+
+
+def filler(tokens: float, mix: str, first: int = 0, piece: int = PIECE) -> list[list[Message]]:
+    """Routine work of about so many tokens, in units: a user's message and its answer by turns, or, after one message
+    of the user, tool calls with their results.
+
+    Args:
+        first: number of the first unit; an autonomous loop has its one message of the user in unit 0.
+    """
+    units: list[list[Message]] = []
+    length, total, at = piece * CHARACTERS, 0.0, first
+    while total < tokens:
+        text = f"Item {at}: " + "routine work, nothing else. " * (length // 28)
+        if mix == "chat":
+            units.append([Message(("user", "assistant")[at % 2], text)])
+        elif at == 0:
+            units.append([Message("user", text)])
+        else:
+            call = ToolCall(f"call_{at}", "look_up", json.dumps({"item": at}))
+            units.append([Message("assistant", "", calls=(call,)), Message("tool", text, call_id=call.id)])
+        total += piece
+        at += 1
+    return units
+
+
+def told(channel: str, rule: str = RULE) -> list[Message]:
+    """The rule as a channel delivers it."""
+    if channel == "tool":
+        call = ToolCall("call_policy", "policy", "{}")
+        return [Message("assistant", "", calls=(call,)), Message("tool", f"Policy: {rule}", call_id=call.id)]
+    if channel == "memory":
+        return [Message("user", f"From memory: {rule}")]
+    return [Message(channel, rule)]
+
+
+def first_feed(cell: Cell, budget: int = BUDGET, rule: str = RULE) -> list[Message]:
+    """The history in which the rule stands at its position, counted in units from the start."""
+    units = filler(cell.history * budget, cell.mix)
+    at = {"mid": len(units) // 2, "last": len(units)}.get(cell.position)
+    at = min(int(cell.position), len(units)) if at is None else at
+    return [m for unit in [*units[:at], told(cell.channel, rule), *units[at:]] for m in unit]
+
+
+def follow(
+    stack: Stack,
+    cell: Cell,
+    pins: Pins | None = None,
+    generations: int = GENERATIONS,
+    budget: int = BUDGET,
+    summariser: Callable[[], Oracle] = Oracle,
+) -> Iterator[Outcome]:
+    """One cell through its generations: every further feed is a budget's worth of routine work and a little more."""
+    oracle = summariser()
+    session = stack.open(budget, oracle, pins)
+    fed = first_feed(cell, budget)
+    for generation in range(1, generations + 1):
+        try:
+            sent = session.feed(fed)
+        except RuntimeError as error:  # Inspect gives up where a strategy cannot reach the budget
+            yield Outcome(
+                stack.name, cell, generation, oracle.saw, oracle.calls, False, error=str(error).split("\n")[0]
+            )
+            return
+        yield _outcome(stack, cell, generation, oracle, sent, session.form, pins)
+        fed = [m for unit in filler(1.1 * budget, cell.mix, 1000 * generation) for m in unit]
+
+
+def _outcome(
+    stack: Stack, cell: Cell, generation: int, oracle: Oracle, sent: list[Any], form: Form[Any], pins: Pins | None
+) -> Outcome:
+    texts = [text for message in sent for text in texts_of(message, form)]
+    kept = any(oracle.rule in text for text in texts)
+    torn = len(orphans(sent, form))
+    if pins is None:
+        return Outcome(stack.name, cell, generation, oracle.saw, oracle.calls, kept, torn)
+    pins.check(sent, form)
+    blocks = [text for text in texts if TAG.search(text)]
+    tokens = max((-(-len(text) // CHARACTERS) for text in blocks), default=0)
+    return Outcome(stack.name, cell, generation, oracle.saw, oracle.calls, kept, torn, len(blocks), tokens)
+
+
+def survey(
+    stacks: Iterable[str],
+    grid: Sequence[Cell] | None = None,
+    *,
+    pinned: bool = False,
+    generations: int = GENERATIONS,
+    each: Callable[[], None] = lambda: None,
+    summariser: Callable[[], Oracle] = Oracle,
+) -> list[Outcome]:
+    """Every cell of the grid in every stack.
+
+    Args:
+        pinned: with the rule pinned through the stack's adapter.
+        each: called after each cell.
+        summariser: makes the one of a cell; default: the oracle, so that what is lost was cut away by the stack.
+
+    Raises:
+        UnknownName: no stack has that name. MissingExtra: its framework is not installed.
+    """
+    out: list[Outcome] = []
+    for name in stacks:
+        if name not in STACKS:
+            raise UnknownName(f"no stack is called {name!r}", remedy=f"Known: {', '.join(STACKS)}.")
+        for cell in cells() if grid is None else grid:
+            out += follow(STACKS[name], cell, Pins([RULE]) if pinned else None, generations, summariser=summariser)
+            each()
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A stack over the grid: in how many (cell, generation) pairs the rule was still there, and where it was lost.
+
+    lost: pairs in which the summariser never saw the rule (``unseen``) or saw it once and not again (``later``).
+    worst: the values of the grid's settings under which most was lost, as text. torn: pairs with torn tool messages.
+    """
+
+    stack: str
+    version: str
+    n: int
+    kept: int
+    unseen: int
+    later: int
+    failed: int
+    torn: int
+    worst: str
+
+    @property
+    def share(self) -> float:
+        """Of the pairs in which the stack did not give up; it is a census of the grid and has no interval."""
+        return self.kept / max(self.n - self.failed, 1)
+
+
+def findings(outcomes: Sequence[Outcome]) -> list[Finding]:
+    """One for each stack, in the order of the outcomes."""
+    out = []
+    for name in dict.fromkeys(o.stack for o in outcomes):
+        mine = [o for o in outcomes if o.stack == name]
+        lost = [o for o in mine if not o.kept and not o.error]
+        worst = ""
+        if lost:
+            shares = []
+            for field in Cell._fields:
+                counts = Counter(getattr(o.cell, field) for o in mine)
+                for value, n in Counter(getattr(o.cell, field) for o in lost).items():
+                    shares.append((n / counts[value], f"{field} {value}: {n} of {counts[value]}"))
+            worst = max(shares)[1]
+        out.append(
+            Finding(
+                name,
+                STACKS[name].version,
+                len(mine),
+                sum(o.kept for o in mine),
+                sum(not o.seen for o in lost),
+                sum(o.seen for o in lost),
+                sum(bool(o.error) for o in mine),
+                sum(o.torn > 0 for o in mine),
+                worst,
+            )
+        )
+    return out
+
+
+def verdicts(found: Sequence[Finding], pinned: Sequence[Finding] = ()) -> list[str]:
+    """A sentence for each stack that lost the rule: how often, where most, and what the measured lines save.
+
+    Args:
+        pinned: the same stacks with the rule pinned.
+    """
+    by_name, pins, out = {f.stack: f for f in found}, {f.stack: f for f in pinned}, []
+    for f in found:
+        if f.kept + f.failed == f.n:
+            continue
+        how = "before any summariser saw it" if f.unseen >= f.later else "after a summariser had seen it"
+        name = " ".join([f.stack, f.version]).strip()
+        said = [f"{name} loses the rule in {_lost(f)}, mostly {how} (worst: {f.worst})"]
+        for other in by_name:
+            if STACKS[other].saves == f.stack:
+                said.append(f"with {STACKS[other].settings} in {_lost(by_name[other])}")
+        if f.stack in pins:
+            said.append(f"with the pin in {_lost(pins[f.stack])}")
+        out.append("; ".join(said) + ".")
+    return out
+
+
+def _lost(f: Finding) -> str:
+    return f"{f.unseen + f.later} of {f.n - f.failed} requests"

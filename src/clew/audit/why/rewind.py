@@ -1,0 +1,312 @@
+"""A recorded run as the subject of a causal audit: every arm is a set of its forks.
+
+All arms go on from one place, so that they differ in nothing but what is changed. The first rollouts of an arm are kept
+whole, as forks in the store; of the others only (seed, outcome, cost) is packed (DESIGN.md, rule 10), and a seed brings
+one back where the model can be repeated.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clew.audit.why.arms import Arm, Rollouts
+from clew.core.errors import BadInput
+from clew.core.keys import derive
+from clew.core.protocols import Model
+from clew.core.records import Cursor, Node, Request
+from clew.core.values import Completion, StopReason
+from clew.harness import Runner
+from clew.harness.fork.edits import said
+from clew.store import Group, Run
+from clew.store.memory import MemoryStore
+
+ENDED = (StopReason.DONE, StopReason.RETURNED, StopReason.NO_WORLD)  # the last: what it asked for next is known
+BROKEN = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
+FAULT = r"(?i)\btime[d ]*out\b|connection (refused|reset)|internal (server )?error|traceback|command not found"
+FILLER = "This line holds no information and is here for its length alone and for nothing else at all"
+MOST_FACTORS = 6
+REDRAWS = 20  # of one reply whose class is avoided
+
+
+class Behaviour(NamedTuple):
+    """What is to be explained, as a test on a run.
+
+    does: a regular expression that an action matches, or, where nothing performs actions, a reply. query: the run is
+    selected by it (``clew.store.query``). Where both are given both must hold.
+    """
+
+    does: str = ""
+    query: str = ""
+
+    def __str__(self) -> str:
+        told = [f"does /{self.does}/"] if self.does else []
+        return " and ".join([*told, *([self.query] if self.query else [])])
+
+    def check(self) -> None:
+        """Raises BadInput where neither is given, or the expression does not compile."""
+        if not self.does and not self.query:
+            raise BadInput("no behaviour is named", remedy="Say what the run did, with --does or --where.")
+        pattern(self.does)
+
+    def shown(self, runs: Sequence[Run], since: int) -> list[bool]:
+        """Whether each run shows it in its Calls from ``since`` on."""
+        found, selected = pattern(self.does), set[str]()
+        if self.query and runs:
+            selected = set(runs[0].store.find(self.query))
+        return [
+            (not self.query or run.id in selected) and (not self.does or any(map(found.search, deeds(run, since))))
+            for run in runs
+        ]
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A regular expression of the user's.
+
+    Raises:
+        BadInput: it does not compile.
+    """
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise BadInput(f"{text!r} is no regular expression: {error}") from error
+
+
+def deeds(run: Run, since: int) -> list[str]:
+    """The actions of a run from a Call on, and where nothing performs them the replies with the tool calls in them."""
+    calls = run.calls[since:]
+    acts = [c.action for c in calls if c.kind == "act"]
+    if acts and run.stop is not StopReason.NO_WORLD:
+        return acts
+    replies = [run.store.node(c.node_out).message for c in calls if c.kind == "ask" and c.node_out]
+    return [*acts, *("\n".join([m.text, *(f"{c.name} {c.arguments}" for c in m.calls)]) for m in replies)]
+
+
+class Change(NamedTuple):
+    """In message number ``message`` of what the agent said in its first conversation, ``old`` becomes ``new``.
+
+    An empty ``old`` puts ``new`` behind the message. ``{}`` in ``new`` stands for a dose.
+    """
+
+    message: int
+    old: str
+    new: str = ""
+
+    def apply(self, text: str, dose: float | None = None) -> str:
+        new = self.new if dose is None else self.new.replace("{}", f"{dose:g}")
+        return text.replace(self.old, new, 1) if self.old else f"{text} {new}"
+
+
+class Rewound:
+    """A run that can be rewound, changed and run on.
+
+    Args:
+        runner: makes the forks; ``Runner.of(store, run)``.
+        behaviour, changes: by the names that arms use; ``dose``: the change whose ``{}`` is swept.
+        at: Call that all arms go on from; default: the first ask.
+        places: cursors into the run, ``places[i]`` after i units of its trace.
+        avoid: class name -> regular expression of the replies that belong to it.
+        fault: regular expression of observations that show a failing harness.
+        keep: rollouts of each arm that are kept whole.
+
+    Raises:
+        BadInput: the run asks nothing, or a change does not fit its messages.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        run: Run,
+        behaviour: Behaviour,
+        changes: Mapping[str, Change],
+        *,
+        at: int | None = None,
+        dose: Change | None = None,
+        places: Sequence[Cursor] = (),
+        avoid: Mapping[str, str] | None = None,
+        fault: str = FAULT,
+        keep: int = 3,
+        seed: int = 0,
+    ) -> None:
+        behaviour.check()
+        self.runner, self.run, self.behaviour, self.changes, self.dose = runner, run, behaviour, dict(changes), dose
+        self.at = first_ask(run) if at is None else at
+        self.places, self.keep, self.seed, self.fault = list(places), keep, seed, pattern(fault)
+        self.avoid = {name: pattern(text) for name, text in (avoid or {}).items()}
+        self.redrawn: dict[str, list[int]] = {}
+        self._texts = {i: node.message.text for i, (_, node) in enumerate(said(run, 0))}
+        for name, change in [*self.changes.items(), *([("the dose", dose)] if dose else [])]:
+            if change.message not in self._texts or change.old not in self._texts[change.message]:
+                raise BadInput(
+                    f"message {change.message} of run {run.id} does not hold {change.old!r}, which {name} changes",
+                    remedy=f"`clew show {run.id}` prints its messages; they are counted from 0, replies left out.",
+                )
+        self._spawns = any(call.kind == "spawn" for call in run.calls)
+
+    def rollouts(self, arm: Arm, start: int, n: int) -> Rollouts:
+        """Forks ``start`` to ``start + n`` of an arm; those below ``keep`` stay in the store."""
+        kept = min(max(self.keep - start, 0), n) if not self._spawns else n
+        runs: list[Run] = []
+        for runner, first, count in (
+            (self.runner, start, kept),
+            (self._aside() if kept < n else None, start + kept, n - kept),
+        ):
+            if runner is not None and count:
+                runs += list(self._fork(runner, arm, first, count))
+        return self._read(runs, kept)
+
+    def _fork(self, runner: Runner, arm: Arm, start: int, n: int) -> Group:
+        texts: dict[Any, str] = {}
+        edits: list[tuple[Change, float | None]] = [(self.changes[name], None) for name in arm.changes]
+        if self.dose is not None and arm.dose is not None:
+            edits.append((self.dose, arm.dose))
+        for change, dose in edits:
+            texts[change.message] = change.apply(texts.get(change.message, self._texts[change.message]), dose)
+        cursor = self.places[arm.place] if arm.place >= 0 else Cursor(self.run.id, self.at)
+        model = self._avoiding(arm.avoid) if arm.avoid else None
+        seed = derive(self.seed, "why", repr(arm), start)
+        return runner.fork(Run(runner.store, self.run.id), cursor, n, rewrite=texts or None, model=model, seed=seed)
+
+    def _avoiding(self, name: str) -> Model:
+        model = self.runner.model
+        if model is None:
+            raise BadInput(f"run {self.run.id} has no model whose replies could be drawn again")
+        return Avoiding(model, self.avoid[name], self.redrawn.setdefault(name, []))
+
+    def _aside(self) -> Runner:
+        """A runner like ours on a store of its own that holds the run and is thrown away."""
+        aside = copy.copy(self.runner)
+        aside.store = copied(self.run)
+        return aside
+
+    def _read(self, runs: Sequence[Run], kept: int) -> Rollouts:
+        sets = [runs[:kept], runs[kept:]]  # of two stores
+        hit = np.array([shown for part in sets for shown in self.behaviour.shown(part, self.at)], bool)
+        ended = np.array([run.stop in ENDED for run in runs], bool)
+        faults = np.array([self._broke(run) for run in runs], bool)
+        outcomes = np.where(hit, 1.0, np.where(ended, 0.0, np.nan)).astype(np.float32)
+        costs = np.array([run.cost for run in runs], np.float32)
+        return Rollouts(outcomes, faults, [run.seed for run in runs], costs, tuple(run.id for run in runs[:kept]))
+
+    def _broke(self, run: Run) -> bool:
+        own = run.calls[run.shared :]
+        told = (c.text for c in own if c.kind == "act")
+        return run.stop in BROKEN or any(c.error for c in own) or any(map(self.fault.search, told))
+
+
+class Avoiding:
+    """A Model whose replies of a class are drawn again, up to 20 times each (specs/E174, section 3, step 7)."""
+
+    def __init__(self, model: Model, avoid: re.Pattern[str], redrawn: list[int]) -> None:
+        self.model, self.avoid, self.redrawn = model, avoid, redrawn
+        self.ref, self.version, self.renderer = (
+            f"avoiding({avoid.pattern!r}, {model.ref})",
+            model.version,
+            model.renderer,
+        )
+
+    async def complete(self, request: Request) -> Completion:
+        for tried in range(REDRAWS + 1):
+            seed = request.seed if not tried else derive(request.seed, "redraw", tried)
+            done = await self.model.complete(request._replace(seed=seed))
+            if not self.avoid.search(done.message.text):
+                break
+        self.redrawn.append(tried)
+        return done
+
+
+def copied(run: Run) -> MemoryStore:
+    """A store that holds one run, with what it shares."""
+    store, source = MemoryStore(), run.store
+    for identity in dict.fromkeys([*(part.run for part in run.row.lineage), run.id]):
+        store.put_run(source.row(identity))
+    for call in run.calls:
+        for tip in (call.node_in, call.node_out):
+            if tip:
+                store.put_nodes(source.thread(tip))
+        if call.snapshot:
+            store.put_blob(source.blob(call.snapshot))
+        store.put_call(call.run, call)
+    store.commit()
+    return store
+
+
+# ---- what there is to change and where to rewind ---------------------------------------------------------------------
+
+
+def first_ask(run: Run) -> int:
+    """The first Call that asks a model.
+
+    Raises:
+        BadInput: there is none.
+    """
+    found = next((call.seq for call in run.calls if call.kind == "ask"), None)
+    if found is None:
+        raise BadInput(f"run {run.id} asks no model, so that nothing can be sampled anew", at=f"{run.id}@0")
+    return found
+
+
+def sentences(text: str) -> list[str]:
+    """A text cut behind each sentence, line or " ;"; what is joined again is the text."""
+    return [piece for piece in re.split(r"(?<=[.!?])(?=[^\S\n])|(?<=\n)|(?<= ;)(?= )", text) if piece]
+
+
+def factors(run: Run, at: int, most: int = MOST_FACTORS) -> dict[str, Change]:
+    """Taking away each sentence first told to the agent at Call ``at``, neighbours together where they are many."""
+    found: list[Change] = []
+    for index, (seq, node) in enumerate(said(run, 0)):
+        if seq == at:
+            found += [Change(index, piece) for piece in sentences(node.message.text) if re.search(r"\w", piece)]
+    size = -(-len(found) // most)
+    blocks: list[Change] = []
+    while found:
+        first, rest = found[0], [c for c in found[1:size] if c.message == found[0].message]
+        blocks.append(Change(first.message, first.old + "".join(c.old for c in rest)))
+        found = found[1 + len(rest) :]
+    named: dict[str, Change] = {}
+    for block in blocks:
+        name = f"{block.message}: {_short(block.old)}"
+        alike = sum(other == name or other.startswith(f"{name} #") for other in named)
+        named[f"{name} #{alike + 1}" if alike else name] = block
+    return named
+
+
+def neutral(changes: Mapping[str, Change]) -> Change:
+    """A placebo: as many words as the usual change takes away, saying nothing, put behind the first message."""
+    words = sorted(len(change.old.split()) for change in changes.values())
+    wanted = words[len(words) // 2] if words else 8
+    filler = FILLER.split()
+    text = " ".join((filler * (wanted // len(filler) + 1))[: max(wanted, 3)])
+    return Change(min((c.message for c in changes.values()), default=0), "", text + ".")
+
+
+def steps(run: Run, at: int) -> tuple[list[Cursor], list[str]]:
+    """Places between the steps from Call ``at`` on, and what each step before the last did."""
+    asks = [step.asks[0].seq for step in run.steps if step.asks and step.asks[0].seq >= at]
+    told = [step.act.action if step.act else "" for step in run.steps if step.asks and step.asks[0].seq >= at]
+    return [Cursor(run.id, seq) for seq in asks], told[: len(asks) - 1]
+
+
+def spoken(run: Run, seq: int, node: Node | None = None) -> tuple[list[Cursor], list[str]]:
+    """Places between the sentences of one reply recorded as text, and the sentences before the last.
+
+    Raises:
+        BadInput: the reply is recorded as tokens.
+    """
+    reply = node or run.reply(seq)
+    if reply.ids is not None:
+        raise BadInput("this reply is recorded as tokens", remedy="Rewind by steps, or fork at run@call+token.")
+    pieces, places, at = sentences(reply.message.text) or [""], [], 0
+    for piece in pieces:
+        places.append(Cursor(run.id, seq, at))
+        at += len(piece)
+    return places, pieces[:-1]
+
+
+def _short(text: str, most: int = 40) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"

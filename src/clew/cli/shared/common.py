@@ -1,0 +1,225 @@
+"""What verbs share: the store, choosing runs, printing as text or JSON, progress."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from clew.core.errors import BadInput, UnknownName
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from clew.store import Group, Keeper, Run
+
+
+class Interrupted(Exception):
+    """The user interrupted a long job; the text says how to go on."""
+
+
+class Lazy(click.Group):
+    """A verb with verbs of its own, one file each (``GROUP_VERB.py``), loaded when named; ``shorts``: name -> line."""
+
+    def __init__(self, name: str, shorts: Mapping[str, str], **kept: Any) -> None:
+        super().__init__(name, **kept)
+        self._shorts = dict(shorts)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._shorts)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._shorts:
+            return None
+        found = importlib.import_module(f"clew.cli.{self.name}_{cmd_name}").command
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._shorts.items()))
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_STORE = ".clew/store.db"
+OPERATOR = re.compile(r"[=<>:]")
+
+
+def store_option(function: F) -> F:
+    return click.option(
+        "--store",
+        "store_path",
+        envvar="CLEW_STORE",
+        default=DEFAULT_STORE,
+        show_default=True,
+        help="File that holds the runs (or set CLEW_STORE).",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(function)
+
+
+def open_store(path: str, *, create: bool = False) -> Keeper:
+    """The store at ``path``; one that does not exist is made only where runs are going to be written.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    from clew import store
+
+    if path != ":memory:":
+        if not create and not Path(path).exists():
+            raise UnknownName(
+                f"there is no store at {path}",
+                remedy="Make runs with `clew quickstart`, `clew run` or `clew import`, or name a store with --store.",
+            )
+        if create:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return store.open_store(path)
+
+
+def choose(store: Keeper, words: Sequence[str], *, limit: int | None = None) -> list[Run]:
+    """Runs named by ids, prefixes, tags, or by one query; all of them when nothing is given.
+
+    Raises:
+        UnknownName, BadInput, BadQuery: nothing or too much is meant by a word, or the query does not parse.
+    """
+    from clew.store import Run, resolve
+
+    words = [word for word in words if word.strip()]
+    if not words or any(OPERATOR.search(word) for word in words):
+        return [Run(store, run) for run in store.find(" ".join(words), limit)]
+    found: dict[str, None] = {}
+    for word in words:
+        tagged = store.tags().get(word)
+        found.update(dict.fromkeys(tagged or [resolve(store, word)]))
+    return [Run(store, run) for run in found]
+
+
+def some(store: Keeper, words: Sequence[str]) -> list[Run]:
+    """As ``choose``, where at least one run is needed.
+
+    Raises:
+        UnknownName: no run fits.
+    """
+    runs = choose(store, words)
+    if not runs:
+        raise UnknownName(f"no run fits {' '.join(words)!r}", remedy="`clew log` lists the runs of the store.")
+    return runs
+
+
+def one(store: Keeper, word: str) -> Run:
+    """The one run that an id, the start of an id, or a tag means."""
+    from clew.store import Run, resolve
+
+    return Run(store, resolve(store, word))
+
+
+def cursor(store: Keeper, text: str, step: int | None = None, token: int = 0) -> tuple[Run, Any]:
+    """A run and a place in it: ``run``, ``run@call`` or ``run@call+token``; None for the place where none is given."""
+    from clew.core.records import Cursor
+
+    if "@" not in text:
+        run = one(store, text)
+        return run, run.at(step=step, token=token) if step is not None else None
+    name = text.partition("@")[0]
+    run = one(store, name)
+    return run, Cursor.parse(run.id + text[len(name) :])
+
+
+def groups_of(runs: Iterable[Run]) -> list[Group]:
+    """The groups that chosen runs belong to, each once and whole.
+
+    Raises:
+        BadInput: none of them belongs to a group.
+    """
+    from clew.store import Group
+
+    runs = list(runs)
+    names = dict.fromkeys(run.group for run in runs if run.group)
+    if not names:
+        raise BadInput(
+            "none of the chosen runs belongs to a group",
+            remedy="Credit compares runs of one task: collect several with `clew run --n 8`.",
+        )
+    return [Group(runs[0].store, name) for name in names]
+
+
+def print_json(value: Any) -> None:
+    from clew.view.json_values import plain
+
+    click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else 130
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A plain table: numbers right, everything else left, no frames, so that it can be cut and searched."""
+    cells = [[show(value) for value in row] for row in rows]
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+    right = [all(_is_number(row[i]) for row in cells) for i in range(len(columns))]
+    for row in [list(columns), *cells]:
+        line = "  ".join(text.rjust(w) if r else text.ljust(w) for text, w, r in zip(row, widths, right, strict=True))
+        click.echo(line.rstrip())
+
+
+def show(value: Any) -> str:
+    """A value as a cell: short numbers, nothing for None, one line."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return " ".join(str(value).split())
+
+
+def _is_number(text: str) -> bool:
+    return bool(re.fullmatch(r"-?[\d.]*(e[+-]?\d+)?", text))
+
+
+def progress() -> Progress:
+    """A progress bar on stderr; silent where stderr is no terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, TextColumn("{task.fields[note]}"), console=screen, disable=not screen.is_terminal)
+
+
+def api_key() -> str | None:
+    """The credential for remote models; it reaches the model's client and nothing that is recorded."""
+    return os.environ.get("CLEW_API_KEY") or os.environ.get("OPENAI_API_KEY") or None
+
+
+def json_object(text: str, what: str) -> dict[str, Any]:
+    """Parse a JSON object given on the command line.
+
+    Raises:
+        BadInput: it does not parse, is no object, or holds NaN or infinity, which JSON does not know.
+    """
+    remedy = """Write an object, as in '{"hints": true}'."""
+
+    def refuse(name: str) -> Any:
+        raise BadInput(f"{what}: {name} is not JSON", remedy="Write null, or leave the field out.")
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{what} is not JSON: {error}", remedy=remedy) from error
+    if not isinstance(value, dict):
+        raise BadInput(f"{what} is not a JSON object", remedy=remedy)
+    return value

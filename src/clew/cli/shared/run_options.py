@@ -1,0 +1,198 @@
+"""What the verbs that make runs share: their options, the model, and the line that shows how it goes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from clew.cli.shared import common
+
+if TYPE_CHECKING:
+    from clew.core.protocols import Model
+    from clew.core.values import Limits, Task
+    from clew.store import Run
+
+F = TypeVar("F", bound=Callable[..., Any])
+TINY = 20_000_000  # parameters
+
+
+def sampling_options(function: F) -> F:
+    for option in (
+        click.option("--max-tokens", type=int, help="Tokens of one reply at most."),
+        click.option("--top-p", type=float, help="Nucleus sampling."),
+        click.option("--temperature", type=float, help="0 is greedy."),
+    ):
+        function = option(function)
+    return function
+
+
+def limit_options(function: F) -> F:
+    for option in (
+        click.option("--run-cost", type=float, help="US dollars of one run at most."),
+        click.option("--max-seconds", type=float, help="Seconds of one run at most."),
+        click.option("--max-steps", type=int, help="Steps of one run at most."),
+        click.option("--run-tokens", type=int, help="Tokens of one run at most, prompts included."),
+    ):
+        function = option(function)
+    return function
+
+
+def task_options(function: F) -> F:
+    for option in (
+        click.option("--seed", default=0, show_default=True, help="Fixes tasks and sampling."),
+        click.option("--split", default="train", show_default=True, help="train or test, where the world has both."),
+        click.option("--task", "task_ids", multiple=True, help="A task by id; may be repeated; instead of --tasks."),
+        click.option("--tasks", default=4, show_default=True, help="How many tasks to draw."),
+        click.option("--world", default="household", show_default=True, help="See `clew worlds`."),
+    ):
+        function = option(function)
+    return function
+
+
+def model_options(function: F) -> F:
+    for option in (
+        click.option("--model-options", default="{}", help="More for the model, as JSON: price, stream, device, ..."),
+        click.option("--max-cost", type=float, help="US dollars that may be spent at an endpoint in all."),
+    ):
+        function = option(function)
+    return function
+
+
+def sampling(options: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: options.get(name) for name in ("max_tokens", "top_p", "temperature")}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def limits(options: Mapping[str, Any]) -> Limits:
+    from clew.core.values import Limits
+
+    return Limits(options["max_steps"], options["run_tokens"], options["max_seconds"], options["run_cost"])
+
+
+def draw(taskset: Any, tasks: int, task_ids: tuple[str, ...], split: str, seed: int) -> list[Task]:
+    return [taskset.find(name) for name in task_ids] or taskset.sample(tasks, seed=seed, split=split)
+
+
+def load_model(ref: str, options: Mapping[str, Any] | None = None) -> Model:
+    """A model by name, path or URL. The credential goes to the client only, never into a reference or a record.
+
+    Args:
+        options: of the command; ``model_options`` and ``max_cost`` count.
+    """
+    import clew.models
+
+    options = options or {}
+    given = common.json_object(options.get("model_options") or "{}", "--model-options")
+    if options.get("max_cost") is not None and ":" in ref:  # weights in this process cost nothing
+        given.setdefault("max_cost", options["max_cost"])
+    model: Model = clew.models.load(ref, api_key=common.api_key(), **given)
+    calm(model)
+    return model
+
+
+def calm(model: Any) -> None:
+    """Settle a process that holds weights.
+
+    One thread for tiny ones: more collapse where cores are shared, and cost the steadiness of bits. And what is loaded
+    by now (torch brings half a million objects) is not walked by each full garbage collection any more.
+    """
+    if hasattr(model, "module"):
+        gc.collect()
+        gc.freeze()
+    if "OMP_NUM_THREADS" not in os.environ and hasattr(model, "module"):
+        torch: Any = sys.modules["torch"]  # loaded with the weights
+        if sum(p.numel() for p in model.module.parameters()) < TINY:
+            torch.set_num_threads(1)
+
+
+class Watch:
+    """Counts runs as they end: how many, how many succeeded, tokens in a second."""
+
+    def __init__(self, bar: Any, total: int, title: str) -> None:
+        self.bar, self.began = bar, time.perf_counter()
+        self.done = self.good = self.judged = self.tokens = 0
+        self.job = bar.add_task(title, total=total, note="")
+
+    def __call__(self, run: Run) -> None:
+        reward = run.reward
+        self.done += 1
+        self.tokens += sum(len(c.logprobs) if c.logprobs is not None else c.usage.completion for c in run.calls)
+        if reward is not None:
+            self.judged, self.good = self.judged + 1, self.good + (reward > 0.5)
+        self.bar.update(self.job, completed=self.done, note=self.note)
+
+    @property
+    def note(self) -> str:
+        rate = self.tokens / max(time.perf_counter() - self.began, 1e-9)
+        success = f"success {self.good / self.judged:.0%}  " if self.judged else ""
+        return f"{success}{rate:,.0f} tok/s"
+
+
+@contextmanager
+def watching(total: int, title: str = "runs") -> Iterator[Watch]:
+    """A progress bar that is handed to ``Runner.collect(on_run=...)``."""
+    with common.progress() as bar:
+        yield Watch(bar, total, title)
+
+
+def numbers(report: Any) -> dict[str, Any]:
+    """The figures of a Report."""
+    return {name: getattr(report, name) for name in ("estimate", "low", "high", "n", "design", "caveats")}
+
+
+def refuse_failure(groups: Any) -> None:
+    """Say it as an error when no run could be made because model or world failed every time.
+
+    Raises:
+        ModelError, WorldError: with the first run's error; the runs are in the store.
+    """
+    from clew.core.errors import ModelError, WorldError
+    from clew.core.values import StopReason
+
+    stops = {run.stop for run in groups.runs}
+    for reason, error in ((StopReason.MODEL_ERROR, ModelError), (StopReason.WORLD_ERROR, WorldError)):
+        if stops == {reason}:
+            first, n = groups.runs[0], len(groups.runs)
+            raise error(
+                f"{f'all {n} runs' if n > 1 else 'the run'} ended in {reason}: {first.calls[-1].error}",
+                remedy=f"Mend what the error names and run the line again; `clew show {first.id}` shows the record.",
+            )
+
+
+@contextmanager
+def interruptible(hint: str) -> Iterator[None]:
+    """Say how to go on when the user interrupts what is inside."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise common.Interrupted(hint) from error
+
+
+def trainable(ref: str) -> Any:
+    """Local weights, for training.
+
+    Raises:
+        BadInput: the model has no weights here.
+    """
+    from clew.core.errors import BadInput
+
+    model = load_model(ref)
+    if not hasattr(model, "module"):
+        raise BadInput(f"{ref!r} has no weights in this process", remedy="Name a folder, or household-sft.")
+    return model
+
+
+def agent_reference(text: str) -> str:
+    """An agent as the record names it: a file gets its absolute path, a bare name means a bundled agent."""
+    place, colon, name = text.rpartition(":")
+    if place.endswith(".py"):
+        return f"{Path(place).resolve()}:{name}"
+    return text if colon else f"clew.harness.agents:{text}"

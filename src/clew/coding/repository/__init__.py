@@ -1,0 +1,1 @@
+"""What is read of a repository: git, files, languages, imports, past fixes."""

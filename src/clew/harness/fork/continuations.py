@@ -1,0 +1,301 @@
+"""Continuations from cursors whose outcomes alone are kept: one packed row for each place, no run stored (rule 10).
+
+The share of right outcomes estimates the potential of a place: the chance that the agent, going on from there by the
+policy's own sampler, succeeds. Each continuation is a fork, made in a store that is thrown away; ``promote`` makes the
+same fork in the run's own store, so that a sample can be looked at and followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from clew.core.errors import BadInput, ModelError, UnknownName
+from clew.core.keys import derive, value_digest
+from clew.core.records import Call, Cursor, Intervention
+from clew.core.values import F32, StopReason, Task
+from clew.harness.fork import forks
+from clew.harness.fork.edits import plan
+from clew.harness.loading import door
+from clew.harness.run.dispatch import Clerk
+from clew.harness.run.drive import drive, gathered
+from clew.store import Run, open_store
+from clew.store.run import sampled
+
+if TYPE_CHECKING:
+    from clew.harness.runner import Runner
+    from clew.store import Keeper
+
+METHOD = "potential"
+TOGETHER = 2048  # continuations made before their outcomes are written down
+
+
+class Start(NamedTuple):
+    """Where continuations begin: at a cursor, after ``tail``, tokens forced instead of those recorded there."""
+
+    run: str
+    seq: int
+    token: int = 0
+    tail: tuple[int, ...] = ()
+
+    @property
+    def cursor(self) -> Cursor:
+        return Cursor(self.run, self.seq, self.token)
+
+    def __str__(self) -> str:
+        return str(self.cursor) + (":" + ",".join(map(str, self.tail)) if self.tail else "")
+
+
+class Samples(NamedTuple):
+    """Of one place: seeds of the forks, outcomes float32 [n] (NaN where undecided), tokens decoded, US dollars."""
+
+    seeds: np.ndarray
+    outcomes: F32
+    tokens: F32
+    costs: F32
+
+
+class Continuations:
+    """Samples continuations by a runner and keeps their outcomes in its store; what is there is not sampled again.
+
+    Args:
+        runner: the one that made the runs, or makes them now (another model).
+        seed: of the plan; sample i of a place has a seed derived from it, the stage, the place and i.
+        judge_seconds: a judge that takes longer leaves its sample undecided; None waits for ever. The clock of each
+            verdict starts when the judge does, so that waiting for others is not counted.
+    """
+
+    def __init__(self, runner: Runner, *, seed: int = 0, judge_seconds: float | None = None) -> None:
+        if runner.taskset is None:
+            raise BadInput(
+                f"runs of agent {runner.agent_ref} have no taskset, so nothing judges how they end",
+                remedy="Choose runs of a world or a taskset with a judge.",
+            )
+        self.runner, self.seed, self.judge_seconds = runner, seed, judge_seconds
+        model = runner.model
+        self.settings = {
+            "agent": runner.agent_ref, "digest": runner.agent_digest, "taskset": runner.taskset.ref,
+            "model": model.ref if model else "", "version": model.version if model else 0, "seed": seed,
+            "weights": getattr(model, "fingerprint", ""), "judge_seconds": judge_seconds,
+        }  # fmt: skip
+        self.params = value_digest(self.settings).hex()
+
+    def method(self, stage: str) -> str:
+        """The name under which a stage's outcomes are kept."""
+        return f"{METHOD}/{self.params}/{stage}"
+
+    def kept(self, stage: str, start: Start) -> Samples | None:
+        """What the store has of a place."""
+        store, method = self.runner.store, self.method(stage)
+        try:
+            found, spent = store.outcomes(method, str(start)), store.outcomes(method + "/tokens", str(start))
+        except UnknownName:
+            return None
+        n = min(len(found.seeds), len(spent.seeds))  # a kill between the two leaves the second short
+        return Samples(found.seeds[:n], found.outcomes[:n], spent.outcomes[:n], found.costs[:n])
+
+    def missing(self, stage: str, starts: Sequence[Start], n: int) -> int:
+        """How many continuations ``sample`` would make."""
+        have = [self.kept(stage, start) for start in dict.fromkeys(starts)]
+        return sum(n - min(n, len(x.seeds) if x else 0) for x in have)
+
+    def sample(
+        self, stage: str, starts: Sequence[Start], n: int, on_samples: Callable[[int], None] | None = None
+    ) -> dict[Start, Samples]:
+        """The first ``n`` samples of each place; those that are missing are made, and written down place by place.
+
+        Raises:
+            BadInput, CannotRestore: a run cannot be continued there; nothing is sampled then.
+            ModelError: every continuation of a place ended in a failure of the model.
+        """
+        have: dict[Start, Samples] = {}
+        todo: list[tuple[Start, list[int]]] = []
+        for start in dict.fromkeys(starts):
+            known = self.kept(stage, start)
+            count = min(n, len(known.seeds)) if known else 0
+            if known:
+                have[start] = Samples(*(x[:n] for x in known))
+            if count < n:
+                root = derive(self.seed, stage, str(start))
+                todo.append((start, [derive(root, i) for i in range(count, n)]))
+        if todo:
+            door(self._probe([start for start, _ in todo]))
+        for portion in _portions(todo):
+            made = door(self._make(portion))
+            for start, new in made.items():
+                old = have.get(start)
+                have[start] = Samples(*map(np.concatenate, zip(old, new, strict=True))) if old else new
+                self._keep(stage, start, have[start])
+                if on_samples is not None:
+                    on_samples(len(new.seeds))
+        return {start: have[start] for start in starts}
+
+    def promote(self, start: Start, seed: int) -> Run:
+        """The sample of that seed as a run: the same fork, made in the runner's own store."""
+        if start.tail:
+            view = Run(self.runner.store, start.run)
+            whole = [*_prefix(view, start), *start.tail]
+            return self.runner.fork(view, Cursor(start.run, start.seq), prefix=whole, seed=seed)[0]
+        return self.runner.fork(start.run, start.cursor, seed=seed)[0]
+
+    def _keep(self, stage: str, start: Start, found: Samples) -> None:
+        store, method = self.runner.store, self.method(stage)
+        seeds, costs = found.seeds.tolist(), found.costs.tolist()
+        store.put_outcomes(method, str(start), seeds, found.outcomes.tolist(), costs)
+        store.put_outcomes(method + "/tokens", str(start), seeds, found.tokens.tolist(), costs)
+
+    async def _probe(self, starts: Sequence[Start]) -> None:
+        """Bring each run's world back to its furthest place once, so that a refusal comes before any cost."""
+        last: dict[str, Start] = {}
+        for start in starts:
+            last[start.run] = max(start, last.get(start.run, start))
+        for start in last.values():
+            view = Run(self.runner.store, start.run)
+            seq, changes = _planned(view, start)
+            if seq > 1:
+                shared = self.runner.store.calls(view.id, 0, seq)
+                world = await self.runner.world_at(self.runner.task_of(view.row), shared, changes)
+                if world is not None:
+                    world.close()
+
+    async def _make(self, portion: Sequence[tuple[Start, list[int]]]) -> dict[Start, Samples]:
+        """Fork and run on, in a store of memory that is thrown away."""
+        aside = copy.copy(self.runner)
+        aside.store = open_store(":memory:")
+        if self.runner.taskset is not None:
+            aside.taskset = Patient(self.runner.taskset, self.judge_seconds)
+        for run in dict.fromkeys(start.run for start, _ in portion):
+            _copy(aside.store, self.runner.store, run)
+        ended: dict[str, Run] = {}
+        ids: dict[Start, list[str]] = {}
+        async with Clerk(aside.store, aside.owner, aside.concurrency) as clerk:
+            work = []
+            for start, seeds in portion:
+                view = Run(aside.store, start.run)
+                seq, changes = _planned(view, start)
+                task, shared = aside.task_of(view.row), aside.store.calls(view.id, 0, seq)
+                rows = [forks.fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
+                ids[start] = [row.id for row in rows]
+                for row in rows:
+                    aside.store.put_run(row)
+                    work.append(drive(aside, clerk, row, task, lambda run: ended.update({run.id: run}), calls=shared))
+            await gathered(work)
+        found = {start: _samples(start, seeds, [ended[i] for i in ids[start]]) for start, seeds in portion}
+        aside.store.close()
+        return found
+
+
+class Patient:
+    """A taskset whose judge has so many seconds, and leaves a run undecided where it raises."""
+
+    def __init__(self, taskset: Any, seconds: float | None) -> None:
+        self._taskset, self._seconds = taskset, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._taskset, name)
+
+    async def judge(self, task: Task, run: Any, world: Any) -> Mapping[str, float]:
+        """The taskset's verdict.
+
+        Raises:
+            RuntimeError: it raised. TimeoutError: its time is up; its thread is left to itself.
+        """
+        try:
+            if self._seconds is None:
+                return await self._taskset.judge(task, run, world)  # type: ignore[no-any-return]
+            return await asyncio.wait_for(self._threaded(task, run, world), self._seconds)
+        except TimeoutError:
+            raise
+        except Exception as error:
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+    async def _threaded(self, task: Task, run: Any, world: Any) -> Mapping[str, float]:
+        """In a thread of its own: one that computes without end would stop the loop, and one in a pool the others."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Mapping[str, float]] = loop.create_future()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(value)
+
+        def work() -> None:
+            value, raised = None, None
+            try:
+                value = asyncio.run(self._taskset.judge(task, run, world))
+            except BaseException as error:
+                raised = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, value, raised)
+
+        threading.Thread(target=work, name="clew-judge", daemon=True).start()
+        return await answer
+
+
+def _prefix(view: Run, start: Start) -> list[int]:
+    """The recorded tokens of the reply that come before the place."""
+    call = view.call(start.seq)
+    node = view.store.node(call.node_out)
+    if node.ids is None:
+        raise BadInput(f"the reply at {start.cursor} has no token ids", remedy="Force text with `clew fork --reply`.")
+    return list(node.ids[call.head : call.head + start.token])
+
+
+def _planned(view: Run, start: Start) -> tuple[int, Intervention]:
+    if start.tail:
+        return plan(view, Cursor(start.run, start.seq), prefix=[*_prefix(view, start), *start.tail])
+    return plan(view, start.cursor)
+
+
+def _portions(todo: Sequence[tuple[Start, list[int]]]) -> Iterator[list[tuple[Start, list[int]]]]:
+    """Whole places, about ``TOGETHER`` samples at a time."""
+    portion: list[tuple[Start, list[int]]] = []
+    for item in todo:
+        portion.append(item)
+        if sum(len(seeds) for _, seeds in portion) >= TOGETHER:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def _copy(into: Keeper, store: Keeper, run: str) -> None:
+    """What a fork of a run reads: rows and Calls of its lineage, the nodes and snapshots they name, its children."""
+    row, calls = store.row(run), store.calls(run)
+    for owner in (row, *(store.row(s.run) for s in row.lineage)):
+        into.put_run(owner)
+    tips: dict[bytes, None] = {}
+    for call in calls:
+        tips |= dict.fromkeys(key for key in (call.node_in, call.node_out) if key)
+        if call.snapshot:
+            into.put_blob(store.blob(call.snapshot))
+        if call.child:
+            _copy(into, store, call.child)
+    seen: set[bytes] = set()
+    for tip in reversed(tips):
+        if tip not in seen:
+            path = store.thread(tip)
+            seen.update(node.key for node in path)
+            into.put_nodes(path)
+    for call in calls:
+        into.put_call(call.run, call)
+
+
+def _samples(start: Start, seeds: Sequence[int], runs: Sequence[Run]) -> Samples:
+    """Outcomes of finished continuations."""
+    if all(run.stop is StopReason.MODEL_ERROR for run in runs):
+        raise ModelError(f"all {len(runs)} continuations failed: {runs[0].calls[-1].error}", at=str(start))
+    own: list[list[Call]] = [run.calls[run.shared :] for run in runs]
+    rewards = [run.reward for run in runs]
+    outcomes = np.array([np.nan if r is None else r for r in rewards], np.float32)
+    tokens = np.array([sum(map(sampled, calls)) for calls in own], np.float32)
+    costs = np.array([sum(c.cost for c in calls) for calls in own], np.float32)
+    return Samples(np.array(seeds, np.int64), outcomes, tokens, costs)

@@ -1,0 +1,369 @@
+"""The rows under way: which requests run, what they have sampled, and when each is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clew.core.errors import ClewError, ModelError
+from clew.core.values import Completion
+from clew.models.engine.admission import place, prefill
+from clew.models.engine.cache_rows import Rows
+from clew.models.engine.detokenizer import Answers
+from clew.models.engine.extras import asking, forbid, fresh, plain_law, rank, stuck_error
+from clew.models.engine.fast import LEAST, Fast
+from clew.models.engine.generic import Generic
+from clew.models.engine.speculation.drafts import Drafts
+from clew.models.engine.speculation.proposal import Drafter, Lengths
+from clew.models.engine.speculation.verification import Verdict, judge, ragged, uniforms
+from clew.models.engine.state import Counts, Fresh, Inbox, Joining, Live, Result, Waiting
+from clew.models.sampling import Laws, draw, in_force, noise
+
+AHEAD = 8  # uniforms are made for this many tokens at a time
+
+
+class Batch:
+    """Requests that run, each in a row of the cache; idle rows keep prefixes for whoever comes back."""
+
+    def __init__(
+        self, forward: Fast | Generic, renderer: Any, model: str, steady: bool, max_rows: int, cache_bytes: int
+    ) -> None:
+        self.forward, self._steady = forward, steady
+        self.version = 0
+        self.active = 0  # requests that still sample
+        self.counts = Counts()
+        self._clock = 0
+        self.drafts: Drafts | None = None
+        self._rows = Rows(forward, max(max_rows, LEAST if steady else 1), cache_bytes)
+        self._answers = Answers(renderer, model, forward.context)
+        self._stops = np.zeros(forward.vocabulary, bool)
+        self._stops[[i for i in renderer.stop if i < forward.vocabulary]] = True
+        self._live = self._lively(np.zeros(0, np.int64))
+
+    def attach(self, drafter: Drafter | None, lengths: Lengths) -> None:
+        """Draft from now on, or no more. Only while nothing runs; no prefix that the drafter never saw is kept.
+
+        Raises:
+            BadInput: see Drafts.
+        """
+        if drafter is None:
+            self._rows.drafts, self.drafts, self.forward.taps = None, None, ()
+            return
+        drafts = Drafts(drafter, lengths, self.forward, self._steady)
+        self._rows.slots.clear()
+        drafts.resize(self._rows.slots.rows, self._rows.slots.size)
+        self._rows.drafts = self.drafts = drafts
+
+    def use(self, version: int, weights: Any) -> None:
+        """New weights: nothing cached before is used again. Only while nothing runs."""
+        self.forward.use(weights)
+        self._forget()
+        self.version = version
+
+    def _forget(self) -> None:
+        self._rows.slots.clear()
+        if self.drafts is not None:
+            self.drafts.clear()
+
+    def release(self, holders: Sequence[str]) -> None:
+        """Rows of these holders are the next to be given away."""
+        for holder in holders:
+            slot = self._rows.slots.where.get(holder)
+            if slot is not None and not self._rows.slots.busy[slot]:
+                self._rows.slots.used[slot] = 0
+
+    def abandon(self) -> None:
+        """After a failure nothing in the cache can be trusted."""
+        self._rows.slots.busy[:] = False
+        self._forget()
+        self.forward.clear()
+        self._rows.joined = [None] * self._rows.slots.rows
+        self._live, self.active = self._lively(np.zeros(0, np.int64)), 0
+
+    def admit(self, entries: Sequence[Waiting], results: list[Result]) -> list[Waiting]:
+        """Prefill requests and sample their first tokens. Gives back those for which there is no row yet."""
+        self._clock += 1
+        if self.drafts is not None and not self.drafts.on and not self.active:
+            self._rows.slots.clear()
+            self.drafts.restart()
+        self._gather()
+        self._rows.pinned = 0
+        slots = self._rows.slots
+        slots.ready[:] = slots.length
+        slots.wave[:] = 0
+        if self._steady:
+            entries = sorted(entries, key=lambda e: (e.request.order, e.request.holder, e.request.seed))
+        joining: list[Joining] = []
+        later: list[Waiting] = []
+        for number, entry in enumerate(entries):
+            try:
+                placed = place(self._rows, entry, self._stops, self._clock)
+            except ClewError as error:
+                _answer(entry, error, results)
+                continue
+            if isinstance(placed, Joining):
+                joining.append(placed)
+            elif placed is None:  # no row is idle: whoever came later waits as well
+                later.extend(entries[number:])
+                break
+            else:
+                nothing = np.zeros((2, 0), np.float32)
+                done = self._answers.completion(entry, self.version, placed.prompt, 0, placed.finish, (), nothing)
+                _answer(entry, done, results)
+        if joining:
+            self._join(joining, results)
+        return later
+
+    def cut(self, entries: Sequence[Waiting], results: list[Result]) -> None:
+        """End what these requests sample; what they have is their answer, finish ``cut``."""
+        for entry in entries:
+            joined = self._rows.joined[entry.slot] if entry.slot >= 0 else None
+            if joined is not None and joined.entry is entry:
+                place = int(np.flatnonzero(self._live.rows == entry.slot)[0])
+                self._live.act[place] = False
+                self._finish(self._live.rows[[place]], self._live.count[[place]], ["cut"], results)
+
+    def refuse(self, entry: Waiting, results: list[Result]) -> None:
+        """Answer a request that was dropped before it ran."""
+        nothing = np.zeros((2, 0), np.float32)
+        _answer(entry, self._answers.completion(entry, self.version, 0, 0, "cut", (), nothing), results)
+
+    def room(self) -> tuple[int, int, int]:
+        """Rows of the cache, tokens that lie in it, and tokens it has room for."""
+        slots = self._rows.slots
+        return slots.rows, int(slots.length.sum()), slots.rows * slots.size
+
+    def fresh(self) -> list[tuple[Inbox, Fresh]]:
+        """Tokens of streams that have not gone out."""
+        return fresh(self._rows, self._live) if self._live.told else []
+
+    def step(self, results: list[Result]) -> None:
+        """One more token for every request that runs."""
+        if len(self._live.rows) > LEAST and 2 * self.active <= len(self._live.rows):
+            self._gather()
+        live = self._live
+        ahead = 2 if self.drafts is None else self.drafts.drafter.block + 2
+        self._rows.fit(int(live.at.max()) + ahead, int(live.count.max()) + ahead, int(live.rows[-1]))
+        if self.drafts is not None and self._verified(self.drafts, live, results):
+            return
+        logits = self.forward.decode(live.rows, live.last, live.at)
+        if self.drafts is not None:
+            run = np.flatnonzero(live.act)
+            self.drafts.plain(live.rows[run], live.last[run], live.at[run], run)
+        live.at += live.act
+        self._sample(live, logits, results)
+
+    def _verified(self, drafts: Drafts, live: Live, results: list[Result]) -> bool:
+        """A round of drafting and verification, several tokens for a row; False where there is no draft."""
+        run = np.flatnonzero(live.act)
+        rows, last, at, count = live.rows[run], live.last[run], live.at[run], live.count[run]
+        laws = live.laws if len(run) == len(live.rows) else live.laws.take(run)
+        guided = [(int(np.searchsorted(run, i)), entry) for i, entry in asking(self._rows, live, live.guided)]
+        free = np.ones(len(run), bool)
+        free[[i for i, _ in guided]] = False  # a drafter knows no grammar
+        index = self._rows.offset[rows] + count.astype(np.uint64)
+        noise_of = partial(uniforms, self._rows.seed[rows], index, drafts.drafter.block)
+        drafted = drafts.propose(rows, last, at, laws, noise_of, free)
+        if drafted is None:
+            return False
+        (proposed, logq, _), lengths, u = drafted
+        lengths = np.minimum(lengths, live.limit[run] - count - 1)
+        first, tokens = np.cumsum(lengths + 1) - lengths - 1, proposed.tolist()
+        ids = [[a, *tokens[i][:n]] for i, (a, n) in enumerate(zip(last.tolist(), lengths.tolist(), strict=True))]
+        logits = self.forward.verify(rows, ids, at)
+        plain = plain_law(logits, range(len(logits))) if live.listed else None
+        for _, entry in forbid(logits, [(int(first[i]), entry) for i, entry in guided]):
+            live.act[live.rows == entry.slot] = False
+            self._fail(entry, stuck_error(entry), results)
+        logp = in_force(logits, laws.take(np.repeat(np.arange(len(run)), lengths + 1)))
+        verdict = judge(logp, proposed, logq, lengths, u)
+        kept, finishes = self._note(live, run, verdict)
+        for i, entry in asking(self._rows, live, live.listed):
+            assert plain is not None
+            place = int(np.searchsorted(run, i))
+            law = plain[int(first[place]) : int(first[place] + kept[place])]
+            rank([entry] * len(law), law, verdict.tokens[place, : kept[place]].tolist())
+        for place, entry in guided:
+            entry.guide.take(verdict.tokens[place, : kept[place]].tolist())
+        drafts.note(lengths, verdict.accepted, kept, self.counts)
+        keep = np.concatenate([np.arange(f, f + n) for f, n in zip(first.tolist(), kept.tolist(), strict=True)])
+        drafts.seen(rows, [i[:n] for i, n in zip(ids, kept.tolist(), strict=True)], at, keep)
+        done = np.array([bool(f) for f in finishes]) & live.act[run]
+        if done.any():
+            live.act[run[done]] = False
+            self._finish(rows[done], live.count[run[done]], [finishes[i] for i in np.flatnonzero(done)], results)
+        return True
+
+    def _note(self, live: Live, run: Any, verdict: Verdict) -> tuple[Any, list[str]]:
+        """Note what a round emits for the rows ``run``, up to where their requests end.
+
+        Returns:
+            int64 [n], tokens kept of each row; how its request ends, or nothing.
+        """
+        tokens, every = verdict.tokens, self._rows
+        if np.isnan(verdict.logprobs.sum()):
+            raise ModelError("the logits are not numbers", remedy="The weights have diverged: load earlier ones.")
+        rows, before, kept = live.rows[run], live.count[run], verdict.accepted + 1
+        ends = self._stops[tokens] & (np.arange(tokens.shape[1]) < kept[:, None])
+        ended: Any = ends.any(1)
+        kept[ended] = ends[ended].argmax(1) + 1
+        row, place = ragged(kept)
+        put = rows[row], before[row] + place
+        every.tokens[put], every.logprobs[put] = tokens[row, place], verdict.logprobs[row, place]
+        every.entropies[put] = verdict.negentropies[row, place]
+        full = before + kept >= live.limit[run]
+        finishes = ["stop" if e else "length" if f else "" for e, f in zip(ended.tolist(), full.tolist(), strict=True)]
+        if live.watched:
+            for i in np.flatnonzero(live.act[run]).tolist():
+                joined = every.joined[rows[i]]
+                assert joined is not None
+                for length in range(int(before[i]) + 1, int(before[i] + kept[i]) + (not finishes[i])):
+                    finish = self._answers.watch(joined, every.tokens[rows[i]], length)
+                    if finish:
+                        kept[i], finishes[i] = length - before[i], finish
+                        break
+        live.count[run] = before + kept
+        live.at[run] += kept
+        live.last[run] = tokens[np.arange(len(run)), kept - 1]
+        live.ahead = AHEAD  # the noise made for plain steps is of tokens passed by now
+        return kept, finishes
+
+    def _gather(self) -> None:
+        """Decode neighbours where at least half of them run: views of the cache instead of copies."""
+        self._put_back()
+        run = np.flatnonzero(self._rows.slots.busy)
+        if not run.size:
+            self._live = self._lively(run)
+            return
+        between = np.arange(run[0], run[-1] + 1)
+        rows = between if 2 * len(run) > len(between) else run
+        if self._steady and len(rows) < LEAST:
+            idle = np.setdiff1d(np.arange(self._rows.slots.rows), rows)  # these compute in vain, behind what they hold
+            rows = np.sort(np.concatenate([rows, idle[: LEAST - len(rows)]]))
+        self._live = self._lively(rows)
+
+    def _lively(self, rows: Any) -> Live:
+        live, slots = Live(), self._rows.slots
+        live.rows, live.act = rows, slots.busy[rows]
+        live.count, live.last = self._rows.count[rows], self._rows.last[rows]
+        live.at = slots.length[rows] + np.where(live.act, np.maximum(live.count - 1, 0), 0)
+        live.limit = np.zeros(len(rows), np.int64)
+        joined = [self._rows.joined[i] for i in rows.tolist()]
+        asked = [None if j is None else j.entry.request for j in joined]
+        some = next((r for r in asked if r is not None), None)
+        if some is not None:
+            live.limit[:] = [0 if j is None else j.limit for j in joined]
+            live.laws = Laws.of([(r or some).sampling for r in asked], self.forward.device)
+        live.watched = any(r is not None and (r.sampling.stop or r.deadline is not None) for r in asked)
+        entries = [(i, j.entry) for i, j in enumerate(joined) if j is not None]
+        live.guided = [i for i, entry in entries if entry.guide is not None]
+        live.listed = [i for i, entry in entries if entry.request.tops is not None]
+        live.told = [i for i, entry in entries if entry.inbox is not None]
+        live.ahead = AHEAD
+        return live
+
+    def _put_back(self) -> None:
+        """Note per row what the arrays of the live rows hold."""
+        live = self._live
+        self._rows.count[live.rows], self._rows.last[live.rows] = live.count, live.last
+
+    def _join(self, joining: list[Joining], results: list[Result]) -> None:
+        joining.sort(key=lambda j: j.slot)
+        rows = np.array([j.slot for j in joining])
+        requests = [j.entry.request for j in joining]
+        for j in joining:
+            self._rows.joined[j.slot], j.entry.slot = j, j.slot
+        self._rows.seed[rows] = [r.seed & 0xFFFFFFFFFFFFFFFF for r in requests]
+        self._rows.offset[rows] = [len(r.forced) for r in requests]
+        self._rows.count[rows] = 0
+        if self.drafts is not None:
+            self.drafts.join(rows)
+        self.active += len(rows)
+        self.counts.prompt += sum(len(j.new) for j in joining)
+        self.counts.cached += sum(j.start for j in joining)
+        live = self._lively(rows)
+        self._sample(live, prefill(self.forward, joining, self.drafts), results)
+        self._put_back()
+        self._live = live
+        self._gather()
+
+    def _sample(self, live: Live, logits: Tensor, results: list[Result]) -> None:
+        """Draw a token for each of the rows, note it, and finish those that are done."""
+        if live.ahead == AHEAD:
+            start = self._rows.offset[live.rows] + live.count.astype(np.uint64)
+            live.noise = np.ascontiguousarray(noise(self._rows.seed[live.rows], start, AHEAD).T)[..., None]
+            live.ahead = 0
+        u = torch.from_numpy(live.noise[live.ahead]).to(logits.device)
+        live.ahead += 1
+        listed = asking(self._rows, live, live.listed) if live.listed else []
+        guided = asking(self._rows, live, live.guided) if live.guided else []
+        law = plain_law(logits, [i for i, _ in listed]) if listed else None
+        for i, entry in forbid(logits, guided):
+            live.act[i] = False
+            self._fail(entry, stuck_error(entry), results)
+        drawn, logprobs, negentropies = (t.cpu().numpy() for t in draw(logits, live.laws, u, bool(guided)))
+        drawn, logprobs, rows, count = drawn[:, 0], logprobs[:, 0], live.rows, live.count
+        if np.isnan(logprobs.sum()):
+            raise ModelError("the logits are not numbers", remedy="The weights have diverged: load earlier ones.")
+        self._rows.tokens[rows, count] = live.last = drawn
+        self._rows.logprobs[rows, count] = logprobs
+        self._rows.entropies[rows, count] = negentropies
+        if law is not None:
+            rank([entry for _, entry in listed], law, [int(drawn[i]) for i, _ in listed])
+        for i, entry in guided:
+            entry.guide.take([int(drawn[i])])
+        self.counts.sampled += self.active
+        count += live.act
+        ends = self._stops[drawn]
+        done = live.act & (ends | (count >= live.limit))
+        if done.any():
+            live.act &= ~done
+            which = np.flatnonzero(done)
+            self._finish(rows[which], count[which], ["stop" if e else "length" for e in ends[which]], results)
+        if live.watched:
+            for i in np.flatnonzero(live.act).tolist():
+                joined = self._rows.joined[rows[i]]
+                assert joined is not None
+                finish = self._answers.watch(joined, self._rows.tokens[rows[i]], int(count[i]))
+                if finish:
+                    live.act[i] = False
+                    self._finish(rows[i : i + 1], count[i : i + 1], [finish], results)
+
+    def _fail(self, entry: Waiting, error: ClewError, results: list[Result]) -> None:
+        """Answer one request with an error, and let its row go."""
+        self._rows.joined[entry.slot] = None
+        self._rows.slots.busy[entry.slot] = False
+        self.active -= 1
+        _answer(entry, error, results)
+
+    def _finish(self, rows: Any, counts: Any, finishes: Sequence[str], results: list[Result]) -> None:
+        """Answer the requests of some rows, [n] each, and let the rows go."""
+        every, slots, most = self._rows, self._rows.slots, int(counts.max())
+        tokens, logprobs = every.tokens[rows, :most], every.logprobs[rows, :most]  # copies, of which answers keep views
+        entropies = -every.entropies[rows, :most]
+        written = tokens.tolist()
+        for i, (slot, count, finish) in enumerate(zip(rows.tolist(), counts.tolist(), finishes, strict=True)):
+            joined = every.joined[slot]
+            assert joined is not None
+            entry, prompt = joined.entry, joined.start + len(joined.new)
+            request, ids = entry.request, tuple(written[i][:count])
+            numbers = logprobs[i, :count], entropies[i, :count]
+            done = self._answers.completion(entry, self.version, prompt, joined.start, finish, ids, numbers)
+            _answer(entry, done, results)
+            every.joined[slot] = None
+            slots.length[slot] = prompt + count - 1
+            slots.tokens[slot, prompt : prompt + count - 1] = tokens[i, : count - 1]
+            if request.holder and slots.holder[slot] == request.holder:
+                slots.path[slot], slots.reply[slot] = request.path, request.head + request.forced + ids
+        slots.busy[rows] = False
+        self.active -= len(rows)
+
+
+def _answer(entry: Waiting, answer: Completion | BaseException, results: list[Result]) -> None:
+    entry.answered = True
+    results.append(Result(entry, answer))

@@ -1,0 +1,1 @@
+"""Speculative decoding: what is proposed, how much of it is verified, and what verification costs."""

@@ -1,0 +1,295 @@
+"""Local weights: any Hugging Face causal LM by path, name or module, and small ones, behind the one engine."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from clew.core.errors import BadInput, MissingExtra, UnknownName, need
+from clew.core.keys import value_digest
+from clew.core.protocols import Renderer
+from clew.core.records import Request
+from clew.core.values import F32, Completion, Ranked
+from clew.models.rendering import ChatTemplateRenderer, WordRenderer
+
+try:
+    import torch
+    from torch import nn
+except ImportError as missing:
+    raise MissingExtra("torch is not installed", remedy='Run pip install "clew[local]".') from missing
+
+from clew.models.engine.engine import Done, Engine
+from clew.models.engine.fast import Fast
+from clew.models.engine.generic import Generic
+from clew.models.engine.grammar import Grammars
+from clew.models.engine.speculation.proposal import Drafter, Lengths
+from clew.models.engine.stream import Stream
+from clew.models.engine.weights import shape_of, unwrap, weights_digest
+from clew.models.local import token_scores
+
+SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
+
+
+class Local:
+    """A causal LM in this process: a Model with ``Batches``, ``Streams``, ``Scores``, ``Ranks`` and ``Tops``.
+
+    Args:
+        source: folder or hub name of a Hugging Face model, or a module.
+        tokenizer: Hugging Face tokenizer; found beside the weights where not given.
+        renderer: turns messages into tokens; from the saved settings or the tokenizer's chat template where not given.
+        ref: the name that rebuilds the model; the path where not given.
+        dtype: of the weights when they are loaded, float32 where not given.
+        device: "cpu", "cuda", or "auto" for cuda where there is one.
+        steady: see Engine.
+        max_rows: most requests in a batch.
+        max_waiting: requests that may wait beside these, see Engine; None: no limit.
+        cache_bytes: most memory for cached keys and values, see Engine.
+        context: most tokens of prompt and reply; the model's own limit where not given.
+        fast: None chooses; False takes the module's own forward, row by row.
+        draft, lengths: see Engine.
+
+    Attributes:
+        module: the nn.Module, which a trainer changes in place, followed by ``bump``.
+        version: of the weights the engine serves.
+
+    Raises:
+        UnknownName: no model there. MissingExtra: transformers is not installed. BadInput: no renderer can be made.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | nn.Module,
+        *,
+        tokenizer: Any = None,
+        renderer: Renderer | None = None,
+        ref: str = "",
+        dtype: torch.dtype | str | None = None,
+        device: str = "cpu",
+        steady: bool = False,
+        max_rows: int = 256,
+        max_waiting: int | None = None,
+        cache_bytes: int = 2 << 30,
+        context: int | None = None,
+        fast: bool | None = None,
+        draft: Drafter | None = None,
+        lengths: Lengths | None = None,
+    ) -> None:
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        settings: dict[str, Any] = {}
+        if isinstance(source, nn.Module):
+            self.module: nn.Module = source.to(device=device, dtype=dtype)
+        else:
+            self.module, tokenizer, settings = _load(str(source), tokenizer, dtype or torch.float32, device)
+        self.module.eval()
+        self.tokenizer = tokenizer
+        self.renderer: Renderer = renderer or _renderer(settings, tokenizer)
+        self.ref = ref or (str(source) if not isinstance(source, nn.Module) else f"module:{_digest(self.module)}")
+        self.version = 0
+        config: Any = self.module.config
+        self._config = config.get_text_config()
+        own = getattr(self._config, "max_position_embeddings", None) or 4096
+        self.context = min(context or own, own)
+        shape = shape_of(self.module)
+        self._caches = shape is not None  # an attention model of the usual form, whose cache can be copied
+        if fast and shape is None:
+            raise BadInput(f"{type(self.module).__name__} has no fast forward", remedy="Leave out fast=True.")
+        forward: Fast | Generic = (
+            Generic(self.module, self.context, steady)
+            if shape is None or fast is False
+            else Fast(self.module, shape, self.context, steady)
+        )
+        words = tokenizer if tokenizer is not None else getattr(self.renderer, "tokenizer", None)
+        fast_one = hasattr(words, "backend_tokenizer") and not isinstance(self.renderer, WordRenderer)
+        grammars = Grammars(words, tuple(self.renderer.stop), forward.vocabulary) if fast_one else None
+        self.engine = Engine(
+            forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows, max_waiting=max_waiting,
+            cache_bytes=cache_bytes, grammars=grammars, draft=draft, lengths=lengths,
+        )  # fmt: skip
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells weights apart that one path held at different times: a digest of some numbers of each parameter."""
+        some = {name: p.detach().flatten()[:8].tolist() for name, p in self.module.named_parameters()}
+        return value_digest(some).hex()
+
+    async def complete(self, request: Request) -> Completion:
+        """See Engine.complete."""
+        return await self.engine.complete(request)
+
+    def stream(self, request: Request) -> Stream:
+        """See Engine.stream."""
+        return self.engine.stream(request)
+
+    def submit(self, requests: Sequence[Request], done: Done) -> None:
+        """See Engine.submit."""
+        self.engine.submit(requests, done)
+
+    def seat(self, change: int) -> None:
+        self.engine.seat(change)
+
+    def release(self, holder: str) -> None:
+        self.engine.release(holder)
+
+    def bump(self) -> int:
+        """The module's weights have changed: serve them as a new version, which meets no earlier cache."""
+        self.version += 1
+        self.engine.load(self.version)
+        return self.version
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def score(self, ids: Sequence[Sequence[int]], temperature: float = 1.0) -> list[F32]:
+        """Logprobs (nats, float32 [len(row) - 1]) of each row's tokens given those before, by the module's forward.
+
+        What rows have in common at their beginning passes once where that is worth a pass of its own.
+
+        Raises:
+            BadInput: an empty row, a row longer than the context, or a temperature that is not above 0.
+        """
+        if temperature <= 0:
+            raise BadInput(f"cannot score at temperature {temperature}", remedy="Give a temperature above 0.")
+        self._fits(ids)
+        return token_scores.score(self.module, ids, temperature, self._config.vocab_size, self._caches)
+
+    def ranked(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[F32, tuple[Ranked, ...]]]:
+        """What ``score`` says of each row at temperature 1, and the ``k`` likeliest tokens at the same places.
+
+        Raises:
+            BadInput: an empty row, or a row longer than the context.
+        """
+        self._fits(ids)
+        return token_scores.ranked(self.module, ids, k)
+
+    def top(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[tuple[int, ...], F32]]:
+        """The ``k`` likeliest next tokens after each row at temperature 1: ids, and logprobs (nats, float32 [k]).
+
+        Raises:
+            BadInput: an empty row, or a row longer than the context.
+        """
+        self._fits(ids)
+        return token_scores.top(self.module, ids, k)
+
+    def _fits(self, ids: Sequence[Sequence[int]]) -> None:
+        if any(not 1 <= len(row) <= self.context for row in ids):
+            raise BadInput(
+                f"cannot score rows of {sorted({len(row) for row in ids})} tokens",
+                remedy=f"Give 1 to {self.context} tokens a row.",
+            )
+
+    def digest(self) -> str:
+        """Hex name of the weights, see ``weights_digest``."""
+        return weights_digest(self.module)
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that ``Local(path)`` and ``from_pretrained`` load: weights, tokenizer, renderer settings."""
+        module: Any = self.module
+        if hasattr(module, "peft_config"):
+            module = copy.deepcopy(module).merge_and_unload()
+        folder = Path(path)
+        module.save_pretrained(folder)
+        tokenizer, renderer = self.tokenizer, self.renderer
+        if tokenizer is None and isinstance(renderer, WordRenderer):
+            tokenizer = renderer.tokenizer()
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+        if isinstance(renderer, (WordRenderer, ChatTemplateRenderer)):
+            (folder / SETTINGS).write_text(json.dumps({"renderer": renderer.settings()}, indent=1), encoding="utf-8")
+
+
+def small(
+    words: Sequence[str],
+    d: int = 64,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    context: int = 512,
+    seed: int = 0,
+    ref: str = "",
+    **options: Any,
+) -> Local:
+    """An untrained Qwen3 of ``layers`` blocks of width ``d`` over a vocabulary of words; 0.1M parameters by default.
+
+    Args:
+        words: the vocabulary without special tokens, in any order.
+        options: of Local.
+
+    Raises:
+        MissingExtra: transformers is not installed. BadInput: sizes that do not divide, or a word with a space in it.
+    """
+    if d % heads or heads % kv_heads or d // heads % 2:
+        raise BadInput(
+            f"d={d}, heads={heads}, kv_heads={kv_heads} do not fit",
+            remedy="Let heads divide d into an even head size, and kv_heads divide heads.",
+        )
+    transformers = need("transformers", "local")
+    renderer = WordRenderer(words)
+    end, start = renderer.words.index("<|end|>"), renderer.words.index("<|bos|>")
+    config = transformers.Qwen3Config(
+        vocab_size=len(renderer.words), hidden_size=d, intermediate_size=3 * d, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=d // heads, max_position_embeddings=context,
+        tie_word_embeddings=True, bos_token_id=start, eos_token_id=end, pad_token_id=end,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = transformers.Qwen3ForCausalLM(config)
+    return Local(module, renderer=renderer, ref=ref, **options)
+
+
+def _load(source: str, tokenizer: Any, dtype: torch.dtype, device: str) -> tuple[nn.Module, Any, dict[str, Any]]:
+    transformers = need("transformers", "local")
+    folder = Path(source)
+    if not folder.exists() and (source.startswith(("/", ".", "~")) or source.count("/") > 1):
+        raise UnknownName(f"no model folder at {source}", remedy="Check the path; a folder has a config.json.")
+    if folder.exists() and not (folder / "config.json").exists():
+        raise UnknownName(f"{source} has no config.json", remedy="Give the folder that save or save_pretrained wrote.")
+    try:
+        module = _fetched(transformers.AutoModelForCausalLM, source, dtype=dtype).to(device)
+    except (OSError, ValueError) as error:
+        raise UnknownName(
+            f"no causal language model {source!r}: {str(error).splitlines()[0]}",
+            remedy="Give a folder, a hub name that is cached or reachable, or a registered name (clew models).",
+        ) from error
+    if tokenizer is None:
+        try:
+            tokenizer = _fetched(transformers.AutoTokenizer, source)
+        except (OSError, ValueError, KeyError):
+            tokenizer = None
+    file = folder / SETTINGS
+    return module, tokenizer, json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _fetched(kind: Any, source: str, **options: Any) -> Any:
+    """From the hub's files on this machine first, so that a cached model needs no network; without progress bars."""
+    logs = need("transformers.utils.logging", "local")
+    shown = logs.is_progress_bar_enabled()
+    logs.disable_progress_bar()
+    try:
+        return kind.from_pretrained(source, local_files_only=True, **options)
+    except OSError:
+        if Path(source).exists():
+            raise
+        return kind.from_pretrained(source, **options)
+    finally:
+        if shown:
+            logs.enable_progress_bar()
+
+
+def _renderer(settings: dict[str, Any], tokenizer: Any) -> Renderer:
+    saved = settings.get("renderer", {})
+    if saved.get("kind") == "words":
+        return WordRenderer(saved["words"])
+    if tokenizer is None:
+        raise BadInput("no tokenizer was found", remedy="Pass tokenizer= or renderer=.")
+    return ChatTemplateRenderer(tokenizer, saved.get("stop", ()))
+
+
+def _digest(module: nn.Module) -> str:
+    """Names a module by its architecture and sizes; weights are counted by version."""
+    config: Any = getattr(unwrap(module), "config", None)
+    return value_digest(json.loads(config.to_json_string())).hex()[:12] if config is not None else type(module).__name__

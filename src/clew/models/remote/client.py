@@ -1,0 +1,396 @@
+"""Any OpenAI-compatible endpoint, and Anthropic's, over HTTP: bounded recorded attempts, shared limits, honest cuts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, Literal
+
+import httpx
+
+from clew.core.errors import BadInput, BadRecord, ClewError, ModelError, Refused, Unreachable
+from clew.core.protocols import Renderer
+from clew.core.records import Request
+from clew.core.values import F32, Completion, Message, Usage
+from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse
+from clew.models.remote import prompt_scores
+from clew.models.remote.attempts import Flight, held_to, in_force
+from clew.models.remote.endpoint import Endpoint, Failed
+from clew.models.remote.failures import OVERFLOW, Failure, error_of, pause_of, spare_field
+from clew.models.remote.limits import Gate
+from clew.models.remote.prices import Price, price_of
+
+DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages, "completions": completions}
+CHARACTERS = 3.0  # of a prompt for each of its tokens, on the careful side
+Items = AsyncGenerator[str | Completion, None]
+
+
+class Remote:
+    """A model behind an HTTP endpoint: a Model that ``Streams``, and ``Scores`` where the endpoint does.
+
+    Args:
+        base_url: where the API begins, as in ``http://localhost:8000/v1``. A user and password in it are used and
+            never shown.
+        model: the name the endpoint knows it by.
+        api_key: the credential, or a function that gives it, asked before every attempt. Never recorded or shown.
+        dialect: ``chat``, ``responses`` or ``messages`` (Anthropic's); ``completions`` where a renderer is given.
+        renderer: messages are then rendered and parsed here and only ids travel (vLLM, SGLang): replies can train.
+        stream: receive every reply as a stream, so that a deadline or a lost connection keeps what has arrived.
+        logprobs: ask for the sampled tokens' logprobs, as far as the endpoint gives them. Servers report them before
+            temperature and truncation; they are kept where that is the distribution in force (temperature 1, nothing
+            truncated), or always with ``"processed"``, for a server set to report them so.
+        token_ids: ask for the sampled tokens' ids, as far as the endpoint gives them.
+        prefill: whether the endpoint continues a given beginning of the reply; None asks it.
+        price: US dollars per million tokens; from our table by the model's name where None.
+        max_cost: US dollars that may be spent through this model in all.
+        requests_per_minute, tokens_per_minute, concurrency: limits that all concurrent runs share.
+        attempts: most tries for one request that fail in a way that may pass.
+        timeout: seconds without a byte before an attempt has failed.
+        deadline: seconds for one request, all attempts and waiting included.
+        backoff: seconds before the second attempt; doubled for each further one.
+        headers, extra: further HTTP headers and body fields; a field of value None is left out.
+        proxy: URL of an HTTP proxy.
+        gate: limits shared with another Remote, instead of the three above and ``max_cost``.
+
+    Raises:
+        BadInput: the URL, the dialect or a limit makes no sense.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        api_key: str | Callable[[], str] | None = None,
+        *,
+        dialect: str = "",
+        renderer: Renderer | None = None,
+        stream: bool = False,
+        logprobs: bool | Literal["processed"] = True,
+        token_ids: bool = True,
+        prefill: bool | None = None,
+        price: Price | tuple[float, ...] | None = None,
+        max_cost: float | None = None,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        concurrency: int = 64,
+        attempts: int = 5,
+        timeout: float = 120.0,
+        deadline: float = 900.0,
+        backoff: float = 0.5,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        proxy: str | None = None,
+        gate: Gate | None = None,
+    ) -> None:
+        dialect = dialect or ("completions" if renderer else "chat")
+        if dialect not in DIALECTS or (dialect == "completions") != (renderer is not None):
+            raise BadInput(
+                f"dialect {dialect!r}{' with a renderer' if renderer else ''}",
+                remedy="Use chat, responses or messages; completions goes with a renderer, and only with one.",
+            )
+        if attempts < 1 or concurrency < 1:
+            raise BadInput(f"attempts={attempts}, concurrency={concurrency}", remedy="Both must be at least 1.")
+        self.model, self.dialect, self.renderer, self.version = model, dialect, renderer, 0
+        self.endpoint = Endpoint(base_url, api_key, headers, timeout, concurrency, proxy)
+        self.ref = f"{self.endpoint.url}#{model}" if dialect == "chat" else f"{dialect}:{model}@{self.endpoint.url}"
+        self.price = price_of(model) if price is None else Price(*price)
+        self.gate = gate or Gate(requests_per_minute, tokens_per_minute, max_cost)
+        if self.gate.max_cost is not None and self.price is None:
+            raise BadInput(
+                f"max_cost needs a price for {model!r}",
+                remedy="Pass price=(prompt, completion) in US dollars per million tokens.",
+            )
+        self.streaming, self.logprobs, self.token_ids, self.prefill = stream, logprobs, token_ids, prefill
+        self.attempts, self.deadline, self.backoff = attempts, deadline, backoff
+        self.extra = dict(extra or {})
+        self.calls = 0
+        self.echoes: bool | None = None  # how it scores a prompt, once known
+        self._wire = DIALECTS[dialect]
+        self._without: set[str] = set()  # body fields the endpoint has refused
+
+    def __repr__(self) -> str:
+        return f"Remote({self.ref!r})"
+
+    async def complete(self, request: Request) -> Completion:
+        """Answer one request.
+
+        Raises:
+            Unreachable: no answer within the allowed attempts or ``deadline``. ContextOverflow: it does not fit.
+            Refused: the endpoint will not take it, or ``max_cost`` could be exceeded (then nothing was sent).
+            All carry ``attempts``.
+        """
+        async with aclosing(self._answer(request, self.streaming)) as items:
+            return [item async for item in items if isinstance(item, Completion)][-1]
+
+    async def stream(self, request: Request) -> AsyncIterator[str | Completion]:
+        """Pieces of the reply's text as they arrive, then the Completion. Raises what ``complete`` raises."""
+        async with aclosing(self._answer(request, True)) as items:
+            async for item in items:
+                yield item
+
+    def score(self, ids: Sequence[Sequence[int]], temperature: float = 1.0) -> list[F32]:
+        """Logprobs (nats, float32 [len(row) - 1]) of given ids, as the server gives them; see ``models.prompts``."""
+        return prompt_scores.wait(prompt_scores.score(self, ids, temperature))
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop; they are closed at its end in any case."""
+        await self.endpoint.aclose()
+
+    async def _answer(self, request: Request, streaming: bool) -> Items:
+        self.calls += 1
+        given = self._given(request)
+        if given is not None:
+            yield given
+            return
+        flight = Flight(request, streaming, self.deadline)
+        prompt = sum(len(n.ids or ()) or len(n.message.text) / CHARACTERS for n in request.path)
+        worst = Usage(int(prompt) + 16, request.sampling.max_tokens)
+        flight.tokens, spent = worst.prompt + worst.completion, 0.0
+        promised = self.price.cost(worst) if self.price else 0.0
+        try:
+            self.gate.promise(promised)
+            try:
+                async with aclosing(self._tries(flight)) as items:
+                    async for item in items:
+                        if isinstance(item, Completion):
+                            unknown = item.finish == "cut" and item.usage == Usage()
+                            spent = promised if unknown else item.cost
+                        yield item
+            finally:
+                self.gate.pay(promised, spent)
+        except ClewError as error:
+            error.attempts = tuple(flight.attempts)  # type: ignore[attr-defined]
+            raise
+
+    def _given(self, request: Request) -> Completion | None:
+        """The reply whose forced ids leave nothing to sample."""
+        if self.renderer is None or not request.forced:
+            return None
+        ended = request.forced[-1] in self.renderer.stop
+        if not ended and len(request.forced) < request.sampling.max_tokens:
+            return None
+        nothing = Completion(Message("assistant", ""), tokens=(), finish="stop" if ended else "length")
+        return completions.parsed(nothing, self.renderer, (*request.head, *request.forced))
+
+    async def _tries(self, flight: Flight) -> Items:
+        failures, failure = 0, None
+        while True:
+            try:
+                if failure is not None:
+                    await self._wait(flight, failure, failures)
+                if flight.request.forced_text:
+                    await self._continues(flight)
+                body = self._body(flight)
+                async with aclosing(self._send(flight, body)) as items:
+                    async for item in items:
+                        yield item
+                return
+            except TimeoutError:
+                if not flight.bounded_by_run:
+                    flight.note(0, f"no answer within {self.deadline:g} s")
+                    raise self._unreachable(flight) from None
+                flight.note(0, "cut by the deadline")
+                yield self._finished(flight, {}, Completion(Message("assistant", ""), finish="cut"))
+                return
+            except Failed as failed:
+                failure = failed.failure
+            flight.note(failure.status, failure.text)
+            field = spare_field(failure, body)
+            if field:
+                self._without.add(field)
+                failure = None
+                continue
+            if failure.final:
+                raise error_of(failure, self.endpoint.url, self.model)
+            failures += 1
+            if failures >= self.attempts:
+                raise self._unreachable(flight)
+
+    async def _wait(self, flight: Flight, failure: Failure, failures: int) -> None:
+        if failure.wait is not None:
+            if failure.wait > flight.left() and not flight.bounded_by_run:
+                raise Unreachable(
+                    f"{self.endpoint.url} answered {failure.status} and asks to wait {failure.wait:.0f} s",
+                    remedy="Try again after that time, or lower the rate of requests.",
+                )
+            self.gate.pause(failure.wait)
+        async with asyncio.timeout(flight.left()):
+            await asyncio.sleep(pause_of(self.backoff, failures, flight.request.seed))
+
+    async def _send(self, flight: Flight, body: Json) -> Items:
+        """One attempt, once the shared limits allow it."""
+        wait, used = self.gate.enter(flight.tokens), 0
+        try:
+            async with asyncio.timeout(flight.left()):
+                await asyncio.sleep(wait)
+                while (paused := self.gate.paused()) > 0:
+                    await asyncio.sleep(paused)
+                here = await self.endpoint.here()
+                await here.room.acquire()
+            try:
+                receive = self._streamed if flight.streaming else self._whole
+                async with aclosing(receive(flight, body, here.client)) as items:
+                    async for item in items:
+                        if isinstance(item, Completion):
+                            used = item.usage.prompt + item.usage.completion
+                        yield item
+            finally:
+                here.room.release()
+        finally:
+            self.gate.settle(flight.tokens, used)
+
+    async def _whole(self, flight: Flight, body: Json, client: httpx.AsyncClient) -> Items:
+        async with asyncio.timeout(flight.left()):
+            answer = await self.endpoint.post(client, self._wire, body, flight.request.idempotency)
+        flight.note(answer.status_code, "")
+        yield self._finished(flight, body, self._read(answer.text))
+
+    async def _streamed(self, flight: Flight, body: Json, client: httpx.AsyncClient) -> Items:
+        """Text as it arrives; an end that comes too early is a cut, unless nothing had arrived."""
+        stream, events, arrived, trouble = self._wire.Stream(), sse.Events(), False, ""
+        try:
+            async with AsyncExitStack() as stack:
+                opened = self.endpoint.streamed(client, self._wire, body, flight.request.idempotency)
+                async with asyncio.timeout(flight.left()):
+                    answer = await stack.enter_async_context(opened)
+                    streams = "text/event-stream" in answer.headers.get("content-type", "")
+                    if not streams:
+                        await answer.aread()
+                if not streams:
+                    flight.note(answer.status_code, "")
+                    yield self._finished(flight, body, self._read(answer.text))
+                    return
+                lines = answer.aiter_lines()
+                while not stream.error:
+                    async with asyncio.timeout(flight.left()):
+                        line = await anext(lines, None)
+                    if line is None:
+                        break
+                    event = events.feed(line)
+                    if event is not None and (text := stream.feed(event)):
+                        arrived = True
+                        yield text
+        except TimeoutError:
+            if not (arrived and flight.bounded_by_run):
+                raise
+            trouble = "cut by the deadline"
+        except Failed as failed:
+            if not arrived:
+                raise
+            trouble = failed.failure.text
+        if stream.error or not (stream.finished or arrived):
+            said = json.dumps(stream.error) if stream.error else "the stream ended before it began"
+            trouble = self.endpoint.hidden(said)[:400]
+            if not arrived:
+                raise Failed(Failure(400, trouble, final=True) if OVERFLOW.search(trouble) else Failure(0, trouble))
+        flight.note(200, trouble)
+        try:
+            completion = stream.result()
+        except BadRecord as error:
+            raise Refused(error.message, remedy=error.remedy) from None
+        yield self._finished(flight, body, completion)
+
+    def _read(self, text: str) -> Completion:
+        try:
+            completion: Completion = self._wire.completion_from_wire(self.json(text))
+        except BadRecord as error:
+            raise Refused(f"{self.endpoint.url}: {error.message}", remedy=error.remedy) from None
+        return completion
+
+    def json(self, text: str) -> Json:
+        """An answer's JSON object. Raises Refused where it is none."""
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise Refused(
+                f"{self.endpoint.url} did not answer with JSON: {self.endpoint.hidden(text[:120])!r}",
+                remedy="Check that the URL is where the API begins, as in http://localhost:8000/v1.",
+            )
+        return value
+
+    def _body(self, flight: Flight) -> Json:
+        request, without = flight.request, self._without
+        seed = request.seed & 0x7FFFFFFF  # what every server takes
+        if self.renderer is not None:
+            prompt = [i for node in request.path for i in node.ids or ()] + [*request.head, *request.forced]
+            sampling = request.sampling._replace(max_tokens=max(1, request.sampling.max_tokens - len(request.forced)))
+            body = completions.request_to_wire(
+                self.model, prompt, sampling, seed, sorted(self.renderer.stop), flight.streaming
+            )
+        else:
+            asked = Asked(
+                self.model,
+                tuple(node.message for node in request.path),
+                request.tools,
+                request.sampling,
+                seed,
+                flight.streaming,
+                request.forced_text,
+                bool(self.logprobs),
+                self.token_ids,
+            )
+            body = self._wire.request_to_wire(asked)
+        if request.sampling.grammar:
+            body |= held_to(request.sampling.grammar, self.dialect)
+        body |= self.extra
+        if "max_tokens" in without and "max_tokens" in body:
+            body["max_completion_tokens"] = body["max_tokens"]
+        if "reasoning_content" in without:
+            body["messages"] = [{k: v for k, v in m.items() if k != "reasoning_content"} for m in body["messages"]]
+        return {k: v for k, v in body.items() if k not in without and not (v is None and k in self.extra)}
+
+    async def _continues(self, flight: Flight) -> None:
+        """Make sure that the endpoint continues a given beginning; vLLM and SGLang say who they are.
+
+        Raises:
+            Refused: it does not, or does not say.
+        """
+        if self.prefill is None and self.dialect == "chat":
+            async with asyncio.timeout(flight.left()):
+                self.prefill = await self.endpoint.owner() in ("vllm", "sglang", "clew")
+        elif self.prefill is None:
+            self.prefill = self.dialect == "messages"
+        if not self.prefill:
+            raise Refused(
+                f"{self.ref} is not known to continue a reply whose beginning is given",
+                remedy="Use a vLLM endpoint or local weights, or pass prefill=True if this server does continue one.",
+            )
+
+    def _finished(self, flight: Flight, body: Json, completion: Completion) -> Completion:
+        """Fill in what only we know: the whole reply, what was in force, cost, time, attempts."""
+        request = flight.request
+        force = in_force(request.sampling, body)
+        if self.renderer is not None:
+            before = (*request.head, *request.forced)
+            completion = completions.parsed(completion, self.renderer, before)
+        elif request.forced_text and not completion.message.text.startswith(request.forced_text):
+            message = completion.message
+            completion = completion._replace(message=message._replace(text=request.forced_text + message.text))
+        exact = force.temperature == 1 and force.top_p == 1 and not force.top_k
+        logprobs = completion.logprobs if exact or self.logprobs == "processed" else None
+        if completion.tokens is not None and logprobs is not None and len(logprobs) != len(completion.tokens):
+            logprobs = None
+        return completion._replace(
+            logprobs=logprobs,
+            in_force=None if force == request.sampling else force,
+            version=self.version,
+            cost=self.price.cost(completion.usage) if self.price else 0.0,
+            seconds=time.monotonic() - flight.began,
+            attempts=tuple(flight.attempts),
+        )
+
+    def _unreachable(self, flight: Flight) -> ModelError:
+        last = flight.attempts[-1]
+        said = f"{last.status}: {last.error}" if last.status else last.error
+        return Unreachable(
+            f"no answer from {self.endpoint.url} in {len(flight.attempts)} attempts; the last one: {said}",
+            remedy="Check that the server runs and that its URL is right; or raise attempts, timeout or deadline.",
+        )
+
+
+__all__ = ["DIALECTS", "Gate", "Price", "Remote"]

@@ -1,0 +1,148 @@
+"""One HTTP endpoint: connections for each event loop, the credential, and errors without it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx
+
+from clew.core.errors import BadInput
+from clew.models.dialects import Json
+from clew.models.remote.failures import Failure, failure_of
+
+
+class Failed(Exception):
+    """An attempt brought no answer."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+class Here(NamedTuple):
+    """What belongs to one event loop. ``keeper`` closes the client when the loop shuts its generators down."""
+
+    client: httpx.AsyncClient
+    room: asyncio.Semaphore
+    keeper: AsyncIterator[httpx.AsyncClient]
+
+
+class Endpoint:
+    """Sends bodies and gives answers; nothing it raises, shows or logs holds the credential."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | Callable[[], str] | None,
+        headers: Mapping[str, str] | None,
+        timeout: float,
+        concurrency: int,
+        proxy: str | None,
+    ) -> None:
+        try:
+            url = httpx.URL(base_url)
+        except (httpx.InvalidURL, TypeError):
+            url = httpx.URL("")
+        if url.scheme not in ("http", "https") or not url.host:
+            raise BadInput(
+                f"{str(base_url).rpartition('@')[2]!r} is not the URL of an endpoint",
+                remedy="Write it with http:// or https://, up to where the API begins: http://localhost:8000/v1.",
+            )
+        self._password = url.password
+        self._basic = base64.b64encode(url.userinfo).decode() if url.userinfo else ""
+        self._query = dict(url.params)
+        self.url = str(url.copy_with(userinfo=b"", query=None, fragment=None)).rstrip("/")
+        self._api_key, self._headers = api_key, dict(headers or {})
+        self._timeout, self._concurrency, self._proxy = timeout, concurrency, proxy
+        self._loops: dict[asyncio.AbstractEventLoop, Here] = {}
+
+    def key(self) -> str | None:
+        return self._api_key() if callable(self._api_key) else self._api_key
+
+    def hidden(self, text: str) -> str:
+        """``text`` with every credential in it replaced."""
+        for secret in (self.key(), self._password, self._basic):
+            if secret:
+                text = text.replace(secret, "***")
+        return text
+
+    async def here(self) -> Here:
+        """Connections and room of the running event loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._loops:
+            for old in [known for known in self._loops if known.is_closed()]:
+                del self._loops[old]
+            keeper = self._keep(loop)
+            client = await anext(keeper)
+            self._loops.setdefault(loop, Here(client, asyncio.Semaphore(self._concurrency), keeper))
+        return self._loops[loop]
+
+    async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncIterator[httpx.AsyncClient]:
+        """Hold a client open until the loop ends: ``asyncio.run`` closes generators that are under way."""
+        limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=self._concurrency)
+        times = httpx.Timeout(self._timeout, connect=min(10.0, self._timeout), pool=None)
+        try:
+            async with httpx.AsyncClient(limits=limits, timeout=times, trust_env=False, proxy=self._proxy) as client:
+                yield client
+        finally:
+            self._loops.pop(loop, None)
+
+    async def aclose(self) -> None:
+        here = self._loops.get(asyncio.get_running_loop())
+        if here is not None:
+            await here.keeper.aclose()  # type: ignore[attr-defined]
+
+    def _request(self, client: httpx.AsyncClient, wire: Any, body: Json, idempotency: str) -> httpx.Request:
+        try:
+            content = json.dumps(body, allow_nan=False).encode()
+        except ValueError as error:
+            raise BadInput(f"the request is not JSON: {error}", remedy="Leave NaN and infinity out of it.") from None
+        headers = {"content-type": "application/json", **wire.headers(self.key()), **self._headers}
+        if self._basic:
+            headers.setdefault("authorization", f"Basic {self._basic}")
+        if idempotency:
+            headers["idempotency-key"] = idempotency
+        return client.build_request("POST", self.url + wire.PATH, params=self._query, content=content, headers=headers)
+
+    @asynccontextmanager
+    async def streamed(
+        self, client: httpx.AsyncClient, wire: Any, body: Json, idempotency: str
+    ) -> AsyncIterator[httpx.Response]:
+        """An answer whose body is yet to be read.
+
+        Raises:
+            Failed: there is none, it is an error, or it broke off.
+        """
+        try:
+            answer = await client.send(self._request(client, wire, body, idempotency), stream=True)
+            try:
+                if answer.status_code != 200:
+                    await answer.aread()
+                    raise Failed(failure_of(answer.status_code, answer.headers, self.hidden(answer.text)))
+                yield answer
+            finally:
+                await answer.aclose()
+        except httpx.HTTPError as error:
+            raise Failed(Failure(0, self.hidden(f"{type(error).__name__}: {error}".rstrip(": ")))) from error
+
+    async def post(self, client: httpx.AsyncClient, wire: Any, body: Json, idempotency: str) -> httpx.Response:
+        """A whole answer. Raises what ``streamed`` raises."""
+        async with self.streamed(client, wire, body, idempotency) as answer:
+            await answer.aread()
+            return answer
+
+    async def owner(self) -> str:
+        """Who serves here, by the list of models; empty where it does not say."""
+        here = await self.here()
+        key = self.key()
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        try:
+            answer = await here.client.get(self.url + "/models", params=self._query, headers=headers | self._headers)
+            return str(answer.json()["data"][0].get("owned_by", "")).lower()
+        except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
+            return ""

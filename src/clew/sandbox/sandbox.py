@@ -1,0 +1,256 @@
+"""A sandbox for code that nobody vouches for: bubblewrap, rlimits, a system call filter; one fresh room for each run.
+
+Inside there are the system's programs (read-only), the interpreter, an empty work folder and /tmp; no network, no home
+folder, no other process. Nothing of a run outlives it: its processes share a pid namespace that ends with it, its files
+lie in memory. As root the command runs under an unprivileged real uid of its own, since the kernel binds no
+process limit to root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from clew.core.errors import BadInput, MissingExtra, WorldError
+from clew.sandbox import namespace
+from clew.sandbox.archives import pack, safe, unpack
+from clew.sandbox.monitor import PAGE
+
+MIB = 1 << 20
+Isolation = Literal["bubblewrap", "rlimits"]
+TOOLS = {
+    "bubblewrap": ("bwrap", "prlimit", "sh", "tar", "stat", "timeout"),
+    "rlimits": ("prlimit", "sh", "tar", "stat", "timeout"),
+}
+INSTALL = "Run apt-get install bubblewrap util-linux (dnf, pacman: the same names)."
+_uids = itertools.count(os.getpid() * 37)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may use. A bound that is reached ends the run.
+
+    wall, cpu: seconds, CPU summed over its processes. memory: bytes resident in all of them together, looked at every
+    10 ms; the kernel holds each single one below twice that and 256 MiB of address space. processes: threads count.
+    file_size: bytes of one file. disk: bytes of the work folder, and of /tmp. open_files: of one process. output: bytes
+    of stdout, and of stderr.
+    """
+
+    wall: float = 10.0
+    cpu: float = 10.0
+    memory: int = 512 * MIB
+    processes: int = 64
+    file_size: int = 32 * MIB
+    disk: int = 64 * MIB
+    open_files: int = 256
+    output: int = MIB
+
+    def __post_init__(self) -> None:
+        for bound in fields(self):
+            value = getattr(self, bound.name)
+            if not 0 < value < 2**60:
+                raise BadInput(f"limit {bound.name} is {value}", remedy="Every limit is a positive, finite number.")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a run ended.
+
+    code: exit status, 128 + n where signal n ended the command; None where it was ended for reaching a limit. limit:
+    the limit it reached, empty for none; with a code: one that it met and went on (``disk``: no room was left;
+    ``file_size``, ``cpu``: the kernel's signal ended it). stdout, stderr: what arrived, up to the limit. files: what
+    was asked for with ``keep``, by path in the work folder; ``refused``: what of it was not taken out, and why.
+    peak: bytes of memory at the fullest look. isolation: what held it.
+    """
+
+    code: int | None
+    limit: str
+    stdout: bytes
+    stderr: bytes
+    files: Mapping[str, bytes]
+    refused: tuple[str, ...]
+    seconds: float
+    cpu: float
+    peak: int
+    isolation: Isolation
+
+    @property
+    def ok(self) -> bool:
+        """Exit status 0, and no limit was met."""
+        return self.code == 0 and not self.limit
+
+    def __str__(self) -> str:
+        if self.code is None:
+            return f"ended: limit {self.limit} reached after {self.seconds:.2f} s"
+        met = f", met the limit {self.limit}" if self.limit else ""
+        return ("ok" if self.ok else f"exit {self.code}{met}") + f" after {self.seconds:.2f} s"
+
+
+class Sandbox:
+    """Runs commands, each in a fresh room.
+
+    Args:
+        limits: of every run, where it names none of its own.
+        readable: folders and files of this machine that are visible at their own path, read-only; default: the Python
+            installation and environment of this process.
+        isolation: ``rlimits`` is weaker and has to be asked for: limits on CPU, memory, time, file size and output, a
+            folder of its own that is deleted after; but the network, the file system as this user may use it and other
+            processes are within reach, and neither disk nor processes are bounded.
+
+    Raises:
+        MissingExtra: bubblewrap is not installed. WorldError: this machine cannot enforce the limits.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        readable: Sequence[str | Path] | None = None,
+        isolation: Isolation = "bubblewrap",
+    ) -> None:
+        if isolation not in TOOLS:
+            raise BadInput(f"no isolation is called {isolation!r}", remedy=f"Known: {', '.join(TOOLS)}.")
+        self.limits, self.isolation = limits or Limits(), isolation
+        self.readable = tuple(_visible(readable))
+        for tool in (*TOOLS[isolation], *(("setpriv",) if os.geteuid() == 0 else ())):
+            if shutil.which(tool) is None:
+                raise MissingExtra(f"{tool} is not installed, which the sandbox is made of", remedy=INSTALL)
+        if isolation == "bubblewrap":
+            _prove(os.geteuid())
+
+    def run(
+        self,
+        command: Sequence[str] | str,
+        files: Mapping[str, bytes | str | Path] | bytes | None = None,
+        *,
+        limits: Limits | None = None,
+        stdin: bytes | str = b"",
+        env: Mapping[str, str] | None = None,
+        keep: Sequence[str] = (),
+        cancel: int | None = None,
+    ) -> Verdict:
+        """Run a command (a string goes to ``sh -c``) in a fresh work folder that holds ``files``.
+
+        Args:
+            files: contents, text or paths by relative path; or all of them as a tar of ``parcels.pack``.
+            limits: instead of the sandbox's.
+            stdin: what it reads.
+            env: variables beside PATH, HOME, TMPDIR and LANG; nothing of this process's environment is passed on.
+            keep: relative paths of files or folders that are handed back; ``.`` is all of them.
+            cancel: a descriptor that becomes readable when the run shall be given up.
+
+        Raises:
+            BadInput: a name leads outside, or the files are larger than the work folder.
+            WorldError: the room could not be made.
+        """
+        bounds, argv = limits or self.limits, ["sh", "-c", command] if isinstance(command, str) else list(command)
+        if not argv or any("\0" in part for part in argv):
+            raise BadInput("the command is empty or holds a NUL", remedy="Give a program and its arguments.")
+        parcel = files if isinstance(files, bytes) else pack(files) if files else b""
+        if len(parcel) > bounds.disk:
+            raise BadInput(
+                f"the files take {len(parcel)} bytes, the work folder has {bounds.disk}",
+                remedy="Give fewer files, or raise Limits.disk.",
+            )
+        wanted = [name if name == "." else safe(name) for name in keep]
+        order = namespace.Order(
+            argv, parcel, stdin.encode() if isinstance(stdin, str) else stdin, dict(env or {}), wanted,
+            bounds.wall, bounds.cpu, bounds.memory, bounds.processes, bounds.file_size, bounds.disk,
+            bounds.open_files, bounds.output, self.readable, _uid(),
+        )  # fmt: skip
+        seen, code = (
+            namespace.bubble(order, cancel) if self.isolation == "bubblewrap" else namespace.bare(order, cancel)
+        )
+        report, _, archive = bytes(seen.streams["out"]).partition(b"\n")
+        limit = seen.limit or _met(code, report)
+        kept, refused = unpack(archive) if keep and not seen.limit else ({}, ())
+        out, err = bytes(seen.streams["stdout"]), bytes(seen.streams["stderr"])
+        ended = None if seen.limit or report == b"full" else code
+        return Verdict(ended, limit, out, err, kept, refused, seen.seconds, seen.cpu, seen.peak, self.isolation)
+
+    async def arun(self, command: Sequence[str] | str, files: Mapping[str, bytes | str | Path] | bytes | None = None,
+                   *, limits: Limits | None = None, stdin: bytes | str = b"", env: Mapping[str, str] | None = None,
+                   keep: Sequence[str] = ()) -> Verdict:  # fmt: skip
+        """As ``run``, in a thread; a cancelled task ends the run before it returns."""
+        read, write = os.pipe()
+        try:
+            how = {"limits": limits, "stdin": stdin, "env": env, "keep": keep, "cancel": read}
+            work = asyncio.ensure_future(asyncio.to_thread(functools.partial(self.run, command, files, **how)))  # type: ignore[arg-type]
+            try:
+                return await asyncio.shield(work)
+            except asyncio.CancelledError:
+                os.write(write, b"x")
+                await asyncio.wait([work])
+                raise
+        finally:
+            os.close(read)
+            os.close(write)
+
+    def __repr__(self) -> str:
+        return f"Sandbox(isolation={self.isolation!r})"
+
+
+def _visible(readable: Sequence[str | Path] | None) -> list[Path]:
+    """Folders to show: parents first, none that the system folders hold already.
+
+    Raises:
+        BadInput: a path does not exist, or would show everything.
+    """
+    chosen = [Path(p).absolute() for p in (readable if readable is not None else (sys.base_prefix, sys.prefix))]
+    for path in chosen:
+        if path == Path("/") or not path.exists():
+            raise BadInput(f"{path} cannot be shown in a sandbox", remedy="Name folders or files that exist.")
+    system = [Path("/usr")]
+    return sorted({p for p in chosen if not any(p.is_relative_to(known) for known in system)})
+
+
+def _uid() -> int:
+    """As root: a uid that nobody has, of those which systemd gives to services for their lifetime; else one's own."""
+    return 61184 + next(_uids) % 4336 if os.geteuid() == 0 else os.geteuid()
+
+
+def _met(code: int, report: bytes) -> str:
+    """The limit that a command met without being ended by the watch."""
+    if report == b"full" or b"0" in report.split():
+        return "disk"
+    return {128 + 24: "cpu", 128 + 25: "file_size"}.get(code, "")  # SIGXCPU, SIGXFSZ
+
+
+@functools.cache
+def _prove(uid: int) -> None:
+    """Once a process: what the kernel says of a run's bounds, from within.
+
+    Raises:
+        WorldError: a bound does not hold.
+    """
+    limits = Limits(wall=20.0, processes=7, open_files=31, file_size=MIB)
+    sandbox = object.__new__(Sandbox)
+    sandbox.limits, sandbox.readable, sandbox.isolation = limits, (), "bubblewrap"
+    verdict = sandbox.run("(cat /proc/self/status /proc/self/limits; stat -f -c 'Size %S %b' . /tmp /dev/shm)")
+    text = verdict.stdout.decode(errors="replace")
+    said = [" ".join(line.split()) for line in text.splitlines()]
+    uids = next((line.split()[1:] for line in said if line.startswith("Uid:")), ["0"])
+    wanted = {
+        "system call filter": "Seccomp: 2" in said,
+        "no new privileges": "NoNewPrivs: 1" in said,
+        "no capabilities": "CapEff: 0000000000000000" in said and "CapPrm: 0000000000000000" in said,
+        "an unprivileged uid": "0" not in uids,
+        "processes": any(line.startswith(f"Max processes {7 + bool(uid)} {7 + bool(uid)} ") for line in said),
+        "open files": any(line.startswith("Max open files 31 31 ") for line in said),
+        "file size": any(line.startswith(f"Max file size {MIB} {MIB} ") for line in said),
+        "disk": sum(line == f"Size {PAGE} {limits.disk // PAGE}" for line in said) == 3,
+    }
+    if broken := [name for name, holds in wanted.items() if not holds]:
+        error = shlex.quote(verdict.stderr.decode(errors="replace")[:200])
+        raise WorldError(
+            f"the sandbox cannot enforce: {', '.join(broken)} ({verdict}, {error})",
+            remedy="A kernel from 5.14 with namespaces is needed; Sandbox(isolation='rlimits') is the weaker way.",
+        )

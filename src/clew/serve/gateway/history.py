@@ -1,0 +1,170 @@
+"""What a foreign program sends is its whole history each time; here it is told apart into what is new and what changed.
+
+A program's run has threads: conversations as the model saw them. A request that begins with all of a thread goes on
+in it; any other branches off where it parts from the nearest one. Where it repeats what came after that point in
+other words, left some of it out or put a summary in its place, the branch carries a line that names the drift.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+from clew.core.values import Message, ToolSpec
+from clew.harness.run.nodes import as_message, message_json
+
+
+class Arrival(NamedTuple):
+    """One request of a foreign program, as the run records it: only what its history does not hold already.
+
+    number: of the request in its run. thread: the conversation it is asked in. of, keep: the thread it branches off
+    and how many of its messages it keeps; ``of`` is -1 where it goes on in ``thread`` or opens it. say: its further
+    messages. sampling: fields of Sampling. drift: how the history differs from what was recorded, empty if it does not.
+    """
+
+    number: int
+    thread: int
+    of: int
+    keep: int
+    say: tuple[Message, ...]
+    model: str
+    tools: tuple[ToolSpec, ...]
+    sampling: Mapping[str, Any]
+    drift: str = ""
+
+    def text(self) -> str:
+        """As JSON, which ``read`` reads."""
+        fields = self._asdict() | {"say": [message_json(m) for m in self.say]}
+        fields["tools"] = [[t.name, t.description, dict(t.schema)] for t in self.tools]
+        return json.dumps({k: v for k, v in fields.items() if v not in ("", [])}, ensure_ascii=False)
+
+    @classmethod
+    def read(cls, text: str) -> Arrival | None:
+        """None where the program has ended."""
+        fields = json.loads(text)
+        if "ended" in fields:
+            return None
+        fields["say"] = tuple(map(as_message, fields.get("say", ())))
+        fields["sampling"]["stop"] = tuple(fields["sampling"]["stop"])
+        fields["tools"] = tuple(ToolSpec(*t) for t in fields.get("tools", ()))
+        return cls(**fields)
+
+
+@dataclass(slots=True)
+class Thread:
+    """A conversation: its messages, who is asked in it, and whether an answer is under way."""
+
+    model: str
+    tools: tuple[ToolSpec, ...]
+    path: list[Message] = field(default_factory=list)
+    busy: bool = False
+
+
+class History:
+    """The threads of one run."""
+
+    def __init__(self) -> None:
+        self.threads: list[Thread] = []
+        self.count = 0
+
+    def place(
+        self, messages: Sequence[Message], model: str, tools: tuple[ToolSpec, ...], sampling: Mapping[str, Any]
+    ) -> Arrival:
+        """Where a request belongs; nothing is changed yet."""
+        common = [_common(thread.path, messages) for thread in self.threads]
+        on = [
+            (n, i)
+            for i, (n, t) in enumerate(zip(common, self.threads, strict=True))
+            if n == len(t.path) and not t.busy and (t.model, t.tools) == (model, tools)
+        ]
+        asked = (model, tools, dict(sampling))
+        if on:
+            kept, thread = max(on)
+            return Arrival(self.count, thread, -1, kept, tuple(messages[kept:]), *asked)
+        new = len(self.threads)
+        kept, of = max(((n, i) for i, n in enumerate(common)), default=(0, -1))
+        if not kept:
+            return Arrival(self.count, new, -1, 0, tuple(messages), *asked, self._moved(messages))
+        drift = drift_of(self.threads[of].path, messages)
+        return Arrival(self.count, new, of, kept, tuple(messages[kept:]), *asked, drift)
+
+    def _moved(self, messages: Sequence[Message]) -> str:
+        """The drift of a request that shares no beginning with any thread, but later messages with one."""
+        return next(filter(None, (drift_of(t.path, messages) for t in reversed(self.threads))), "")
+
+    def apply(self, it: Arrival) -> list[Message]:
+        """Take a request in; give all its messages."""
+        if it.thread == len(self.threads):
+            path = list(self.threads[it.of].path[: it.keep]) if it.of >= 0 else []
+            self.threads.append(Thread(it.model, it.tools, path))
+        thread = self.threads[it.thread]
+        thread.path += it.say
+        thread.busy, self.count = True, it.number + 1
+        return list(thread.path)
+
+    def answered(self, thread: int, reply: Message | None) -> None:
+        """The answer has come; None where there is none. Said twice of one answer, the second changes nothing."""
+        it = self.threads[thread]
+        if it.busy and reply is not None:
+            it.path.append(reply)
+        it.busy = False
+
+
+def _plain(message: Message) -> Message:
+    """What must be equal for two messages to be one; wire fields without a name count only in what we did not write."""
+    return message._replace(extra="") if message.role == "assistant" else message
+
+
+def _common(path: Sequence[Message], messages: Sequence[Message]) -> int:
+    pairs = zip(path, messages, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if _plain(a) != _plain(b)), min(len(path), len(messages)))
+
+
+def _gist(message: Message) -> tuple[Any, ...]:
+    """A message for aligning: what it says, not how it is written."""
+    return message.role, " ".join(message.text.split()), tuple((c.name, c.arguments) for c in message.calls)
+
+
+def drift_of(path: Sequence[Message], messages: Sequence[Message]) -> str:
+    """How ``messages`` tell the history ``path`` otherwise; empty where they do not tell it at all.
+
+    They tell it where, past the common beginning, they repeat something of it. New messages at the end are no drift.
+    """
+    start = _common(path, messages)
+    old, new = path[start:], messages[start:]
+    if not old or not new:
+        return f"went back to message {start}" if old and start else ""
+    matcher = SequenceMatcher(None, [_gist(m) for m in old], [_gist(m) for m in new], autojunk=False)
+    said, met = list[str](), 0
+    for tag, i, j, p, q in matcher.get_opcodes():
+        if tag == "equal":
+            met += j - i
+            said += [
+                f"message {start + i + k} {_restyled(a, b)}"
+                for k, (a, b) in enumerate(zip(old[i:j], new[p:q], strict=True))
+                if _plain(a) != _plain(b)
+            ]
+        elif tag == "delete":
+            said.append(f"{_span(start + i, start + j)} dropped")
+        elif tag == "replace" and j < len(old):
+            said.append(f"{_span(start + i, start + j)} replaced by {q - p}")
+        elif tag == "insert" and i < len(old):
+            said.append(f"{q - p} inserted before message {start + i}")
+    return "; ".join(said) if met else ""
+
+
+def _restyled(a: Message, b: Message) -> str:
+    if a.reasoning and not b.reasoning:
+        return "without its reasoning"
+    if a.text != b.text:
+        return "with other white space"
+    if [c.id for c in a.calls] != [c.id for c in b.calls] or a.call_id != b.call_id:
+        return "with other call ids"
+    return "with other fields"
+
+
+def _span(start: int, stop: int) -> str:
+    return f"message {start}" if stop - start == 1 else f"messages {start} to {stop - 1}"

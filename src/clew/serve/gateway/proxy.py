@@ -1,0 +1,386 @@
+"""The gateway: an OpenAI- and Anthropic-compatible proxy that keeps what passes through it as runs.
+
+``/r/NAME/v1`` is the base URL of the run NAME, as is ``/v1`` with the API key ``clew:NAME``. Requests without a name
+join the run whose conversation they continue, which is marked ``guessed``, or begin one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, Literal, cast
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from clew.core.errors import BadInput, BadRecord, ClewError, UnknownName
+from clew.core.keys import NODE, derive, digest, encode
+from clew.core.protocols import Model, Renderer, Streams
+from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, RunRow
+from clew.core.records import Request as Question
+from clew.core.values import Completion, Message, StopReason, Task
+from clew.harness import Runner
+from clew.harness.fork.edits import plan
+from clew.harness.fork.forks import fork_row
+from clew.harness.run.dispatch import Clerk
+from clew.harness.run.drive import drive
+from clew.harness.run.nodes import message_json
+from clew.models.dialects import Asked
+from clew.serve.gateway import wire
+from clew.serve.gateway.session import Exchange, Session
+from clew.serve.relay import relay
+from clew.store import Keeper, Run, new_id
+from clew.store.base import owner_name
+
+NAME = re.compile(r"[\w.-]{1,80}")
+Unnamed = Literal["guess", "apart"]
+
+
+class Denied(BadInput):
+    """A client that may not ask."""
+
+
+class Piped:
+    """A model whose replies reach the program piece by piece where it asked for that, and stop when it hangs up."""
+
+    renderer: Renderer | None = None
+
+    def __init__(self, inner: Model, session: Session) -> None:
+        self.inner, self.session = inner, session
+        self.ref, self.version = inner.ref, inner.version
+
+    async def complete(self, request: Question) -> Completion:
+        thread = int(request.holder.rpartition("/")[2])
+        if not isinstance(self.inner, Streams) or not self.session.streams(thread):
+            return await self.inner.complete(request)
+        text = ""
+        async with aclosing(cast(AsyncGenerator[str | Completion, None], self.inner.stream(request))) as items:
+            async for item in items:
+                if isinstance(item, Completion):
+                    return item
+                text += item
+                if not self.session.piece(thread, item):
+                    break
+        return Completion(Message("assistant", text), finish="cut")
+
+
+class Gateway:
+    """Takes requests, one Session and one run for each program.
+
+    Args:
+        store: where the runs are kept.
+        resolve: a model by dialect, name and further body fields; asked once for each combination in a run.
+        unnamed: requests without a name join a run by the longest beginning (``guess``) or are runs of their own.
+        token: what clients must send as their key (``TOKEN`` or ``TOKEN:NAME``); empty: nothing.
+        names: offered by ``/v1/models``.
+        about: what is kept with every run of how it was answered, so that its forks can be.
+        idle: seconds without a request after which a run ends with ``time_limit``; None: never. A later request of its
+            name goes on in a fork of it, where it stopped.
+    """
+
+    seeded = False  # see Session
+
+    def __init__(
+        self,
+        store: Keeper,
+        resolve: Callable[[str, str, Mapping[str, Any]], Model],
+        *,
+        unnamed: Unnamed = "guess",
+        token: str = "",
+        names: tuple[str, ...] = (),
+        about: Mapping[str, Any] | None = None,
+        idle: float | None = None,
+    ) -> None:
+        self.store, self._resolve, self.unnamed, self.token, self.names = store, resolve, unnamed, token, names
+        self.about, self.idle = dict(about or {}), idle
+        self.sessions: dict[str, Session] = {}  # by the name in the URL
+        self.work: dict[str, asyncio.Task[Any]] = {}  # by run id
+        self._clerk: Clerk | None = None
+
+    # ---- runs ------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self, _app: object = None) -> AsyncIterator[None]:
+        """While this is open, requests can be taken; at its end every run ends and is committed."""
+        async with Clerk(self.store, owner_name(), 1 << 20) as self._clerk:
+            watching = asyncio.ensure_future(self._watch())
+            try:
+                yield
+            finally:
+                watching.cancel()
+                for session in self.sessions.values():
+                    session.end()
+                if self.work:
+                    await asyncio.wait(self.work.values(), timeout=10)
+                for task in self.work.values():
+                    task.cancel()
+                await asyncio.gather(*self.work.values(), return_exceptions=True)
+                self.sessions.clear()
+                self.work.clear()
+
+    async def _watch(self) -> None:
+        """End the runs that nothing was asked of for long: those whose program is gone and told nobody."""
+        while self.idle is not None:
+            await asyncio.sleep(self.idle / 10)
+            late = [s for s in self.sessions.values() if not s.ended and s.quiet() > self.idle]
+            for session in late:
+                session.end(f"nothing was asked for {self.idle / 60:g} minutes", StopReason.TIME_LIMIT)
+
+    def open(self, name: str, first: Asked, *, guessed: bool = False) -> Session:
+        """A new run; a run of that name that did not end, or that was idle for too long, is gone on with."""
+        known = [] if guessed else self._known(name)
+        if live := [view for view in known if not view.stop]:
+            return self._resume(name, live[0].id)
+        if known and known[0].stop == StopReason.TIME_LIMIT:
+            return self._go_on(name, known[0])
+        opening = [m for m in first.messages if m.role != "assistant"]
+        key = digest(NODE, *[encode(json.dumps(message_json(m), sort_keys=True)) for m in opening]).hex()[:12]
+        prompt = next((m.text for m in opening if m.role == "user"), "")
+        identity = new_id()
+        session = Session(self.store, identity, name=name, guessed=guessed, seeded=self.seeded)
+        runner = self._runner(session)
+        row = runner.row(Task(f"task-{key}", prompt), id=identity, seed=derive(0, "gateway", identity))
+        row = row._replace(meta=json.dumps({**json.loads(row.meta), "gateway": self.about}, sort_keys=True))
+        self.store.put_run(row)
+        self.store.tag(row.id, "guessed" if guessed else name)
+        self._drive(session, runner, row, [])
+        return session
+
+    def _known(self, name: str) -> list[Run]:
+        """The runs of a name, newest first; forks are named by their ids."""
+        found = [Run(self.store, r) for r in self.store.find(f"tag:{name}")]
+        if not found:
+            with suppress(UnknownName):
+                found = [Run(self.store, name)]
+        return [run for run in found if run.agent.endswith(":relay")]
+
+    def fork(
+        self, cursor: Cursor, n: int = 1, changes: Intervention | None = None, seed: str | int = ""
+    ) -> list[Session]:
+        """Forks of a recorded run, each waiting for its program to be started again at ``/r/RUN/v1``.
+
+        Raises:
+            BadInput: the run was not recorded here, or the place makes no sense.
+        """
+        view = self._recorded(cursor.run)
+        seq, planned = plan(view, cursor, edits=changes.edits if changes else ())
+        mode = seed or ("same" if planned.edits else "fresh")
+        identity, shared = new_id(), self.store.calls(view.id, 0, seq)
+        rows = [fork_row(view, seq, planned, mode, i, group=identity) for i in range(n)]
+        self.store.put_group(GroupRow(identity, "tree", view.task_id, tuple(r.id for r in rows), f"fork of {cursor}"))
+        sessions = []
+        for row in rows:
+            self.store.put_run(row)
+            sessions.append(Session(self.store, row.id, shared, name=row.id, seeded=self.seeded))
+            self._drive(sessions[-1], self._runner(sessions[-1]), row, shared)
+        return sessions
+
+    def replay(self, run: str) -> Session:
+        """A recorded run whose program may be started again and is answered from the record alone."""
+        view = self._recorded(run)
+        session = Session(self.store, view.id, view.calls, name=view.id, frozen=True, seeded=self.seeded)
+        self.sessions[view.id] = session
+        return session
+
+    def _recorded(self, run: str) -> Run:
+        view = Run(self.store, run)
+        if not view.agent.endswith(":relay"):
+            raise BadInput(f"run {view.id} was not recorded by the gateway", remedy="Use clew fork or clew replay.")
+        return view
+
+    def _resume(self, name: str, run: str, guessed: bool = False) -> Session:
+        calls = self.store.calls(run)
+        session = Session(self.store, run, calls, name=name, continued=True, guessed=guessed, seeded=self.seeded)
+        self._drive(session, self._runner(session), self.store.row(run), calls)
+        return session
+
+    def _go_on(self, name: str, view: Run) -> Session:
+        """A fork of a run that was idle for too long, at the ``receive`` that waited; its program sees no seam."""
+        waited = [c.seq for c in view.calls if c.kind == "act" and json.loads(c.action)[1] == "receive"]
+        seq, group = waited[-1], new_id()
+        row = fork_row(view, seq, Intervention(), "same", 0, group=group)
+        self.store.put_group(GroupRow(group, "tree", view.task_id, (row.id,), f"{view.id} goes on"))
+        self.store.put_run(row)
+        self.store.tag(row.id, name)
+        shared = self.store.calls(view.id, 0, seq)
+        session = Session(self.store, row.id, shared, name=name, continued=True)
+        self._drive(session, self._runner(session), row, shared)
+        return session
+
+    def _runner(self, session: Session) -> Runner:
+        return Runner(relay, None, None, self.store, tools=session.tools(), resolve_model=self._models(session))
+
+    def _drive(self, session: Session, runner: Runner, row: RunRow, calls: list[Call]) -> None:
+        assert self._clerk is not None
+        runner.owner = self._clerk.owner
+        work = asyncio.ensure_future(drive(runner, self._clerk, row, Task(row.task_id, ""), calls=calls))
+        self.sessions[session.name], self.work[row.id] = session, work
+
+        def finished(task: asyncio.Task[Any]) -> None:
+            error = None if task.cancelled() else task.exception()
+            run = Run(self.store, row)
+            session.fail(str(error) if error else f"the run ended: {run.stop} {run.calls[-1].error}".rstrip())
+            if run.stop == StopReason.TIME_LIMIT:  # the store knows it; a program that is gone holds no memory
+                self.sessions.pop(session.name, None)
+                self.work.pop(run.id, None)
+
+        work.add_done_callback(finished)
+
+    def _models(self, session: Session) -> Callable[[str], Model]:
+        def resolve(ref: str) -> Model:
+            dialect, _, rest = ref.partition(":")
+            name, _, extra = rest.partition("?")
+            inner = self._resolve(dialect, name, json.loads(extra or "{}"))
+            return inner if inner.renderer is not None else Piped(inner, session)
+
+        return resolve
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def application(self) -> Starlette:
+        def both(path: str, endpoint: Any, method: str) -> list[Route]:
+            return [Route(f"{base}{path}", endpoint, methods=[method]) for base in ("/v1", "/r/{name}/v1")]
+
+        routes = [Route("/r/{name}/end", self._end, methods=["POST"]), *both("/models", self._list, "GET")]
+        for dialect, module in wire.DIALECTS.items():
+            routes += both(module.PATH, self._asked(dialect), "POST")
+        return Starlette(routes=routes, lifespan=self.running)
+
+    def _asked(self, dialect: str) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                name = self._name(request)
+                asked = wire.read(dialect, await _body(request))
+                await self._ended(name)
+                session = self._session(name, asked, dialect)
+                asked = self._whole(asked)
+                exchange = session.request(asked, dialect)
+                return await self._respond(request, dialect, asked, session, exchange)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except ClewError as error:
+                return wire.refused(error, 401 if isinstance(error, Denied) else 0)
+
+        return endpoint
+
+    async def _respond(
+        self, request: Request, dialect: str, asked: Asked, session: Session, exchange: Exchange
+    ) -> Response:
+        name = f"clew-{session.run}-{exchange.number}"
+        headers = {"x-clew-run": session.run}
+        if asked.stream:
+            lines = _while_heard(wire.stream(dialect, exchange, name, asked), exchange)
+            return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+        completion = await exchange.answer()
+        return JSONResponse(wire.whole(dialect, completion, name, asked), headers=headers)
+
+    def _name(self, request: Request) -> str:
+        """The run a request names, or nothing.
+
+        Raises:
+            BadInput: the name cannot be one. Denied: the token is missing.
+        """
+        sent = request.headers.get("authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
+        key, _, named = sent.partition(":")
+        if self.token and not hmac.compare_digest(key.encode(), self.token.encode()):
+            raise Denied("the key is not the gateway's token", remedy="Send TOKEN or TOKEN:RUN as the API key.")
+        if request.headers.get("origin"):
+            raise Denied("a web page may not ask", remedy="Programs send no Origin header.")
+        name = request.path_params.get("name") or (named if self.token or key == "clew" else "")
+        if name and not NAME.fullmatch(name):
+            raise BadInput(f"{name[:80]!r} cannot name a run", remedy="Use letters, digits, dot, dash, underscore.")
+        return name
+
+    async def _ended(self, name: str) -> None:
+        """Where the run of a name is just ending, wait until it has: a request now is one of the run that follows."""
+        session = self.sessions.get(name)
+        if session is not None and session.ended and session.run in self.work:
+            await asyncio.wait([self.work[session.run]], timeout=30)
+
+    def _session(self, name: str, asked: Asked, dialect: str) -> Session:
+        if name:
+            found = self.sessions.get(name)
+            return found if found is not None and not found.ended else self.open(name, asked)
+        if self.unnamed == "guess":
+            fits = [(s.fits(asked, dialect), s) for s in self.sessions.values() if s.guessed and not s.ended]
+            best = max(fits, key=lambda pair: pair[0], default=(0, None))
+            if best[0] and best[1] is not None:
+                return best[1]
+        return self.open(new_id(), asked, guessed=True)
+
+    def _whole(self, asked: Asked) -> Asked:
+        """A request that names an earlier answer in place of its history, with that history."""
+        before = asked.extra.get("previous_response_id")
+        if not before:
+            return asked
+        match = re.fullmatch(r"clew-([\w.-]+)-(\d+)", str(before))
+        session = next((s for s in self.sessions.values() if match and match[1] in s.runs), None)
+        history = session.messages_after(int(match[2])) if match and session else []
+        if not history:
+            raise BadRecord(f"no answer is called {str(before)[:80]!r} here", remedy="Send the whole input instead.")
+        if asked.messages[0].role == "system" and history[0].role == "system":
+            history = history[1:]
+            history, rest = [asked.messages[0], *history], asked.messages[1:]
+        else:
+            rest = asked.messages
+        extra = {k: v for k, v in asked.extra.items() if k != "previous_response_id"}
+        return asked._replace(messages=(*history, *rest), extra=extra)
+
+    async def _end(self, request: Request) -> Response:
+        """End a run; the body may hold its reward and other scores, as numbers."""
+        try:
+            name = self._name(request)
+            session = self.sessions.get(name)
+            if session is None:
+                missing = BadInput(f"no run is called {name!r}", remedy="Its base URL is /r/NAME/v1.")
+                return wire.refused(missing, 404)
+            scores = _scores(await _body(request))
+        except ClewError as error:
+            return wire.refused(error, 401 if isinstance(error, Denied) else 0)
+        session.end()
+        if session.run in self.work:
+            await asyncio.wait([self.work[session.run]], timeout=30)
+        self.store.annotate(Annotation("run", k, v, run=session.run, scope=session.run) for k, v in scores.items())
+        self.store.commit()
+        return JSONResponse({"run": session.run, "stop": Run(self.store, session.run).stop})
+
+    async def _list(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": n, "object": "model"} for n in self.names]})
+
+
+async def _body(request: Request) -> bytes:
+    """The body, unless it is larger than any request should be.
+
+    Raises:
+        BadRecord: it is.
+    """
+    out = bytearray()
+    async for chunk in request.stream():
+        out += chunk
+        if len(out) > wire.LARGEST:
+            raise BadRecord(f"a body of more than {wire.LARGEST >> 20} MB", remedy="Send a smaller request.")
+    return bytes(out)
+
+
+async def _while_heard(lines: AsyncIterator[str], exchange: Exchange) -> AsyncIterator[str]:
+    """A stream that tells when its reader has gone."""
+    try:
+        async for line in lines:
+            yield line
+    except (asyncio.CancelledError, GeneratorExit):
+        exchange.gone.set()
+        raise
+
+
+def _scores(body: bytes) -> dict[str, float]:
+    try:
+        found = json.loads(body or b"{}")
+        return {str(k): float(v) for k, v in found.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise BadRecord("scores are a JSON object of numbers", remedy='Send {"reward": 1.0}, or nothing.') from None

@@ -1,0 +1,1 @@
+"""Load tests: clients that ask, and a simulation of what a server would do."""

@@ -1,0 +1,287 @@
+"""The server: chat completions, completions and responses of OpenAI's API over any Model.
+
+A request is read, checked against the server's limits, given a place in its queue, and answered whole or as a stream.
+One whose client hangs up, or reads nothing for too long, is given up, and with it its row in the engine. Requests that
+are not taken are told why, in the form of OpenAI's errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from clew.core.errors import ClewError
+from clew.core.protocols import Model
+from clew.models.dialects import Json
+from clew.serve.gateway.recorder import Recorder
+from clew.serve.openai import answers, questions
+from clew.serve.openai.answers import Indexed, Items, Prompt
+from clew.serve.openai.bodies import Writer
+from clew.serve.openai.delivery import Answer
+from clew.serve.openai.metrics import Metrics
+from clew.serve.openai.parameters import Rejected
+from clew.serve.openai.questions import WIRE, Limits, Question
+from clew.serve.openai.refusals import Body, refused
+
+LONG = 100_000  # characters of a prompt that is tokenised beside the event loop
+
+
+class Server:
+    """Answers HTTP requests by one model.
+
+    Args:
+        names: the model may be asked for by; the first is what ``/v1/models`` tells. Its ref where empty.
+        keys: one of which clients must send (``KEY``, or ``KEY:RUN`` to name a run); empty: nothing is asked.
+        recorder: keeps what is served as runs.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        names: Sequence[str] = (),
+        keys: Sequence[str] = (),
+        limits: Limits | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.model, self.names, self.keys = model, tuple(names) or (model.ref,), tuple(keys)
+        self.limits, self.recorder = limits or Limits(), recorder
+        self.metrics = Metrics(model)
+        self.draining = False
+        self.busy = 0  # choices in work or waiting
+        self.pace = 1.0  # seconds of a request, of late
+        self._open = 0  # requests whose answer is under way
+        self._idle = asyncio.Event()
+
+    @asynccontextmanager
+    async def running(self, _app: object = None) -> AsyncIterator[None]:
+        """While this is open, requests can be taken."""
+        if self.recorder is None:
+            yield
+        else:
+            async with self.recorder.running():
+                yield
+
+    async def drain(self) -> bool:
+        """Take nothing more, and wait for what is in work; False where it was not done in time."""
+        self.draining = True
+        if self._open:
+            self._idle.clear()
+            try:
+                await asyncio.wait_for(self._idle.wait(), self.limits.drain)
+            except TimeoutError:
+                return False
+        return True
+
+    def application(self) -> Starlette:
+        bases = ("/v1", "/r/{name}/v1") if self.recorder is not None else ("/v1",)
+        routes = [Route("/health", self._health), Route("/metrics", self._metrics)]
+        for base in bases:
+            routes += [Route(base + WIRE[e].PATH, self._asked(e), methods=["POST"]) for e in WIRE]
+            routes += [Route(f"{base}/models", self._models), Route(f"{base}/models/{{model:path}}", self._models)]
+        for path, does in (("/tokenize", self._tokenize), ("/detokenize", self._detokenize)):
+            routes += [Route(base + path, self._plain(does), methods=["POST"]) for base in ("", "/v1")]
+        missing = {404: _missing, 405: _missing}
+        return Starlette(routes=routes, lifespan=self.running, exception_handlers=missing)
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def _asked(self, endpoint: str) -> Callable[[Request], Any]:
+        async def route(request: Request) -> Response:
+            began = time.monotonic()
+            try:
+                name = self._who(request)
+                question = questions.read(endpoint, await self._body(request), self.limits)
+                if question.asked.model not in self.names:
+                    raise Rejected(
+                        f"no model is called {question.asked.model[:80]!r} here", status=404, code="model_not_found",
+                        param="model", remedy=f"Ask for {' or '.join(self.names)}.",
+                    )  # fmt: skip
+                self._room(question)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except ClewError as error:
+                response = refused(error, self.pace)
+                self.metrics.request(endpoint, response.status_code, time.monotonic() - began)
+                return response
+            return Answer(self, question, name, began)
+
+        return route
+
+    def _who(self, request: Request) -> str:
+        """The run that a request names, or nothing.
+
+        Raises:
+            Rejected: the key is missing or wrong, a web page asks, or the server is ending.
+        """
+        if self.draining:
+            raise Rejected("the server is ending", remedy="Ask again after its restart.", status=503, code="draining")
+        sent = request.headers.get("authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
+        key, _, named = sent.partition(":")
+        known = [hmac.compare_digest(given.encode(), k.encode()) for k in self.keys for given in (key, sent)]
+        if self.keys and not any(known):
+            raise Rejected("the API key is missing or wrong", remedy="Send one of the server's keys.", status=401,
+                           code="invalid_api_key")  # fmt: skip
+        if not self.keys and request.headers.get("origin"):
+            raise Rejected("a web page may not ask a server without keys", remedy="Programs send no Origin header.",
+                           status=403, code="origin")  # fmt: skip
+        named = named if self.recorder is not None and (self.keys or key == "clew") and sent not in self.keys else ""
+        return str(request.path_params.get("name") or named)
+
+    async def _body(self, request: Request) -> bytes:
+        length = request.headers.get("content-length", "0")
+        out, chunks = bytearray(), aiter(request.stream())
+        while True:
+            if len(out) > self.limits.body or (length.isdecimal() and int(length) > self.limits.body):
+                raise Rejected(f"a body of more than {self.limits.body:,} bytes", remedy="Send a smaller request.",
+                               status=413, code="body_too_large")  # fmt: skip
+            try:
+                async with asyncio.timeout(self.limits.stall):
+                    out += await anext(chunks)
+            except StopAsyncIteration:
+                return bytes(out)
+            except TimeoutError:
+                raise Rejected(f"nothing of the body came for {self.limits.stall:g} s", remedy="Send it faster.",
+                               status=408, code="body_late") from None  # fmt: skip
+
+    def _room(self, question: Question) -> None:
+        if self.busy + question.choices > self.limits.queue:
+            raise Rejected(f"{self.busy} choices are in work or waiting, the most this server takes", status=429,
+                           code="queue_full", remedy="Ask again after the time in Retry-After.")  # fmt: skip
+
+    async def start(self, question: Question, name: str) -> tuple[Writer, Indexed, dict[str, str]]:
+        """The answer under way: its writer, its items, and headers.
+
+        Raises:
+            ClewError: it cannot be begun.
+        """
+        headers: dict[str, str] = {}
+        told = [f"ignored {', '.join(question.ignored)}"] if question.ignored else []
+        recorder = self.recorder if question.endpoint != "completions" else None
+        if self.recorder is not None and recorder is None:
+            told.append("not recorded: completions have no messages")
+        sources: list[Items]
+        if recorder is not None:
+            prompts = [Prompt(())]
+            question, taken = recorder.take(question, name, self.limits, prompts)
+            headers["x-clew-run"], answered = taken[0].run, taken[0].name
+            sources = [it.items() for it in taken]
+        else:
+            asked = await self._requests(question)
+            prompts = await self._prompts(question, asked[:: question.n])
+            sources, answered = [answers.answer(question, self.model, request) for request in asked], ""
+        if told:
+            plain = (c if c.isascii() and c.isprintable() else "?" for c in "; ".join(told)[:2000])
+            headers["x-clew-warning"] = "".join(plain)
+        writer = Writer(question, self.model, prompts, answered)
+        return writer, answers.side_by_side(sources, self.limits.seconds), headers
+
+    async def _requests(self, question: Question) -> list[Any]:
+        if question.endpoint != "completions" and question.asked.extra.get("previous_response_id"):
+            raise Rejected("earlier answers are not kept", param="previous_response_id",
+                           remedy="Start the server with --record, or send the whole input.")  # fmt: skip
+        long = sum(len(m.text) for m in question.asked.messages) + sum(map(len, question.prompts)) > LONG
+        found = await asyncio.to_thread(questions.requests, question, self.model, self.limits) if long else \
+            questions.requests(question, self.model, self.limits)  # fmt: skip
+        return [answers.prepared(question, self.model, request) for request in found]
+
+    async def _prompts(self, question: Question, asked: Sequence[Any]) -> list[Prompt]:
+        texts = [p if isinstance(p, str) else None for p in question.prompts] or [None]
+        return [await answers.scored(question, self.model, r, t) for r, t in zip(asked, texts, strict=True)]
+
+    def enter(self, question: Question) -> None:
+        """A request begins."""
+        self._open += 1
+        self.busy += question.choices
+        self.metrics.busy.set(self.busy)
+
+    def leave(self, question: Question, seconds: float) -> None:
+        """A request has its answer, or nobody waits for it any more."""
+        self._open -= 1
+        self.busy -= question.choices
+        self.metrics.busy.set(self.busy)
+        self.pace += 0.1 * (seconds - self.pace)
+        if not self._open:
+            self._idle.set()
+
+    # ---- beside answers --------------------------------------------------------------------------------------------
+
+    async def _health(self, request: Request) -> Response:
+        state = "draining" if self.draining else "ok"
+        return Body({"status": state, "model": self.names[0], "busy": self.busy}, 503 if self.draining else 200)
+
+    async def _metrics(self, request: Request) -> Response:
+        try:
+            self._who(request)
+        except Rejected as error:
+            return refused(error)
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _models(self, request: Request) -> Response:
+        try:
+            self._who(request)
+        except Rejected as error:
+            return refused(error)
+        about = {"object": "model", "created": 0, "owned_by": "clew"}
+        if context := getattr(self.model, "context", None):
+            about["max_model_len"] = context
+        if "model" in request.path_params:
+            name = request.path_params["model"]
+            if name not in self.names:
+                return refused(Rejected(f"no model is called {name[:80]!r} here", status=404, code="model_not_found"))
+            return Body({"id": name, **about})
+        return Body({"object": "list", "data": [{"id": n, **about} for n in self.names]})
+
+    def _plain(self, does: Callable[[Json], Json]) -> Callable[[Request], Any]:
+        async def route(request: Request) -> Response:
+            try:
+                self._who(request)
+                body = questions.parsed(await self._body(request))
+                if self.model.renderer is None:
+                    raise Rejected(f"{self.model.ref} shows no tokens", code="unsupported_by_model")
+                return Body(does(body))
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except ClewError as error:
+                return refused(error)
+
+        return route
+
+    def _tokenize(self, body: Json) -> Json:
+        """``prompt``, a text, or ``messages`` as the model gets them."""
+        assert self.model.renderer is not None
+        if isinstance(body.get("prompt"), str):
+            ids = self.model.renderer.encode(body["prompt"])
+        else:
+            asked = WIRE["chat"].request_from_wire(body)
+            ids = tuple(i for n in questions.rendered(self.model, asked) for i in n.ids or ())
+            ids += self.model.renderer.head() if body.get("add_generation_prompt", True) else ()
+        most = getattr(self.model, "context", None)
+        return {"tokens": list(ids), "count": len(ids), "max_model_len": most}
+
+    def _detokenize(self, body: Json) -> Json:
+        tokens = body.get("tokens")
+        if not isinstance(tokens, list) or not all(type(t) is int and t >= 0 for t in tokens):
+            raise Rejected("tokens is no list of ids", remedy='Send {"tokens": [1, 2]}.', param="tokens")
+        try:
+            return {"prompt": self.model.renderer.decode(tokens)}  # type: ignore[union-attr]
+        except (IndexError, KeyError, OverflowError, TypeError):
+            raise Rejected("tokens has ids outside the vocabulary", param="tokens") from None
+
+
+async def _missing(request: Request, error: Any) -> Response:
+    told = Rejected(f"nothing is served at {request.method} {request.url.path[:120]}", status=error.status_code,
+                    code="not_found", remedy="See docs/serve.md for what is.")  # fmt: skip
+    return refused(told)
+
+
+__all__ = ["Server", "refused"]

@@ -1,0 +1,260 @@
+"""Lists of runs: one summary per run in a derived table, filled behind, and queries over it in SQL.
+
+An ended run never changes, so it is counted once and kept in the file. What is not there (runs that have not ended,
+and all of them where the file cannot be written) lies in a table of this connection and is counted anew when the run's
+last Calls changed. A page of a list therefore reads what it shows and no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from clew.core.errors import StoreError
+from clew.core.records import RunRow, Segment
+from clew.store.base import rewards
+from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, named, parse
+from clew.store.sqlite.maintenance import Scrub
+from clew.store.sqlite.row_codec import BITS, RUN_COLUMNS, readable, storable
+from clew.store.summary import Folds, Page, Summary
+
+_FIELDS = [name for name in Summary._fields if name not in ("run", "reward")]
+_COLUMNS = ", ".join(f'"{name}"' for name in _FIELDS)
+_KEPT = f"CREATE TABLE IF NOT EXISTS summary_1(run INTEGER PRIMARY KEY, {_COLUMNS})"
+_FRESH = f"CREATE TEMP TABLE IF NOT EXISTS fresh_1(run INTEGER PRIMARY KEY, {_COLUMNS})"
+_MARKS = ", ".join("?" * (len(_FIELDS) + 1))
+_COUNT = """
+SELECT max(CASE kind WHEN 7 THEN action END), coalesce(sum(kind = 2), 0), count(*),
+  coalesce(sum(coalesce(length(logprobs) / 4, completion)), 0), coalesce(sum(cost), 0.0),
+  coalesce(max(iif(started > 0, started + seconds, NULL)) - min(iif(started > 0, started, NULL)), 0.0)
+FROM call WHERE at >= ? AND at < ?"""
+_SETUP = "SELECT setup FROM call WHERE at >= ? AND at < ? AND setup IS NOT NULL ORDER BY at LIMIT 1"
+_TIP = f"SELECT max(at) FROM call WHERE at >= ?1 << {BITS} AND at < (?1 + 1) << {BITS}"
+_LIGHT = f"SELECT {RUN_COLUMNS.replace(', task,', ', NULL,')} FROM run WHERE no = ?"
+_ENDED = ("ended",)  # the mark of a run that changes no more
+_OVERLAP = 64  # Calls of one run that may wait for a result at once and still be seen to get it
+_DONE = f"SELECT count(*), max(done), sum(done < 0) FROM call WHERE at > ?1 - {_OVERLAP} AND at <= ?1 AND at >= ?2"
+# of several verdicts the one with the highest version, parameters and scope counts, as in `base.rewards`
+_REWARD = """(SELECT value FROM annotation JOIN series ON series.no = series JOIN ident ON ident.no = scope
+  WHERE annotation.run = listed.run AND target = 3 AND method = 'reward' AND value IS NOT NULL
+  ORDER BY version DESC, params DESC, ident.id DESC LIMIT 1)"""
+_ID = "(SELECT id FROM ident WHERE no = listed.run)"
+
+
+class Listing(Scrub):
+    """Part of SQLiteStore."""
+
+    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
+        super().__init__(path, readonly=readonly)
+        self._db.create_function("named", 4, _fits, deterministic=True)
+        self._marks: dict[int, tuple[Any, ...]] = {}  # runs of the fresh table, and what their last Calls looked like
+        self._last = (-1, -1)  # what the file looked like when it was last read: others' commits, own changes
+        self._newest = -1  # highest number of a run
+        self._tick = 0  # readings so far that found something changed
+        self._touched: dict[int, int] = {}  # runs that changed, by the tick that found it, latest last
+
+    # what changed
+
+    def changed(self, since: int | None = None) -> tuple[int, list[str]]:
+        """A mark, and the runs begun, continued or ended after an earlier mark, by any process; none without one."""
+        with self._lock:
+            self._refresh()
+            found: list[int] = []
+            for no in reversed(self._touched):
+                if since is None or self._touched[no] <= since:
+                    break
+                found.append(no)
+            return self._tick, [self._name(no) for no in reversed(found)]
+
+    def _refresh(self) -> None:
+        """Bring the two tables up to date, if anybody wrote since the last time."""
+        self.commit()
+        others = int(self._read("PRAGMA data_version")[0][0])
+        if (others, self._db.total_changes) == self._last:
+            return
+        self._db.execute(_FRESH)
+        missing = self._without_summary()
+        touched = [no for no in self._marks if no not in missing]  # another process summarised them: they ended
+        self._drop_fresh(touched)
+        touched += [no for no in self._newer() if no not in missing]  # begun, ended and summarised since the last time
+        for no in missing:
+            known = self._marks.get(no)
+            if known == _ENDED or (known is not None and known == self._mark(no)):
+                continue
+            made = self._count(self._light(no))
+            self._marks[no] = _ENDED
+            if not made.stop:
+                self._marks[no] = self._mark(no)  # before it is counted, so that nothing slips between
+                made = self._count(self._light(no))
+            row = (no, *(storable(v) if isinstance(v, str) else v for v in made[1:-1]))
+            self._db.execute(f"INSERT OR REPLACE INTO fresh_1 VALUES ({_MARKS})", row)
+            touched.append(no)
+        kept = self.readonly or self._keep()
+        if touched:
+            self._tick += 1
+            for no in touched:
+                self._touched.pop(no, None)
+                self._touched[no] = self._tick
+        self._last = (others if kept else -1, self._db.total_changes)
+
+    def _without_summary(self) -> set[int]:
+        """Numbers of the runs that have no summary in the file."""
+        lacks = "WHERE no NOT IN (SELECT run FROM main.summary_1)" if self._tables("summary_1") else ""
+        return {no for (no,) in self._read(f"SELECT no FROM run {lacks}")}
+
+    def _newer(self) -> list[int]:
+        """Runs beyond the highest number so far; none the first time, when all are."""
+        before, self._newest = self._newest, self._read("SELECT coalesce(max(no), 0) FROM run")[0][0]
+        return [no for (no,) in self._read("SELECT no FROM run WHERE no > ?", (before,))] if before >= 0 else []
+
+    def _mark(self, no: int) -> tuple[Any, ...]:
+        """Differs once a Call was added to a run or one of its last got a result."""
+        tip = self._read(_TIP, (no,))[0][0]
+        return () if tip is None else (tip, *self._read(_DONE, (tip, no << BITS))[0])
+
+    def _keep(self) -> bool:
+        """Put the summaries of ended runs into the file; False where that failed, as on a full or busy disk."""
+        ended = [no for (no,) in self._read("SELECT run FROM fresh_1 WHERE stop != ''")]
+        if ended:
+            try:
+                with self._write() as db:
+                    db.execute(_KEPT)
+                    db.execute("INSERT OR REPLACE INTO main.summary_1 SELECT * FROM temp.fresh_1 WHERE stop != ''")
+            except StoreError:
+                return False
+            self._drop_fresh(ended)
+        return True
+
+    def _drop_fresh(self, numbers: Sequence[int]) -> None:
+        self._db.executemany("DELETE FROM fresh_1 WHERE run = ?", [(no,) for no in numbers])
+        for no in numbers:
+            self._marks.pop(no, None)
+
+    def _light(self, no: int) -> RunRow:
+        """The row of a run without its task, which may be long."""
+        return self._codec.read_run(self._read(_LIGHT, (no,))[0])
+
+    def _count(self, row: RunRow) -> Summary:
+        """``summarise``, counted in SQL."""
+        shared = row.lineage[-1].stop if row.lineage else 0
+        path = [*row.lineage, Segment(row.id, shared, 1 << BITS)]
+        places = [((no << BITS) + s.start, (no << BITS) + s.stop) for s in path for no in [self._known(s.run) or 0]]
+        counts = [self._read(_COUNT, place)[0] for place in places]
+        stops = [stop for stop, *_ in counts if stop is not None]
+        return Summary(
+            row.id, row.taskset, row.task_id, row.agent, row.model or self._first_model(places), row.origin,
+            row.parent, row.group, row.seed, row.created, readable(stops[-1]) if stops else "",
+            sum(c[1] for c in counts), sum(c[2] for c in counts), sum(c[3] for c in counts), *counts[-1][4:],
+        )  # fmt: skip
+
+    def _first_model(self, places: list[tuple[int, int]]) -> str:
+        for place in places:
+            for (setup,) in self._read(_SETUP, place):
+                return str(json.loads(self.blob(setup))[0])
+        return ""
+
+    # lists
+
+    def page(self, query: str = "", limit: int | None = None, start: int = 0) -> Page:
+        """The runs a query selects, newest first or as it sorts, from the ``start``-th on.
+
+        Raises:
+            BadQuery: the query does not parse.
+        """
+        with self._lock:
+            where, order, values = self._select(query)
+            total = int(self._read(f"SELECT count(*) FROM {self._listed()} WHERE {where}", values)[0][0])
+            tail = f"WHERE {where} ORDER BY {order} LIMIT ? OFFSET ?"
+            return Page(self._listing(tail, [*values, -1 if limit is None else limit, start]), total)
+
+    def folds(self, query: str = "", limit: int | None = None, start: int = 0) -> Folds:
+        """The groups that hold a run the query selects, in the order in which it finds their first.
+
+        Raises:
+            BadQuery: the query does not parse.
+        """
+        with self._lock:
+            where, order, values = self._select(query)
+            sql = f'SELECT iif("group" = \'\', run, "group") FROM {self._listed()} WHERE {where} ORDER BY {order}'
+            names = list(dict.fromkeys(name for (name,) in self._read(sql, values)))
+            chosen = names[start : None if limit is None else start + limit]
+            groups, alone = ([n for n in chosen if isinstance(n, kind)] for kind in (str, int))
+            members: dict[str | int, list[Summary]] = {name: [] for name in chosen}
+            tail = """WHERE "group" IN (SELECT value FROM json_each(?)) OR run IN (SELECT value FROM json_each(?))
+                ORDER BY run"""
+            for row in self._listing(tail, [json.dumps(groups), json.dumps(alone)]):
+                members[row.group or self._known(row.run) or 0].append(row)
+            return Folds(list(members.values()), len(names))
+
+    def summaries(self) -> list[Summary]:
+        """One Summary per run in order of creation."""
+        with self._lock:
+            self._refresh()
+            return self._listing("ORDER BY run", ())
+
+    def summary(self, run: str) -> Summary:
+        """What a list shows of one run, as it stands now.
+
+        Raises:
+            UnknownName: no such run.
+        """
+        with self._lock:
+            self.row(run)
+            self._refresh()
+            return self._listing("WHERE run = ?", (self._known(run),))[0]
+
+    def _select(self, query: str) -> tuple[str, str, list[Any]]:
+        """WHERE, ORDER BY and their values."""
+        asked = parse(query)
+        self._refresh()
+        where, values = ["TRUE"], []
+        for term in asked.terms:
+            condition, bound = self._condition(term)
+            where.append(f"NOT {condition}" if term.negated else condition)
+            values += bound
+        order = []
+        for field, down in asked.order:
+            place = _place(field)
+            order.append(f"{place} IS NULL, {place} {'DESC' if down else 'ASC'}")
+        return " AND ".join(where), ", ".join([*order, "created DESC", "run DESC"]), values
+
+    def _condition(self, term: Term) -> tuple[str, list[Any]]:
+        """One term as SQL that is never NULL, and the values it binds."""
+        field, op, value = term.field, term.op, term.value
+        if field in NUMBERS:
+            return f"coalesce({_place(field)} {op} ?, FALSE)", [float(value)]
+        if field in DATES:
+            return f"(created {'>=' if field == 'after' else '<'} ?)", [moment(term)]
+        negation = "NOT " if op == "!=" else ""
+        if field in ELSEWHERE:
+            numbers = [self._known(run) for run in elsewhere(term, self)]  # type: ignore[arg-type]  # a whole store
+            return f"({negation}run IN (SELECT value FROM json_each(?)))", [json.dumps(numbers)]
+        return f"({negation}named({_place(field)}, ?, ?, ?))", [field, op, value]
+
+    def _listed(self) -> str:
+        kept = f"SELECT run, {_COLUMNS} FROM main.summary_1 UNION ALL " if self._tables("summary_1") else ""
+        return f"({kept}SELECT run, {_COLUMNS} FROM temp.fresh_1) AS listed"
+
+    def _listing(self, tail: str, values: Sequence[Any]) -> list[Summary]:
+        rows = self._read(f"SELECT run, {_COLUMNS} FROM {self._listed()} {tail}", values)
+        names = [self._name(row[0]) for row in rows]
+        judged = rewards(self, names)  # type: ignore[arg-type]  # a whole store
+        return [
+            Summary._make((name, *(readable(v) if isinstance(v, bytes) else v for v in row[1:]), judged.get(name)))
+            for name, row in zip(names, rows, strict=True)
+        ]
+
+    def _tables(self, name: str) -> bool:
+        return bool(self._read("SELECT 1 FROM main.sqlite_master WHERE name = ?", (name,)))
+
+
+def _place(field: str) -> str:
+    """The SQL of what a field of the language reads."""
+    name = column(field)
+    return {"reward": _REWARD, "run": _ID}.get(name, f'listed."{name}"')
+
+
+def _fits(has: str | bytes, field: str, op: str, value: str) -> bool:
+    return named(readable(has), field, op, value)

@@ -1,0 +1,128 @@
+"""Upkeep of an SQLite store: what is in it, what is leased, tombstones, removal."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+
+from clew.core.errors import StoreError
+from clew.core.keys import encode
+from clew.core.records import Node
+from clew.store.sqlite.database import our_errors
+from clew.store.sqlite.row_codec import BITS, NODE_COLUMNS
+from clew.store.sqlite.small_tables import Shelf
+from clew.store.upkeep import Burial
+
+
+class Scrub(Shelf):
+    """Part of SQLiteStore."""
+
+    def each_node(self) -> Iterator[Node]:
+        """Every node, in the order they were first written."""
+        self.commit()
+        last = 0
+        while True:
+            rows = self._read(f"SELECT rowid, {NODE_COLUMNS} FROM node WHERE rowid > ? LIMIT 2000", (last,))
+            if not rows:
+                return
+            last = rows[-1][0]
+            yield from (self._codec.read_node(row[1:]) for row in rows)
+
+    def node_keys(self) -> list[bytes]:
+        """Every node's key."""
+        self.commit()
+        return [key for (key,) in self._read("SELECT key FROM node")]
+
+    def blob_keys(self) -> list[bytes]:
+        """Every blob's key, those of interned settings, schemas and lists included."""
+        self.commit()
+        return [key for (key,) in self._read("SELECT key FROM blob")]
+
+    def tombstones(self) -> dict[str, bytes]:
+        """Places whose content was redacted (``run@seq``, or a node's hex key), Calls with their issue digest."""
+        return dict(self._read("SELECT place, issue FROM tombstone"))
+
+    def used_blobs(self, runs: set[str]) -> set[bytes]:
+        """Blobs that the given runs use, interned ones included."""
+        with self._lock:
+            marks = ", ".join(str(self._known(run)) for run in runs)
+            sql = f"SELECT DISTINCT snapshot, setup, legal FROM call WHERE at >> {BITS} IN ({marks})"
+            used = {key for row in self._read(sql) for key in row if key}
+            used |= {key for (key,) in self._read(f"SELECT task FROM run WHERE no IN ({marks})") if key}
+            for (setup,) in self._read(
+                f"SELECT DISTINCT setup FROM call WHERE setup NOTNULL AND at >> {BITS} IN ({marks})"
+            ):
+                used |= self._codec.tool_keys(setup)
+            return used
+
+    def bury(self, burial: Burial) -> None:
+        """Replace content by tombstones, and overwrite it in the file.
+
+        Raises:
+            StoreError: another process reads the file; the content leaves it when that one is done.
+        """
+        now = time.time()
+        with self._lock:
+            self.commit()
+            with self._write() as db:
+                db.execute("PRAGMA secure_delete = ON")
+                loose: set[bytes] = set()
+                for node in burial.nodes:
+                    db.execute("INSERT OR REPLACE INTO tombstone VALUES (?, ?, x'')", (node.key.hex(), now))
+                    row = self._codec.node(node)
+                    db.execute("UPDATE node SET text = ?, more = ?, ids = NULL WHERE key = ?", (row[3], row[4], row[0]))
+                for run, call, issue in burial.calls:
+                    at = (self._number(run) << BITS) + call.seq
+                    db.execute("INSERT OR REPLACE INTO tombstone VALUES (?, ?, ?)", (f"{run}@{call.seq}", now, issue))
+                    loose.update(*db.execute("SELECT snapshot, legal FROM call WHERE at = ?", (at,)).fetchall())
+                    db.execute(
+                        "UPDATE call SET action = '', text = '', legal = NULL, snapshot = x'', packed = NULL, "
+                        "logprobs = NULL, entropies = NULL, error = '' WHERE at = ?",
+                        (at,),
+                    )
+                for row_ in burial.rows:
+                    no = self._number(row_.id)
+                    loose.update(*db.execute("SELECT task FROM run WHERE no = ?", (no,)).fetchall())
+                    key = self.put_blob(encode(row_.task))
+                    db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?)", (key, encode(row_.task)))
+                    db.execute("UPDATE run SET task = ? WHERE no = ?", (key, no))
+                self._drop_derived(db)
+            self._blobs.clear()
+            self._sweep(loose - {None, b""})
+
+    def _sweep(self, loose: set[bytes]) -> None:
+        """Remove blobs that nobody uses any more, and scrub what was freed out of file and log."""
+        used = self.used_blobs(set(self.run_ids()))
+        with self._write() as db:
+            db.executemany("DELETE FROM blob WHERE key = ?", [(key,) for key in loose - used])
+        self._codec.forget()
+        with our_errors(self.path):
+            self._db.execute("VACUUM")
+            busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise StoreError(
+                f"{self.path}: redacted, but another process is reading the file",
+                remedy="The old content leaves the file when that process ends and the store is next closed.",
+            )
+
+    def remove(self, runs: Iterable[str], nodes: Iterable[bytes], blobs: Iterable[bytes]) -> None:
+        """Remove runs with all that is filed under them, nodes and blobs, and give the room back."""
+        with self._lock:
+            self.commit()
+            with self._write() as db:
+                for run in runs:
+                    no = self._number(run)
+                    db.execute("DELETE FROM call WHERE at >= ? AND at < ?", (no << BITS, (no + 1) << BITS))
+                    for table, column in (("run", "no"), ("annotation", "run"), ("lease", "run"), ("tag", "run")):
+                        db.execute(f"DELETE FROM {table} WHERE {column} = ?", (no,))
+                db.executemany("DELETE FROM node WHERE key = ?", [(key,) for key in nodes])
+                db.executemany("DELETE FROM annotation WHERE node = ? AND run = 0", [(key,) for key in nodes])
+                self._drop_derived(db)
+            self._seen.clear()
+            self._sweep(set(blobs))
+
+    def _drop_derived(self, db: sqlite3.Connection) -> None:
+        """Derived tables hold content too; each is filled again when it is next read."""
+        for name in ("summary_1", "worded_1", "words_1"):
+            db.execute(f"DROP TABLE IF EXISTS {name}")

@@ -1,0 +1,1 @@
+"""Training drafters for speculative decoding: text, losses, calibration, refresh."""

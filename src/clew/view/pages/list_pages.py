@@ -1,0 +1,138 @@
+"""Lists: the store at a glance, runs, and groups with their spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from clew.core.errors import UnknownName
+from clew.store import Keeper, Summary
+from clew.view.json_values import plain
+
+LIMIT = 1000  # rows of one answer at most
+
+
+class Names:
+    """Tags of runs and names of groups, read once for a whole list."""
+
+    def __init__(self, store: Keeper) -> None:
+        self.store = store
+        self.tags: dict[str, list[str]] = {}
+        for name, runs in store.tags().items():
+            for run in runs:
+                self.tags.setdefault(run, []).append(name)
+        self._rows: dict[str, tuple[str, str]] = {}
+
+    def group(self, group: str) -> tuple[str, str]:
+        """Kind and name of a group; empty where a run names a group that nobody filed."""
+        if group not in self._rows:
+            try:
+                row = self.store.group(group) if group else None
+            except UnknownName:
+                row = None
+            self._rows[group] = (row.kind, row.name) if row else ("", "")
+        return self._rows[group]
+
+    def row(self, it: Summary) -> dict[str, Any]:
+        """One run as a line of a list."""
+        row: dict[str, Any] = plain(it)
+        row["seed"] = str(it.seed)  # 64 bits: more than a number of JavaScript holds
+        return row | {"tags": self.tags.get(it.run, []), "name": self.group(it.group)[1]}
+
+    def fold(self, rows: Sequence[Summary]) -> dict[str, Any]:
+        """One group as a line of a list; a run without a group is a group of one without an id."""
+        first = rows[0]
+        kind, name = self.group(first.group)
+        rewards = [row.reward for row in rows]
+        judged = [reward for reward in rewards if reward is not None]
+        mean, low, high = spread(judged)
+        return {
+            "group": first.group,
+            "kind": kind,
+            "name": name,
+            "task": first.task,
+            "world": first.world,
+            "model": first.model,
+            "n": len(rows),
+            "ended": sum(bool(row.stop) for row in rows),
+            "rewards": plain(rewards),
+            "mean": mean,
+            "low": low,
+            "high": high,
+            "signal": len(set(judged)) > 1 if judged else None,
+            "created": max(row.created for row in rows),
+            "run": first.run if len(rows) == 1 else "",
+        }
+
+
+def spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
+    """Mean and its 95 % interval by Student's t over the values; no interval below two of them."""
+    if not values:
+        return None, None, None
+    n, mean = len(values), math.fsum(values) / len(values)
+    if n < 2:
+        return mean, None, None
+    from scipy.special import stdtrit
+
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
+    half = float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
+    return mean, mean - half, mean + half
+
+
+def share(good: int, n: int) -> dict[str, Any] | None:
+    """A share of n with Wilson's interval (1927) at 95 %; None of nothing."""
+    if n < 1:
+        return None
+    z = 1.959963984540054
+    p, spread = good / n, z * z / n
+    middle, half = p + spread / 2, z * math.sqrt(p * (1 - p) / n + spread / (4 * n))
+    low, high = (middle - half) / (1 + spread), (middle + half) / (1 + spread)
+    return {"estimate": p, "low": max(min(low, p), 0.0), "high": min(max(high, p), 1.0), "n": n}
+
+
+def runs(store: Keeper, query: str, limit: int, after: int) -> dict[str, Any]:
+    """A page of the runs a query selects.
+
+    Raises:
+        BadQuery: the query does not parse.
+    """
+    page, names = store.page(query, limit, after), Names(store)
+    return {"rows": [names.row(row) for row in page.rows], **_place(page.total, after, len(page.rows))}
+
+
+def groups(store: Keeper, query: str, limit: int, after: int) -> dict[str, Any]:
+    """A page of the groups that hold a run the query selects, each whole.
+
+    Raises:
+        BadQuery: the query does not parse.
+    """
+    page, names = store.folds(query, limit, after), Names(store)
+    return {"rows": [names.fold(rows) for rows in page.groups], **_place(page.total, after, len(page.groups))}
+
+
+def some(store: Keeper, chosen: Iterable[str]) -> list[dict[str, Any]]:
+    """Lines of the runs of these ids; those that were removed meanwhile are left out."""
+    names, rows = Names(store), []
+    for run in chosen:
+        try:
+            rows.append(names.row(store.summary(run)))
+        except UnknownName:
+            continue
+    return rows
+
+
+def about(store: Keeper) -> dict[str, Any]:
+    """The store at a glance."""
+    live = set(store.leased())
+    return {
+        "path": str(store.path),
+        "runs": store.page("", 0).total,
+        "live": sum(row.run in live for row in store.page("stop=open").rows) if live else 0,
+        "trainings": store.trainings(),
+        "reports": len(store.reports()),
+    }
+
+
+def _place(total: int, after: int, shown: int) -> dict[str, Any]:
+    return {"total": total, "next": after + shown if shown and after + shown < total else None}

@@ -1,0 +1,152 @@
+"""The head of a run's page, the tree of its forks, and where two runs part."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from clew.core.errors import UnknownName
+from clew.core.records import Call, Cursor, Intervention
+from clew.store import Keeper, Summary
+from clew.view.json_values import plain
+from clew.view.pages.list_pages import Names
+from clew.view.pages.transcript_page import CUT
+from clew.view.terminal import describe, did
+
+FAMILY = 2000  # runs of one tree at most
+
+
+def head(store: Keeper, run: str) -> dict[str, Any]:
+    """What stands above a transcript, and the tree of forks beside it.
+
+    Raises:
+        UnknownName: no such run.
+    """
+    row, summary, names = store.row(run), store.summary(run), Names(store)
+    task = json.loads(row.task) if row.task else {}
+    prompt = str(task.pop("prompt", ""))
+    kept = plain(row) | {"changes": json.loads(row.changes) if row.changes else None, "task": task}
+    quoted = re.sub(r'(["\\])', r"\\\1", row.group)
+    members = store.folds(f'group="{quoted}"', 1).groups if row.group else []
+    verdicts = store.annotations([run], "reward", "run")
+    return {
+        "row": kept,
+        "summary": names.row(summary),
+        "prompt": prompt[:CUT],
+        "methods": [plain(it) for it in store.ranges(run)],
+        "conversations": store.conversations(run),
+        "calls": summary.calls,
+        "shared": row.lineage[-1].stop if row.lineage else 0,
+        "group": names.fold(members[0]) if members else None,
+        "tree": tree(store, run),
+        "rewards": {a.version: a.value for a in verdicts},
+    }
+
+
+def tree(store: Keeper, run: str) -> dict[str, Any]:
+    """The whole family of a run, from the run that was not forked down, oldest forks first.
+
+    Raises:
+        UnknownName: no such run.
+    """
+    parents = store.forks()
+    children: dict[str, list[str]] = {}
+    for fork, place in parents.items():
+        children.setdefault(Cursor.parse(place).run, []).append(fork)
+    root, passed = run, {run}
+    while root in parents and (above := Cursor.parse(parents[root]).run) not in passed and _there(store, above):
+        root = above
+        passed.add(root)
+    members, family = [root], {root: _branch(store, root, run)}
+    for member in members:  # grows while it is read: breadth first, without recursion
+        for child in children.get(member, ()):
+            if child not in family and len(members) < FAMILY:
+                members.append(child)
+                family[child] = _branch(store, child, run)
+                family[member]["children"].append(family[child])
+    return family[root]
+
+
+def _there(store: Keeper, run: str) -> bool:
+    try:
+        store.row(run)
+    except UnknownName:
+        return False  # collected as garbage, its fork kept
+    return True
+
+
+def _branch(store: Keeper, run: str, here: str) -> dict[str, Any]:
+    row, summary = store.row(run), store.summary(run)
+    place = Cursor.parse(row.parent) if row.parent else None
+    changes = _changes(row.changes)
+    if place is not None and _there(store, place.run):
+        inherited = _changes(store.row(place.run).changes)
+        changes = [edit for edit in changes if edit not in inherited]
+    return {
+        "run": run,
+        "parent": row.parent,
+        "seq": place.seq if place else None,
+        "token": place.token if place else 0,
+        "edits": [describe(edit) for edit in changes],
+        "reward": plain(summary.reward),
+        "stop": summary.stop,
+        "steps": summary.steps,
+        "here": run == here,
+        "children": [],
+    }
+
+
+def _changes(text: str) -> list[Any]:
+    return list(Intervention.from_json(json.loads(text) if text else None).edits)
+
+
+def diff(store: Keeper, a: str, b: str) -> dict[str, Any]:
+    """Two runs: the first Call where they part (None: equal), and what differs in it.
+
+    Raises:
+        UnknownName: no such run.
+    """
+    names, one, other = Names(store), store.summary(a), store.summary(b)
+    at = parting(store, one, other)
+    mine, theirs = (_at(store, it.run, at) for it in (one, other))
+    differs = [] if at is None else _differences(store, mine, theirs)
+    both = {"a": names.row(one), "b": names.row(other), "total_a": one.calls, "total_b": other.calls}
+    return {"at": at, "differs": differs, **both}
+
+
+def parting(store: Keeper, one: Summary, other: Summary) -> int | None:
+    """The first Call where two runs part; None if neither differs nor goes on."""
+    mine, theirs = store.keys(one.run), store.keys(other.run)
+    for seq, (a, b) in enumerate(zip(mine, theirs, strict=False)):
+        if a != b:
+            return seq
+    return None if len(mine) == len(theirs) else min(len(mine), len(theirs))
+
+
+def _at(store: Keeper, run: str, seq: int | None) -> Call | None:
+    return None if seq is None else next(iter(store.calls(run, seq, seq + 1)), None)
+
+
+def _differences(store: Keeper, a: Call | None, b: Call | None) -> list[dict[str, Any]]:
+    one, other = (_facts(store, call) for call in (a, b))
+    fields = dict.fromkeys([*one, *other])
+    pairs = ((field, one.get(field), other.get(field)) for field in fields)
+    return [{"field": field, "a": plain(x), "b": plain(y)} for field, x, y in pairs if plain(x) != plain(y)]
+
+
+def _facts(store: Keeper, call: Call | None) -> dict[str, Any]:
+    """What may differ in a Call, by the words a person uses for it."""
+    if call is None:
+        return {}
+    facts: dict[str, Any] = {"kind": call.kind, "action": did(call), "observation": call.text[:2000]}
+    facts |= {name: getattr(call, name) for name in ("reward", "terminal", "finish", "forced", "error", "state")}
+    if call.kind == "ask":
+        facts["asked at"] = store.node(call.node_in).message.text[:2000]
+        facts["reply"] = store.node(call.node_out).message.text[:2000] if call.node_out else None
+        facts["seed"] = str(call.seed)  # 64 bits: more than a number of JavaScript holds
+    if call.setup is not None:
+        facts |= {"model": call.setup.model, "version": call.setup.version, "served by": call.setup.served_by}
+        facts |= {"asked": call.setup.asked, "in force": call.setup.in_force}
+        facts["tools"] = [tool.name for tool in call.setup.tools]
+    return facts

@@ -1,0 +1,1 @@
+"""Foreign worlds as worlds of Clew."""
