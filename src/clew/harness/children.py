@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clew.core.errors import UnknownName
@@ -15,28 +14,28 @@ from clew.harness.fork.forks import fork_row
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
 from clew.harness.run.dispatch import Clerk
 from clew.harness.run.drive import drive
-from clew.store import Group, Run
+from clew.store import Run
 
 if TYPE_CHECKING:
     from clew.harness.run.run_state import Effects
-    from clew.harness.runner import Runner
 
 
 class Child:
     """A run started by another run."""
 
-    def __init__(
-        self, runner: Runner, parent: Effects, agent: Agent | str, task: Task | str, config: dict[str, Any]
-    ) -> None:
+    def __init__(self, parent: Effects, agent: Agent | str, task: Task | str, config: dict[str, Any]) -> None:
         self.parent = parent
         self.task = task if isinstance(task, Task) else Task(f"{parent.task.id}/{parent.seq}", task)
-        self.runner = copy.copy(runner)
-        self.runner.agent = load_agent(agent) if isinstance(agent, str) else agent
-        self.runner.agent_ref, self.runner.config = agent_ref(agent), config
-        self.runner.agent_digest = source_digest(self.runner.agent)
-        if not isinstance(task, Task):
-            self.runner.taskset = None
-        self.row = self.runner.row(
+        found = load_agent(agent) if isinstance(agent, str) else agent
+        self.spec = replace(
+            parent.spec,
+            agent=found,
+            agent_ref=agent_ref(agent),
+            agent_digest=source_digest(found),
+            config=config,
+            taskset=parent.spec.taskset if isinstance(task, Task) else None,
+        )
+        self.row = self.spec.row(
             self.task,
             seed=derive(parent.row.seed, parent.seq, "child"),
             order=(*parent.row.order, parent.seq),
@@ -46,7 +45,7 @@ class Child:
 
     async def start(self, clerk: Clerk, seq: int, identity: str, fork: Edit | None) -> Run:
         """Begin the child, or go on with it where its id is already stored, and wait for its end."""
-        store = self.runner.store
+        store = self.spec.store
         try:
             row = store.row(identity)
         except UnknownName:
@@ -59,30 +58,11 @@ class Child:
                 )
                 row = forked._replace(id=identity)
             store.put_run(row)
-        return await drive(self.runner, clerk, row, self.task, nested=True)
-
-
-def fork_child(
-    runner: Runner,
-    child: Run,
-    seq: int,
-    n: int,
-    changes: Intervention,
-    mode: str | int,
-    on_run: Callable[[Run], None] | None,
-) -> Group:
-    """Fork a child run: its parent is forked at the spawn, with the child's fork as what the spawn then starts."""
-    spawn = Cursor.parse(child.row.spawned_by)
-    parent = Run(runner.store, spawn.run)
-    if parent.agent != runner.agent_ref:
-        runner = type(runner).of(runner.store, parent, model=runner.model)
-    value = {"run": child.id, "seq": seq, "changes": changes.to_json(), "mode": mode}
-    edit = Edit("child", spawn.seq, value)
-    return runner.fork(parent, Cursor(parent.id, spawn.seq), n, edits=[edit], seed=mode, on_run=on_run)
+        return await drive(self.spec, clerk, row, self.task, nested=True)
 
 
 async def spawn(run: Effects, agent: Agent | str, task: Task | str, config: dict[str, Any]) -> Any:
-    child = Child(run.runner, run, agent, task, config)
+    child = Child(run, agent, task, config)
     what = canonical([child.row.agent, child.task.id, child.task.prompt, json.loads(child.row.config)])
     pending, recorded = run.begin(
         "spawn", digest(REQUEST, b"spawn", what), f"child {child.row.agent}", action=child.row.agent

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clew.core.errors import BadInput
 from clew.core.keys import derive
@@ -14,10 +13,8 @@ from clew.core.records import Cursor, GroupKind, GroupRow, Intervention, RunRow,
 from clew.core.values import Limits
 from clew.harness.run.dispatch import Clerk
 from clew.harness.run.drive import drive, gathered
+from clew.harness.run.spec import OnRun, RunSpec
 from clew.store import Group, Run, new_id
-
-if TYPE_CHECKING:
-    from clew.harness.runner import Runner
 
 
 def fork_row(view: Run, seq: int, changes: Intervention, mode: str | int, member: int, **fields: Any) -> RunRow:
@@ -51,13 +48,13 @@ def fork_row(view: Run, seq: int, changes: Intervention, mode: str | int, member
 
 
 async def fork(
-    runner: Runner,
+    spec: RunSpec,
     view: Run,
     seq: int,
     n: int,
     changes: Intervention,
     mode: str | int,
-    on_run: Callable[[Run], None] | None,
+    on_run: OnRun | None = None,
     limits: Limits | None = None,
 ) -> Group:
     """Make ``n`` forks of a run at Call ``seq`` and run them to their ends.
@@ -65,10 +62,10 @@ async def fork(
     Raises:
         CannotRestore, ReplayDiverged: the world cannot be brought back there; nothing is stored then.
     """
-    store, identity, task = runner.store, new_id(), runner.task_of(view.row)
+    store, identity, task = spec.store, new_id(), spec.task_of(view.row)
     shared = store.calls(view.id, 0, seq)
-    if runner.taskset is not None and seq > 1:
-        probe = await runner.world_at(task, shared, changes, resuming=False)
+    if spec.taskset is not None and seq > 1:
+        probe = await spec.world_at(task, shared, changes, resuming=False)
         if probe is not None:
             probe.close()
     fields: dict[str, Any] = {"group": identity}
@@ -83,6 +80,6 @@ async def fork(
     for row in rows:
         store.put_run(row)
     store.commit()
-    async with Clerk(store, runner.owner, runner.concurrency) as clerk:
-        await gathered([drive(runner, clerk, row, task, on_run, calls=shared) for row in rows])
+    async with Clerk(store, spec.owner, spec.concurrency) as clerk:
+        await gathered([drive(spec, clerk, row, task, on_run, calls=shared) for row in rows])
     return Group(store, group)

@@ -29,7 +29,7 @@ async def act(run: Effects, action: str | ToolCall) -> Observation:
     if not isinstance(action, (str, ToolCall)):
         raise BadInput(f"run.act() was given a {type(action).__name__}", remedy="Pass a Reply, a string or a ToolCall.")
     text, finish = action_text(action), "tool" if isinstance(action, ToolCall) else ""
-    tool = run.runner.tools.get(action.name) if isinstance(action, ToolCall) else None
+    tool = run.spec.tools.get(action.name) if isinstance(action, ToolCall) else None
     given = run.at.get(("result", run.seq))
     absent = tool is None and run.world is None
     if absent and given is None and not run.on_tape():
@@ -116,14 +116,14 @@ def _done(run: Effects, pending: Pending, given: Edit | None, outcome: Observati
 
 def by_tool(run: Effects, call: Call) -> bool:
     """Whether an act was performed by a tool beside the world."""
-    return call.finish == "tool" and json.loads(call.action)[1] in run.runner.tools
+    return call.finish == "tool" and json.loads(call.action)[1] in run.spec.tools
 
 
 def snapshot(run: Effects, world: World | None) -> bytes:
     """Keep the world's state: with every act while small, else every k acts. Gives the blob's key, or nothing."""
     if world is None or world.restores != "exact" or not snapshots(world):
         return b""
-    if run.snapshot_size >= SMALL and run.live.step % run.runner.snapshot_every:
+    if run.snapshot_size >= SMALL and run.live.step % run.spec.snapshot_every:
         return b""
     data = world.snapshot()
     run.snapshot_size = len(data)

@@ -46,7 +46,7 @@ def _settings(run: Effects, chat: Conversation, overrides: dict[str, Any]) -> tu
         if edit.seq > run.seq:
             break
         if edit.kind == "model" and not chat.named:
-            swapped = run.runner.model_of(edit.value, run.replay)
+            swapped = run.model_for(edit.value)
             if swapped is not None and swapped is not chat.model:
                 chat.rerender(swapped)
         elif edit.kind == "sampling":
@@ -92,7 +92,7 @@ def _reseeded(run: Effects) -> bool:
     """Whether the run is a fork that was to draw anew, or a fork of one."""
     row = run.row
     while row.parent:
-        parent = run.runner.store.row(Cursor.parse(row.parent).run)
+        parent = run.spec.store.row(Cursor.parse(row.parent).run)
         if parent.seed != row.seed:
             return True
         row = parent
@@ -229,7 +229,7 @@ def gathered(run: Effects, pending: Pending, results: list[Any]) -> Any:
         pending,
         packed=packed,
         head=len(head),
-        setup=run.runner.setup(pending.call.setup, results[0]),
+        setup=run.spec.models.setup(pending.call.setup, results[0]),
         usage=usage,
         cost=sum(r.cost for r in results),
         seconds=max(r.seconds for r in results),
@@ -305,7 +305,7 @@ def answered(run: Effects, pending: Pending, result: Any) -> Any:
     call = run.record(
         pending,
         node_out=node.key,
-        setup=run.runner.setup(call.setup, result),
+        setup=run.spec.models.setup(call.setup, result),
         logprobs=result.logprobs,
         entropies=result.entropies,
         finish=result.finish,

@@ -7,10 +7,10 @@ import json
 import math
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clew.core.errors import (
     BadInput,
@@ -30,11 +30,9 @@ from clew.harness.run import lifecycle
 from clew.harness.run.dispatch import LEASE_SECONDS, Clerk
 from clew.harness.run.pending import Stop, batches
 from clew.harness.run.run_state import Effects
+from clew.harness.run.spec import OnRun, RunSpec, sampling_of
 from clew.harness.run.tape import Tape
 from clew.store.run import Run
-
-if TYPE_CHECKING:
-    from clew.harness.runner import Runner
 
 PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
 UNJUDGED = (
@@ -44,11 +42,11 @@ UNJUDGED = (
 
 
 async def drive(
-    runner: Runner,
+    spec: RunSpec,
     clerk: Clerk,
     row: RunRow,
     task: Task,
-    on_run: Callable[[Run], None] | None = None,
+    on_run: OnRun | None = None,
     *,
     redo: str = "stop",
     nested: bool = False,
@@ -61,25 +59,25 @@ async def drive(
     Raises:
         LeaseHeld, InDoubt, ReplayDiverged, CannotRestore, StoreError: the run is left as it is and can be resumed.
     """
-    store = runner.store
+    store = spec.store
     async with nullcontext() if nested else clerk.room:
         store.lease(row.id, clerk.owner, LEASE_SECONDS)
         clerk.active.add(row.id)
         effects: Effects | None = None
-        seats = runner.model if batches(runner.model) else None
+        seats = spec.model if batches(spec.model) else None
         if seats is not None:
             seats.seat(1)
         try:
             calls = store.calls(row.id) if calls is None else calls
             if not (calls and calls[-1].kind == "end"):
-                effects = begin(runner, clerk, row, task, calls)
+                effects = begin(spec, clerk, row, task, calls)
                 if calls:
                     changes = Intervention.from_json(json.loads(row.changes) if row.changes else None)
                     resuming = any(c.run == row.id for c in calls)
-                    effects.world = await runner.world_at(task, calls, changes, resuming=resuming, redo=redo == "redo")
-                await finish(runner, effects, task)
+                    effects.world = await spec.world_at(task, calls, changes, resuming=resuming, redo=redo == "redo")
+                await finish(spec, effects, task)
                 clerk.stops[row.id] = effects.ended
-            await judged(runner, row, task, effects)
+            await judged(spec, row, task, effects)
             clerk.active.discard(row.id)
             store.release(row.id, clerk.owner)  # goes with the commit below
             await clerk.settle()
@@ -90,7 +88,7 @@ async def drive(
             if seats is not None:
                 seats.seat(-1)
             if effects is not None:
-                close(runner, effects)
+                close(spec, effects)
     run = Run(store, row)
     if on_run is not None:
         on_run(run)
@@ -98,7 +96,7 @@ async def drive(
 
 
 def begin(
-    runner: Runner,
+    spec: RunSpec,
     clerk: Clerk,
     row: RunRow,
     task: Task,
@@ -116,18 +114,17 @@ def begin(
         if row.parent and not replay:
             place = Cursor.parse(row.parent)
             if not any(c.seq == place.seq for c in calls):
-                hold = next(iter(runner.store.calls(place.run, place.seq, place.seq + 1)), None)
+                hold = next(iter(spec.store.calls(place.run, place.seq, place.seq + 1)), None)
             if changes.keep:
-                kept = kept_replies(Run(runner.store, place.run), place.seq)
+                kept = kept_replies(Run(spec.store, place.run), place.seq)
         tape = Tape(row.id, calls, hold, same=not touches_request(changes, hold))
-        tape.load(runner.store)
+        tape.load(spec.store)
     limits = merged(task.limits, Limits(**known.get("limits", {})))
     if "fork_limits" in known:
         limits = Limits(**known["fork_limits"])
-    sampling: dict[str, Any] = {k: tuple(v) if k == "stop" else v for k, v in known.get("sampling", {}).items()}
     return Effects(
-        runner, clerk, row, replace(task, secret=None), tape=tape, edits=changes, replay=replay, kept=kept,
-        sampling=Sampling()._replace(**sampling), limits=limits,
+        spec, clerk, row, replace(task, secret=None), tape=tape, edits=changes, replay=replay, kept=kept,
+        sampling=Sampling()._replace(**sampling_of(known)), limits=limits,
     )  # fmt: skip
 
 
@@ -145,9 +142,9 @@ def merged(task: Limits, run: Limits) -> Limits:
     return Limits(**{k: getattr(task, k) if getattr(task, k) is not None else getattr(run, k) for k in names})
 
 
-async def finish(runner: Runner, effects: Effects, task: Task) -> None:
+async def finish(spec: RunSpec, effects: Effects, task: Task) -> None:
     """Run the agent to its end and record why it ended."""
-    work = asyncio.ensure_future(conduct(runner, effects, task))
+    work = asyncio.ensure_future(conduct(spec, effects, task))
     try:
         if effects.tape is not None:
             await watch(work, effects)
@@ -159,14 +156,14 @@ async def finish(runner: Runner, effects: Effects, task: Task) -> None:
     lifecycle.end(effects, reason, error)
 
 
-async def conduct(runner: Runner, effects: Effects, task: Task) -> tuple[StopReason, str]:
+async def conduct(spec: RunSpec, effects: Effects, task: Task) -> tuple[StopReason, str]:
     """Call the agent and turn the way it ends into a StopReason: the one place where exceptions become reasons."""
     config = json.loads(effects.row.config or "{}")
     try:
         await lifecycle.open(
-            effects, lambda: runner.taskset.open(replace(task, secret=None)) if runner.taskset is not None else None
+            effects, lambda: spec.taskset.open(replace(task, secret=None)) if spec.taskset is not None else None
         )
-        await runner.agent(effects.live, **config)
+        await spec.agent(effects.live, **config)
     except BaseException as raised:
         error = innermost(raised)
         if isinstance(error, Stop):
@@ -219,34 +216,34 @@ async def watch(work: asyncio.Future[Any], effects: Effects) -> None:
             )
 
 
-async def judged(runner: Runner, row: RunRow, task: Task, effects: Effects | None) -> None:
+async def judged(spec: RunSpec, row: RunRow, task: Task, effects: Effects | None) -> None:
     """File the judge's verdict and the world's own claim, once."""
-    store, run = runner.store, Run(runner.store, row)
+    store, run = spec.store, Run(spec.store, row)
     if effects is None and store.annotations([row.id], target="run"):
         return
     rows = []
     if effects is not None and effects.claimed is not None:
         rows.append(Annotation("run", "env", effects.claimed, run=row.id, scope=row.id))
     if (effects.ended if effects is not None else run.stop) not in UNJUDGED:
-        rows += await verdict(runner, run, task, effects.world if effects is not None else None)
+        rows += await verdict(spec, run, task, effects.world if effects is not None else None)
     if rows:
         store.annotate(rows)
 
 
 async def verdict(
-    runner: Runner, run: Run, task: Task, world: World | None, judge: Judge | None = None
+    spec: RunSpec, run: Run, task: Task, world: World | None, judge: Judge | None = None
 ) -> list[Annotation]:
     """What the judge says of a run. A judge that raises, gives no finite number or takes longer than
-    ``runner.judge_seconds`` leaves it ``undecided``: no reward, which is not a reward of zero.
+    ``judge_seconds`` leaves it ``undecided``: no reward, which is not a reward of zero.
 
     Raises:
         StoreError, ReplayError, BadInput: what the judge needs is not to be had; no verdict would differ.
     """
     if judge is None:
-        if runner.taskset is None:
+        if spec.taskset is None:
             return []
-        judge = runner.taskset.judge
-    limit = asyncio.timeout(runner.judge_seconds)
+        judge = spec.taskset.judge
+    limit = asyncio.timeout(spec.judge_seconds)
     try:
         async with limit:
             scores = {name: float(value) for name, value in (await judge(task, run, world)).items()}
@@ -255,33 +252,33 @@ async def verdict(
     except (StoreError, ReplayError, BadInput):
         raise
     except Exception as error:
-        late = f"no verdict within {runner.judge_seconds:g} s" if limit.expired() else str(error)
+        late = f"no verdict within {spec.judge_seconds:g} s" if limit.expired() else str(error)
         told = json.dumps({"error": f"{type(error).__name__}: {late}"})
         return [Annotation("run", "undecided", run=run.id, scope=run.id, data=told)]
     return [Annotation("run", name, value, run=run.id, scope=run.id) for name, value in scores.items()]
 
 
-def close(runner: Runner, effects: Effects) -> None:
+def close(spec: RunSpec, effects: Effects) -> None:
     """Give back what a run held: its world, its rows of the engine's cache."""
     if effects.world is not None:
         effects.world.close()
-    for model in {id(m): m for m in (runner.model, *runner._models.values())}.values():
+    for model in {id(m): m for m in (spec.model, *spec.models.built())}.values():
         if batches(model):
             for index in range(effects.conversations):
                 model.release(f"{effects.row.id}/{index}")
 
 
-async def follow(runner: Runner, clerk: Clerk, row: RunRow, task: Task) -> int:
+async def follow(spec: RunSpec, clerk: Clerk, row: RunRow, task: Task) -> int:
     """Replay: give the number of Calls followed; the store is not written.
 
     Raises:
         ReplayDiverged: see ``Runner.replay``.
     """
-    calls = runner.store.calls(row.id)
+    calls = spec.store.calls(row.id)
     if not calls:
         raise BadInput(f"run {row.id} has no Calls yet", remedy="`clew resume` it first.")
-    effects = begin(runner, clerk, row, task, calls, replay=True)
-    await finish(runner, effects, task)
+    effects = begin(spec, clerk, row, task, calls, replay=True)
+    await finish(spec, effects, task)
     assert effects.tape is not None
     if effects.tape.pending:
         missed = effects.tape.order[effects.tape.position]

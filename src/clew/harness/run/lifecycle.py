@@ -34,7 +34,7 @@ async def open(run: Effects, prepare: Callable[[], World | None]) -> None:
     run.world = prepare()
     world = run.world
     view = world.observe() if world is not None else Observation("")
-    tools = (*(world.tools if world is not None else ()), *(t.spec for t in run.runner.tools.values()))
+    tools = (*(world.tools if world is not None else ()), *(t.spec for t in run.spec.tools.values()))
     call = run.record(
         pending,
         text=view.text,

@@ -18,18 +18,19 @@ from clew.harness.run import acts, asks
 from clew.harness.run.live import Conversation, LiveRun
 from clew.harness.run.nodes import Reply
 from clew.harness.run.pending import CUT_OFF, Pending, Stop, batches, revive
+from clew.harness.run.spec import RunSpec
 from clew.harness.run.tape import Tape
+from clew.store.run import Run
 
 if TYPE_CHECKING:
     from clew.harness.run.dispatch import Clerk
-    from clew.harness.runner import Runner
 
 
 class Effects:
     """One run's effects.
 
     Args:
-        runner: performs what is live: models, worlds, child runs.
+        spec: what all runs of the collection share.
         clerk: commits and batches for all runs of the loop.
         row, task: the run; ``task`` carries no secret.
         tape: recorded Calls to follow first, or None.
@@ -40,7 +41,7 @@ class Effects:
 
     def __init__(
         self,
-        runner: Runner,
+        spec: RunSpec,
         clerk: Clerk,
         row: RunRow,
         task: Task,
@@ -52,7 +53,7 @@ class Effects:
         sampling: Sampling,
         limits: Limits,
     ) -> None:
-        self.runner, self.clerk, self.row, self.task = runner, clerk, row, task
+        self.spec, self.clerk, self.row, self.task = spec, clerk, row, task
         self.tape, self.edits, self.replay, self.kept = tape, edits, replay, dict(kept or {})
         self.sampling, self.limits = sampling, limits
         self.say_edits = [e for e in edits.edits if e.kind in ("say", "insert", "delete")]
@@ -84,7 +85,7 @@ class Effects:
         return self.conversations - 1
 
     def model_for(self, model: str | Model | None) -> Model | None:
-        return self.runner.model_of(model, self.replay)
+        return self.spec.model if model is None else self.spec.models.of(model, not self.replay) or self.spec.model
 
     def tape_tokenizer(self, parent: bytes) -> str:
         """While replaying without a model, nodes are looked up under the tokenizer their parent has on the tape."""
@@ -239,7 +240,7 @@ class Effects:
                 self.live.view, self.live.done = view, call.terminal
             return view
         if call.kind == "spawn":
-            return self.runner.view(call.child)
+            return Run(self.spec.store, call.child)
         return float(call.text) if call.kind in ("draw", "now") else None
 
     def meter(self, call: Call) -> None:
@@ -300,7 +301,7 @@ class Effects:
     @contextmanager
     def away(self) -> Iterator[None]:
         """While this run waits for something slow, the engine's ticks do not wait for it."""
-        model = self.runner.model
+        model = self.spec.model
         if batches(model):
             model.seat(-1)
         try:

@@ -218,8 +218,7 @@ class Gateway:
 
     def _drive(self, session: Session, runner: Runner, row: RunRow, calls: list[Call]) -> None:
         assert self._clerk is not None
-        runner.owner = self._clerk.owner
-        work = asyncio.ensure_future(drive(runner, self._clerk, row, Task(row.task_id, ""), calls=calls))
+        work = asyncio.ensure_future(drive(runner.spec, self._clerk, row, Task(row.task_id, ""), calls=calls))
         self.sessions[session.name], self.work[row.id] = session, work
 
         def finished(task: asyncio.Task[Any]) -> None:
