@@ -11,7 +11,7 @@ from clew.core.keys import derive
 from clew.core.protocols import Model
 from clew.core.records import Call, GroupRow, RunRow
 from clew.core.values import Task
-from clew.harness.run.dispatch import Clerk
+from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, gathered
 from clew.harness.run.spec import OnRun, RunSpec
 from clew.store import Group, new_id
@@ -86,10 +86,10 @@ async def ended(spec: RunSpec, opened: Sequence[Opened], on_run: OnRun | None) -
     Raises:
         The first error of a run that cannot be followed, once all others have ended; any other error at once.
     """
-    async with Clerk(spec.store, spec.owner, spec.concurrency) as clerk:
+    async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
         waiting = {}
         for it in opened:
-            work = [drive(spec, clerk, row, it.task, on_run, calls=it.calls) for row in it.runs]
+            work = [drive(spec, dispatch, row, it.task, on_run, calls=it.calls) for row in it.runs]
             waiting[asyncio.ensure_future(gathered(work))] = it.group
         stuck: list[BaseException] = []
         try:

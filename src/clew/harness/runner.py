@@ -18,9 +18,10 @@ from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.fork import forks
 from clew.harness.fork.edits import plan
+from clew.harness.judging import verdict
 from clew.harness.loading import Agent, agent_ref, door, load_agent, source_digest
-from clew.harness.run.dispatch import Clerk
-from clew.harness.run.drive import drive, follow, verdict
+from clew.harness.run.dispatch import Dispatcher
+from clew.harness.run.drive import drive, follow
 from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
 from clew.harness.tools import Tool, as_tools
 from clew.store import Group, Groups, Run, open_store
@@ -242,8 +243,8 @@ class Runner:
         began = time.perf_counter()
 
         async def go() -> int:
-            async with Clerk(spec.store, spec.owner, spec.concurrency) as clerk:
-                return await follow(spec, clerk, row, self.task_of(row))
+            async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
+                return await follow(spec, dispatch, row, self.task_of(row))
 
         calls = door(go())
         return Replay(row.id, calls, time.perf_counter() - began)
@@ -260,8 +261,8 @@ class Runner:
         spec, row = self.spec, self.store.row(run if isinstance(run, str) else run.id)
 
         async def go() -> Run:
-            async with Clerk(spec.store, spec.owner, spec.concurrency) as clerk:
-                return await drive(spec, clerk, row, self.task_of(row), on_run, redo=in_doubt)
+            async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
+                return await drive(spec, dispatch, row, self.task_of(row), on_run, redo=in_doubt)
 
         return door(go())
 

@@ -19,10 +19,9 @@ from clew.core.errors import BadInput, ModelError, UnknownName
 from clew.core.keys import derive, value_digest
 from clew.core.records import Call, Cursor, Intervention
 from clew.core.values import F32, StopReason, Task
-from clew.harness.fork import forks
-from clew.harness.fork.edits import plan
+from clew.harness.fork.edits import fork_row, plan
 from clew.harness.loading import door
-from clew.harness.run.dispatch import Clerk
+from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, gathered
 from clew.harness.run.spec import Specified
 from clew.store import Group, Keeper, Run, open_store
@@ -180,17 +179,19 @@ class Continuations:
             _copy(aside.store, self.spec.store, run)
         ended: dict[str, Run] = {}
         ids: dict[Start, list[str]] = {}
-        async with Clerk(aside.store, aside.owner, aside.concurrency) as clerk:
+        async with Dispatcher(aside.store, aside.owner, aside.concurrency) as dispatch:
             work = []
             for start, seeds in portion:
                 view = Run(aside.store, start.run)
                 seq, changes = _planned(view, start)
                 task, shared = aside.task_of(view.row), aside.store.calls(view.id, 0, seq)
-                rows = [forks.fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
+                rows = [fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
                 ids[start] = [row.id for row in rows]
                 for row in rows:
                     aside.store.put_run(row)
-                    work.append(drive(aside, clerk, row, task, lambda run: ended.update({run.id: run}), calls=shared))
+                    work.append(
+                        drive(aside, dispatch, row, task, lambda run: ended.update({run.id: run}), calls=shared)
+                    )
             await gathered(work)
         found = {start: _samples(start, seeds, [ended[i] for i in ids[start]]) for start, seeds in portion}
         aside.store.close()

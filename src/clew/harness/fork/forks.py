@@ -1,50 +1,18 @@
-"""Forks: the rows of new runs that share a recorded run's Calls, and running them on."""
+"""Making forks of a recorded run and running them to their ends."""
 
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict
 from typing import Any
 
-from clew.core.errors import BadInput
-from clew.core.keys import derive
-from clew.core.records import Cursor, GroupKind, GroupRow, Intervention, RunRow, Segment
+from clew.core.records import GroupKind, GroupRow, Intervention
 from clew.core.values import Limits
-from clew.harness.run.dispatch import Clerk
+from clew.harness.fork.edits import fork_row
+from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, gathered
 from clew.harness.run.spec import OnRun, RunSpec
 from clew.store import Group, Run, new_id
-
-
-def fork_row(view: Run, seq: int, changes: Intervention, mode: str | int, member: int, **fields: Any) -> RunRow:
-    """The row of a fork: flat lineage, seed by mode, everything else as its parent."""
-    row = view.row
-    lineage = tuple(s._replace(stop=min(s.stop, seq)) for s in row.lineage if s.start < seq)
-    shared = row.lineage[-1].stop if row.lineage else 0
-    if seq > shared:
-        lineage += (Segment(row.id, shared, seq),)
-    identity = new_id()
-    if isinstance(mode, int):
-        seed = mode if member == 0 else derive(mode, "sibling", member)
-    elif mode == "same":
-        seed = row.seed if member == 0 else derive(row.seed, "sibling", member)
-    elif mode == "fresh":
-        seed = derive(row.seed, "fork", identity)
-    else:
-        raise BadInput(f"seed {mode!r} is not a number", remedy='Give a number, "same" or "fresh".')
-    token = next((len(e.value) for e in changes.edits if (e.kind, e.seq) == ("prefix", seq)), 0)
-    fork = row._replace(
-        id=identity,
-        seed=seed,
-        parent=str(Cursor(row.id, seq, token)),
-        changes=json.dumps(changes.to_json(), ensure_ascii=False) if changes.edits or changes.keep else "",
-        lineage=lineage,
-        origin="fork",
-        order=(*row.order, member),
-        created=time.time(),
-    )
-    return fork._replace(**fields)
 
 
 async def fork(
@@ -80,6 +48,6 @@ async def fork(
     for row in rows:
         store.put_run(row)
     store.commit()
-    async with Clerk(store, spec.owner, spec.concurrency) as clerk:
-        await gathered([drive(spec, clerk, row, task, on_run, calls=shared) for row in rows])
+    async with Dispatcher(store, spec.owner, spec.concurrency) as dispatch:
+        await gathered([drive(spec, dispatch, row, task, on_run, calls=shared) for row in rows])
     return Group(store, group)

@@ -19,10 +19,9 @@ from clew.core.keys import derive
 from clew.core.records import Annotation, Call, Cursor, GroupRow, RunRow
 from clew.core.values import Task
 from clew.harness.collecting import Collecting, named
-from clew.harness.fork import forks
-from clew.harness.fork.edits import plan
+from clew.harness.fork.edits import fork_row, plan
 from clew.harness.loading import door
-from clew.harness.run.dispatch import Clerk
+from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, gathered
 from clew.harness.run.spec import OnRun, RunSpec, Specified
 from clew.harness.trees import allocator, selectors
@@ -228,13 +227,13 @@ def collect(
 
     async def go() -> Groups:
         name, iteration, on_run = options.get("name", ""), options.get("iteration", 0), options.get("on_run")
-        async with Clerk(spec.store, spec.owner, spec.concurrency) as clerk:
+        async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
             known = named(spec.store, name)
             grown = [_open(spec, task, growth, i, seed, name, iteration, known) for i, task in enumerate(tasks)]
-            await _all(spec, clerk, grown, growth, on_run)
+            await _all(spec, dispatch, grown, growth, on_run)
             if growth.spare:
                 history = _recalled(spec, known, name, iteration)
-                await _move(spec, clerk, grown, growth, history, on_run)
+                await _move(spec, dispatch, grown, growth, history, on_run)
                 _keep(spec, grown, growth)
         return Groups([Group(spec.store, it.group.id) for it in grown])
 
@@ -276,19 +275,21 @@ def _open(
     return _Growing(task, group, index, derive(seed, iteration, task.id), RolloutTree(growth.places), share)
 
 
-async def _all(spec: RunSpec, clerk: Clerk, trees: Sequence[_Growing], growth: Growth, on_run: OnRun | None) -> None:
+async def _all(
+    spec: RunSpec, dispatch: Dispatcher, trees: Sequence[_Growing], growth: Growth, on_run: OnRun | None
+) -> None:
     """Grow trees side by side, each until nothing fits; one that cannot be followed lets the others end first."""
-    await gathered([_one(spec, clerk, it, growth, on_run) for it in trees])
+    await gathered([_one(spec, dispatch, it, growth, on_run) for it in trees])
 
 
-async def _one(spec: RunSpec, clerk: Clerk, it: _Growing, growth: Growth, on_run: OnRun | None) -> None:
+async def _one(spec: RunSpec, dispatch: Dispatcher, it: _Growing, growth: Growth, on_run: OnRun | None) -> None:
     waiting = [run for run in it.group.runs if run not in it.tree.paths]
     while waiting:  # what a stopped collection left, in the order in which it was begun
         for run in waiting[: growth.together]:
-            it.tree.add(await drive(spec, clerk, spec.store.row(run), it.task, on_run))
+            it.tree.add(await drive(spec, dispatch, spec.store.row(run), it.task, on_run))
         waiting = waiting[growth.together :]
     while not it.done and (rows := _begin(spec, it, growth)):
-        await gathered([drive(spec, clerk, row, it.task, on_run, calls=calls) for row, calls in rows])
+        await gathered([drive(spec, dispatch, row, it.task, on_run, calls=calls) for row, calls in rows])
         for row, _ in rows:
             it.tree.add(Run(spec.store, row.id))
         if growth.leaves is None and it.tree.used == 0:
@@ -327,12 +328,12 @@ def _row(spec: RunSpec, it: _Growing, place: Place, leaf: int) -> tuple[RunRow, 
         return spec.row(it.task, seed=seed, name=label, **fields), []
     view = Run(spec.store, place.run)
     seq, changes = plan(view, Cursor(place.run, place.seq, place.token))
-    return forks.fork_row(view, seq, changes, seed, 0, **fields), spec.store.calls(view.id, 0, seq)
+    return fork_row(view, seq, changes, seed, 0, **fields), spec.store.calls(view.id, 0, seq)
 
 
 async def _move(
     spec: RunSpec,
-    clerk: Clerk,
+    dispatch: Dispatcher,
     trees: Sequence[_Growing],
     growth: Growth,
     history: allocator.History,
@@ -352,7 +353,7 @@ async def _move(
             alike = [alike[i] for i in allocator.favoured(chance, left, each)]
         for it in alike:
             it.budget, it.until_mixed = it.tree.used + each, True
-        await _all(spec, clerk, alike, growth, on_run)
+        await _all(spec, dispatch, alike, growth, on_run)
         before, left = left, growth.tokens * len(trees) - sum(it.tree.used for it in trees)
         if left >= before:
             return

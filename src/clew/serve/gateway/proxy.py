@@ -26,9 +26,8 @@ from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, 
 from clew.core.records import Request as Question
 from clew.core.values import Completion, Message, StopReason, Task
 from clew.harness import Runner
-from clew.harness.fork.edits import plan
-from clew.harness.fork.forks import fork_row
-from clew.harness.run.dispatch import Clerk
+from clew.harness.fork.edits import fork_row, plan
+from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
@@ -101,14 +100,14 @@ class Gateway:
         self.about, self.idle = dict(about or {}), idle
         self.sessions: dict[str, Session] = {}  # by the name in the URL
         self.work: dict[str, asyncio.Task[Any]] = {}  # by run id
-        self._clerk: Clerk | None = None
+        self._dispatch: Dispatcher | None = None
 
     # ---- runs ------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         """While this is open, requests can be taken; at its end every run ends and is committed."""
-        async with Clerk(self.store, owner_name(), 1 << 20) as self._clerk:
+        async with Dispatcher(self.store, owner_name(), 1 << 20) as self._dispatch:
             watching = asyncio.ensure_future(self._watch())
             try:
                 yield
@@ -217,8 +216,8 @@ class Gateway:
         return Runner(relay, None, None, self.store, tools=session.tools(), resolve_model=self._models(session))
 
     def _drive(self, session: Session, runner: Runner, row: RunRow, calls: list[Call]) -> None:
-        assert self._clerk is not None
-        work = asyncio.ensure_future(drive(runner.spec, self._clerk, row, Task(row.task_id, ""), calls=calls))
+        assert self._dispatch is not None
+        work = asyncio.ensure_future(drive(runner.spec, self._dispatch, row, Task(row.task_id, ""), calls=calls))
         self.sessions[session.name], self.work[row.id] = session, work
 
         def finished(task: asyncio.Task[Any]) -> None:
