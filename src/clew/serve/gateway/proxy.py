@@ -56,7 +56,7 @@ class Piped:
         self.ref, self.version = inner.ref, inner.version
 
     async def complete(self, request: Question) -> Completion:
-        thread = int(request.holder.rpartition("/")[2])
+        thread = request.conversation
         if not isinstance(self.inner, Streams) or not self.session.streams(thread):
             return await self.inner.complete(request)
         text = ""

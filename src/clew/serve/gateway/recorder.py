@@ -133,7 +133,7 @@ class Through:
         self.ref, self.version, self.renderer = inner.ref, inner.version, inner.renderer
 
     async def complete(self, request: Request) -> Completion:
-        exchange = self.session.under_way(int(request.holder.rpartition("/")[2]))
+        exchange = self.session.under_way(request.conversation)
         assert exchange is not None
         asking: Asking = exchange.about
         if asking is None:  # a fork's own asks have no client
