@@ -27,7 +27,17 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TOGETHER = {"tests/view/browser": "browser"}  # they share one small quickstart and one browser
-HEAVY = ("view/browser", "docs/test_readme", "train", "harness/test_resume", "serve", "engine", "cli", "audit", "coding")
+HEAVY = (
+    "view/browser",
+    "docs/test_readme",
+    "train",
+    "harness/test_resume",
+    "serve",
+    "engine",
+    "cli",
+    "audit",
+    "coding",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
