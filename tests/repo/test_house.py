@@ -10,7 +10,7 @@ HANDLES = ("_run", "_state")  # how LiveRun, Path and what is made of them hold 
 
 
 def members_read(tree: ast.AST) -> set[str]:
-    """Members of a RunState that a file reads: of what is annotated as one, or held where an agent's objects hold it."""
+    """Members of a RunState that a file reads: of what is annotated as one, or held as agents' objects hold it."""
     named = {
         place.arg if isinstance(place, ast.arg) else ast.unparse(place.target)
         for place in ast.walk(tree)

@@ -77,7 +77,8 @@ class Asked:
         run.put_fresh()
         return self.model
 
-    def request(self, run: RunState, path: Path, seq: int, seed: int, part: str = "", **fields: Any) -> Request:
+    def request(self, run: RunState, path: Path, seq: int, seed: int, sample: int = -1, **fields: Any) -> Request:
+        again = f"{run.row.id}-{seq}"
         return Request(
             path=tuple(path.nodes),
             sampling=self.sampling,
@@ -87,8 +88,10 @@ class Asked:
             taps=self.taps,
             deadline=run.deadline(),
             order=(*run.row.order, path.index),
-            holder=f"{run.row.id}/{path.index}{part}",
-            idempotency=f"{run.row.id}-{seq}{part}",
+            run=run.row.id,
+            conversation=path.index,
+            sample=sample,
+            idempotency=again if sample < 0 else f"{again}-{sample}",
             **fields,
         )
 
@@ -219,6 +222,7 @@ def _answered(
         cost=result.cost,
         seconds=result.seconds,
         attempts=result.attempts,
+        inner=result.inner,
     )
 
 
@@ -266,7 +270,7 @@ async def sample(run: RunState, path: Path, n: int, overrides: dict[str, Any]) -
         return _gathered(run, pending, model, [results[i] for i in range(n)]) if len(results) == n else UNSET
 
     for index in range(n):
-        one = asked.request(run, path, seq, derive(seed, index), f"-{index}")
+        one = asked.request(run, path, seq, derive(seed, index), index)
         run.dispatch.ask(pending.part(partial(arrived, index)), model, one)
     return await pending.taken()
 
@@ -298,6 +302,7 @@ def _gathered(
         setup=run.spec.models.setup(call.setup, done[0]),
         usage=Usage(*(sum(r.usage[i] for r in done) for i in range(3))),
         cost=sum(r.cost for r in done),
+        inner=tuple(one for r in done for one in r.inner),
         seconds=max(r.seconds for r in done),
         finish="packed",
     )

@@ -221,8 +221,7 @@ def close(spec: RunSpec, state: RunState) -> None:
         state.world.close()
     for model in {id(m): m for m in (spec.model, *spec.models.built())}.values():
         if batches(model):
-            for index in range(state.conversations):
-                model.release(f"{state.row.id}/{index}")
+            model.release(state.row.id)
 
 
 # ---- child runs ------------------------------------------------------------------------------------------------------
