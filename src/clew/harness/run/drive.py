@@ -76,7 +76,7 @@ async def drive(
                     resuming = any(c.run == row.id for c in calls)
                     state.world = await spec.world_at(task, calls, changes, resuming=resuming, redo=redo == "redo")
                 await finish(spec, state, task)
-                await judged(spec, row, task, state)
+            await judged(spec, row, task, state)
             dispatch.active.discard(row.id)
             store.release(row.id, dispatch.owner)  # goes with the commit below
             await dispatch.settle()
