@@ -27,11 +27,11 @@ from clew.core.errors import (
 from clew.core.keys import blob_key
 from clew.core.records import Annotation, RunRow, Setup
 from clew.core.values import Sampling
-from clew.store import MemoryStore, Run, open_store
+from clew.store import Keeper, MemoryStore, Run, open_store
 from clew.store.contract import Script, fork_at
 from clew.store.contract.script import same
 from clew.store.sqlite import SQLiteStore, migrations
-from clew.store.sqlite.database import Database
+from clew.store.sqlite.run_tables import Records
 from clew.store.summary import document, says, summarise, words
 
 HERE = Path(__file__).parent
@@ -218,10 +218,10 @@ def test_a_list_needs_no_room(tmp_path):
     store = filled(tmp_path / "a.db")
     store._db.execute("PRAGMA max_page_count = 1")
     assert store.find("text:result steps=2 sort:id") == ["run0", "run1", "run2"]
-    assert not store._tables("summary_1")
+    assert not store._has_table("summary_1")
     store._db.execute("PRAGMA max_page_count = 1000000")
     assert store.find("text:result steps=2 sort:id") == ["run0", "run1", "run2"]
-    assert store._tables("summary_1")
+    assert store._has_table("summary_1")
     store.close()
 
 
@@ -242,7 +242,8 @@ def test_readonly_store_reads_everything_and_writes_nothing(tmp_path):
 ON_READONLY_MEDIUM = """
 import os, sys
 from clew.core.errors import StoreReadOnly
-from clew.store import contract, derived, open_store, query, sqlite, summary, verify
+from clew.store import contract, open_store, query, summary, verify
+from clew.store.sqlite import store
 if os.getuid() == 0:  # who may write anywhere
     os.setgid(65534); os.setuid(65534)
 store = open_store(sys.argv[1])
@@ -647,9 +648,11 @@ def test_bad_values_do_not_block_the_commit_of_others(tmp_path):
     store.close()
 
 
-def test_storeys_are_one_chain():
-    chain = [cls.__name__ for cls in SQLiteStore.__mro__ if issubclass(cls, Database)]
-    assert chain == ["SQLiteStore", "Derived", "Listing", "Scrub", "Shelf", "Leases", "Ranges", "Records", "Database"]
+def test_parts_of_the_store_are_siblings():
+    """No part builds on another: each needs the record alone, so it can be read or replaced without the rest."""
+    *parts, keeper = SQLiteStore.__bases__
+    assert keeper is Keeper
+    assert {part.__bases__ for part in parts} == {(Records,)}
 
 
 def test_a_grammar_is_kept_and_settings_without_one_are_written_as_before(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ from clew.harness.run.drive import drive, follow, gathered, verdict
 from clew.harness.run.restore import world_at
 from clew.harness.tools import Tool, as_tools
 from clew.store import Group, Groups, Run, new_id, open_store
-from clew.store.base import Keeper, owner_name
+from clew.store.base import Keeper
+from clew.store.owners import owner_name
 
 
 class Replay(NamedTuple):

@@ -36,7 +36,7 @@ from clew.serve.gateway import wire
 from clew.serve.gateway.session import Exchange, Session
 from clew.serve.relay import relay
 from clew.store import Keeper, Run, new_id
-from clew.store.base import owner_name
+from clew.store.owners import owner_name
 
 NAME = re.compile(r"[\w.-]{1,80}")
 Unnamed = Literal["guess", "apart"]

@@ -1,7 +1,7 @@
 """The shape of a store file, as named steps that are only ever added to. Each is idempotent.
 
 A file carries the names of the steps applied to it; a name that is not known here means a newer Clew wrote it.
-Derived tables (summaries, the text index) are no part of this: they are remade at will, see ``derived.py``.
+Derived tables are no part of this: ``listing.py`` and ``word_index.py`` make and remake them.
 """
 
 from __future__ import annotations
