@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from clew.core.records import Request
-from clew.core.values import Completion, Limits
-from clew.harness import Runner
+from clew.core.values import Completion, Limits, Task
+from clew.harness import LiveRun, Runner
 from clew.models.local import Local
 from clew.worlds.toys import Counter
 from tests.engine.helpers import WORDS, Talk, ask, sharpen
@@ -55,6 +55,23 @@ def test_a_request_joins_a_running_one_in_its_prefix(make: Make) -> None:
     assert (one.usage.cached, two.usage.cached) == (0, len(prompt(talk.request())) - 1)
 
 
+async def tries(run: LiveRun) -> None:
+    chat = run.chat()
+    chat.say("user", "w1 w2 w3")
+    await chat.sample(3)
+    await chat.ask("w4")
+
+
+def test_a_run_that_ended_holds_no_row_of_its_asks_or_of_its_samples(make: Make) -> None:
+    model = make()
+    run = Runner(tries, None, model, sampling={"max_tokens": 6}).collect([Task("t", "")], n=1).runs[0]
+    slots = model.engine._batch._rows.slots
+    assert {holder for holder in slots.where if run.id in holder} == {(run.id, 0, i) for i in (-1, 0, 1, 2)}
+    ask(model, [Talk(model, "other").say("w9").request(1)])  # the tick in which the engine takes note
+    assert list(slots.where) == [("other", -1, -1)]
+    assert sorted(slots.used)[-2] == 0, "rows of the ended run are not the first to be given away"
+
+
 def test_what_a_stored_run_was_asked_is_cached_for_whoever_asks_the_same(make: Make) -> None:
     """A run is recorded; a request from outside with its beginning, as a fork of it has, computes only what is new."""
     model = make()
@@ -86,7 +103,7 @@ def test_rows_grow_with_their_replies(make: Make, monkeypatch: pytest.MonkeyPatc
     for local in (whole, model):
         local.engine._batch._stops[:] = False
     expected = ask(whole, requests)
-    for place in ("rows", "admission"):
+    for place in ("cache_rows", "admission"):
         monkeypatch.setattr(f"clew.models.engine.{place}.ROOM", 16)
     sizes = [model.engine._batch._rows.slots.size]
     got = ask(model, requests)
@@ -99,7 +116,7 @@ def test_rows_grow_with_their_replies(make: Make, monkeypatch: pytest.MonkeyPatc
 
 
 def test_one_long_prompt_does_not_make_every_row_long(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("rows", "admission"):
+    for place in ("cache_rows", "admission"):
         monkeypatch.setattr(f"clew.models.engine.{place}.ROOM", 16)
     model = make(max_rows=64)
     rows, token = model.engine._batch._rows, model.engine._batch.forward.token_bytes
