@@ -117,15 +117,40 @@ def test_fixture_of_the_first_shape_still_verifies(tmp_path):
     store.close()
 
 
+def test_settings_move_out_of_meta(tmp_path):
+    """What Clew once kept among an importer's words gets a column of its own; the rest, and what is no JSON, stays."""
+    ours = {"sampling": {"stop": ["a"], "temperature": 0.7}, "limits": {"cost": float("inf"), "steps": None}}
+    ours |= {"snapshot_every": 16, "name": "n\ud800", "fork_limits": {"steps": 3}}
+    theirs = {"import": {"format": "x", "fields": {"name": "kept"}}}
+    metas = ["{}", json.dumps(ours), json.dumps(theirs), json.dumps(theirs | ours), "[1]", "no JSON", "\ud800"]
+    store = SQLiteStore(tmp_path / "old.db")
+    for no, meta in enumerate(metas):
+        store.put_run(RunRow(f"run{no}", "a:b", meta=meta))
+    store.close()
+    old = sqlite3.connect(tmp_path / "old.db")
+    old.execute("ALTER TABLE run DROP COLUMN settings")
+    old.execute("DELETE FROM migration WHERE name = '002-settings'")
+    old.commit()
+    old.close()
+    store = SQLiteStore(tmp_path / "old.db")
+    found = [store.row(f"run{no}") for no in range(len(metas))]
+    assert [json.loads(row.settings) for row in found] == [{}, ours, {}, ours, {}, {}, {}]
+    assert [row.meta for row in found] == ["{}", "{}", metas[2], json.dumps(theirs), *metas[4:]]
+    row = found[3]._replace(id="new")
+    store.put_run(row)
+    store.commit()
+    assert SQLiteStore(tmp_path / "old.db").row("new") == row
+    store.close()
+
+
 def test_steps_are_idempotent_and_only_added(tmp_path):
     db = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     names = [name for name, _ in migrations.STEPS]
     assert migrations.migrate(db, True) == names
     assert migrations.migrate(db, True) == []
-    for name, script in migrations.STEPS:  # a process that died before the name was noted runs the step again
+    for name, step in migrations.STEPS:  # a process that died before the name was noted runs the step again
         db.execute("DELETE FROM migration WHERE name = ?", (name,))
-        for statement in script.split(";\n"):
-            db.execute(statement)
+        step(db)
     assert migrations.migrate(db, True) == names
     assert names == sorted(set(names))
     db.close()

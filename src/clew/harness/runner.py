@@ -221,7 +221,7 @@ class Runner:
                 "agent_digest": self.agent_digest,
                 "config": json.dumps(self.config, ensure_ascii=False, sort_keys=True, allow_nan=False),
                 "created": time.time(),
-                "meta": json.dumps({**known, **({"name": meta} if meta else {})}, sort_keys=True),
+                "settings": json.dumps({**known, **({"name": meta} if meta else {})}, sort_keys=True),
                 **fields,
             }
         )
@@ -361,7 +361,7 @@ class Runner:
 
         keeper = open_store(store)
         row = keeper.row(run if isinstance(run, str) else run.id)
-        known = json.loads(row.meta or "{}")
+        known = json.loads(row.settings)
         taskset = build("tasksets", row.taskset) if row.taskset else None
         options.setdefault("limits", Limits(**known.get("limits", {})))
         options.setdefault(
