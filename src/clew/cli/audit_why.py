@@ -13,7 +13,7 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from clew.audit.why.evidence import Case, Finding
     from clew.audit.why.rewind import Change, Rewound
-    from clew.store import Run
+    from clew.store import Keeper, Run
 
 CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P<new>.*))?", re.DOTALL)
 
@@ -59,7 +59,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
 
     store = common.open_store(store_path)
     view = common.one(store, run)
-    case, subject = _question(view, n, options)
+    case, subject = _question(store, view, n, options)
     label, wanted = _label(view, case, subject, options), min(case.forecast(), budget)
     probed = probes.prefill(subject.runner.model, view, options["phrase"]) if options["phrase"] else []
     forecast(view, wanted, budget)
@@ -94,7 +94,7 @@ def noted(name: str, old: str) -> list[str]:
     return told + ([f"{name} is {parts} sentences: name each with --change to part them"] if parts > 1 else [])
 
 
-def _question(view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound]:
+def _question(store: Keeper, view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound]:
     """What is asked, from the options; the model is loaded here."""
     from clew.audit.why import rewind
     from clew.audit.why.evidence import Case, Hypothesis
@@ -113,7 +113,7 @@ def _question(view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound
     avoid = dict(zip(("the class", "the placebo class"), options["avoid"] or (), strict=False))
     extra = {"fault": options["fault"]} if options["fault"] else {}
     runner = Runner.of(
-        view.store, view,
+        store, view,
         model=run_options.load_model(options["model"], options) if options["model"] else None,
         resolve_model=lambda ref: run_options.load_model(ref, options),
     )  # fmt: skip

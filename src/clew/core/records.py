@@ -241,6 +241,7 @@ class RunRow(NamedTuple):
     origin: str = "collect"  # collect, fork, spawn, import
     created: float = 0.0  # seconds since the epoch
     meta: str = "{}"  # JSON; what an importer knew and Clew has no name for
+    settings: str = "{}"  # JSON; sampling, limits, snapshot_every, name of its collection, fork_limits
 
 
 class GroupRow(NamedTuple):

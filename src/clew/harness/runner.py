@@ -25,7 +25,8 @@ from clew.harness.run.drive import drive, follow
 from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
 from clew.harness.tools import Tool, as_tools
 from clew.store import Group, Groups, Run, open_store
-from clew.store.base import Keeper, owner_name
+from clew.store.base import Keeper
+from clew.store.owners import owner_name
 
 
 class Replay(NamedTuple):
@@ -286,7 +287,7 @@ class Runner:
 
         keeper = open_store(store)
         row = keeper.row(run if isinstance(run, str) else run.id)
-        known = json.loads(row.meta or "{}")
+        known = json.loads(row.settings)
         taskset = build("tasksets", row.taskset) if row.taskset else None
         options.setdefault("limits", Limits(**known.get("limits", {})))
         options.setdefault("sampling", sampling_of(known))

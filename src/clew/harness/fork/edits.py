@@ -13,7 +13,7 @@ from clew.core.keys import derive
 from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment
 from clew.core.values import Message, Sampling
 from clew.harness.run.nodes import as_message, message_json
-from clew.store.base import new_id
+from clew.store.names import new_id
 from clew.store.run import Run
 
 

@@ -76,7 +76,7 @@ async def drive(
                     resuming = any(c.run == row.id for c in calls)
                     state.world = await spec.world_at(task, calls, changes, resuming=resuming, redo=redo == "redo")
                 await finish(spec, state, task)
-                await judged(spec, row, task, state)
+            await judged(spec, row, task, state)
             dispatch.active.discard(row.id)
             store.release(row.id, dispatch.owner)  # goes with the commit below
             await dispatch.settle()
@@ -105,7 +105,7 @@ def begin(
 ) -> RunState:
     """The state of a run, with what is recorded as its tape."""
     changes = Intervention.from_json(json.loads(row.changes) if row.changes else None)
-    known = json.loads(row.meta or "{}")
+    known = json.loads(row.settings)
     tape = None
     kept = None
     if calls or row.lineage:

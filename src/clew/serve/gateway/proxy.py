@@ -36,7 +36,7 @@ from clew.serve.incoming import body_of, caller
 from clew.serve.refusals import Body, Rejected, known, refused
 from clew.serve.relay import relay
 from clew.store import Keeper, Run, new_id
-from clew.store.base import owner_name
+from clew.store.owners import owner_name
 
 NAME = re.compile(r"[\w.-]{1,80}")
 Unnamed = Literal["guess", "apart"]
@@ -150,7 +150,7 @@ class Gateway:
         session = Session(self.store, identity, name=name, guessed=guessed, seeded=self.seeded)
         runner = self._runner(session)
         row = runner.row(Task(f"task-{key}", prompt), id=identity, seed=derive(0, "gateway", identity))
-        row = row._replace(meta=json.dumps({**json.loads(row.meta), "gateway": self.about}, sort_keys=True))
+        row = row._replace(meta=json.dumps({**json.loads(row.meta or "{}"), "gateway": self.about}, sort_keys=True))
         self.store.put_run(row)
         self.store.tag(row.id, "guessed" if guessed else name)
         self._drive(session, runner, row, [])
