@@ -9,6 +9,7 @@ from clew.core.records import Annotation, Call, Fault, GroupRow, Node, Request, 
 from clew.core.values import F32, Completion, Message, Observation, Ranked, Task, ToolCall, ToolSpec
 
 Restores = Literal["exact", "reenact", "caller", "none"]
+Done = Callable[[list[tuple[int, Completion | BaseException]]], None]
 
 
 class World(Protocol):
@@ -76,9 +77,7 @@ class Batches(Protocol):
     of live runs: a tick starts when that many requests wait, or when a tick's time has passed since the first.
     """
 
-    def submit(
-        self, requests: Sequence[Request], done: Callable[[list[tuple[int, Completion | BaseException]]], None]
-    ) -> None: ...
+    def submit(self, requests: Sequence[Request], done: Done) -> None: ...
     def seat(self, change: int) -> None: ...
     def release(self, holder: str) -> None: ...
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from clew.core.errors import BadInput, MissingExtra, UnknownName, need
 from clew.core.keys import value_digest
-from clew.core.protocols import Renderer
+from clew.core.protocols import Done, Renderer
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Ranked
 from clew.models.rendering import ChatTemplateRenderer, WordRenderer
@@ -26,7 +26,6 @@ from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
 from clew.models.engine.speculation.proposal import Drafter, Lengths
-from clew.models.engine.state import Done
 from clew.models.engine.stream import Stream
 from clew.models.engine.weights import shape_of, unwrap, weights_digest
 from clew.models.local import token_scores
