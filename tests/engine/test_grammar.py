@@ -92,7 +92,7 @@ def test_free_rows_keep_their_bits_beside_held_ones() -> None:
     renderer = ChatTemplateRenderer(tokenizer(PLAIN))
     talks = [Talk(local(renderer), f"r{i}").say(f"say {i}") for i in range(6)]
     free = [t.request(i, max_tokens=50) for i, t in enumerate(talks)]
-    held = [t.request(9 + i, max_tokens=50, grammar="regex:[ab]{40,}")._replace(holder="") for i, t in enumerate(talks)]
+    held = [t.request(9 + i, max_tokens=50, grammar="regex:[ab]{40,}")._replace(run="") for i, t in enumerate(talks)]
     for steady in (True, False):
         model, alone = Local(talks[0].model.module, renderer=renderer, steady=steady), local(renderer)
         if steady:

@@ -164,9 +164,16 @@ class Request(NamedTuple):
     taps: Mapping[str, Any] | None = None
     deadline: float | None = None  # seconds from now
     order: tuple[int, ...] = ()  # steady mode: rows of a batch are sorted by it, never by arrival
-    holder: str = ""  # who reuses the cache row next: run id and conversation
+    run: str = ""  # id of the run that asks; with the next two, who reuses the cache row next
+    conversation: int = -1  # of the run
+    sample: int = -1  # of the conversation's samples that are asked for together
     idempotency: str = ""  # the same text for a request that is sent again
     tops: int | None = None  # likeliest tokens wanted with each sampled one; 0: the sampled one's own chance alone
+
+    @property
+    def holder(self) -> tuple[str, int, int]:
+        """Who reuses the cache row next; nobody where the request belongs to no run."""
+        return self.run, self.conversation, self.sample
 
 
 class Edit(NamedTuple):

@@ -135,10 +135,10 @@ def _request(
     taps: Any,
     pending: Pending,
     seed: int,
-    part: str = "",
+    sample: int = -1,
     text: str = "",
 ) -> Request:
-    seq = pending.call.seq
+    again = f"{run.row.id}-{pending.call.seq}"
     return Request(
         path=tuple(chat.nodes),
         sampling=sampling,
@@ -150,8 +150,10 @@ def _request(
         taps=taps,
         deadline=run.deadline(),
         order=(*run.row.order, chat.index),
-        holder=f"{run.row.id}/{chat.index}{part}",
-        idempotency=f"{run.row.id}-{seq}{part}",
+        run=run.row.id,
+        conversation=chat.index,
+        sample=sample,
+        idempotency=again if sample < 0 else f"{again}-{sample}",
     )
 
 
@@ -194,7 +196,7 @@ async def sample(run: Effects, chat: Conversation, n: int, overrides: dict[str, 
     gathering = _Gathering(run, pending, n)
     for index in range(n):
         part = Pending(pending.call._replace(head=index), pending.issue)
-        asked = _request(run, chat, sampling, taps, pending, derive(pending.call.seed, index), f"-{index}")
+        asked = _request(run, chat, sampling, taps, pending, derive(pending.call.seed, index), index)
         run.clerk.ask(gathering, part, model, asked)  # type: ignore[arg-type]
     return await run.taken(pending)  # type: ignore[no-any-return]
 

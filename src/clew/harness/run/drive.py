@@ -267,8 +267,7 @@ def close(runner: Runner, effects: Effects) -> None:
         effects.world.close()
     for model in {id(m): m for m in (runner.model, *runner._models.values())}.values():
         if batches(model):
-            for index in range(effects.conversations):
-                model.release(f"{effects.row.id}/{index}")
+            model.release(effects.row.id)
 
 
 async def follow(runner: Runner, clerk: Clerk, row: RunRow, task: Task) -> int:

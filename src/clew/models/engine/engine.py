@@ -88,7 +88,7 @@ class Engine:
         self._dropped: deque[Waiting] = deque()
         self._change = threading.Condition()
         self._waiting: list[Waiting] = []
-        self._released: list[str] = []
+        self._released: set[str] = set()
         self._seats = 0
         self._next: tuple[int, Any] | None = None
         self._drafting: tuple[Drafter | None, Lengths] | None = None
@@ -170,10 +170,10 @@ class Engine:
             if self._waiting:
                 self._change.notify()
 
-    def release(self, holder: str) -> None:
-        """The holder sends no more: its row may be used for others first."""
+    def release(self, run: str) -> None:
+        """The run sends no more: all its rows may be used for others first."""
         with self._change:
-            self._released.append(holder)
+            self._released.add(run)
 
     def load(self, version: int) -> None:
         """Serve the module's present weights, copied now, from the next tick that starts afresh; caches are void."""
@@ -297,7 +297,7 @@ class Engine:
         """What waits, to be admitted now; new weights come into force where nothing runs."""
         with self._change:
             entries, self._waiting = self._waiting, []
-            released, self._released = self._released, []
+            released, self._released = self._released, set()
             weights = drafting = None
             if not self._batch.active:
                 (weights, self._next), (drafting, self._drafting) = (self._next, None), (self._drafting, None)
@@ -305,7 +305,8 @@ class Engine:
             self._batch.use(*weights)
         if drafting is not None:
             self._batch.attach(*drafting)
-        self._batch.release(released)
+        if released:
+            self._batch.release(released)
         for entry in entries:
             if entry.dropped and not entry.answered:
                 self._batch.refuse(entry, results)

@@ -132,8 +132,8 @@ class Local:
     def seat(self, change: int) -> None:
         self.engine.seat(change)
 
-    def release(self, holder: str) -> None:
-        self.engine.release(holder)
+    def release(self, run: str) -> None:
+        self.engine.release(run)
 
     def bump(self) -> int:
         """The module's weights have changed: serve them as a new version, which meets no earlier cache."""
