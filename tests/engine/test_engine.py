@@ -15,6 +15,7 @@ from scipy import stats
 
 from clew.core.errors import BadInput, ContextOverflow, ModelError, Refused
 from clew.core.protocols import Batches, Scores
+from clew.core.records import Tap
 from clew.core.values import Completion
 from clew.models.local import Local, small
 from tests.engine.helpers import WORDS, Talk, ask, expected, sharpen
@@ -308,7 +309,7 @@ def test_what_is_wrong_with_one_request_is_its_result_alone(make: Make) -> None:
         (good._replace(path=(talk.path[0]._replace(ids=None),)), BadInput),
         (good._replace(path=(talk.path[0]._replace(ids=(1, 999)),)), BadInput),
         (good._replace(path=(), head=()), BadInput),
-        (good._replace(taps={"layer": 1}), BadInput),
+        (good._replace(taps=(Tap(layer=1),)), BadInput),
     ]
 
     async def go() -> list[Completion | BaseException]:

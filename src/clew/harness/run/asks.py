@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from clew.core.errors import BadInput, ClewError, ModelError
 from clew.core.keys import REQUEST, canonical, derive, digest, encode, sampling_form, value_digest
 from clew.core.protocols import Model
-from clew.core.records import Call, Cursor, Node, Request, Sample, changed
+from clew.core.records import Call, Cursor, Node, Request, Sample, Tap, changed
 from clew.core.values import Completion, Message, Sampling, ToolSpec, Usage
 from clew.harness.run.nodes import Reply, as_message, make_node
 from clew.harness.run.pending import Pending, batches, describe
@@ -36,12 +36,12 @@ def tools_digest(tools: tuple[ToolSpec, ...]) -> bytes:
     return _tools_digest(tuple((t.name, t.description, json.dumps(t.schema, sort_keys=True)) for t in tools))
 
 
-def _settings(run: Effects, chat: Conversation, overrides: dict[str, Any]) -> tuple[Sampling, Any]:
+def _settings(run: Effects, chat: Conversation, overrides: dict[str, Any]) -> tuple[Sampling, tuple[Tap, ...]]:
     """Sampling and taps of the next ask, with the edits that hold from here on; a swapped model renders anew."""
     if chat.waiting:
         raise BadInput("a conversation was asked while its last ask is unanswered", remedy="Use chat.branch().")
     changed: dict[str, Any] = {}
-    taps: Any = None
+    taps: tuple[Tap, ...] = ()
     for edit in run.later:
         if edit.seq > run.seq:
             break
@@ -52,7 +52,7 @@ def _settings(run: Effects, chat: Conversation, overrides: dict[str, Any]) -> tu
         elif edit.kind == "sampling":
             changed.update(edit.value)
         elif edit.kind == "tap":
-            taps = edit.value
+            taps = Tap.several(edit.value)
     sampling = chat.resolve(run.sampling, overrides, changed)
     return sampling, taps
 
@@ -105,7 +105,7 @@ async def _sampled(
     model: Model,
     chat: Conversation,
     sampling: Sampling,
-    taps: Any,
+    taps: tuple[Tap, ...],
     own: int | None = None,
 ) -> Reply:
     call, renderer = pending.call, model.renderer
@@ -132,7 +132,7 @@ def _request(
     run: Effects,
     chat: Conversation,
     sampling: Sampling,
-    taps: Any,
+    taps: tuple[Tap, ...],
     pending: Pending,
     seed: int,
     sample: int = -1,
