@@ -77,7 +77,7 @@ def test_the_contract_holds_through_two_wrappers() -> None:
         wrapper = Forwarding(Forwarding(model), ref="twice")
         prompts = ("where is the cup", "go on")
         assert check_model(wrapper, prompts) == check_model(model, prompts)
-        model.bump()
+        model.publish()
         assert (wrapper.version, wrapper.ref, wrapper.renderer) == (1, "twice", model.renderer)
         assert (wrapper.fingerprint, wrapper.context) == (model.fingerprint, model.context)
         assert not hasattr(wrapper, "price")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from clew.core.records import Annotation, Call, Fault, GroupRow, Node, Request, RunRow
@@ -67,6 +68,16 @@ class Model(Protocol):
     renderer: Renderer | None
 
     async def complete(self, request: Request) -> Completion: ...
+
+
+class Policy(Protocol):
+    """A model whose weights a trainer changes. ``publish`` serves the present ones, as the next version if not told."""
+
+    ref: str
+    version: int
+
+    def publish(self, version: int | None = None) -> int: ...
+    def save(self, path: Path) -> None: ...
 
 
 @runtime_checkable

@@ -52,7 +52,7 @@ class Local:
         draft, lengths: see Engine.
 
     Attributes:
-        module: the nn.Module, which a trainer changes in place, followed by ``bump``.
+        module: the nn.Module, which a trainer changes in place, followed by ``publish``.
         version: of the weights the engine serves.
 
     Raises:
@@ -135,9 +135,9 @@ class Local:
     def release(self, run: str) -> None:
         self.engine.release(run)
 
-    def bump(self) -> int:
-        """The module's weights have changed: serve them as a new version, which meets no earlier cache."""
-        self.version += 1
+    def publish(self, version: int | None = None) -> int:
+        """Serve the module's present weights as this version, or as the next; no cache of earlier ones is used."""
+        self.version = self.version + 1 if version is None else version
         self.engine.load(self.version)
         return self.version
 
