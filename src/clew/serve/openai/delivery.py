@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -14,19 +14,29 @@ from starlette.types import Receive, Scope, Send
 from clew.core.values import Completion
 from clew.serve.openai.answers import Indexed
 from clew.serve.openai.bodies import Writer
-from clew.serve.openai.questions import Question
+from clew.serve.openai.metrics import Metrics
+from clew.serve.openai.questions import Limits, Question
 from clew.serve.refusals import Body, known, refused, status_of
 
-if TYPE_CHECKING:
-    from clew.serve.openai.server import Server
-
 _log = logging.getLogger("clew.serve")
+
+
+class Host(Protocol):
+    """What an answer needs of the server that gives it; see Server, which is one."""
+
+    limits: Limits
+    metrics: Metrics
+    pace: float
+
+    async def start(self, question: Question, name: str) -> tuple[Writer, Indexed, dict[str, str]]: ...
+    def enter(self, question: Question) -> None: ...
+    def leave(self, question: Question, seconds: float) -> None: ...
 
 
 class Answer(Response):
     """An answer under way, which ends when its client hangs up or reads nothing for too long."""
 
-    def __init__(self, server: Server, question: Question, name: str, began: float) -> None:
+    def __init__(self, server: Host, question: Question, name: str, began: float) -> None:
         super().__init__()
         self._server, self._question, self._name, self._began = server, question, name, began
         self._status = 499
