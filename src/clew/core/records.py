@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from clew.core.errors import BadInput
-from clew.core.values import F32, Attempt, Message, Sampling, ToolCall, ToolSpec, Usage
+from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
 
 CallKind = Literal["open", "ask", "act", "spawn", "note", "draw", "now", "end"]
 GroupKind = Literal["iid", "tree", "matched"]
@@ -119,6 +119,13 @@ class Call(NamedTuple):
     seconds: float = 0.0
     attempts: tuple[Attempt, ...] = ()
     error: str = ""
+    inner: tuple[Inner, ...] = ()  # ask: what a model over models asked of each of them
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Texts that the Call itself holds; those of its messages are in its nodes."""
+        samples = (sample.message.text for sample in self.packed)
+        return (self.action, self.text, self.error, *samples, *(one.text for one in self.inner))
 
 
 _PLACE = {name: place for place, name in enumerate(Call._fields)}

@@ -99,7 +99,7 @@ def document(store: Keeper, run: str) -> str:
     texts: dict[str, None] = dict.fromkeys((prompt,))
     tips: dict[bytes, None] = {}
     for call in store.calls(run):
-        texts.update(dict.fromkeys((call.action, call.text, call.error, *(s.message.text for s in call.packed))))
+        texts.update(dict.fromkeys(call.said))
         if call.kind == "ask":
             tips.pop(call.node_in, None)
             tips[call.node_out or call.node_in] = None

@@ -166,7 +166,7 @@ def redact(store: Keeper, target: str) -> list[str]:
         if not found or found[0].kind == "end":
             raise BadInput(f"{target} holds nothing to redact", remedy="Name an open, ask, act or note, as run@call.")
         call = found[0]
-        texts = {call.action, call.text, call.error, *(s.message.text for s in call.packed)}
+        texts = set(call.said)
         keys = {call.node_out} - {b""}
         for key in keys:
             texts |= _texts(store.node(key))
@@ -192,13 +192,17 @@ def _burial(
         for call in store.calls(row.id):
             here = f"{call.run}@{call.seq}"
             prev = tombs.get(here) or issue_key(prev, call)
-            said = (call.action, call.text, call.error, *call.legal, *(s.message.text for s in call.packed))
+            said = (*call.said, *call.legal)
             hit = (call.run, call.seq) in targets or call.node_out in nodes or any(_says(s, texts) for s in said)
             if call.run == row.id and call.kind != "end" and here not in tombs and hit:
                 calls.append((row.id, _erase(call), prev))
         if row.task and _says(json.loads(row.task).get("prompt", ""), texts):
             changed.append(row._replace(task=json.dumps(json.loads(row.task) | {"prompt": ""})))
     return Burial([n for key, n in nodes.items() if key.hex() not in tombs], calls, changed)
+
+
+_BLANK = Call("", 0, "note", b"", 0)
+CONTENT = ["action", "text", "legal", "snapshot", "packed", "logprobs", "entropies", "error", "inner"]
 
 
 def _says(text: str, texts: set[str]) -> bool:
@@ -215,7 +219,7 @@ def _empty(node: Node) -> Node:
 
 
 def _erase(call: Call) -> Call:
-    return call._replace(action="", text="", legal=(), snapshot=b"", packed=(), logprobs=None, entropies=None, error="")
+    return call._replace(**{name: getattr(_BLANK, name) for name in CONTENT})
 
 
 def _tree(store: Keeper, row: RunRow) -> set[bytes]:

@@ -98,7 +98,7 @@ def known_costs(model: Any, it: Drafting, lengths: str) -> Costs | None:
 
 def profile(model: Any, ref: str, options: Mapping[str, Any]) -> None:
     """Measure what the model and its drafter cost on this machine, and keep that beside the model."""
-    from clew.models.engine.speculation.costs import measure
+    from clew.models.engine.speculation.profile import measure
 
     it = of(model, ref, options)
     if not it.folder.is_dir():

@@ -234,6 +234,7 @@ def gathered(run: Effects, pending: Pending, results: list[Any]) -> Any:
         setup=run.runner.setup(pending.call.setup, results[0]),
         usage=usage,
         cost=sum(r.cost for r in results),
+        inner=tuple(one for r in results for one in r.inner),
         seconds=max(r.seconds for r in results),
         finish="packed",
     )
@@ -315,6 +316,7 @@ def answered(run: Effects, pending: Pending, result: Any) -> Any:
         cost=result.cost,
         seconds=result.seconds,
         attempts=result.attempts,
+        inner=result.inner,
     )
     run.meter(call)
     return run.reply(call, chat, node)
