@@ -1,4 +1,7 @@
-"""An answer on its way to its client: whole or as a stream, given up where nobody takes it."""
+"""Sends an answer to its client, whole or as a stream, and gives it up when the client leaves or stops reading.
+
+The server's routes return an Answer. However an answer ends, it must give its place in the queue back exactly once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from clew.core.values import Completion
 from clew.serve.openai.answers import Indexed
@@ -107,7 +110,7 @@ class Answer(Response):
         except Stalled:
             _log.warning("a client read nothing for %g s and was let go", self._server.limits.stall)
 
-    async def _send(self, send: Send, message: Any) -> None:
+    async def _send(self, send: Send, message: Message) -> None:
         try:
             async with asyncio.timeout(self._server.limits.stall):
                 await send(message)
