@@ -19,6 +19,7 @@ from typing import Any
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive
 from clew.core.protocols import Restores, World
+from clew.core.records import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.household.household_expert import admissible, expert
@@ -164,7 +165,7 @@ class Household:
     def open(self, task: Task) -> HouseholdWorld:
         return HouseholdWorld(self.home(number_of(task.id, "house")))
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """Reward 1 where the goal holds at the end, by the world's last state or by re-enacting the record."""
         last = world if isinstance(world, HouseholdWorld) else await reenact(self, task, run)
         assert isinstance(last, HouseholdWorld)
