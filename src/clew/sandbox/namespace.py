@@ -274,7 +274,7 @@ def bare(order: Order, cancel: int | None) -> tuple[Seen, int]:
 
 
 def _marked(uid: int, mark: str) -> list[Path]:
-    """Processes of a run without namespaces: as root those of its uid, else those with its mark in their environment."""
+    """Processes of a run without namespaces: those of its uid as root, else those with its mark in the environment."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
