@@ -40,6 +40,7 @@ PORT = 8422
     "--simulate", metavar="USERS", help="Only say what this server would do with so many users, as in 1,8,64."
 )
 @click.option("--record", metavar="STORE", help="Keep what is served as runs, in this store.")
+@click.option("--agent", metavar="FILE:FUNCTION", help="This agent answers: each completion is a run of it over MODEL.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Any but loopback needs keys.")
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
 @click.option(
@@ -75,6 +76,7 @@ def command(ref: str, **options: Any) -> None:
     \b
     clew serve ./weights
     clew serve ./weights --record served.db --max-queue 64
+    clew serve ./weights --agent my_agent.py:solve --record served.db
     clew serve ./weights --draft ./drafter --profile; clew serve ./weights --draft ./drafter
     curl localhost:8422/v1/chat/completions -d '{"model": "./weights", "messages": [{"role": "user", "content": "hi"}]}'
     """
@@ -97,21 +99,25 @@ def command(ref: str, **options: Any) -> None:
 
 def listen_and_serve(model: Any, ref: str, keys: tuple[str, ...], options: Mapping[str, Any]) -> None:
     """Serve, once the model is what the options ask for."""
+    from clew.serve.agent_model import AgentModel
     from clew.serve.gateway.recorder import Recorder
     from clew.serve.openai.server import Server
     from clew.view.serving import listen
 
     if options["draft"]:
         model = serve_drafts.drafted(model, ref, options)
-    recorder = None
-    if options["record"]:
-        recorder = Recorder(common.open_store(options["record"], create=True), model, {"ref": ref})
+    store = common.open_store(options["record"], create=True) if options["record"] else None
+    if options["agent"]:
+        model = AgentModel(options["agent"], model, store=store or ":memory:")
+    recorder = Recorder(store, model, {"ref": ref}) if store is not None else None
     names = (*options["names"],) or (ref,)
     server = Server(model, names=names, keys=keys, limits=limits(options), recorder=recorder)
     listener = listen(options["host"], options["port"])
     told = [f"keys: {len(keys) or 'none'}", f"records into {options['record']}" if recorder else "records nothing"]
     if options["draft"]:
         told.insert(0, f"drafts by {options['draft']}, lengths {options['lengths']}")
+    if options["agent"]:
+        told.insert(0, f"agent {options['agent']}")
     address = f"http://{options['host']}:{listener.getsockname()[1]}/v1"
     click.echo(f"serving {ref} as {' and '.join(names)} at {address}  ({'; '.join(told)}; Ctrl-C ends)")
     asyncio.run(serve(server, listener))
