@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from clew.audit.cliffs import statistics
+from papers.drawing import canvas
 from papers.stats import markdown
 
 Line = dict[str, Any]
@@ -73,16 +73,10 @@ def _table(lines: Sequence[Line]) -> str:
     return markdown(head, rows)
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Drops of the positions found, with intervals; filled where the mended form would keep them."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E172", "font.size": 9})
     rows, sure = [(line["path"], x) for line in lines for x in line["cliffs"]], kept(lines)
-    fig, axis = plt.subplots(figsize=(6, 2.6), layout="constrained")
+    fig, axis = canvas((6, 2.6))
     for i, (name, x) in enumerate(rows):
         colour = "#0072B2" if sure.get((name, x["position"]), 1.0) <= statistics.LEVEL else "#999999"
         drop = x["before"] - x["after"]
@@ -91,5 +85,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     axis.set_yticks(range(len(rows)), [f"{name.removesuffix('_path_0')} {x['position']}" for name, x in rows])
     axis.axvline(statistics.MARGIN, color="black", lw=0.8, ls=":")
     axis.set_xlabel("drop of the potential (blue: the mended form would keep it)")
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E172_cliffs.report_toy import share
 from papers.E172_cliffs.tier_model import LEARNERS, N
 from papers.stats import Mark, interval, markdown, mean, t_interval
@@ -207,16 +207,10 @@ def _learning(t: Lines) -> str:
     return markdown(head, rows) + note
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Left: flags that fire again, by kind. Right: held-out accuracy against CPU time."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E172", "font.size": 9})
     t = Lines(lines)
-    fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    fig, (left, right) = canvas((8, 3.2), 1, 2)
     for i, kind in enumerate(("deterministic", "uncertain", "sampled-off")):
         flags = t.flags(kind)
         if flags:
@@ -233,5 +227,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     right.axhline(t.base("sampled").mean(), color="black", lw=0.8, label="base")
     right.set(xlabel="CPU-minutes", ylabel="held-out accuracy, sampled")
     right.legend(frameon=False, fontsize=7)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

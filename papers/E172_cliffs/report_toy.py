@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.audit.cliffs import wilson
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E172_cliffs.tier_toy import EACH, KINDS, PASSES, PROBLEMS, TRACES, N
 from papers.stats import Mark, interval, markdown, mean
 
@@ -148,16 +148,10 @@ def _effect(t: Lines) -> str:
     return markdown(["kind", "flags", "first batch", "fresh del@1 - keep@1"], rows)
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Left: precision and recall of the detectors. Right: what pairs of each kind teach."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E172", "font.size": 9})
     t = Lines(lines)
-    fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    fig, (left, right) = canvas((8, 3.2), 1, 2)
     true = sum(x["true"] for x in t.detect)
     for name, colour in zip(DETECTORS, ("#D55E00", "#E69F00", "#0072B2", "#009E73"), strict=True):
         hit, false = t.of(name, "tp").sum(), t.of(name, "fp").sum()
@@ -174,5 +168,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     right.set_xticks(range(len(KINDS)), KINDS)
     right.set_ylabel("change of success, points")
     right.legend(frameon=False, fontsize=7)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

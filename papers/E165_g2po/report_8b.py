@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from papers.E165_g2po.report_a import STYLE
-from papers.E165_g2po.tier_b import ARMS, SPLITS
+from papers.drawing import canvas
+from papers.E165_g2po.report_8a import STYLE
+from papers.E165_g2po.tier_8b import ARMS, SPLITS
 from papers.stats import Mark, markdown, t_interval, t_value
 
 Line = dict[str, Any]
@@ -106,17 +106,10 @@ def pass_marks(found: Trainings, name: str) -> list[Mark]:
     return marks
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Success of rollouts against process time at unit RMS, a panel per split, moving mean of five iterations."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E165", "font.size": 9})
     names = list(dict.fromkeys(x["variant"] for x in lines))
-    size = {"figsize": (4 * len(names), 3.2), "layout": "constrained"}
-    fig, axes = plt.subplots(1, len(names), sharey=True, squeeze=False, **size)
+    fig, axes = canvas((4 * len(names), 3.2), 1, len(names), sharey=True, squeeze=False)
     for axis, name in zip(axes[0], names, strict=True):
         found = Trainings(lines, name, True)
         for arm in found.arms if found.seeds else ():
@@ -134,5 +127,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     axes[0][0].set_ylim(0, 1)
     if axes[0][0].get_legend_handles_labels()[0]:
         axes[0][0].legend(frameon=False, fontsize=8)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E162_uucb.chain import CLASSES
-from papers.E162_uucb.tier import ARMS, LEARNERS, PROMPTS, unbits
+from papers.E162_uucb.tier_chain import ARMS, LEARNERS, PROMPTS, unbits
 from papers.stats import Mark, difference, interval, markdown, mean, ratio, select, text, values
 
 Line = dict[str, Any]
@@ -231,17 +231,11 @@ def _learning(table: Lines) -> str:
     return markdown(head, rows) + "\n\nIntervals over seeds. Without a named baseline: GRPO over leaves."
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Mixed groups by class at equal tokens and equal leaves, and success while training."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E162", "font.size": 9})
     table = Lines(lines)
     shown = {"flat": "#000000", "random": "#999999", "uct": "#D55E00", "entropy": "#009E73", "uucb": "#0072B2"}
-    fig, axes = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
+    fig, axes = canvas((11, 3.2), 1, 3)
     for axis, budget, title in zip(axes, ("tokens", "leaves"), ("128 tokens each", "8 leaves each"), strict=False):
         for i, (arm, colour) in enumerate(shown.items()):
             found = [over("", mean, table.mixed(arm, name, budget)) for name in CLASSES]
@@ -261,5 +255,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     axes[2].set_xlabel("update")
     axes[2].set_ylabel("exact success")
     axes[2].legend(frameon=False, fontsize=8)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from papers.drawing import canvas
 from papers.E165_g2po.tabular import LR
-from papers.E165_g2po.tier_a import ARMS, EPSILONS, SEEDS, SWEPT, VARIANTS
+from papers.E165_g2po.tier_8a import ARMS, EPSILONS, SEEDS, SWEPT, VARIANTS
 from papers.stats import Mark, difference, interval, markdown, mean, ratio
 
 Line = dict[str, Any]
@@ -180,17 +180,11 @@ STYLE = {  # Okabe and Ito's colours, told apart by dash as well
 }
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Learning curves in the three houses and under the lottery."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E165", "font.size": 9})
     panels = [(v, {"kind": "learn", "variant": v, "rescale": True, "lr": LR}) for v in VARIANTS]
     panels.append(("control: paid by lot", {"kind": "control", "variant": "clean"}))
-    fig, axes = plt.subplots(1, 4, figsize=(12, 3.2), sharey=True, layout="constrained")
+    fig, axes = canvas((12, 3.2), 1, 4, sharey=True)
     for axis, (title, setting) in zip(axes, panels, strict=True):
         for arm, (label, colour, dash) in STYLE.items():
             here = [
@@ -213,5 +207,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     axes[0].set_ylabel("exact success")
     axes[0].set_ylim(0, 1)
     axes[0].legend(frameon=False, fontsize=8)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig
