@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clew.audit.design import bootstrap as interval
-from clew.audit.design import student, wilson
+from clew.audit.design import rate, student, wilson
 from clew.core.records import Report
 from papers.experiment import Line
 
@@ -103,6 +103,11 @@ def times(x: Any, y: Any, unit: str = "seeds") -> Report:
 def by_seed(x: Any) -> Report:
     """Mean with Student's interval."""
     return t_interval("", np.asarray(x, float))
+
+
+def pooled(hits: float, n: float) -> Report:
+    """A share of all that was counted, with Wilson's interval; of nothing counted, none of one."""
+    return rate("", int(hits), max(int(n), 1))
 
 
 def share(hits: int, n: int) -> str:
