@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -13,11 +12,8 @@ from clew.harness.trees import allocator, selectors
 from papers.E162_uucb import proxy
 from papers.E162_uucb.chain import CLASSES, Chains, Forest, chains, grow
 from papers.E162_uucb.learn import learn
-from papers.experiment import portions
+from papers.experiment import Line, by_kind, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 DEPTH, LEAVES, PROMPTS = 16, 8, 600
 TOKENS = DEPTH * LEAVES
 FIRST, GRANT, MOST = 5 * DEPTH, int(TOKENS * allocator.GRANT), 5 * TOKENS  # of tokens that may be moved
@@ -32,39 +28,17 @@ ARMS: dict[str, selectors.Selector] = {
     "uucb, n passed, anywhere": partial(selectors.uucb, explored="visits", floor=0.0),
 }
 LEARNERS = ("flat", "uucb", "uucb, sibling", "uucb, leave-out")
+cost = {"grow": 0.9, "move": 9.0, "proxy": 1.5, "bounds": 0.3, "learn": 0.6}
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """Every cell, one line of results each; ``quick``: one seed of the tables, five of the training."""
     for seed in range(1 if quick else 5):
-        for arm in ARMS:
-            for name in CLASSES:
-                yield {"kind": "grow", "arm": arm, "prompts": name, "seed": seed}
-        for arm in ("flat", "uucb"):
-            for name in ("mid", "all"):
-                yield {"kind": "move", "arm": arm, "prompts": name, "seed": seed}
-        for depth in (8, 16, 32):
-            for seeds in (2, 4, 8):
-                yield {"kind": "proxy", "depth": depth, "seeds": seeds, "seed": seed}
+        yield from grid(kind="grow", arm=ARMS, prompts=CLASSES, seed=seed)
+        yield from grid(kind="move", arm=("flat", "uucb"), prompts=("mid", "all"), seed=seed)
+        yield from grid(kind="proxy", depth=(8, 16, 32), seeds=(2, 4, 8), seed=seed)
         yield {"kind": "bounds", "seed": seed}
-    for arm in LEARNERS:
-        for seed in range(5 if quick else 20):
-            yield {"kind": "learn", "arm": arm, "seed": seed}
-
-
-def cost(cell: Cell) -> float:
-    """CPU-seconds of one cell, as measured; for the forecast only."""
-    return {"grow": 0.9, "move": 9.0, "proxy": 1.5, "bounds": 0.3, "learn": 0.6}[cell["kind"]]
-
-
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
-    """Results of one setting, in the order of its seeds."""
-    kinds = {"grow": _grow, "move": _move, "proxy": _proxy, "bounds": _bounds, "learn": _learn}
-    return [kinds[setting["kind"]](setting, seed) for seed in seeds]
-
-
-def _learn(setting: Cell, seed: int) -> Cell:
-    return learn(setting["arm"], seed)
+    yield from grid(kind="learn", arm=LEARNERS, seed=range(5 if quick else 20))
 
 
 def bits(flags: np.ndarray) -> str:
@@ -76,7 +50,7 @@ def unbits(text: str, n: int = PROMPTS) -> np.ndarray:
     return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8))[:n].astype(float)
 
 
-def _grow(setting: Cell, seed: int) -> Cell:
+def _grow(setting: Line, seed: int) -> Line:
     """One selector at equal tokens, at equal leaves, and flat sampling given the CPU time that the selector took."""
     how, prompts = ARMS[setting["arm"]], chains(PROMPTS, CLASSES[setting["prompts"]], DEPTH, seed)
     began = time.process_time()
@@ -102,12 +76,12 @@ def _flat_for(prompts: Chains, seconds: float, seed: int, most: int = 8 * LEAVES
     return forest
 
 
-def _spread(name: str, forest: Forest) -> Cell:
+def _spread(name: str, forest: Forest) -> Line:
     found = {"mixed": bits(forest.mixed), "std": round(float(forest.spread.mean()), 5)}
     return {name: found | {"used": float(forest.used.mean()), "n": float(forest.leaves.mean())}}
 
 
-def _move(setting: Cell, seed: int) -> Cell:
+def _move(setting: Line, seed: int) -> Line:
     """All of the budget to each prompt, against 5 leaves' worth first and the rest to prompts still uniform (P5).
 
     moved: the rest in even shares. learned: by a forecast fitted on 600 other prompts. known: the same where 8 flat
@@ -122,7 +96,7 @@ def _move(setting: Cell, seed: int) -> Cell:
     return {name: {"mixed": bits(f.mixed), "used": float(f.used.mean())} for name, f in found.items()}
 
 
-def _prompts(setting: Cell, seed: int) -> Chains:
+def _prompts(setting: Line, seed: int) -> Chains:
     """Prompts of one class, or of all four in equal parts."""
     if setting["prompts"] != "all":
         return chains(PROMPTS, CLASSES[setting["prompts"]], DEPTH, seed)
@@ -182,7 +156,7 @@ def _allotted(
     return forest
 
 
-def _proxy(setting: Cell, seed: int) -> Cell:
+def _proxy(setting: Line, seed: int) -> Line:
     """F and its coverage term alone against the truth, on random multisets over prompts of all classes.
 
     ``all``: the truth is the chance of one more success. ``uniform``: only prompts whose seed rollouts ended alike, the
@@ -222,18 +196,25 @@ class Audit:
         self.reached += float(proxy.truth(true, proxy.greedy(places, self.k)))
         self.best += float(1 - (1 - true.max()) ** self.k)
 
-    def result(self) -> Cell:
+    def result(self) -> Line:
         pooled = np.corrcoef(np.concatenate(self.rows, axis=1))[2, :2]
         within = [np.corrcoef(r)[2, :2] for r in self.rows if r.std(axis=1).min() > 1e-12]
         names = ("proxy", "coverage")
-        out: Cell = {f"pooled {name}": round(float(x), 4) for name, x in zip(names, pooled, strict=True)}
+        out: Line = {f"pooled {name}": round(float(x), 4) for name, x in zip(names, pooled, strict=True)}
         out |= {f"within {name}": round(float(x), 4) for name, x in zip(names, np.mean(within, axis=0), strict=True)}
         return out | {"prompts": len(self.rows), "ratio": round(self.reached / self.best, 4)}
 
 
-def _bounds(setting: Cell, seed: int) -> Cell:
+def _bounds(setting: Line, seed: int) -> Line:
     rng = np.random.default_rng([seed, 7])
     violations, excess = proxy.diminishing(rng, 1000)
     p = 0.3
     mixed = [1 - p**n - (1 - p) ** n for n in (1, 2, 3)]
     return {"violations": violations, "excess": excess, "greedy": proxy.greedy_ratio(rng, 100), "raw": mixed}
+
+
+def _learn(setting: Line, seed: int) -> Line:
+    return learn(setting["arm"], seed)
+
+
+run = by_kind({"grow": _grow, "move": _move, "proxy": _proxy, "bounds": _bounds, "learn": _learn})

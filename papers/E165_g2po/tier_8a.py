@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,9 +10,7 @@ import numpy as np
 from clew.credit import Steps, Term, advantages, aliasing, presets
 from papers.E165_g2po import tabular
 from papers.E165_g2po.tabular import ITERATIONS, LR
-from papers.experiment import portions
-
-__all__ = ["ARMS", "cells", "cost", "portions", "run"]
+from papers.experiment import Line, grid
 
 EP, NC, EC, _ = presets.g2po()
 ARMS: dict[str, Sequence[Term]] = {
@@ -35,7 +32,6 @@ ARMS: dict[str, Sequence[Term]] = {
 VARIANTS = tuple(tabular.VARIANTS)
 EPSILONS = (0.9, 0.7)
 BATCHES = 16  # per seed and policy in the cosine cells
-Cell = dict[str, Any]
 
 
 SEEDS, QUICK_SEEDS, WIDE_SEEDS = 24, 6, 240
@@ -44,26 +40,23 @@ WIDE = ("grpo", "gigpo", "g2po")  # arms also run on 240 houses, since a ratio f
 SWEPT = ("grpo", "gigpo", "g2po", "graphgpo", "bellman")  # arms whose learning rate is varied
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """Every cell of the tier, one line of results each. ``quick``: fewer seeds, everything at unit RMS and one rate."""
-    for seed, arm, variant in itertools.product(() if quick else range(SEEDS, WIDE_SEEDS), WIDE, ("clean", "alias")):
-        yield {"kind": "learn", "arm": arm, "variant": variant, "rescale": True, "lr": LR, "seed": seed}
+    learn, rates = {"kind": "learn", "rescale": True, "lr": LR}, (0.5 * LR, 2.0 * LR, 4.0 * LR)
+    if not quick:
+        yield from grid(**learn, seed=range(SEEDS, WIDE_SEEDS), arm=WIDE, variant=("clean", "alias"))
     for seed in range(QUICK_SEEDS if quick else SEEDS):
-        for arm in ARMS:
-            for variant in VARIANTS:
-                for rescale in (True,) if quick else (True, False):
-                    yield {"kind": "learn", "arm": arm, "variant": variant, "rescale": rescale, "lr": LR, "seed": seed}
-            if arm != "bellman-auto":
-                yield {"kind": "control", "arm": arm, "variant": "clean", "rescale": True, "lr": LR, "seed": seed}
-                for variant, eps in itertools.product(("clean", "stoch"), EPSILONS):
-                    yield {"kind": "cosine", "arm": arm, "variant": variant, "eps": eps, "seed": seed}
-        for arm, times in itertools.product(SWEPT, () if quick else (0.5, 2.0, 4.0)):
-            yield {"kind": "learn", "arm": arm, "variant": "clean", "rescale": True, "lr": times * LR, "seed": seed}
-        for variant, eps in itertools.product(VARIANTS, (1.0, 0.9, 0.7, 0.5)):
-            yield {"kind": "detector", "variant": variant, "eps": eps, "seed": seed}
+        both = True if quick else (True, False)
+        yield from grid(**{**learn, "rescale": both}, arm=ARMS, variant=VARIANTS, seed=seed)
+        fixed = [arm for arm in ARMS if arm != "bellman-auto"]
+        yield from grid(kind="control", arm=fixed, variant="clean", rescale=True, lr=LR, seed=seed)
+        yield from grid(kind="cosine", arm=fixed, variant=("clean", "stoch"), eps=EPSILONS, seed=seed)
+        if not quick:
+            yield from grid(**{**learn, "lr": rates}, arm=SWEPT, variant="clean", seed=seed)
+        yield from grid(kind="detector", variant=VARIANTS, eps=(1.0, 0.9, 0.7, 0.5), seed=seed)
 
 
-def cost(setting: Cell) -> float:
+def cost(setting: Line) -> float:
     """CPU-seconds of one cell, as measured; for the forecast only."""
     if setting["kind"] == "detector":
         return {"clean": 0.01, "stoch": 0.22, "alias": 0.025}[setting["variant"]]
@@ -93,7 +86,7 @@ def estimate(arm: str, lanes: int) -> tabular.Estimate:
     return lambda steps: advantages(steps, ARMS[arm], share=arm == "hgpo")[0]
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[dict[str, Any]]:
+def run(setting: Line, seeds: Sequence[int]) -> list[dict[str, Any]]:
     """Results of one setting for all seeds at once, in their order."""
     house = tabular.houses(seeds, setting["variant"])
     if setting["kind"] in ("learn", "control"):
@@ -101,7 +94,7 @@ def run(setting: Cell, seeds: Sequence[int]) -> list[dict[str, Any]]:
     return _cosine(house, setting) if setting["kind"] == "cosine" else _detect(setting, seeds)
 
 
-def _learn(house: tabular.Houses, setting: Cell) -> list[Cell]:
+def _learn(house: tabular.Houses, setting: Line) -> list[Line]:
     how = estimate(setting["arm"], len(house.seeds))
     coin = setting["kind"] == "control"
     curve = tabular.learn(house, how, setting["rescale"], setting["lr"], ITERATIONS, coin)
@@ -135,7 +128,7 @@ def eps_soft(seeds: Sequence[int], eps: float, variant: str) -> np.ndarray:
     return np.log(pooled)
 
 
-def _cosine(house: tabular.Houses, setting: Cell) -> list[dict[str, Any]]:
+def _cosine(house: tabular.Houses, setting: Line) -> list[dict[str, Any]]:
     logits = eps_soft(house.seeds, setting["eps"], setting["variant"])
     truth, how = tabular.exact(house, logits), estimate(setting["arm"], len(house.seeds))
     lanes = len(house.seeds)
@@ -164,7 +157,7 @@ def _cosine(house: tabular.Houses, setting: Cell) -> list[dict[str, Any]]:
     ]
 
 
-def _detect(setting: Cell, seeds: Sequence[int]) -> list[dict[str, Any]]:
+def _detect(setting: Line, seeds: Sequence[int]) -> list[dict[str, Any]]:
     """The detector on one batch of 24 houses per seed, so that evidence adds up as over the tasks of an iteration."""
     out = []
     for seed in seeds:

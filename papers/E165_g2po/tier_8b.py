@@ -6,7 +6,6 @@ the quickstart. A cell is one training; tasks, seeds and the held-out panel are 
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from clew import credit
+from papers.experiment import Line, apart, each, grid
 
-Cell = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 ARMS = ("grpo", "gigpo", "g2po", "graphgpo", "bellman")
 PANEL = Path(__file__).with_name("panel_8b.json")  # ids of 256 held-out tasks of each split
@@ -41,36 +40,25 @@ SEEDS = 5
 SMALL = Split(
     "household", 150, 4, 4.0, "quickstart"
 )  # --quick: shows that everything runs; says nothing about estimators
+portions = apart
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """Seed by seed, so that results cut short are balanced over arms; first at unit RMS, then, in the quickstart split,
     as it comes. The two other splits at unit RMS only, and the long one with 40 iterations, to fit 90 CPU-minutes."""
     if quick:
-        for arm in ("grpo", "g2po"):
-            yield {"kind": "train", "arm": arm, "variant": "quick", "rescale": True, "seed": 0}
+        yield from grid(kind="train", arm=("grpo", "g2po"), variant="quick", rescale=True, seed=0)
         return
-    for rescale, variants in ((True, tuple(SPLITS)), (False, ("quickstart",))):
-        for seed, variant, arm in itertools.product(range(SEEDS), variants, ARMS):
-            yield {"kind": "train", "arm": arm, "variant": variant, "rescale": rescale, "seed": seed}
+    for rescale, variants in ((True, SPLITS), (False, "quickstart")):
+        yield from grid(seed=range(SEEDS), kind="train", variant=variants, arm=ARMS, rescale=rescale)
 
 
-def cost(setting: Cell) -> float:
+def cost(setting: Line) -> float:
     return split(setting["variant"]).seconds
 
 
 def split(name: str) -> Split:
     return SMALL if name == "quick" else SPLITS[name]
-
-
-def portions(todo: list[Cell]) -> Iterator[tuple[Cell, list[int]]]:
-    """One training at a time, in the order of the cells."""
-    for cell in todo:
-        yield {k: v for k, v in cell.items() if k != "seed"}, [cell["seed"]]
-
-
-def run(setting: Cell, seeds: list[int]) -> list[Cell]:
-    return [train(setting, seed) for seed in seeds]
 
 
 def pretrained(which: Split) -> Path:
@@ -85,7 +73,7 @@ def pretrained(which: Split) -> Path:
     return Path(checkpoint.locate(folder))
 
 
-def train(setting: Cell, seed: int) -> Cell:
+def train(setting: Line, seed: int) -> Line:
     """One training: rollouts' success by iteration, process time so far, and the held-out panel before and after."""
     import torch
     from transformers.utils import logging
@@ -136,3 +124,6 @@ def panel(taskset: Any, model: Any, tasks: list[Any], seed: int) -> tuple[float,
     groups = runner.collect(tasks, 1, seed, name="panel")
     steps = [len(run.steps) for run in groups.runs]
     return round(groups.success().estimate, 5), round(sum(steps) / len(steps), 3)
+
+
+run = each(train)
