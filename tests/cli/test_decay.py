@@ -38,7 +38,7 @@ def roles(body, count):
 
 PROGRAM = """
 import json, os, sys
-from clew.audit import decay
+from clew.audit.compaction import structural as decay
 from clew.audit.compaction.asking import Asking
 from clew.models import load
 

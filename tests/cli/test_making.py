@@ -71,7 +71,7 @@ def test_fork_with_something_changed(clew, store):
     data = json.loads(clew("fork", run, "--say", "0=look around", "--model", "echo", "--store", store, "--json").output)
     assert data["forks"][0]["shared"] == 1
     assert "╰ fork" in clew("show", run, "--store", store).output
-    clew("verify", "--store", store)
+    clew("store", "verify", "--store", store)
 
 
 def test_fork_at_the_low_point(clew, store):
@@ -105,7 +105,7 @@ def test_export_and_import_again(clew, store, tmp_path, form):
     rows = json.loads(clew("log", "--store", "new.db", "--json").output)
     before = json.loads(clew("log", "--store", store, "--json").output)
     assert sorted((row["task"], row["steps"]) for row in rows) == sorted((row["task"], row["steps"]) for row in before)
-    clew("verify", "--store", "new.db")
+    clew("store", "verify", "--store", "new.db")
 
 
 def test_a_broken_line_imports_nothing_and_is_named(clew, tmp_path):
@@ -157,7 +157,7 @@ def test_stop_interrupts_and_resume_goes_on(clew, tmp_path):
     with pytest.warns(UserWarning, match="source"):
         clew("resume")
     assert {row["stop"] for row in json.loads(clew("log", "--json").output)} == {"done"}
-    clew("verify")
+    clew("store", "verify")
 
 
 def acting(folder) -> bool:

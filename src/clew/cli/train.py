@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, offline, run_options, train_common, train_drafts
+from clew.cli.shared import common, run_options, train_common, train_drafts
 from clew.core.errors import BadInput
 
 
@@ -26,7 +26,7 @@ def tree_options(function: Any) -> Any:
     return function
 
 
-@click.command(short_help="Improve local weights by RL on tasks of a world, or by preference pairs of stored runs.")
+@click.command(short_help="Improve local weights by RL on tasks of a world.")
 @click.option("--name", required=True, help="Names the training; the same line goes on where it stopped.")
 @click.option("--world", default="household", show_default=True, help="See `clew worlds`.")
 @click.option("--model", default="household-sft", show_default=True, help="Name or folder of local weights.")
@@ -43,28 +43,20 @@ def tree_options(function: Any) -> Any:
 @click.option("--eval-tasks", default=64, show_default=True, help="On how many held-out tasks.")
 @click.option("--seed", default=0, show_default=True, help="Fixes tasks and sampling.")
 @train_drafts.draft_option
-@offline.offline_options
 @run_options.sampling_options
 @common.json_option
 @common.store_option
 def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
     """Collect, credit, fit, again and again; every run is kept, and checkpoints are folders of weights.
 
-    With --loss nothing is collected: the weights learn from runs that the store holds.
+    `clew tune` trains from runs that the store already holds.
 
     \b
     clew train --name first --iterations 20
     clew train --name wood --world sums --model FOLDER --rollouts tree --budget 256 --spare 0.3
-    clew train --name steep --loss cliff-dpo --model FOLDER --lr 1e-4 --data world=sums
     clew train --name quick --world sums --model FOLDER --draft FOLDER/drafters/dspark-7
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
-    if options["loss"]:
-        if options["draft"]:
-            raise BadInput("--draft is for rollouts, and with --loss none are made", remedy="Leave out one of the two.")
-        offline.train(name, store_path, as_json, options)
-        return
-    _without_loss(options)
     from functools import partial
 
     from clew.core import registry
@@ -99,13 +91,6 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     with run_options.interruptible("the same line again"):
         train_common.follow(training)
     _report(training, credit, store_path, as_json)
-
-
-def _without_loss(options: Mapping[str, Any]) -> None:
-    if options["data"] or options["types"] or options["compat_eos"]:
-        raise BadInput(
-            "--data, --types and --compat-eos belong to --loss", remedy="Add --loss cliff-dpo or --loss dpo."
-        )
 
 
 def _growth(options: Mapping[str, Any]) -> Any:

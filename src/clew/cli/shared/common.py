@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,26 +27,25 @@ class Interrupted(Exception):
     """The user interrupted a long job; the text says how to go on."""
 
 
-class Lazy(click.Group):
-    """A verb with verbs of its own, one file each (``GROUP_VERB.py``), loaded when named; ``shorts``: name -> line."""
+def load_verb(name: str) -> click.Command:
+    """The verb that the file of that name holds: ``run``, or ``audit_why`` for ``clew audit why``."""
+    found = importlib.import_module(f"clew.cli.{'import_' if name == 'import' else name}").command
+    assert isinstance(found, click.Command)
+    return found
 
-    def __init__(self, name: str, shorts: Mapping[str, str], **kept: Any) -> None:
-        super().__init__(name, **kept)
-        self._shorts = dict(shorts)
+
+class Lazy(click.Group):
+    """A verb with verbs of its own, one file each (``GROUP_VERB.py``), loaded when named."""
+
+    def __init__(self, name: str, verbs: Sequence[str], help: str, short_help: str) -> None:
+        super().__init__(name, help=help, short_help=short_help)
+        self._verbs = list(verbs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._shorts)
+        return self._verbs
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._shorts:
-            return None
-        found = importlib.import_module(f"clew.cli.{self.name}_{cmd_name}").command
-        assert isinstance(found, click.Command)
-        return found
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self._shorts.items()))
+        return load_verb(f"{self.name}_{cmd_name}") if cmd_name in self._verbs else None
 
 
 F = TypeVar("F", bound=Callable[..., Any])

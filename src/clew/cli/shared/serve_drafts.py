@@ -137,7 +137,7 @@ def simulate(model: Any, ref: str, options: Mapping[str, Any]) -> None:
         f"{'users':>6} {'lengths':22} {'tokens/s':>10} {'per user':>10} {'verified':>9}  (means of 5 seeds, min to max)"
     )
     if it.drafter is not None:
-        click.echo("(drafts accepted as those of 2607.05147, table 1; `clew bench serve` measures yours)")
+        click.echo("(drafts accepted as those of 2607.05147, table 1; `clew bench` measures yours)")
     for many in users:
         for name in policies:
             rows = [load for load in found if (load.at, load.policy) == (many, name)]

@@ -1,4 +1,4 @@
-"""clew gc: remove what nothing reaches."""
+"""clew store gc: remove what nothing reaches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from clew.cli.shared import common
 @common.json_option
 @common.store_option
 def command(yes: bool, as_json: bool, store_path: str) -> None:
-    """Show what could go, and remove it with --yes. Keep a run by naming it: clew tag keep RUN.
+    """Show what could go, and remove it with --yes. Keep a run by naming it: clew store tag keep RUN.
 
     \b
-    clew gc
-    clew gc --yes
+    clew store gc
+    clew store gc --yes
     """
     from clew.store import Run
     from clew.view.terminal import headline
@@ -34,4 +34,6 @@ def command(yes: bool, as_json: bool, store_path: str) -> None:
         sizes = {"calls": garbage.calls, "nodes": len(garbage.nodes), "blobs": len(garbage.blobs)}
         common.print_json({"runs": garbage.runs, **sizes, "removed": yes})
         return
-    click.echo(f"{'removed' if yes else 'nothing reaches'} {garbage}" + ("" if yes else "; clew gc --yes removes them"))
+    click.echo(
+        f"{'removed' if yes else 'nothing reaches'} {garbage}" + ("" if yes else "; clew store gc --yes removes them")
+    )

@@ -1,4 +1,4 @@
-"""clew grade: two checkpoints of one tokenizer grade every token, step and run."""
+"""clew audit grade: two checkpoints of one tokenizer grade every token, step and run."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     is printed, beside either model alone and the run's length.
 
     \b
-    clew grade world=household --policy trainings/first/checkpoint --reference household-sft
-    clew grade 'name=first/40/*' --policy P --reference R --select auroc --pick
-    clew grade 4fzk2w --policy http://localhost:8000/v1#tuned --reference http://localhost:8001/v1#base
+    clew audit grade world=household --policy trainings/first/checkpoint --reference household-sft
+    clew audit grade 'name=first/40/*' --policy P --reference R --select auroc --pick
+    clew audit grade 4fzk2w --policy http://localhost:8000/v1#tuned --reference http://localhost:8001/v1#base
     """
     from clew.credit import grade as g
     from clew.credit import graded

@@ -1,4 +1,4 @@
-"""clew merge: take another store's runs in."""
+"""clew store merge: take another store's runs in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def command(others: tuple[str, ...], as_json: bool, store_path: str) -> None:
     """Unite stores. Run ids are globally unique, so nothing collides, and doing it twice changes nothing.
 
     \b
-    clew merge laptop.db cluster.db
+    clew store merge laptop.db cluster.db
     """
     sources = [common.open_store(path) for path in others]
     store = common.open_store(store_path, create=True)

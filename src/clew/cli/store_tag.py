@@ -1,4 +1,4 @@
-"""clew tag: give runs a name."""
+"""clew store tag: give runs a name."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from clew.cli.shared import common
 @common.json_option
 @common.store_option
 def command(name: str | None, runs: tuple[str, ...], delete: bool, as_json: bool, store_path: str) -> None:
-    """Give chosen runs a tag. A tagged run is never collected by `clew gc`.
+    """Give chosen runs a tag. A tagged run is never collected by `clew store gc`.
 
     \b
-    clew tag                         # lists tags
-    clew tag keep 4fzk2w 7ab3kd
-    clew tag solved 'return>0.5'
-    clew tag -d keep 4fzk2w
+    clew store tag                         # lists tags
+    clew store tag keep 4fzk2w 7ab3kd
+    clew store tag solved 'return>0.5'
+    clew store tag -d keep 4fzk2w
     """
     store = common.open_store(store_path)
     if name is not None:
         if not runs:
-            raise click.UsageError("name the runs to be tagged, as in: clew tag keep 4fzk2w")
+            raise click.UsageError("name the runs to be tagged, as in: clew store tag keep 4fzk2w")
         for run in common.some(store, runs):
             (store.untag if delete else store.tag)(run.id, name)
         store.commit()

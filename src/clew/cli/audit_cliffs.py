@@ -1,4 +1,4 @@
-"""clew cliffs: at which token or step of a run its chance of success fell."""
+"""clew audit cliffs: at which token or step of a run its chance of success fell."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     where it stopped, and costs nothing the second time. Values are filed as `potential` and `cliff`.
 
     \b
-    clew cliffs 4fzk2w
-    clew cliffs 'world=sums return<0.5' --effect --pairs pairs.jsonl
-    clew cliffs world=household --at steps --n 32
+    clew audit cliffs 4fzk2w
+    clew audit cliffs 'world=sums return<0.5' --effect --pairs pairs.jsonl
+    clew audit cliffs world=household --at steps --n 32
     """
     from clew import audit
 
@@ -201,7 +201,7 @@ def _report(found: Found, effect: Effect | None, made: Pairs | None, options: di
     if made is not None:
         click.echo(f"{len(made)} pairs of {len(made.items)} cliffs in {options['pairs']}")
         if len(made):
-            click.echo("train on them: clew train --loss cliff-dpo --name NAME --model FOLDER --data RUNS")
+            click.echo("train on them: clew tune RUNS --loss cliff-dpo --name NAME --model FOLDER")
 
 
 def _curve(found: Found) -> None:

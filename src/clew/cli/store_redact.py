@@ -1,4 +1,4 @@
-"""clew redact: take content out of the record and leave its key."""
+"""clew store redact: take content out of the record and leave its key."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from clew.cli.shared import common
 def command(target: str, yes: bool, as_json: bool, store_path: str) -> None:
     """Put a tombstone on a Call (run@call) or a node (its hex key), and on the same text where related runs repeat it.
 
-    Keys and chains stay, so `clew verify` still proves the rest; what was erased can be neither replayed nor forked
-    inside. Annotations are not searched.
+    Keys and chains stay, so `clew store verify` still proves the rest; what was erased can be neither replayed nor
+    forked inside. Annotations are not searched.
 
     \b
-    clew redact 4fzk2w@12
+    clew store redact 4fzk2w@12
     """
     store = common.open_store(store_path)
     if "@" in target:

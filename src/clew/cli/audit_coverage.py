@@ -1,4 +1,4 @@
-"""clew coverage: how much of what lies behind mistakes is ever learnt from."""
+"""clew audit coverage: how much of what lies behind mistakes is ever learnt from."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
 def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path: str) -> None:
     """Share of the states reached after a mistake, and of the retreats out of them, that a data set teaches.
 
-    DATA is a file made by `clew distil` or `clew export FILE.jsonl`; its runs are looked up in the store. For RUNS the
-    signal is every act of a solved run, or, with --method, every act whose value is not zero.
+    DATA is a file made by `clew export --sft` or `clew export FILE.jsonl`; its runs are looked up in the store. For
+    RUNS the signal is every act of a solved run, or, with --method, every act whose value is not zero.
 
     A mistake is an act after which the distance to the goal grew, or that came back to a state of the run without
     shortening it. Distances are counted in the moves that the chosen runs made: choose all runs of the tasks. A run is
     off course until it is as near to the goal as before; a retreat is an act off course that shortens the distance.
 
     \b
-    clew coverage demos.jsonl
-    clew coverage world=maze
-    clew coverage world=household --method g2po
+    clew audit coverage demos.jsonl
+    clew audit coverage world=maze
+    clew audit coverage world=household --method g2po
     """
     from clew import audit
 

@@ -1,4 +1,4 @@
-"""clew verify: the store proves itself."""
+"""clew store verify: the store proves itself."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def command(rebuild: bool, as_json: bool, store_path: str) -> None:
     """Prove that nothing in the store was altered or lost. Exit code 1 if a fault is found.
 
     \b
-    clew verify
-    clew verify --store runs.db --rebuild
+    clew store verify
+    clew store verify --store runs.db --rebuild
     """
     store = common.open_store(store_path)
     if rebuild:
