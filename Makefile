@@ -6,13 +6,17 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: quickstart test lint ledger bench docs extras frameworks clean
+.PHONY: quickstart test nightly lint ledger bench docs extras frameworks clean
 
 quickstart: .venv/.local
 	$(BIN)/clew quickstart
 
 test: .venv/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+
+# What takes long and is drawn at random, more often than in `test`: kills at any moment, a served process under load.
+nightly: .venv/.dev
+	CLEW_KILLS=20 CLEW_SOAK=120 $(BIN)/python -m pytest --timeout 3600 tests/harness/test_resume.py tests/train/test_loop.py tests/serve/test_server_soak.py
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

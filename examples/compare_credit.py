@@ -1,4 +1,4 @@
-"""One collection, five estimators: how large their advantages are, and where they disagree on what went wrong."""
+"""Compares five credit estimators on one collection: how large their advantages are, and where they disagree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Any OpenAI-compatible URL is a model. A tiny loopback server stands for one; it fails once, to show the attempts."""
+"""Uses an OpenAI-compatible URL as a model, and replays the run without the server.
+
+A tiny server on this machine plays the endpoint. The server fails once, to show that the record keeps every attempt.
+"""
 
 from __future__ import annotations
 

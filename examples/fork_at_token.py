@@ -1,6 +1,6 @@
-"""Fork inside a reply: keep its first tokens, sample the rest again, and see where the replies part.
+"""Forks inside a reply: keeps its first tokens, samples the rest again, and prints where the replies part.
 
-The model is a Markov chain with token ids, so this runs without weights; any local model works the same way.
+The model is a Markov chain with token ids, so the program needs no weights. Any local model works the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of a collection, then go on: nothing committed is lost, nothing is sampled twice."""
+"""Kills a collection with kill -9 and resumes it: nothing committed is lost, and nothing is sampled twice."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main() -> None:
         "runs unfinished",
     )
 
-    collect()  # the same line goes on: its collection has a name
+    collect()  # the collection has a name, so the same line resumes it
 
     kept = sum([call.key for call in store.run(run).calls][: len(keys)] == keys for run, keys in before.items())
     print(kept, "of", len(before), "records begin as they were;", len(store.verify()), "faults")

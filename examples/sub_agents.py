@@ -1,5 +1,7 @@
-"""Sub-agents at the same time: a lead spawns three children that race, the record keeps who answered when, and a
-fork inside a child re-runs the lead from there.
+"""Runs three sub-agents at the same time.
+
+A lead agent spawns three children that race. The record keeps who answered when, so a replay repeats the order, and a
+fork inside a child also runs the lead again from there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A tool-calling agent over typed Python functions: calls of one reply at once, a mistake mended, an answer noted."""
+"""A tool-calling agent with typed Python functions as tools.
+
+The agent runs the tool calls of one reply at the same time, corrects a call that failed, and notes its answer.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ async def order(item: str, count: int, express: bool = False) -> dict:
 
 
 async def clerk(run):
-    """As the bundled ``tool_user``, but the calls of one reply run at the same time."""
+    """Does what the bundled ``tool_user`` does, but runs the tool calls of one reply at the same time."""
     chat = run.chat("Keep at least 50 of everything.", tools=run.tools)
     chat.say("user", run.task.prompt)
     while (reply := await chat.ask()).calls:
@@ -40,7 +43,7 @@ def wish(*calls: tuple[str, str]) -> Message:
 
 
 def main() -> None:
-    model = Scripted(  # stands for an endpoint: clew.model("http://localhost:8000/v1#qwen3")
+    model = Scripted(  # plays the part of an endpoint, such as clew.model("http://localhost:8000/v1#qwen3")
         [
             wish(("stock", '{"item": "bolt"}'), ("stock", '{"item": "nut"}')),
             wish(("order", '{"item": "nut", "count": 0}')),
@@ -53,7 +56,7 @@ def main() -> None:
     print(clew.tree(run))
     print(runner.replay(run).calls, "Calls replayed, no tool called")
 
-    told = runner.fork(run, at=3, result="60")[0]  # what if the second tool had answered otherwise?
+    told = runner.fork(run, at=3, result="60")[0]  # what if the second tool had given another answer?
     print("told 60 nuts:", [call.kind for call in told.calls[3:]], f"{told.shared} Calls shared")
 
 

@@ -26,6 +26,34 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_local", {kind: dict(things) for kind, things in registry._local.items()})
 
 
+TOGETHER = {"tests/view/browser": "browser"}  # they share one small quickstart and one browser
+HEAVY = (
+    "view/browser",
+    "docs/test_readme",
+    "train",
+    "harness/test_resume",
+    "serve",
+    "engine",
+    "cli",
+    "audit",
+    "coding",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For several processes: a file's tests share what its fixtures made, pages of the docs share nothing.
+
+    Folders whose tests take long come first, so that no process is left with them at the end.
+    """
+    for item in items:
+        name = item.location[0].replace("\\", "/")
+        group = next((group for start, group in TOGETHER.items() if name.startswith(start)), name)
+        if group != "tests/docs/test_pages.py":
+            item.add_marker(pytest.mark.xdist_group(group))
+    order = {start: place for place, start in enumerate(HEAVY)}
+    items.sort(key=lambda i: min((p for s, p in order.items() if i.location[0].startswith(f"tests/{s}")), default=99))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List skipped tests by reason: a skipped test has proved nothing and must not look as if it had."""
     reasons: Counter[str] = Counter()

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.audit import Candidates, Search, pairs, survey
-from clew.audit.cliffs import detect, effect
+from clew.audit import Candidates, Search, detect, effect, pairs, survey
 from clew.audit.cliffs.detect import CLIFF, POTENTIAL
 from clew.core.errors import BadInput, CannotRestore
 from clew.harness import Runner
@@ -205,10 +204,10 @@ def test_refusals_come_before_any_cost():
 
 KILLED = """
 import sys
-from clew.harness import potentials
+from clew.harness.fork import continuations
 from clew.harness.fork.continuations import Continuations, Start
 from tests.audit import planted
-potentials.TOGETHER = 16
+continuations.TOGETHER = 16
 runner = planted.runner(sys.argv[1])
 starts = [Start(run, 1, token) for run in sorted(runner.store.run_ids()) for token in range(4, 12)]
 Continuations(runner).sample("screen", starts, 16, lambda n: print(n, flush=True))

@@ -86,7 +86,7 @@ def test_rows_grow_with_their_replies(make: Make, monkeypatch: pytest.MonkeyPatc
     for local in (whole, model):
         local.engine._batch._stops[:] = False
     expected = ask(whole, requests)
-    for place in ("rows", "admission"):
+    for place in ("cache_rows", "admission"):
         monkeypatch.setattr(f"clew.models.engine.{place}.ROOM", 16)
     sizes = [model.engine._batch._rows.slots.size]
     got = ask(model, requests)
@@ -99,7 +99,7 @@ def test_rows_grow_with_their_replies(make: Make, monkeypatch: pytest.MonkeyPatc
 
 
 def test_one_long_prompt_does_not_make_every_row_long(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("rows", "admission"):
+    for place in ("cache_rows", "admission"):
         monkeypatch.setattr(f"clew.models.engine.{place}.ROOM", 16)
     model = make(max_rows=64)
     rows, token = model.engine._batch._rows, model.engine._batch.forward.token_bytes

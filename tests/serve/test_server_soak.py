@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ from clew.store import open_store
 
 pytest.importorskip("torch")
 pytest.importorskip("prometheus_client")
+SECONDS = float(os.environ.get("CLEW_SOAK", "12"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_no_answer_is_wrong_mixed_or_lost(tmp_path: Path) -> None:
-    done = asyncio.run(soak.run(20, 4.0, tmp_path))
+    done = asyncio.run(soak.run(SECONDS, 4.0, tmp_path))
     assert done.faults == []
     assert done.counts["kills"] == 1
     assert done.counts["answers"] > 2 * soak.QUEUE  # those of a burst at the least

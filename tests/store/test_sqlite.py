@@ -242,7 +242,8 @@ def test_readonly_store_reads_everything_and_writes_nothing(tmp_path):
 ON_READONLY_MEDIUM = """
 import os, sys
 from clew.core.errors import StoreReadOnly
-from clew.store import contract, derived, open_store, query, sqlite, summary, verify
+from clew.store import contract, open_store, query, summary, verify
+from clew.store.sqlite import derived
 if os.getuid() == 0:  # who may write anywhere
     os.setgid(65534); os.setuid(65534)
 store = open_store(sys.argv[1])

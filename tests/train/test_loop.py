@@ -122,7 +122,7 @@ def test_kl_towards_a_reference(house, model):
 
 
 DRIVER = Path(__file__).with_name("killed.py")
-KILLS = int(os.environ.get("CLEW_KILLS", "3"))
+KILLS = int(os.environ.get("CLEW_KILLS", "1"))
 
 
 def killed_and_begun_again(tmp_path, kills, drafter=""):
@@ -187,7 +187,7 @@ def test_killed_under_drafts_nothing_is_lost_or_done_twice(tmp_path):
         model=model.digest(), drafter=weights_digest(module),
     ).save(where)  # fmt: skip
     model.close()
-    whole, found = killed_and_begun_again(tmp_path, 2, str(where))
+    whole, found = killed_and_begun_again(tmp_path, min(KILLS, 4), str(where))
     for ended in found:
         assert ended["faults"] == "[]"
         assert ended["orders"] == whole["orders"]

@@ -20,6 +20,8 @@ from clew.core.errors import UnknownName
 
 Agent = Callable[..., Awaitable[Any]]
 T = TypeVar("T")
+MOVED = {"clew.audit.behaviour": "clew.audit.compaction.behaviour"}
+"""Modules of agents by the place at which older records name them."""
 
 
 _hand: ContextVar[Callable[[Callable[[], None]], None] | None] = ContextVar("hand", default=None)
@@ -90,7 +92,7 @@ def load_agent(ref: str) -> Agent:
             sys.modules[spec.name] = module
             spec.loader.exec_module(module)
         else:
-            module = importlib.import_module(place or "clew.harness.agents")
+            module = importlib.import_module(MOVED.get(place, place) or "clew.harness.agents")
         found: Any = module
         for part in name.split("."):
             found = getattr(found, part)
