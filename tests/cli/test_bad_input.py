@@ -140,7 +140,7 @@ def test_an_interrupt_keeps_everything_and_resume_goes_on(clew, tmp_path):
     )
     world = "household(rooms=2,steps=4)"
     done = clew("run", "weary.py:agent", "--world", world, "--model", "echo", "--tasks", 1, code=130)
-    assert "Go on with: clew resume" in done.output
+    assert "Continue with: clew resume" in done.output
     assert json.loads(clew("log", "--json").output)[0]["stop"] is None
     (tmp_path / "rested").touch()
     clew("resume")

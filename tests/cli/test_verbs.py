@@ -42,6 +42,7 @@ def test_all_lists_every_verb_once(clew, line):
         assert title in text
         for verb in listed:
             assert text.count(f"\n  {verb} ") == 1
+    assert not re.search(r"^ {6,}", text, re.MULTILINE), "each fits into one line of 80 columns"
     assert "does not load" not in text
 
 

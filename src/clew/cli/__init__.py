@@ -1,4 +1,4 @@
-"""The command line. One file per verb; nothing is loaded before a verb is asked for."""
+"""The command line. One file per verb; a verb's file is loaded when the verb is named or listed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LATER = {"stop", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "ga
 INTERRUPTED = 130  # exit code
 EPILOG = """`clew --all` lists every verb: serve a model, train from stored runs, diagnose bugs and more.
 
-The store is ./.clew/store.db; choose another with --store or CLEW_STORE. Start with: clew quickstart"""
+The store is ./.clew/store.db; choose another with --store or CLEW_STORE."""
 
 
 class Verbs(click.Group):
@@ -110,14 +110,16 @@ def _explain(error: BaseException) -> int:
         error.show()
         return error.exit_code
     if isinstance(error, click.Abort | common.Interrupted):
-        hint = f" Everything committed so far is kept. Go on with: {error}" if str(error) else ""
+        hint = f" Everything recorded so far is kept. Continue with: {error}" if str(error) else ""
         click.echo(f"\nInterrupted.{hint}", err=True)
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has seen enough
         return 0
     if isinstance(error, OSError) and error.filename:
-        click.echo(f"clew: {error.filename}: {error.strerror}\n  Check that the path exists and may be used.", err=True)
+        click.echo(
+            f"clew: {error.filename}: {error.strerror}\n  Check that the path exists and that you may use it.", err=True
+        )
         return 2
     if isinstance(error, ClewError):
         click.echo(f"clew: {error}", err=True)
@@ -126,7 +128,7 @@ def _explain(error: BaseException) -> int:
         click.echo(f"clew: {error.name} is not installed\n  `clew doctor` says which extra brings it.", err=True)
         return 2
     first = str(error).strip().split("\n")[0]
-    click.echo(f"clew: {type(error).__name__}: {first}\n  This is not your fault; --debug shows where.", err=True)
+    click.echo(f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.", err=True)
     return 1
 
 
@@ -141,11 +143,11 @@ def _help(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
 )
 @click.version_option(package_name="clew", message="clew %(version)s")
 @click.option("--all", is_flag=True, is_eager=True, expose_value=False, callback=_help, help="List every verb.")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error. May stand anywhere in the line.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere in the line.")
 def verbs(debug: bool) -> None:
-    """Follow every agent run back to any step or token, change it there, and run on.
+    """Record the runs of LLM agents, go back to any step or token, change something there and continue, and train.
 
-    Runs are chosen by id (or the first letters of one), by tag, or by a query such as
+    Start with `clew quickstart`. Runs are chosen by id (or its first letters), by tag, or by a query such as
     'world=household return<0.5 steps>20 tag:x text:"fridge"'.
     """
     _ = debug  # read from the line itself, so that it works after the verb too

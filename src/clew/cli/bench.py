@@ -1,4 +1,4 @@
-"""clew bench: put a server under load, and draw a user's speed against throughput."""
+"""clew bench: load-test a server, and draw per-user speed against total throughput."""
 
 from __future__ import annotations
 
@@ -41,42 +41,38 @@ PROMPTS = (
 )
 
 
+SECONDS_HELP = "Seconds of each measurement; the first fifth does not count."
+OUT_HELP = "Folder of results, table and figure."
+FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(exists=True, dir_okay=False)
+POSITIVE = click.IntRange(1)
+
+
 @click.command(short_help="Load-test a server: per-user speed against total throughput.")
 @click.argument("target", metavar="URL|MODEL")
-@click.option("--users", default="", help="Closed loop: requests at all times, as in 1,8,32.  [default: 1,4,16]")
-@click.option("--rate", "rates", default="", help="Besides or instead: random arrivals a second, as in 0.5,2.")
+@click.option("--users", default="", help="Closed loop: numbers of users at once, as in 1,8,32.  [default: 1,4,16]")
+@click.option("--rate", "rates", default="", help="Open loop: random arrivals per second, as in 0.5,2.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=20.0, show_default=True, help=SECONDS_HELP)
+@click.option("--repeats", type=POSITIVE, default=1, show_default=True, help="Rounds; each measures every load once.")
 @click.option(
-    "--seconds",
-    type=click.FloatRange(0.1),
-    default=20.0,
-    show_default=True,
-    help="Of each measurement; the first fifth does not count.",
+    "--prompts", type=FILE, metavar="FILE", help="File of prompts, one per line.  [default: eight bundled ones]"
 )
-@click.option(
-    "--repeats",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Measurements of each kind, one round after the other.",
-)
-@click.option("--prompts", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="One a line.")
-@click.option("--max-tokens", type=click.IntRange(2), default=128, show_default=True, help="Of a reply.")
-@click.option("--temperature", default=1.0, show_default=True, help="Of sampling.")
-@click.option("--name", help="The model's name at the endpoint.  [default: the first it lists]")
+@click.option("--max-tokens", type=click.IntRange(2), default=128, show_default=True, help="Most tokens in one reply.")
+@click.option("--temperature", default=1.0, show_default=True, help="Sampling temperature.")
+@click.option("--name", help="The model's name at the endpoint.  [default: the first that the endpoint lists]")
 @click.option("--draft", metavar="DRAFTER", help="For a MODEL: serve it with this drafter.")
-@click.option("--lengths", multiple=True, help="With --draft: how much of a draft is verified; may be repeated.")
+@click.option("--lengths", multiple=True, help="With --draft: how much of each draft is verified; may be repeated.")
 @click.option("--frontier", is_flag=True, help=f"With --draft: all of {', '.join(FRONTIER)}.")
-@click.option("--serve", "extra", default="", help="For a MODEL: more for `clew serve`, as in '--threads 1'.")
-@click.option("--seed", default=0, show_default=True, help="Fixes arrivals and sampling.")
-@click.option("--out", default=".clew/bench", show_default=True, type=click.Path(path_type=Path, file_okay=False),
-              help="Folder of results, table and figure.")  # fmt: skip
+@click.option("--serve", "extra", default="", help="For a MODEL: more options of `clew serve`, as in '--threads 1'.")
+@click.option("--seed", default=0, show_default=True, help="Seed of arrivals and sampling.")
+@click.option("--out", default=".clew/bench", show_default=True, type=FOLDER, help=OUT_HELP)
 @common.json_option
 def command(target: str, as_json: bool, **options: Any) -> None:
-    """Put a server under load and say what its users see: speed of one, tokens per second of all, waits, errors.
+    """Load-test a server: per-user speed against total throughput, with waiting times and errors.
 
-    The endpoint of a URL is measured as it is; the credential comes from CLEW_API_KEY or OPENAI_API_KEY. For a MODEL
-    servers are started and ended here, one for each way of --lengths. Replies are streamed. What was measured is kept:
-    the same line goes on where it stopped, with more --users or --repeats too.
+    A URL is measured as it is; the credential comes from CLEW_API_KEY or OPENAI_API_KEY. For a MODEL, a server is
+    started and ended here, one for each of --lengths. Replies are streamed. Measurements are kept: the same line
+    continues where it stopped, also with more --users or --repeats.
 
     \b
     clew bench http://localhost:8422/v1 --users 1,8,32
@@ -93,42 +89,39 @@ def command(target: str, as_json: bool, **options: Any) -> None:
         seconds = len(todo) * options["seconds"]
         told = f"{len(cells)} measurements, {len(todo)} to do, about {seconds / 60:.1f} minutes"
         click.echo(f"{told} -> {path}", err=True)
-    with run_options.interruptible("the same line again"), common.progress() as bar:
-        job = bar.add_task("measurements", total=max(len(todo), 1), completed=int(not todo), note="")
+    with run_options.interruptible("the same line again"), common.bar("measurements", max(len(todo), 1)) as move:
+        move(completed=int(not todo))
 
         def done(cell: Line, found: Line) -> None:
             have[key(cell)] = cell | found
             with path.open("a") as file:
                 file.write(json.dumps(cell | found) + "\n")
             mean = sum(found["throughput"]) / len(found["throughput"])
-            bar.update(job, advance=1, note=f"{at(cell)}: {mean:.0f} tok/s")
+            move(advance=1, note=f"{at(cell)}: {mean:.0f} tok/s")
 
         measure(target, todo, options, done)
     _report([have[key(cell)] for cell in cells], folder, as_json)
 
 
 def plan(target: str, options: Mapping[str, Any]) -> Iterator[Line]:
-    """The measurements, by server, so that each is started once.
+    """The measurements, ordered by server, so that each server is started once.
 
     Raises:
-        BadInput: numbers that are none, or a drafter's options where none is served from here.
+        BadInput: a load is no number, or a drafter's options are given where no model is served here.
     """
     url = "://" in target
     lengths = [*(FRONTIER if options["frontier"] else ()), *options["lengths"]]
     if url and (options["draft"] or lengths or options["extra"]):
         raise BadInput(
             "--draft, --lengths, --frontier and --serve are for a server started here",
-            remedy="Name a model in place of the URL, or leave them out.",
+            remedy="Name a model instead of the URL, or leave them out.",
         )
     if lengths and not options["draft"]:
-        raise BadInput("--lengths and --frontier say how much of a draft is verified", remedy="Name a --draft.")
+        raise BadInput("--lengths and --frontier set how much of a draft is verified", remedy="Name a --draft.")
     users = _numbers(options["users"] or ("" if options["rates"] else "1,4,16"), "--users", int)
     rates = _numbers(options["rates"], "--rate", float)
-    shared = {
-        "target": target, "draft": options["draft"] or "", "extra": options["extra"], "seconds": options["seconds"],
-        "max_tokens": options["max_tokens"], "temperature": options["temperature"], "prompts": options["prompts"] or "",
-        "name": options["name"] or "",
-    }  # fmt: skip
+    kept = ("draft", "extra", "seconds", "max_tokens", "temperature", "prompts", "name")
+    shared = {"target": target} | {k: "" if options[k] is None else options[k] for k in kept}
     for name in dict.fromkeys(lengths or [""]):
         for repeat in range(options["repeats"]):
             for many in users:
@@ -152,7 +145,7 @@ def key(cell: Line) -> str:
 
 
 def read(path: Path) -> list[Line]:
-    """Lines of the results; one cut short by a kill is left out, and cut off."""
+    """Lines of the results; a last line that was cut short by a kill is removed from the file."""
     if not path.exists():
         return []
     whole, _, torn = path.read_text(encoding="utf-8").rpartition("\n")
@@ -166,7 +159,7 @@ def at(cell: Line) -> str:
 
 
 def measure(target: str, todo: Sequence[Line], options: Mapping[str, Any], done: Callable[[Line, Line], None]) -> None:
-    """Every cell that is missing, a server at a time."""
+    """Measure every missing cell, one server at a time."""
     prompts: tuple[str, ...] = PROMPTS
     if options["prompts"]:
         lines = Path(options["prompts"]).read_text(encoding="utf-8").splitlines()
@@ -182,7 +175,7 @@ def measure(target: str, todo: Sequence[Line], options: Mapping[str, Any], done:
 
 
 def outcome(base: str, name: str, prompts: tuple[str, ...], asked: Line, secret: str) -> Line:
-    """What the clients saw, as numbers to keep.
+    """What the clients measured, as numbers to keep.
 
     Raises:
         ModelError: no request was answered.
@@ -194,8 +187,8 @@ def outcome(base: str, name: str, prompts: tuple[str, ...], asked: Line, secret:
     demand: Demand = Demand(name, prompts, **asked)
     seen: Seen = asyncio.run(drive(base, demand, secret))
     if not seen.ended:
-        why = ", ".join(f"{n} x {kind}" for kind, n in seen.errors.items()) or "none ended in time"
-        remedy = "Mend what it names, or give more --seconds."
+        why = ", ".join(f"{n} x {kind}" for kind, n in seen.errors.items()) or "no reply ended in time"
+        remedy = "Mend what the errors name, or give more --seconds."
         raise ModelError(f"no request to {base} was answered: {why}", remedy=remedy)
     found = (seen.throughput(), seen.speeds(), seen.first(), seen.between())
     kept = {field: np.round(values, 6).tolist() for field, values in zip(FIELDS, found, strict=True)}
@@ -256,7 +249,7 @@ def _address(server: subprocess.Popen[bytes], said: TextIO) -> str:
             return found[1]
         if ended:
             told = " ".join(text.split())[-500:]
-            raise ModelError(f"the server did not begin: {told}", remedy="Start it by hand with `clew serve`.")
+            raise ModelError(f"the server did not begin: {told}", remedy="Start the server by hand with `clew serve`.")
         time.sleep(0.1)
 
 
@@ -270,7 +263,7 @@ def _interval(values: Sequence[float], unit: str) -> Report:
 
 
 def summary(lines: Sequence[Line]) -> list[Line]:
-    """One line for each server and load: Reports over all repeats, and errors by kind."""
+    """One line for each server and load: reports over all repeats, and errors by kind."""
     found: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
         found.setdefault((line["lengths"], line["users"], line["rate"]), []).append(line)
@@ -300,7 +293,7 @@ def _report(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
         low, middle, high = (f"{scale * x:.3g}" for x in (report.low, report.estimate, report.high))
         return f"{middle} [{low}, {high}]"
 
-    units = ("tok/s in all", "tok/s of a user", "first token, s", "between tokens, ms")
+    units = ("total tok/s", "tok/s per user", "first token, s", "between tokens, ms")
     table = []
     for r in rows:
         shown = [cell(r[field], 1e3 if field == "between" else 1.0) for field in FIELDS]
@@ -311,7 +304,7 @@ def _report(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
 
 
 def figure(rows: Sequence[Line], path: Path) -> Path | None:
-    """A user's speed against throughput, a line for each server; None without matplotlib."""
+    """Draw per-user speed against total throughput, a line for each server; None without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -332,7 +325,7 @@ def figure(rows: Sequence[Line], path: Path) -> Path | None:
         for p, place in zip(points, zip(at_x, at_y, strict=True), strict=True):
             text = f"{p['users'] or p['rate']:g}"
             axis.annotate(text, place, fontsize=7, xytext=(3, 3), textcoords="offset points")
-    axis.set(xlabel="tokens per second in all", ylabel="tokens per second of a user")
+    axis.set(xlabel="total tokens per second", ylabel="tokens per second per user")
     axis.grid(alpha=0.25)
     axis.legend(frameon=False, fontsize=8)
     fig.savefig(path, metadata={"Date": None})

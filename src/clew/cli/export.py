@@ -56,9 +56,8 @@ def command(
     format_of(file, form)
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
-    with common.progress() as bar:
-        job = bar.add_task("exporting", total=len(chosen), note="")
-        written = export(store, chosen, file, form, progress=lambda count: bar.update(job, completed=count))
+    with common.bar("exporting", len(chosen)) as move:
+        written = export(store, chosen, file, form, progress=lambda count: move(completed=count))
     if as_json:
         common.print_json({"file": file, "runs": written})
     else:

@@ -69,13 +69,12 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     tokens = passes.epochs * sum(len(row.ids) for row in rows)
     click.echo(f"{len(rows)} rows, {counted} tokens with loss, {total} steps, {tokens:,} tokens", err=True)
     last: dict[str, float] = {}
-    with run_options.interruptible("the same line again"), common.progress() as bar:
-        job = bar.add_task("training", total=total, note="")
+    with run_options.interruptible("the same line again"), common.bar("training", total) as move:
         settings = {k: options[k] for k in ("model", "loss", "beta", "lr", "lora")}
         for done, _, report in fit(trainer, rows, passes, folder, settings=settings):
             last = report.metrics()
             store.put_metrics(name, done, {f"step/{k}": v for k, v in last.items()})
-            bar.update(job, completed=done, note=f"loss {report.loss[loss]:.4f}")
+            move(completed=done, note=f"loss {report.loss[loss]:.4f}")
     checkpoint = folder / "checkpoint" if folder is not None else None
     if as_json:
         told = {"name": name, "checkpoint": checkpoint, "rows": len(rows), "loss tokens": counted, "last": last}

@@ -1,4 +1,4 @@
-"""clew view: look at a store in the browser."""
+"""clew view: browse a store on a local web page."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput, UnknownName
 
 
-@click.command(short_help="Look at a store in the browser, live, and fork runs there.")
+@click.command(short_help="Browse runs on a local web page, live, and fork them there.")
 @click.argument("path", metavar="[STORE]", required=False)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to serve at; any but loopback needs --token."
 )
-@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 8420, or a free one]")
 @click.option(
-    "--token", envvar="CLEW_VIEW_TOKEN", default="", help="What a browser must know (or set CLEW_VIEW_TOKEN)."
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to serve at; 0 takes a free one.  [default: 8420, or a free one]",
 )
-@click.option("--read-only", is_flag=True, help="Write nothing: no forks from the page.")
-@click.option("--no-open", is_flag=True, help="Open no browser.")
+@click.option(
+    "--token", envvar="CLEW_VIEW_TOKEN", default="", help="Secret that a browser must send (or set CLEW_VIEW_TOKEN)."
+)
+@click.option("--read-only", is_flag=True, help="Do not write to the store: no forks from the page.")
+@click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @common.store_option
 def command(
     path: str | None, host: str, port: int | None, token: str, read_only: bool, no_open: bool, store_path: str
 ) -> None:
-    """Serve a page on which a store is looked at while runs are made, and from which runs are forked.
+    """Serve a web page that shows a store, also while runs are being made, and that can fork runs.
 
     \b
     clew view
