@@ -172,6 +172,32 @@ def acting(folder) -> bool:
         store.close()
 
 
+DEAF = """
+import signal, sys, time
+from clew.store import open_store
+from clew.store.base import owner_name
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+store = open_store(sys.argv[1])
+store.lease(sys.argv[2], owner_name(), 600.0)
+store.commit()
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_stop_says_so_where_a_process_ignores_the_interrupt(clew, store):
+    run = first(clew, store)
+    line = [sys.executable, "-c", DEAF, str(store), run]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "held\n"
+            said = clew("stop", "--wait", 0.3, "--store", store).output
+            assert said == f"not interrupted: process {process.pid} still makes run {run} after 0.3 s\n"
+            assert json.loads(clew("stop", "--wait", 0, "--store", store, "--json").output)["held"] == [run]
+        finally:
+            process.kill()
+
+
 def test_stop_leaves_the_process_of_others_alone(clew, store, monkeypatch):
     killed = []
     monkeypatch.setattr(os, "kill", lambda process, sent: killed.append((process, sent)))

@@ -23,16 +23,21 @@ def ids(path):
         store.close()
 
 
+def leaves(command):
+    """The verb itself, or the verbs of a group."""
+    context = click.Context(command)
+    inner = command.list_commands(context) if isinstance(command, click.Group) else ()
+    return [command.get_command(context, name) for name in inner] or [command]
+
+
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_of_every_verb_has_an_example(clew, verb):
-    text = clew(verb, "--help").output
-    assert f"  clew {verb}" in text
+def test_help_of_every_verb_has_an_example_and_explains_every_option(clew, verb):
+    assert f"  clew {verb}" in clew(verb, "--help").output
     command = verbs.get_command(click.Context(verbs), verb)
-    assert command.short_help
-    assert all(p.help or p.is_flag for p in command.params if isinstance(p, click.Option) and p.name not in PLAIN), verb
-
-
-PLAIN = {"seed", "split"}  # their names say it
+    for leaf in (command, *leaves(command)):
+        assert leaf.short_help
+        assert len(leaf.short_help) <= 66, "it fits into one line of 80 columns beside the verb's name"
+        assert [p.name for p in leaf.params if isinstance(p, click.Option) and not p.help] == []
 
 
 @pytest.mark.parametrize("line", [("--all",), ("--help", "--all"), ("--all", "-h")])
@@ -63,10 +68,7 @@ def test_all_of_a_verb_is_its_own(clew, store):
 @pytest.mark.parametrize("verb", VERBS)
 def test_examples_in_help_texts_parse(verb):
     command = verbs.get_command(click.Context(verbs), verb)
-    context = click.Context(command)
-    inner = command.list_commands(context) if isinstance(command, click.Group) else ()
-    helps = [command.help, *(command.get_command(context, name).help for name in inner)]
-    examples = [line for text in helps for line in lines(text)]
+    examples = [line for leaf in (command, *leaves(command)) for line in lines(leaf.help)]
     assert examples
     for line in examples:
         parse(line)

@@ -125,7 +125,7 @@ def _question(view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound
         tuple(Hypothesis(name, 1 if name in options["rises"] else -1) for name in sought),
         "placebo" if sought else "",
         units=tuple(units),
-        doses=_numbers(options["doses"]),
+        doses=common.number_list(options["doses"], "--doses", float),
         classes=("the class", "the placebo class") if avoid else None,
         n=n,
         k=max(n // 2, 2),
@@ -139,15 +139,6 @@ def _places(view: Run, at: int, kind: str | None) -> tuple[list[Any], list[str]]
     if kind == "steps":
         return rewind.steps(view, at)
     return rewind.spoken(view, at) if kind == "sentences" else ([], [])
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(piece) for piece in text.split(",")) if text else ()
-    except ValueError as error:
-        raise BadInput(
-            f"--doses {text!r} is no list of numbers", remedy="Write numbers with commas: 10,50,100."
-        ) from error
 
 
 def parsed(text: str) -> tuple[str, Change]:

@@ -118,8 +118,9 @@ def plan(target: str, options: Mapping[str, Any]) -> Iterator[Line]:
         )
     if lengths and not options["draft"]:
         raise BadInput("--lengths and --frontier set how much of a draft is verified", remedy="Name a --draft.")
-    users = _numbers(options["users"] or ("" if options["rates"] else "1,4,16"), "--users", int)
-    rates = _numbers(options["rates"], "--rate", float)
+    asked = options["users"] or ("" if options["rates"] else "1,4,16")
+    users = common.number_list(asked, "--users", int, above=0)
+    rates = common.number_list(options["rates"], "--rate", float, above=0)
     kept = ("draft", "extra", "seconds", "max_tokens", "temperature", "prompts", "name")
     shared = {"target": target} | {k: "" if options[k] is None else options[k] for k in kept}
     for name in dict.fromkeys(lengths or [""]):
@@ -128,16 +129,6 @@ def plan(target: str, options: Mapping[str, Any]) -> Iterator[Line]:
                 yield shared | {"lengths": name, "users": many, "rate": 0.0, "seed": options["seed"] + repeat}
             for rate in rates:
                 yield shared | {"lengths": name, "users": 0, "rate": rate, "seed": options["seed"] + repeat}
-
-
-def _numbers(text: str, name: str, kind: Callable[[str], Any]) -> list[Any]:
-    try:
-        found = [kind(word) for word in text.split(",") if word.strip()]
-    except ValueError:
-        found = [0]
-    if any(not 0 < x < 1e6 for x in found):
-        raise BadInput(f"{name} {text!r} are not numbers above 0", remedy="Write them with commas, as in 1,8,32.")
-    return found
 
 
 def key(cell: Line) -> str:

@@ -59,7 +59,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
         seq=at.seq if at else None,
         token=at.token if at else 0,
         n=n,
-        prefix_ids=_ids(options["prefix_ids"]),
+        prefix_ids=common.number_list(options["prefix_ids"] or "", "--prefix-ids", int),
         say=dict(_said(text) for text in options["said"]),
         act=options["acts"],
         model=options["model"] or "",
@@ -99,15 +99,6 @@ def _say_versions(run: Run, at: Cursor | None, model: Model | None) -> None:
             " to fork with other weights, name a checkpoint with --model",
             err=True,
         )
-
-
-def _ids(text: str | None) -> tuple[int, ...]:
-    try:
-        return tuple(int(piece) for piece in text.split(",")) if text else ()
-    except ValueError as error:
-        raise BadInput(
-            f"--prefix-ids {text!r} is no list of token ids", remedy="Write numbers with commas: 17,4,93."
-        ) from error
 
 
 def _said(text: str) -> tuple[str, str | None]:

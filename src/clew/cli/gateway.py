@@ -47,9 +47,7 @@ UNNAMED = click.Choice(["guess", "apart"])
 @click.option("--replay", "again", metavar="RUN", help="Start PROGRAM again; the record answers, no model.")
 @click.option("--unnamed", type=UNNAMED, default="guess", show_default=True, help=UNNAMED_HELP)
 @click.option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to serve at; any but loopback needs --token."
-)
+@common.host_option
 @click.option(
     "--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]"
 )
@@ -71,14 +69,9 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     clew gateway --replay RUN -- python my_agent.py
     """
     from clew.serve.gateway.proxy import Gateway
-    from clew.view.guard import loopback
     from clew.view.serving import listen
 
-    if not loopback(options["host"]) and not options["token"]:
-        raise BadInput(
-            f"{options['host']} can be reached by others, and there is no token",
-            remedy="Set CLEW_GATEWAY_TOKEN to something long and secret, or leave --host out.",
-        )
+    common.refuse_open_host(options["host"], options["token"], "is no token", "CLEW_GATEWAY_TOKEN")
     if bool(options["place"]) + bool(options["again"]) + bool(options["name"]) > 1:
         raise BadInput("--name, --fork and --replay exclude each other", remedy="Give only one of them.")
     if options["ref"] and options["upstream"]:

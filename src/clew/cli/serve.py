@@ -39,9 +39,7 @@ POSITIVE = click.IntRange(1)
 @click.option("--profile", is_flag=True, help="Only measure how long model and drafter take on this machine.")
 @click.option("--simulate", metavar="USERS", help=SIMULATE_HELP)
 @click.option("--record", metavar="STORE", help="Record what is served as runs in this store.")
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to serve at; any but loopback needs keys."
-)
+@common.host_option
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."
 )
@@ -71,14 +69,8 @@ def command(ref: str, **options: Any) -> None:
     clew serve ./weights --draft ./drafter --profile; clew serve ./weights --draft ./drafter
     curl localhost:8422/v1/chat/completions -d '{"model": "./weights", "messages": [{"role": "user", "content": "hi"}]}'
     """
-    from clew.view.guard import loopback
-
     keys = api_keys(options["keys"])
-    if not loopback(options["host"]) and not keys:
-        raise BadInput(
-            f"{options['host']} can be reached by others, and there are no keys",
-            remedy="Set CLEW_SERVE_KEYS or give --keys, or leave --host out.",
-        )
+    common.refuse_open_host(options["host"], keys, "are no keys", "CLEW_SERVE_KEYS (or a file for --keys)")
     model = load(ref, options)
     if options["profile"]:
         speculation.profile(model, ref, options)

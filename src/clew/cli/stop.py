@@ -47,9 +47,13 @@ def command(runs: tuple[str, ...], wait: float, as_json: bool, store_path: str) 
     elif not held:
         click.echo("nobody is making these runs; `clew resume` continues unfinished ones")
     else:
-        click.echo(f"interrupted {len(processes)} process(es) that made {len(held)} runs; continue with: clew resume")
+        ended = {held[run] for run in held if run not in left}
+        if ended or not left:
+            click.echo(
+                f"interrupted {len(ended)} process(es) that made {len(held) - len(left)} runs; continue with: clew resume"
+            )
         for run in left:
-            click.echo(f"still held: {run}")
+            click.echo(f"not interrupted: process {held[run]} still makes run {run} after {wait:g} s")
 
 
 def holder(store: Keeper, run: str) -> int | None:

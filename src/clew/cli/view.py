@@ -12,14 +12,12 @@ from urllib.parse import quote
 import click
 
 from clew.cli.shared import common, run_options
-from clew.core.errors import BadInput, UnknownName
+from clew.core.errors import UnknownName
 
 
 @click.command(short_help="Browse runs on a local web page, live, and fork them there.")
 @click.argument("path", metavar="[STORE]", required=False)
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to serve at; any but loopback needs --token."
-)
+@common.host_option
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -41,15 +39,10 @@ def command(
     clew view other.db --read-only
     CLEW_VIEW_TOKEN=$(openssl rand -hex 16) clew view --host 0.0.0.0
     """
-    from clew.view.guard import loopback
     from clew.view.serving import Server, listen
     from clew.view.web import Viewer
 
-    if not loopback(host) and not token:
-        raise BadInput(
-            f"{host} can be reached by others, and there is no token",
-            remedy="Set CLEW_VIEW_TOKEN to something long and secret, or leave --host out.",
-        )
+    common.refuse_open_host(host, token, "is no token", "CLEW_VIEW_TOKEN")
     place = path or store_path
     if not Path(place).exists():
         common.open_store(place)  # says how to make one

@@ -52,6 +52,7 @@ class Lazy(click.Group):
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+N = TypeVar("N", int, float)
 Option = Callable[[Any], Any]  # what click.option makes: a decorator
 DEFAULT_STORE = ".clew/store.db"
 OPERATOR = re.compile(r"[=<>:]")
@@ -72,6 +73,8 @@ STORE_HELP = "File that holds the runs (or set CLEW_STORE)."
 store_option = click.option(
     "--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, show_default=True, help=STORE_HELP
 )
+HOST_HELP = "Address to serve at; any but loopback needs a secret that clients send."
+host_option = click.option("--host", default="127.0.0.1", show_default=True, help=HOST_HELP)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -159,6 +162,35 @@ def groups_of(runs: Iterable[Run]) -> list[Group]:
             remedy="A group is several runs of one task: collect some with `clew run --n 8`.",
         )
     return [Group(runs[0].store, name) for name in names]
+
+
+def number_list(text: str, option: str, kind: Callable[[str], N], *, above: float = -math.inf) -> tuple[N, ...]:
+    """Numbers of an option, with commas between them.
+
+    Raises:
+        BadInput: a word is no number, or too small.
+    """
+    try:
+        found = tuple(kind(word) for word in text.split(",") if word.strip())
+        if (found or not text) and all(above < number < math.inf for number in found):
+            return found
+    except ValueError:
+        pass
+    least = f" above {above:g}" if above >= 0 else ""
+    raise BadInput(f"{option} {text!r} are not numbers{least}", remedy="Write numbers with commas, as in 1,8,32.")
+
+
+def refuse_open_host(host: str, secret: str | Sequence[str], what: str, variable: str) -> None:
+    """Refuse to serve to other machines without a secret that clients must send.
+
+    Raises:
+        BadInput: there is none.
+    """
+    from clew.view.guard import loopback
+
+    if not secret and not loopback(host):
+        remedy = f"Set {variable} to something long and secret, or leave --host out."
+        raise BadInput(f"{host} can be reached by others, and there {what}", remedy=remedy)
 
 
 def print_json(value: object) -> None:

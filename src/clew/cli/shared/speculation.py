@@ -126,12 +126,7 @@ def simulate(model: Local, ref: str, options: Mapping[str, Any]) -> None:
     from clew.serve.load.simulate import POLICIES, simulate
 
     it = of(model, ref, options)
-    try:
-        users = [int(n) for n in options["simulate"].split(",")]
-    except ValueError:
-        users = []
-    if not users or min(users) < 1:
-        raise BadInput(f"{options['simulate']!r} is no list of numbers of users", remedy="Write --simulate 1,8,64.")
+    users = common.number_list(options["simulate"], "--simulate", int, above=0)
     costs = Costs.load(it.folder, model.digest(), it.digest, str(next(model.module.parameters()).device))
     policies = POLICIES if it.drafter is not None else ("none",)
     with common.bar("simulated", len(users) * len(policies) * 5) as move:
