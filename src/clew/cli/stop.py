@@ -49,9 +49,8 @@ def command(runs: tuple[str, ...], wait: float, as_json: bool, store_path: str) 
     else:
         ended = {held[run] for run in held if run not in left}
         if ended or not left:
-            click.echo(
-                f"interrupted {len(ended)} process(es) that made {len(held) - len(left)} runs; continue with: clew resume"
-            )
+            made = len(held) - len(left)
+            click.echo(f"interrupted {len(ended)} process(es) that made {made} runs; continue with: clew resume")
         for run in left:
             click.echo(f"not interrupted: process {held[run]} still makes run {run} after {wait:g} s")
 
