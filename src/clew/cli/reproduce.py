@@ -18,11 +18,15 @@ from clew.core.errors import UnknownName
 )
 @click.argument("paper", required=False)
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-@click.option("--quick", is_flag=True, help="A small version that ends in minutes.")
-@click.option("--root", type=click.Path(path_type=Path), help="The checkout, where it is not the present folder.")
+@click.option("--quick", is_flag=True, help="Run a small version that ends in minutes.")
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path),
+    help="Folder of the checkout.  [default: the present folder, or where Clew was installed from]",
+)
 @common.json_option
 def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | None, as_json: bool) -> None:
-    """Run a paper's experiment; what follows its name is handed to it. Without a name, list what there is.
+    """Run the experiment of PAPER with the arguments REST. Without PAPER, list the papers.
 
     \b
     clew reproduce

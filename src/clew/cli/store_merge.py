@@ -1,4 +1,4 @@
-"""clew merge: take another store's runs in."""
+"""clew store merge: copy other stores into this one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import click
 from clew.cli.shared import common
 
 
-@click.command(short_help="Take in everything that other stores hold.")
+@click.command(short_help="Copy everything that other stores hold into this one.")
 @click.argument("others", nargs=-1, required=True)
 @common.json_option
 @common.store_option
 def command(others: tuple[str, ...], as_json: bool, store_path: str) -> None:
-    """Unite stores. Run ids are globally unique, so nothing collides, and doing it twice changes nothing.
+    """Copy everything that the stores OTHERS hold into this one. Run ids are globally unique, so nothing collides; a
+    second merge changes nothing.
 
     \b
-    clew merge laptop.db cluster.db
+    clew store merge laptop.db cluster.db
     """
     sources = [common.open_store(path) for path in others]
     store = common.open_store(store_path, create=True)

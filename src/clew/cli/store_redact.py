@@ -1,4 +1,4 @@
-"""clew redact: take content out of the record and leave its key."""
+"""clew store redact: erase content from the record."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ import click
 from clew.cli.shared import common
 
 
-@click.command(short_help="Erase a message, action or result for good; its key stays.")
+@click.command(short_help="Erase a message, action or result for good.")
 @click.argument("target")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common.json_option
 @common.store_option
 def command(target: str, yes: bool, as_json: bool, store_path: str) -> None:
-    """Put a tombstone on a Call (run@call) or a node (its hex key), and on the same text where related runs repeat it.
+    """Erase the content of TARGET, a call (run@call) or a message (its node's hex key), and every repetition of the
+    same text in related runs. The content cannot be brought back.
 
-    Keys and chains stay, so `clew verify` still proves the rest; what was erased can be neither replayed nor forked
-    inside. Annotations are not searched.
+    Keys stay, so `clew store verify` still checks the rest. An erased call can no longer be replayed or forked.
+    Annotations are not searched for the text.
 
     \b
-    clew redact 4fzk2w@12
+    clew store redact 4fzk2w@12
     """
     store = common.open_store(store_path)
     if "@" in target:
         _, place = common.cursor(store, target)
+        assert place is not None
         target = str(place._replace(token=0))
     if not yes:
         click.confirm(
@@ -36,4 +38,4 @@ def command(target: str, yes: bool, as_json: bool, store_path: str) -> None:
     for erased in places:
         click.echo(f"erased {erased}")
     if not places:
-        click.echo("it was erased before")
+        click.echo("the content was erased before")

@@ -1,11 +1,11 @@
-"""clew grade: two checkpoints of one tokenizer grade every token, step and run."""
+"""clew audit grade: grade tokens, steps and runs by two checkpoints with one tokenizer."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,46 +16,47 @@ if TYPE_CHECKING:
     import numpy as np
 
     from clew.credit.graded import Reading
+    from clew.harness.scoring import Plan
 
 TOKENS = ("sum", "mean", "last", "min", "max")
 STEPS = ("sum", "mean", "last", "min", "max", "bottom10")
 DEV = 0.3  # share of the tasks that --select chooses on
 
 
+SELECT_HELP = f"Choose --token and --step on {DEV:.0%} of the tasks by AUROC or best-of-group success; report the rest."
+
+
 @click.command(short_help="Grade tokens, steps and runs by two checkpoints of one model.")
 @click.argument("runs", nargs=-1)
-@click.option("--policy", required=True, help="The model after training: name, folder or URL, as `clew run` takes it.")
-@click.option("--reference", required=True, help="The model before, with the same tokenizer.")
-@click.option("--token", type=click.Choice(TOKENS), default="sum", show_default=True, help="From tokens to a step.")
-@click.option("--step", type=click.Choice(STEPS), default="sum", show_default=True, help="From steps to a run.")
+@click.option("--policy", required=True, help="The model after training: a name, folder or URL.")
+@click.option("--reference", required=True, help="The model before training, with the same tokenizer.")
+@click.option("--token", type=click.Choice(TOKENS), default="sum", show_default=True, help="Aggregate tokens to steps.")
+@click.option("--step", type=click.Choice(STEPS), default="sum", show_default=True, help="Aggregate steps to a run.")
 @click.option("--separate", is_flag=True, help="Aggregate each model's logprobs, then subtract (as published).")
-@click.option("--beta", default=1.0, show_default=True, help="KL coefficient: the scale of the scores.")
+@click.option("--beta", default=1.0, show_default=True, help="KL coefficient, which scales the scores.")
 @click.option("--all-replies", is_flag=True, help="Grade forced replies too, not only sampled tokens.")
 @click.option("--pick", is_flag=True, help="Name the best run of each group.")
+@click.option("--select", type=click.Choice(["auroc", "pick"]), help=SELECT_HELP)
 @click.option(
-    "--select",
-    type=click.Choice(["auroc", "pick"]),
-    help=f"Choose --token and --step on {DEV:.0%} of the tasks, by AUROC or by the success of the best of each task; "
-    "the figures are of the rest.",
+    "--budget", default=0.1, show_default=True, help="Warn above this many nats per token between the models."
 )
-@click.option("--budget", default=0.1, show_default=True, help="Warn past so many nats per token between the models.")
-@click.option("--temperature", default=1.0, show_default=True, help="Of the distributions that are compared.")
-@click.option("--name", default="grade", show_default=True, help="Annotation to file the values under.")
+@click.option("--temperature", default=1.0, show_default=True, help="Temperature of the compared distributions.")
+@click.option("--name", default="grade", show_default=True, help="Name under which the values are stored.")
 @run_options.model_options
 @common.json_option
 @common.store_option
 def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
-    """Say how much better than expected each token, step and run went, by two models' logprobs of the same tokens.
+    """Grade how much better than expected each token, step and run went, by two models' logprobs of the same tokens.
 
-    For a policy trained with a KL penalty, log(policy / reference) of an action is its advantage, up to a factor. Runs
-    are read as they were recorded, nothing is sampled. Values are filed on tokens, asks and runs: `clew view` shades by
-    them, `clew fork --low grade` forks where a run went wrong. Where runs are judged, the AUROC against success
-    is printed, beside either model alone and the run's length.
+    For a policy trained with a KL penalty, log(policy / reference) of an action is its advantage, up to a factor.
+    Nothing is sampled: both models score the recorded tokens. Values are stored on tokens, calls and runs: `clew view`
+    shades text by them, `clew fork --low grade` forks where a run is worst. Where runs have rewards, the AUROC against
+    success is printed, beside either model alone and the run's length.
 
     \b
-    clew grade world=household --policy trainings/first/checkpoint --reference household-sft
-    clew grade 'name=first/40/*' --policy P --reference R --select auroc --pick
-    clew grade 4fzk2w --policy http://localhost:8000/v1#tuned --reference http://localhost:8001/v1#base
+    clew audit grade world=household --policy trainings/first/checkpoint --reference household-sft
+    clew audit grade 'name=first/40/*' --policy P --reference R --select auroc --pick
+    clew audit grade 4fzk2w --policy http://localhost:8000/v1#tuned --reference http://localhost:8001/v1#base
     """
     from clew.credit import grade as g
     from clew.credit import graded
@@ -64,20 +65,14 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     chosen = common.some(store, runs)
     policy = run_options.load_model(options["policy"], options)
     reference = run_options.load_model(options["reference"], options)
-    with run_options.interruptible("the same line again; what is scored already is kept"):
+    with run_options.interruptible("the same line again; scores so far are kept"):
         found, sizes, doubts = _read(chosen, (policy, reference), options)
     tested = _tested(found, chosen, options)
     token, step = tested.get("aggregation", f"{options['token']}/{options['step']}").split("/")
-    how = {
-        "token": token,
-        "step": step,
-        "mode": "separate" if options["separate"] else "ratio",
-        "beta": options["beta"],
-    }
-    grades = g.grade(
-        found.policy, found.ref, found.spans, found.owner,
-        token_agg=token, step_agg=step, mode=how["mode"], beta=options["beta"],
-    )  # fmt: skip
+    mode, beta = "separate" if options["separate"] else "ratio", options["beta"]
+    how = {"token": token, "step": step, "mode": mode, "beta": beta}
+    kinds: dict[str, Any] = {"token_agg": token, "step_agg": step, "mode": mode}
+    grades = g.grade(found.policy, found.ref, found.spans, found.owner, beta=beta, **kinds)
     names = {"policy": policy.ref, "reference": reference.ref, "temperature": options["temperature"]}
     store.annotate(graded.filed(found, grades, sizes, options["name"], {**names, **how}))
     store.commit()
@@ -111,25 +106,18 @@ def _read(
     with common.progress() as bar:
         for model in models:
             job = bar.add_task(f"scoring by {model.ref}"[:60], total=plan.tokens, note="")
-            scores.append(
-                scoring.score(
-                    runs, model, temperature=options["temperature"], found=plan,
-                    on_tokens=partial(bar.advance, job),
-                )
-            )  # fmt: skip
+            how = {"temperature": options["temperature"], "found": plan, "on_tokens": partial(bar.advance, job)}
+            scores.append(scoring.score(runs, model, **how))
     replies: Any = "all" if options["all_replies"] else "sampled"
     sizes = {ask: len(values) for ask, values in scores[0].items()}
     found = graded.read(runs, scores[0], scores[1], replies)
     if not len(found.policy):
-        raise BadInput(
-            "no token of these runs was sampled: every reply was given",
-            remedy="Grade given replies too, with --all-replies.",
-        )
+        raise BadInput("no token of these runs was sampled", remedy="Grade forced replies too, with --all-replies.")
     return found, sizes, doubts
 
 
-def _forecast(runs: list[Any], plan: Any, models: tuple[Any, Any]) -> str:
-    """What the scoring takes: tokens, and seconds by a timed row of middle length, or money at an endpoint."""
+def _forecast(runs: list[Any], plan: Plan, models: tuple[Any, Any]) -> str:
+    """What scoring costs: tokens, and seconds (from a timed row of median length) or dollars at an endpoint."""
     parts = []
     for model in models:
         if hasattr(model, "module"):
@@ -196,7 +184,7 @@ def _interval(score: np.ndarray, won: np.ndarray, task: np.ndarray) -> tuple[flo
 
 
 def _selected(
-    tables: dict[str, dict[str, Any]], won: np.ndarray, task: np.ndarray, by: Any
+    tables: dict[str, dict[str, Any]], won: np.ndarray, task: np.ndarray, by: Literal["auroc", "pick"]
 ) -> tuple[dict[str, str], np.ndarray, dict[str, Any]]:
     """Each arm's aggregation, the runs left to be reported on, and what the choosing was worth."""
     import numpy as np
@@ -232,7 +220,7 @@ def _picked(runs: list[Any], scores: np.ndarray) -> dict[str, Any]:
 
     grouped = [i for i, run in enumerate(runs[: len(scores)]) if run.group]
     if not grouped:
-        raise BadInput("none of these runs belongs to a group", remedy="Collect several a task: `clew run --n 8`.")
+        raise BadInput("none of these runs belongs to a group", remedy="Collect several runs per task: clew run --n 8.")
     names, group = np.unique([runs[i].group for i in grouped], return_inverse=True)
     best = [grouped[i] for i in g.pick(scores[grouped], group)]
     verdicts = rewards(runs[0].store, [run.id for run in runs])
@@ -285,5 +273,5 @@ def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
     for caveat in result["caveats"]:
         click.echo(f"note: {caveat}", err=True)
     click.echo(
-        "filed beside the runs: clew view shades by it, clew fork RUN --low " + name + " forks where it is lowest"
+        f"stored beside the runs: `clew view` shades by the values, `clew fork RUN --low {name}` forks at the lowest"
     )

@@ -1,4 +1,4 @@
-"""clew cliffs: at which token or step of a run its chance of success fell."""
+"""clew audit cliffs: at which token or step of a run the success probability fell."""
 
 from __future__ import annotations
 
@@ -20,47 +20,51 @@ if TYPE_CHECKING:
     from clew.store import Keeper, Run
 
 
-def search_options(function: Any) -> Any:
-    for option in (
-        click.option("--level", default=0.05, show_default=True, help="Of the test, and of the share of false cliffs."),
-        click.option("--margin", default=0.1, show_default=True, help="The least drop that counts."),
-        click.option("--fresh", type=int, help="Continuations of the second batch.  [default: as --n]"),
-        click.option("-n", "--n", "n", default=64, show_default=True, help="Continuations from each place."),
-        click.option("--detector", type=click.Choice(["mended", "published"]), default="mended", show_default=True,
-                     help="As published: every token, one batch, no correction."),
-        click.option("--at", type=click.Choice(["tokens", "steps"]), default="tokens", show_default=True,
-                     help="Single tokens or whole steps."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+WHERE = click.Choice(["tokens", "steps"])
+search_options = common.options(
+    click.option(
+        "--at", type=WHERE, default="tokens", show_default=True, help="Look for cliffs at tokens or at steps."
+    ),
+    click.option(
+        "--detector",
+        type=click.Choice(["mended", "published"]),
+        default="mended",
+        show_default=True,
+        help="published: test every token on one batch, without a correction for many tests.",
+    ),
+    click.option("-n", "--n", "n", default=64, show_default=True, help="Continuations from each place."),
+    click.option("--fresh", type=int, help="Continuations of the second batch.  [default: as --n]"),
+    click.option("--margin", default=0.1, show_default=True, help="Smallest drop in success probability that counts."),
+    click.option("--level", default=0.05, show_default=True, help="Level of the tests, and rate of false cliffs."),
+)
 
 
-@click.command(short_help="Find the tokens at which a run's chance of success fell; delete or keep them; make pairs.")
+@click.command(short_help="Find the tokens or steps at which runs were lost.")
 @click.argument("runs", nargs=-1, required=True)
 @search_options
-@click.option("--effect", is_flag=True, help="Delete against keep by forks, with random and restart controls.")
-@click.option("--pairs", type=click.Path(path_type=Path), metavar="FILE", help="Single-token DPO pairs, as JSONL.")
-@click.option("--floor", default=0.01, show_default=True, help="Least chance of a chosen token; as published: 0.")
-@click.option("--hard", is_flag=True, help="Choose only tokens whose potential is at least that before the cliff.")
-@click.option("--dry", is_flag=True, help="Say where and at what cost, and sample nothing.")
-@click.option("--model", help="Another model (or checkpoint) goes on.")
-@click.option("--judge-seconds", type=float, help="A judge that takes longer leaves its sample undecided.")
-@click.option("--seed", default=0, show_default=True, help="Fixes the continuations.")
+@click.option("--effect", is_flag=True, help="Fork with and without each cliff, beside random and restart controls.")
+@click.option("--pairs", type=click.Path(path_type=Path), metavar="FILE", help="Write single-token DPO pairs as JSONL.")
+@click.option("--floor", default=0.01, show_default=True, help="Lowest probability of a chosen token (published: 0).")
+@click.option("--hard", is_flag=True, help="Choose only tokens that keep at least the value before the cliff.")
+@click.option("--dry", is_flag=True, help="Print the plan and its cost, and sample nothing.")
+@click.option("--model", help="Let another model (or checkpoint) continue the runs.")
+@click.option("--judge-seconds", type=float, help="Time limit of the judge; a slower verdict counts as undecided.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the continuations.")
 @run_options.model_options
 @common.json_option
 @common.store_option
 def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
-    """Estimate the chance of success along runs, and find the tokens at which it fell.
+    """Estimate the success probability (value) along runs, and find the tokens or steps at which it falls.
 
-    From before and after each token that can matter, continuations are sampled and judged; a token whose drop is
-    significant is tested again on a fresh batch. A token that the policy picks with chance p lowers the chance of
-    success by 1 - p at most, so that most tokens need no sampling. What was sampled is kept: the same line goes on
-    where it stopped, and costs nothing the second time. Values are filed as `potential` and `cliff`.
+    Before and after each token that can matter, continuations are sampled and judged. A token with a significant drop
+    is tested again on a new batch. A token that the policy picks with probability p lowers the success probability by
+    at most 1 - p, so most tokens need no sampling. Outcomes are kept: the same line continues where it stopped, and
+    costs nothing the second time. Values are stored beside the runs as `potential` and `cliff`.
 
     \b
-    clew cliffs 4fzk2w
-    clew cliffs 'world=sums return<0.5' --effect --pairs pairs.jsonl
-    clew cliffs world=household --at steps --n 32
+    clew audit cliffs 4fzk2w
+    clew audit cliffs 'world=sums return<0.5' --effect --pairs pairs.jsonl
+    clew audit cliffs world=household --at steps --n 32
     """
     from clew import audit
 
@@ -68,7 +72,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     names = ("at", "n", "margin", "level", "detector")
     search = audit.Search(fresh=fresh, **{name: options[name] for name in names})
     if options["pairs"] and search.at == "steps":
-        raise BadInput("--pairs needs tokens", remedy="Leave out --at steps.")
+        raise BadInput("--pairs makes pairs of tokens, not of steps", remedy="Leave out --at steps.")
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
     plan = audit.survey(chosen, _hands(store, options), search)
@@ -97,7 +101,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
 
 
 def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuations]:
-    """What continues a run: its own runner, one for all runs made alike; models are loaded once."""
+    """Gives each run the runner that continues it: one for all runs made alike; models are loaded once."""
     from functools import lru_cache
 
     from clew.harness import Runner
@@ -114,8 +118,8 @@ def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuati
             runner = Runner.of(store, run, model=model, resolve_model=load)
             if runner.model is None:
                 raise BadInput(
-                    f"run {run.id} was made by {row.model or 'no model'}, which is not at hand",
-                    remedy="Name one with --model.",
+                    f"run {run.id} was made by {row.model or 'no model'}, which cannot be loaded",
+                    remedy="Name a model with --model.",
                 )
             known[key] = Continuations(runner, seed=options["seed"], judge_seconds=options["judge_seconds"])
         return known[key]
@@ -141,15 +145,14 @@ def _forecast(plan: Survey) -> None:
 
 @contextmanager
 def _told(plan: Survey) -> Iterator[Callable[[int], None]]:
-    """A bar of the continuations made; it grows where flagged places and candidates add to them."""
-    with common.progress() as bar:
-        total = int(plan.cost()["continuations"])
-        job, done = bar.add_task("continuations", total=max(total, 1), note=""), 0
+    """A progress bar of continuations; its total grows where flagged places and candidates add some."""
+    total, done = max(int(plan.cost()["continuations"]), 1), 0
+    with common.bar("continuations", total) as move:
 
         def told(count: int) -> None:
             nonlocal done
             done += count
-            bar.update(job, completed=done, total=max(total, done))
+            move(completed=done, total=max(total, done))
 
         yield told
 
@@ -197,11 +200,11 @@ def _report(found: Found, effect: Effect | None, made: Pairs | None, options: di
         for report in effect.reports():
             click.echo(f"{report.claim}: {report}")
     elif options["effect"]:
-        click.echo("no confirmed cliff in a failed run: nothing to delete or keep")
+        click.echo("no confirmed cliff in a failed run: --effect has nothing to compare")
     if made is not None:
         click.echo(f"{len(made)} pairs of {len(made.items)} cliffs in {options['pairs']}")
         if len(made):
-            click.echo("train on them: clew train --loss cliff-dpo --name NAME --model FOLDER --data RUNS")
+            click.echo("Next: clew tune RUNS --loss cliff-dpo --name NAME --model FOLDER")
 
 
 def _curve(found: Found) -> None:
@@ -220,18 +223,12 @@ def _line(found: Found, cliff: Cliff) -> tuple[Any, ...]:
     p = cliff.position
     numbers = [round(x, 3) for x in (cliff.before, cliff.after, cliff.drop, cliff.low, cliff.high)]
     said = _text(found, p.seq, p.run, p.token)
-    return (
-        str(p.before),
-        said,
-        cliff.kind or "",
-        *numbers,
-        float(f"{cliff.q:.2g}"),
-        "yes" if cliff.confirmed else "no",
-    )
+    kept = "yes" if cliff.confirmed else "no"
+    return (str(p.before), said, cliff.kind or "", *numbers, float(f"{cliff.q:.2g}"), kept)
 
 
 def _text(found: Found, seq: int, run: str, token: int) -> str:
-    """A token of a reply (after its head) as text, where that is known."""
+    """A token of a reply (counted after its head) as text, where the text is known."""
     from clew.view.pages.tokens import tokens
 
     store = found.survey.runs[0].store

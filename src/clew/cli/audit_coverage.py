@@ -1,4 +1,4 @@
-"""clew coverage: how much of what lies behind mistakes is ever learnt from."""
+"""clew audit coverage: how many post-mistake states and recoveries the training data covers."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ if TYPE_CHECKING:
 SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
 
 
-@click.command(short_help="Say how much of what follows a mistake ever receives a training signal.")
+@click.command(short_help="Measure which recoveries from mistakes the data covers.")
 @click.argument("data", nargs=-1, metavar="DATA|RUNS")
-@click.option("--method", help="The signal is this method's annotations, as `clew credit` files them.")
+@click.option("--method", help="Count steps with a value of this method (see `clew credit`) as trained on.")
 @common.json_option
 @common.store_option
 def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path: str) -> None:
-    """Share of the states reached after a mistake, and of the retreats out of them, that a data set teaches.
+    """Measure how many post-mistake states and recoveries the training data covers.
 
-    DATA is a file made by `clew distil` or `clew export FILE.jsonl`; its runs are looked up in the store. For RUNS the
-    signal is every act of a solved run, or, with --method, every act whose value is not zero.
+    DATA is a file made by `clew export --sft` or `clew export FILE.jsonl`; its runs are looked up in the store. For
+    RUNS the training signal is every action of a solved run or, with --method, every action whose value is not zero.
 
-    A mistake is an act after which the distance to the goal grew, or that came back to a state of the run without
-    shortening it. Distances are counted in the moves that the chosen runs made: choose all runs of the tasks. A run is
-    off course until it is as near to the goal as before; a retreat is an act off course that shortens the distance.
+    A mistake is an action that increased the distance to the goal, or that returned to an earlier state of the run
+    without shortening the distance. Distances are counted in the moves that the chosen runs made, so choose all runs of
+    the tasks. A run is off course until it is as near to the goal as before the mistake; a recovery is an off-course
+    action that shortens the distance.
 
     \b
-    clew coverage demos.jsonl
-    clew coverage world=maze
-    clew coverage world=household --method g2po
+    clew audit coverage demos.jsonl
+    clew audit coverage world=maze
+    clew audit coverage world=household --method g2po
     """
     from clew import audit
 
     store = common.open_store(store_path)
     files = [word for word in data if word.endswith(SUFFIXES)]
     if files and (len(data) > 1 or method):
-        raise BadInput("a data file stands alone", remedy="Give one file, or runs with or without --method.")
+        raise BadInput("a data file stands alone", remedy="Give one file without --method, or runs.")
     if files:
         from clew.exchange.distil import taught
 
@@ -56,13 +57,13 @@ def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path
         common.print_json(found.to_json())
         return
     lost = f", {found.lost} of them without a solved run and so without distances" if found.lost else ""
-    click.echo(f"{found.runs} runs of {found.tasks} tasks{lost}; {found.mistakes} of {found.acts} acts are mistakes")
+    click.echo(f"{found.runs} runs of {found.tasks} tasks{lost}; {found.mistakes} of {found.acts} actions are mistakes")
     click.echo(_line("states reached after a mistake", found.covered_states, found.behind, found.states))
-    click.echo(_line("retreats out of them", found.covered_retreats, found.ways, found.retreats))
+    click.echo(_line("recoveries", found.covered_retreats, found.ways, found.retreats))
 
 
 def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str, Any, str]]:
-    """Acts one of whose asks has a value of ``method`` that is not zero.
+    """The actions of steps in which a model call has a value of ``method`` that is not zero.
 
     Raises:
         BadInput: the method annotated none of the runs.
@@ -78,7 +79,7 @@ def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str,
                 acts.append(act)
     if not some:
         raise BadInput(
-            f"none of these runs has values of {method!r}", remedy=f"File them first: clew credit {method} RUNS."
+            f"none of these runs has values of {method!r}", remedy=f"Compute them first: clew credit {method} RUNS."
         )
     return acts
 

@@ -1,4 +1,4 @@
-"""clew gc: remove what nothing reaches."""
+"""clew store gc: remove runs that nothing uses."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import click
 from clew.cli.shared import common
 
 
-@click.command(short_help="Show, then remove, runs that no tag, group, fork or report reaches.")
-@click.option("--yes", is_flag=True, help="Remove; without it, only show.")
+@click.command(short_help="List, or remove, runs that no tag, group, fork or report uses.")
+@click.option("--yes", is_flag=True, help="Remove the runs; without --yes they are only listed.")
 @common.json_option
 @common.store_option
 def command(yes: bool, as_json: bool, store_path: str) -> None:
-    """Show what could go, and remove it with --yes. Keep a run by naming it: clew tag keep RUN.
+    """List the runs that no tag, group, fork or report uses, and remove them with --yes.
+
+    To keep a run, give it a tag, as in `clew store tag keep RUN`.
 
     \b
-    clew gc
-    clew gc --yes
+    clew store gc
+    clew store gc --yes
     """
     from clew.store import Run
     from clew.view.terminal import headline
@@ -34,4 +36,6 @@ def command(yes: bool, as_json: bool, store_path: str) -> None:
         sizes = {"calls": garbage.calls, "nodes": len(garbage.nodes), "blobs": len(garbage.blobs)}
         common.print_json({"runs": garbage.runs, **sizes, "removed": yes})
         return
-    click.echo(f"{'removed' if yes else 'nothing reaches'} {garbage}" + ("" if yes else "; clew gc --yes removes them"))
+    click.echo(
+        f"{'removed' if yes else 'nothing reaches'} {garbage}" + ("" if yes else "; clew store gc --yes removes them")
+    )

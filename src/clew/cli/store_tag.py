@@ -1,4 +1,4 @@
-"""clew tag: give runs a name."""
+"""clew store tag: give runs a name."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import click
 from clew.cli.shared import common
 
 
-@click.command(short_help="Name runs, so that they are found and kept; without a name, list tags.")
+@click.command(short_help="Give runs a name by which they are found and kept; list tags.")
 @click.argument("name", required=False)
 @click.argument("runs", nargs=-1)
-@click.option("-d", "--delete", is_flag=True, help="Take the tag away instead.")
+@click.option("-d", "--delete", is_flag=True, help="Remove the tag instead.")
 @common.json_option
 @common.store_option
 def command(name: str | None, runs: tuple[str, ...], delete: bool, as_json: bool, store_path: str) -> None:
-    """Give chosen runs a tag. A tagged run is never collected by `clew gc`.
+    """Give the chosen runs the tag NAME; without NAME, list all tags. `clew store gc` never removes a tagged run.
 
     \b
-    clew tag                         # lists tags
-    clew tag keep 4fzk2w 7ab3kd
-    clew tag solved 'return>0.5'
-    clew tag -d keep 4fzk2w
+    clew store tag                         # lists tags
+    clew store tag keep 4fzk2w 7ab3kd
+    clew store tag solved 'return>0.5'
+    clew store tag -d keep 4fzk2w
     """
     store = common.open_store(store_path)
     if name is not None:
         if not runs:
-            raise click.UsageError("name the runs to be tagged, as in: clew tag keep 4fzk2w")
+            raise click.UsageError("name the runs to tag, as in: clew store tag keep 4fzk2w")
         for run in common.some(store, runs):
             (store.untag if delete else store.tag)(run.id, name)
         store.commit()
@@ -36,4 +36,4 @@ def command(name: str | None, runs: tuple[str, ...], delete: bool, as_json: bool
     elif shown:
         common.print_table(("tag", "runs"), [(key, " ".join(value)) for key, value in shown.items()])
     else:
-        click.echo("no tags" if name is None else f"no run bears {name!r} now")
+        click.echo("no tags" if name is None else f"no run has the tag {name!r} now")

@@ -1,8 +1,9 @@
-"""What `clew serve` does with a drafter: it is loaded beside its model, and the costs that say how much to verify."""
+"""Speculative decoding for `clew serve` and `clew train`: loading a drafter beside its model, and measuring costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,17 +14,19 @@ from clew.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
     from clew.models.engine.speculation.costs import Costs
+    from clew.models.engine.speculation.proposal import Drafter
+    from clew.models.local import Local
 
 
 class Drafting(NamedTuple):
-    """A drafter for one model: itself, the name of its weights, and where costs are kept."""
+    """A drafter of one model (None: no drafter), the digest of its weights, and the folder that keeps costs."""
 
-    drafter: Any
+    drafter: Drafter | None
     digest: str
     folder: Path
 
 
-def of(model: Any, ref: str, options: Mapping[str, Any]) -> Drafting:
+def of(model: Local, ref: str, options: Mapping[str, Any]) -> Drafting:
     """The drafter that the options name, checked against the model.
 
     Raises:
@@ -36,9 +39,7 @@ def of(model: Any, ref: str, options: Mapping[str, Any]) -> Drafting:
     from clew.models.engine.weights import weights_digest
 
     if not hasattr(model, "module"):
-        raise BadInput(
-            f"{ref} has no weights in this process to verify drafts", remedy="Serve a folder, or leave --draft."
-        )
+        raise BadInput(f"{ref} has no weights in this process to verify drafts", remedy="Serve a folder of weights.")
     name, tokenizer = options["draft"], model.tokenizer
     beside = Path(ref) if Path(ref).is_dir() else Path(name)
     if name is None:
@@ -48,37 +49,38 @@ def of(model: Any, ref: str, options: Mapping[str, Any]) -> Drafting:
     module = folders.read(name, model.module, tokenizer)
     table = calibration.find(name, module, options["draft_temperature"])
     if table is None:
-        click.echo(f"{name} was never calibrated: its confidences count as they are (clew draft calibrate)", err=True)
+        click.echo(
+            f"{name} was never calibrated: its confidence is taken as it is (see `clew draft calibrate`)", err=True
+        )
     drafter = drafters.ready(module, table.temperatures if table is not None else None)
     return Drafting(drafter, weights_digest(module), beside)
 
 
-def drafted(model: Any, ref: str, options: Mapping[str, Any]) -> Any:
-    """The model with the drafter and the policy of lengths that the options name.
+def drafted(model: Local, ref: str, options: Mapping[str, Any]) -> Local:
+    """The model with the drafter and the length policy that the options name.
 
     Raises:
-        BadInput: what ``of`` refuses; a policy that needs costs where there are none that hold.
+        BadInput: what ``of`` refuses; a policy that needs costs where none were measured for this machine and model.
     """
     from clew.models.engine.speculation.lengths import policy
     from clew.models.local.model import Local
 
     it = of(model, ref, options)
+    assert it.drafter is not None
     lengths = policy(options["lengths"], known_costs(model, it, options["lengths"]), it.drafter.block)
-    return Local(
-        model.module, tokenizer=model.tokenizer, renderer=model.renderer, ref=model.ref, draft=it.drafter,
-        lengths=lengths, **given(options),
-    )  # fmt: skip
+    like = {"tokenizer": model.tokenizer, "renderer": model.renderer, "ref": model.ref, **given(options)}
+    return Local(model.module, draft=it.drafter, lengths=lengths, **like)
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of Local that hold for the model with its drafter too."""
+    """The options of Local that also apply to the model with its drafter."""
     more = common.json_object(options["model_options"], "--model-options")
     kept = {k: more[k] for k in ("steady", "fast", "max_rows", "context") if k in more}
     return kept | {k: options[k] for k in ("context", "max_rows") if options[k] is not None}
 
 
-def known_costs(model: Any, it: Drafting, lengths: str) -> Costs | None:
-    """The costs measured here of this model and drafter; without ones that hold ``auto`` does without, and says so.
+def known_costs(model: Local, it: Drafting, lengths: str) -> Costs | None:
+    """The costs measured here of this model and drafter; ``auto`` does without costs that do not apply, and says so.
 
     Raises:
         BadInput, BadRecord: they are of other weights or another machine, and the policy needs them.
@@ -96,19 +98,21 @@ def known_costs(model: Any, it: Drafting, lengths: str) -> Costs | None:
         return None
 
 
-def profile(model: Any, ref: str, options: Mapping[str, Any]) -> None:
-    """Measure what the model and its drafter cost on this machine, and keep that beside the model."""
+@contextmanager
+def measuring() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar for measuring costs."""
+    with common.bar("costs of this machine") as move:
+        yield lambda what, done, all: move(completed=done, total=all, note=what)
+
+
+def profile(model: Local, ref: str, options: Mapping[str, Any]) -> None:
+    """Measure how long the model and its drafter take on this machine, and keep the figures beside the model."""
     from clew.models.engine.speculation.profile import measure
 
     it = of(model, ref, options)
     if not it.folder.is_dir():
         raise BadInput(f"there is no folder of {ref} to keep costs in", remedy="Serve the model from a folder.")
-    with common.progress() as bar:
-        job = bar.add_task("costs of this machine", total=None, note="")
-
-        def advance(what: str, done: int, all: int) -> None:
-            bar.update(job, completed=done, total=all, note=what)
-
+    with measuring() as advance:
         costs = measure(model, it.drafter, it.digest, advance=advance)
     path = costs.save(it.folder)
     for size, seconds in zip(costs.sizes, costs.verify, strict=True):
@@ -116,28 +120,21 @@ def profile(model: Any, ref: str, options: Mapping[str, Any]) -> None:
     click.echo(f"kept in {path}")
 
 
-def simulate(model: Any, ref: str, options: Mapping[str, Any]) -> None:
-    """Say what this server would do with so many users at once, by the costs measured here."""
+def simulate(model: Local, ref: str, options: Mapping[str, Any]) -> None:
+    """Forecast the server's speed for these numbers of users, from the costs measured here."""
     from clew.models.engine.speculation.costs import Costs
     from clew.serve.load.simulate import POLICIES, simulate
 
     it = of(model, ref, options)
-    try:
-        users = [int(n) for n in options["simulate"].split(",")]
-    except ValueError:
-        users = []
-    if not users or min(users) < 1:
-        raise BadInput(f"{options['simulate']!r} are no numbers of users", remedy="Write --simulate 1,8,64.")
+    users = common.number_list(options["simulate"], "--simulate", int, above=0)
     costs = Costs.load(it.folder, model.digest(), it.digest, str(next(model.module.parameters()).device))
     policies = POLICIES if it.drafter is not None else ("none",)
-    with common.progress() as bar:
-        job = bar.add_task("simulated", total=len(users) * len(policies) * 5, note="")
-        found = simulate(costs, users, policies=policies, advance=lambda: bar.update(job, advance=1))
-    click.echo(
-        f"{'users':>6} {'lengths':22} {'tokens/s':>10} {'per user':>10} {'verified':>9}  (means of 5 seeds, min to max)"
-    )
+    with common.bar("simulated", len(users) * len(policies) * 5) as move:
+        found = simulate(costs, users, policies=policies, advance=lambda: move(advance=1))
+    head = f"{'users':>6} {'lengths':22} {'tokens/s':>10} {'per user':>10} {'verified':>9}"
+    click.echo(f"{head}  (means of 5 seeds, min to max)")
     if it.drafter is not None:
-        click.echo("(drafts accepted as those of 2607.05147, table 1; `clew bench serve` measures yours)")
+        click.echo("(acceptance as in arXiv 2607.05147, table 1; `clew bench` measures yours)")
     for many in users:
         for name in policies:
             rows = [load for load in found if (load.at, load.policy) == (many, name)]
@@ -148,6 +145,3 @@ def simulate(model: Any, ref: str, options: Mapping[str, Any]) -> None:
 
 def _spread(values: list[float]) -> tuple[float, float, float]:
     return sum(values) / len(values), min(values), max(values)
-
-
-__all__ = ["drafted", "profile", "simulate"]

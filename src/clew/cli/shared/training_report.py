@@ -1,4 +1,4 @@
-"""What `train` and `quickstart` share: the line that shows a training live, and the page it leaves behind."""
+"""What `clew train` and `clew quickstart` show of a training: live progress, and a report page at its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY = 5  # iterations between two lines where there is no terminal to draw a b
 
 
 def follow(training: Training) -> None:
-    """Run a training to its end, showing each iteration: success, tokens in a second, groups without a signal."""
+    """Run a training to its end, showing of each iteration: success, tokens per second, groups without a signal."""
     total, name = training.plan.iterations, training.plan.name
     recent: list[float] = []
     with common.progress() as bar:
@@ -40,7 +40,7 @@ def follow(training: Training) -> None:
 
 
 def worst(store: Keeper, name: str, method: str) -> Run | None:
-    """Of the latest iteration with failures that ``method`` valued, the run with the deepest low point."""
+    """The run with the lowest value of ``method`` among the failures of the latest iteration that has any."""
     for iteration in sorted(store.metrics(name), reverse=True):
         runs = store.runs(f"name={name}/{iteration}/* return<0.5 has={method}")
         valued = [(low, run) for run in runs if (low := lowest(run, method)) is not None]
@@ -54,8 +54,8 @@ def lowest(run: Run, method: str) -> float | None:
     return min(values, default=None)
 
 
-def fork_line(run: Run, method: str, model: str | Path, store_path: str) -> str:
-    """The command that forks a run where it lost most, with the model as it is now."""
+def fork_line(run: Run, method: str, model: str | Path | None, store_path: str) -> str:
+    """The command line that forks a run where it lost most, with the present model."""
     line = f"clew fork {run.low_point(method)} -n 4 --model {model}"
     return line if store_path == common.DEFAULT_STORE else f"{line} --store {store_path}"
 

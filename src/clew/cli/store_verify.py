@@ -1,4 +1,4 @@
-"""clew verify: the store proves itself."""
+"""clew store verify: check the whole record."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import click
 from clew.cli.shared import common
 
 
-@click.command(short_help="Derive every key anew and check every rule of the record.")
-@click.option("--rebuild", is_flag=True, help="Remake the derived tables (lists, search, summaries) first.")
+@click.command(short_help="Check that nothing in the store was altered or lost.")
+@click.option("--rebuild", is_flag=True, help="Rebuild the derived tables (lists, search, summaries) first.")
 @common.json_option
 @common.store_option
 def command(rebuild: bool, as_json: bool, store_path: str) -> None:
-    """Prove that nothing in the store was altered or lost. Exit code 1 if a fault is found.
+    """Compute every key again and check every rule of the record. Exit code 1 if a fault is found.
 
     \b
-    clew verify
-    clew verify --store runs.db --rebuild
+    clew store verify
+    clew store verify --store runs.db --rebuild
     """
     store = common.open_store(store_path)
     if rebuild:
