@@ -14,7 +14,7 @@ from clew.exchange.transcript import Transcript
 from clew.store import Run
 from clew.worlds.loops import loop_erase
 
-NEEDS = "Give a file made by `clew distil` or `clew export FILE.jsonl`, whose lines name their run."
+NEEDS = "Give a file made by `clew export --sft` or `clew export FILE.jsonl`, whose lines name their run."
 
 
 def demonstration(run: Run, erase: bool = False) -> Transcript:

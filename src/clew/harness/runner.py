@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Unpack
 
 from clew.core.errors import AgentFailed, BadInput, UnknownName
 from clew.core.protocols import Judge, Model, Taskset, World
-from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow
+from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow, Tap
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.fork import forks
@@ -25,7 +25,8 @@ from clew.harness.run.drive import drive, follow
 from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
 from clew.harness.tools import Tool, as_tools
 from clew.store import Group, Groups, Run, open_store
-from clew.store.base import Keeper, owner_name
+from clew.store.base import Keeper
+from clew.store.owners import owner_name
 
 
 class Replay(NamedTuple):
@@ -166,7 +167,7 @@ class Runner:
         world: Sequence[str] | bytes | None = None,
         model: str | Model | None = None,
         sampling: Mapping[str, Any] | None = None,
-        tap: Any = None,
+        tap: Tap | Sequence[Tap] | None = None,
         seed: str | int | None = None,
         limits: Limits | None = None,
         keep: bool = False,
@@ -188,7 +189,7 @@ class Runner:
             world: actions to perform (or a snapshot to restore) in the world before going live.
             model: the run's default model from the place on.
             sampling: fields of Sampling from the place on.
-            tap: interventions on hidden states from the place on, for models that take them.
+            tap: hidden states to read or change from the place on. No bundled model takes taps yet.
             seed: ``same``, ``fresh`` or a number. Default: ``same`` where something is changed, else ``fresh``.
             limits: bounds of the forks; default: those of the run, what it has used up counted.
             keep: after the change, force the later replies as they were, by ordinal, where they still come up.
@@ -286,7 +287,7 @@ class Runner:
 
         keeper = open_store(store)
         row = keeper.row(run if isinstance(run, str) else run.id)
-        known = json.loads(row.meta or "{}")
+        known = json.loads(row.settings)
         taskset = build("tasksets", row.taskset) if row.taskset else None
         options.setdefault("limits", Limits(**known.get("limits", {})))
         options.setdefault("sampling", sampling_of(known))

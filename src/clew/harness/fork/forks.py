@@ -38,8 +38,8 @@ async def fork(
             probe.close()
     fields: dict[str, Any] = {"group": identity}
     if limits is not None:
-        fields["meta"] = json.dumps(
-            {**json.loads(view.row.meta or "{}"), "fork_limits": asdict(limits)}, sort_keys=True
+        fields["settings"] = json.dumps(
+            {**json.loads(view.row.settings), "fork_limits": asdict(limits)}, sort_keys=True
         )
     rows = [fork_row(view, seq, changes, mode, member, **fields) for member in range(n)]
     kind: GroupKind = "matched" if n > 1 and mode == "same" else "tree"

@@ -105,7 +105,7 @@ def begin(
 ) -> RunState:
     """The state of a run, with what is recorded as its tape."""
     changes = Intervention.from_json(json.loads(row.changes) if row.changes else None)
-    known = json.loads(row.meta or "{}")
+    known = json.loads(row.settings)
     tape = None
     kept = None
     if calls or row.lineage:

@@ -20,7 +20,8 @@ from clew.core.values import Completion, Limits, Task
 from clew.harness.loading import Agent
 from clew.harness.run.restore import world_at
 from clew.harness.tools import Tool
-from clew.store.base import Keeper, new_id
+from clew.store.base import Keeper
+from clew.store.names import new_id
 from clew.store.run import Run
 
 OnRun = Callable[[Run], None]
@@ -108,7 +109,7 @@ class RunSpec:
             agent_digest=self.agent_digest,
             config=json.dumps(self.config, ensure_ascii=False, sort_keys=True, allow_nan=False),
             created=time.time(),
-            meta=json.dumps({**known, **({"name": name} if name else {})}, sort_keys=True),
+            settings=json.dumps({**known, **({"name": name} if name else {})}, sort_keys=True),
         )
         return row._replace(**fields)
 

@@ -32,7 +32,7 @@ CALL_COLUMNS = (
 )
 RUN_COLUMNS = (
     "no, agent, taskset, model, task_id, task, agent_digest, config, seed, grp, ord, parent, changes, lineage, "
-    "spawned_by, origin, created, meta"
+    "spawned_by, origin, created, meta, settings"
 )
 
 
@@ -198,24 +198,22 @@ class Codec:
     # runs and groups
 
     def run(self, no: int, row: RunRow) -> tuple[Any, ...]:
-        fields = [storable(value) if isinstance(value, str) else value for value in row]
+        """The columns of a run, in the order of RunRow's fields; its id is a number, its task a blob."""
         task = self._keep(encode(row.task)) if row.task else None
-        order, lineage = dump(row.order), dump(row.lineage)
-        (_, agent, taskset, model, task_id, _, digest, config, seed, group, _, parent, changes, _, spawned, origin,
-         created, meta) = fields  # fmt: skip
-        return (no, agent, taskset, model, task_id, task, digest, config, seed, group, order, parent, changes, lineage,
-                spawned, origin, created, meta)  # fmt: skip
+        fixed = {"id": no, "task": task, "order": dump(row.order), "lineage": dump(row.lineage)}
+        values = (fixed.get(name, value) for name, value in zip(RunRow._fields, row, strict=True))
+        return tuple(storable(value) if isinstance(value, str) else value for value in values)
 
     def read_run(self, row: tuple[Any, ...]) -> RunRow:
-        (no, agent, taskset, model, task_id, task, digest, config, seed, group, order, parent, changes, lineage,
-         spawned, origin, created, meta) = row  # fmt: skip
-        text = "" if task is None else readable(self._load(task))
-        strings = map(readable, (agent, taskset, model, task_id, text, digest, config, group, parent, changes, spawned,
-                                 origin, meta))  # fmt: skip
-        agent, taskset, model, task_id, text, digest, config, group, parent, changes, spawned, origin, meta = strings
-        segments = tuple(Segment(*segment) for segment in json.loads(lineage))
-        return RunRow(self._name(no), agent, taskset, model, task_id, text, digest, config, seed, group,
-                      tuple(json.loads(order)), parent, changes, segments, spawned, origin, created, meta)  # fmt: skip
+        """The inverse of ``run``; a task that was not read stays empty."""
+        no, task, order, lineage = row[0], row[5], row[10], row[13]
+        read = RunRow._make(readable(v) if isinstance(v, bytes) and v is not task else v for v in row)
+        return read._replace(
+            id=self._name(no),
+            task="" if task is None else readable(self._load(task)),
+            order=tuple(json.loads(order)),
+            lineage=tuple(Segment(*segment) for segment in json.loads(lineage)),
+        )
 
 
 def group_row(no: int, row: GroupRow) -> tuple[Any, ...]:
