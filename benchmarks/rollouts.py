@@ -72,7 +72,7 @@ def bare(model: Local, house: Household, tasks: list[Task], seed: int) -> Callab
             said = Message("user", seen.text)
             path.append(Node(b"", b"", said, renderer.delta(path[-1] if path else None, closed, said, ()), "", b""))
             request = Request(
-                tuple(path), SAMPLING, derive(seed, number, len(path)), head=head, order=(number,), holder=str(number)
+                tuple(path), SAMPLING, derive(seed, number, len(path)), head=head, order=(number,), run=str(number)
             )
             reply = await model.complete(request)
             assert reply.tokens is not None

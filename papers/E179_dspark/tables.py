@@ -46,7 +46,7 @@ def main() -> None:
     import torch
 
     from clew.models.drafters import ready
-    from clew.models.engine.speculation.costs import measure
+    from clew.models.engine.speculation.profile import measure
     from clew.models.local import Local
     from papers.E179_dspark import drafting
     from papers.E179_dspark.tier_exact import Plain

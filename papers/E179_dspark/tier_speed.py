@@ -20,8 +20,8 @@ import torch
 from clew.core.values import Sampling
 from clew.models.drafters import ready
 from clew.models.drafters.plain import Lookup
-from clew.models.engine.speculation.costs import measure
 from clew.models.engine.speculation.lengths import Fixed, Scheduler
+from clew.models.engine.speculation.profile import measure
 from clew.models.local import Local
 from papers.E179_dspark import drafting
 from papers.E179_dspark.tier_exact import BLOCK, Cell, Plain, _ask, _windows, portions

@@ -13,7 +13,7 @@ from clew.core import keys
 from clew.core.errors import BadInput
 from clew.core.legality import call_key, issue_key, rekey, setup_bytes
 from clew.core.records import Call, Sample, Setup
-from clew.core.values import Message, Sampling, ToolCall, ToolSpec
+from clew.core.values import Inner, Message, Sampling, ToolCall, ToolSpec, Usage
 
 MESSAGES = {
     "plain": Message("user", "hello"),
@@ -176,6 +176,7 @@ ALTERED = {
     "node_out": b"", "action": "x", "text": "x", "reward": 0.0, "terminal": True, "legal": ("x",), "state": b"z",
     "child": "x", "head": 9, "forced": 9, "logprobs": None, "entropies": None, "seed": 9,
     "setup": SETUP._replace(served_by="else"), "finish": "cut", "packed": (), "error": "x",
+    "inner": (Inner("small"),),
 }  # fmt: skip
 OUTSIDE = {
     "run": "other", "key": b"x", "snapshot": b"x" * 16, "cost": 1.0, "started": 5.0, "seconds": 5.0, "usage": (1, 2, 3),
@@ -193,6 +194,21 @@ def test_every_field_of_a_call_is_covered_or_named_as_left_out():
         changed = ASK._replace(**{field: value})
         assert call_key(issue_key(b"", changed), changed) == key, field
     assert issue_key(b"p", ASK) != issue_key(b"", ASK)
+
+
+def test_answers_inside_an_answer_enter_its_key_and_their_absence_leaves_it_as_it_was():
+    """Their costs, times and tokens used do not, as those of the whole answer do not."""
+    one = Inner("small", "s-1", 2, Usage(1, 2, 0), 0.5, 3.0, "x", (1, 2))
+    told = [
+        (one,), (one, one), (one._replace(model="large"),), (one._replace(served_by=""),), (one._replace(version=3),),
+        (one._replace(text="y"),), (one._replace(tokens=None),), (one._replace(tokens=()),), (),
+    ]  # fmt: skip
+    plain = ASK._replace(packed=())
+    for call in (ASK, plain):
+        assert len({call_key(b"i", call._replace(inner=inner)) for inner in told}) == len(told)
+    same = one._replace(usage=Usage(), cost=0.0, seconds=0.0)
+    assert call_key(b"i", plain._replace(inner=(same,))) == call_key(b"i", plain._replace(inner=(one,)))
+    assert call_key(b"i", plain._replace(inner=(one,))).hex() == "8ee1accebd9722ea7e366e03fd13338f"
 
 
 def test_an_issue_digest_needs_no_result():

@@ -53,7 +53,7 @@ class Talk:
             head=self.renderer.head(),
             forced=tuple(forced),
             order=(len(self.name), seed),
-            holder=self.name,
+            run=self.name,
             tops=tops,
         )
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput, BadRecord, ModelError, UnknownName
-from clew.models.engine.speculation.costs import Costs, hardware, measure
+from clew.models.engine.speculation.costs import Costs, hardware
 from clew.models.engine.speculation.lengths import Algorithm1, Fixed, Scheduler, Threshold, policy, top
+from clew.models.engine.speculation.profile import measure
 from papers.E179_dspark import toy
 
 JAGGED = toy.table(toy.JAGGED, 3)

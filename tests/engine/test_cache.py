@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from clew.core.records import Request
-from clew.core.values import Completion, Limits
-from clew.harness import Runner
+from clew.core.values import Completion, Limits, Task
+from clew.harness import LiveRun, Runner
 from clew.models.local import Local
 from clew.worlds.toys import Counter
 from tests.engine.helpers import WORDS, Talk, ask, sharpen
@@ -53,6 +53,23 @@ def test_a_request_joins_a_running_one_in_its_prefix(make: Make) -> None:
 
     (_, one), (_, two) = asyncio.run(go())
     assert (one.usage.cached, two.usage.cached) == (0, len(prompt(talk.request())) - 1)
+
+
+async def tries(run: LiveRun) -> None:
+    chat = run.chat()
+    chat.say("user", "w1 w2 w3")
+    await chat.sample(3)
+    await chat.ask("w4")
+
+
+def test_a_run_that_ended_holds_no_row_of_its_asks_or_of_its_samples(make: Make) -> None:
+    model = make()
+    run = Runner(tries, None, model, sampling={"max_tokens": 6}).collect([Task("t", "")], n=1).runs[0]
+    slots = model.engine._batch._rows.slots
+    assert {holder for holder in slots.where if run.id in holder} == {(run.id, 0, i) for i in (-1, 0, 1, 2)}
+    ask(model, [Talk(model, "other").say("w9").request(1)])  # the tick in which the engine takes note
+    assert list(slots.where) == [("other", -1, -1)]
+    assert sorted(slots.used)[-2] == 0, "rows of the ended run are not the first to be given away"
 
 
 def test_what_a_stored_run_was_asked_is_cached_for_whoever_asks_the_same(make: Make) -> None:

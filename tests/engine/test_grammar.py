@@ -14,7 +14,7 @@ import torch
 from clew.core.errors import BadInput
 from clew.core.values import ToolSpec
 from clew.models.local import Local
-from clew.models.remote.attempts import held_to
+from clew.models.remote.request_body import held_to
 from clew.models.rendering import ChatTemplateRenderer
 from tests.engine.helpers import Talk, ask
 from tests.engine.test_rendering import PLAIN, local, tokenizer
@@ -92,7 +92,7 @@ def test_free_rows_keep_their_bits_beside_held_ones() -> None:
     renderer = ChatTemplateRenderer(tokenizer(PLAIN))
     talks = [Talk(local(renderer), f"r{i}").say(f"say {i}") for i in range(6)]
     free = [t.request(i, max_tokens=50) for i, t in enumerate(talks)]
-    held = [t.request(9 + i, max_tokens=50, grammar="regex:[ab]{40,}")._replace(holder="") for i, t in enumerate(talks)]
+    held = [t.request(9 + i, max_tokens=50, grammar="regex:[ab]{40,}")._replace(run="") for i, t in enumerate(talks)]
     for steady in (True, False):
         model, alone = Local(talks[0].model.module, renderer=renderer, steady=steady), local(renderer)
         if steady:

@@ -223,7 +223,7 @@ def test_what_nobody_waits_for_ends(make: Make, how: str) -> None:
     stats = model.engine.stats()
     assert stats.counts.sampled < 5 * 240
     assert stats.counts.cut == (2 if how == "forgotten" else 5)
-    assert len(ask(model, [requests[0]._replace(holder="x")])[0].tokens or ()) == 240
+    assert len(ask(model, [requests[0]._replace(run="x")])[0].tokens or ()) == 240
 
 
 def test_others_are_not_disturbed_by_a_cut(make: Make) -> None:

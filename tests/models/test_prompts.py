@@ -14,7 +14,7 @@ from clew.core.errors import BadInput, Refused, Unreachable
 from clew.core.values import Sampling
 from clew.models.contract import check_model, check_scores
 from clew.models.remote import Price, Remote
-from clew.models.remote.limits import Gate
+from clew.models.remote.limits import RateLimiter
 
 from .helpers import ask
 from .server import failing, serving
@@ -139,7 +139,7 @@ def test_what_cannot_be_scored_is_refused(peer: Any, model: Any) -> None:
 def test_failures_that_may_pass_are_tried_again_and_money_is_counted(peer: Any, model: Any) -> None:
     good = by_prompt_logprobs(model)
     peer.answer = lambda body, count: failing(503) if count == 0 else good(body, count)
-    there = Remote(peer.url, "m", backoff=0.01, price=Price(1e6, 0.0), gate=Gate(max_cost=7.0))
+    there = Remote(peer.url, "m", backoff=0.01, price=Price(1e6, 0.0), gate=RateLimiter(max_cost=7.0))
     there.score([IDS[0]])
     assert len(peer.bodies) == 2
     assert there.gate.spent == pytest.approx(6.0)
@@ -149,3 +149,11 @@ def test_failures_that_may_pass_are_tried_again_and_money_is_counted(peer: Any, 
     peer.answer = lambda body, count: failing(503)
     with pytest.raises(Unreachable, match="in 2 attempts"):
         Remote(peer.url, "m", backoff=0.01, attempts=2).score([IDS[0]])
+
+
+def test_a_server_that_asks_for_a_long_pause_is_not_waited_for(peer: Any) -> None:
+    """Scores and completions share one retry loop, which reads what the server asks for."""
+    peer.answer = lambda body, count: failing(503, retry_after="3600")
+    with pytest.raises(Unreachable, match="asks to wait 3600 s"):
+        Remote(peer.url, "m", deadline=30.0).score([IDS[0]])
+    assert len(peer.bodies) == 1

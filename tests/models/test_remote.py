@@ -20,7 +20,7 @@ from clew.models.dialects import responses as responses_dialect
 from clew.models.fakes import Markov
 from clew.models.remote import Price, Remote
 from clew.models.remote.failures import pause_of
-from clew.models.remote.limits import Gate
+from clew.models.remote.limits import RateLimiter
 
 from .helpers import ask
 from .server import chat, chunks, failing, serving
@@ -400,7 +400,7 @@ def test_what_makes_no_sense_is_refused_at_once():
 
 def test_a_gate_paces_requests_and_tokens():
     now = [0.0]
-    gate = Gate(requests=60, tokens=6000, clock=lambda: now[0])
+    gate = RateLimiter(requests=60, tokens=6000, clock=lambda: now[0])
     assert [gate.enter(1) for _ in range(3)] == [0.0, 1.0, 2.0]
     now[0] = 10.0
     assert gate.enter(1000) == pytest.approx(9.0)

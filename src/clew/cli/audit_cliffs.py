@@ -112,7 +112,7 @@ def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuati
 
     def of(run: Run) -> Continuations:
         row = run.row
-        key = (row.agent, row.config, row.taskset, row.model, row.meta)
+        key = (row.agent, row.config, row.taskset, row.model, row.settings)
         if key not in known:
             model = load(options["model"]) if options["model"] else None
             runner = Runner.of(store, run, model=model, resolve_model=load)

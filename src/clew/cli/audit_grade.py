@@ -139,7 +139,7 @@ def _tested(found: Reading, runs: list[Any], options: dict[str, Any]) -> dict[st
     import numpy as np
 
     from clew.credit import grade as g
-    from clew.store.base import rewards
+    from clew.store.protocol import rewards
 
     verdicts = rewards(runs[0].store, [run.id for run in runs])
     judged = np.array([i for i, run in enumerate(runs) if run.id in verdicts and found.length[i]], dtype=int)
@@ -216,7 +216,7 @@ def _picked(runs: list[Any], scores: np.ndarray) -> dict[str, Any]:
     import numpy as np
 
     from clew.credit import grade as g
-    from clew.store.base import rewards
+    from clew.store.protocol import rewards
 
     grouped = [i for i, run in enumerate(runs[: len(scores)]) if run.group]
     if not grouped:

@@ -14,7 +14,7 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from clew.audit.why.evidence import Case, Finding
     from clew.audit.why.rewind import Change, Rewound
-    from clew.store import Run
+    from clew.store import Keeper, Run
 
 CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P<new>.*))?", re.DOTALL)
 
@@ -63,7 +63,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
 
     store = common.open_store(store_path)
     view = common.one(store, run)
-    case, subject = _question(view, n, options)
+    case, subject = _question(store, view, n, options)
     label, wanted = _label(view, case, subject, options), min(case.forecast(), budget)
     probed = probes.prefill(subject.runner.model, view, options["phrase"]) if options["phrase"] else []
     forecast(view, wanted, budget)
@@ -94,7 +94,7 @@ def noted(name: str, old: str) -> list[str]:
     return told + ([f"{name} is {parts} sentences: test each alone with --change"] if parts > 1 else [])
 
 
-def _question(view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound]:
+def _question(store: Keeper, view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound]:
     """What is asked, from the options; the model is loaded here."""
     from clew.audit.why import rewind
     from clew.audit.why.evidence import Case, Hypothesis
@@ -116,7 +116,7 @@ def _question(view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound
     extra: dict[str, Any] = {"fault": options["fault"]} if options["fault"] else {}
     load = partial(run_options.load_model, options=options)
     model = load(options["model"]) if options["model"] else None
-    runner = Runner.of(view.store, view, model=model, resolve_model=load)
+    runner = Runner.of(store, view, model=model, resolve_model=load)
     changes, sought = {**changes, "placebo": rewind.neutral(changes)}, tuple(changes)
     extra |= {"dose": sweep, "places": places, "avoid": avoid, "keep": options["keep"], "seed": options["seed"]}
     subject = rewind.Rewound(runner, view, behaviour, changes, at=at, **extra)

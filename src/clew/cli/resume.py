@@ -37,7 +37,7 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
     runners: dict[Any, Runner] = {}
     with run_options.interruptible("clew resume"), run_options.watching(len(waiting)) as watch:
         for run in waiting:
-            like = (run.agent, run.taskset, run.model, run.row.config, run.row.meta)
+            like = (run.agent, run.taskset, run.model, run.row.config, run.row.settings)
             try:
                 if like not in runners:
                     load = partial(run_options.load_model, options=options)

@@ -61,7 +61,7 @@ def holder(store: Keeper, run: str) -> int | None:
     Raises:
         StoreError: it runs on another machine.
     """
-    from clew.store.base import owner_name
+    from clew.store.owners import owner_name
 
     try:
         store.lease(run, "clew-stop", 0.0)

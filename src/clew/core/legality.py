@@ -4,8 +4,8 @@ Two digests chain a run. The *issue digest* of a Call covers what was asked and 
 it in order of issue; it is known the moment the Call is issued. The *key* puts the Call's result on top of its own
 issue digest. So a key is final as soon as its Call completes, whatever is still open before it, and an altered field
 of Call k is found at k: an altered question breaks the chain from k on, an altered result breaks key k alone.
-Neither covers run id, times, cost, usage, attempts or snapshot: a fork shares its parent's chain, and a record of
-the same effects made on a slower day has the same keys.
+Neither covers run id, times, cost, usage (those of inner answers too), attempts or snapshot: a fork shares its parent's
+chain, and a record of the same effects made on a slower day has the same keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hashlib import blake2b
 from clew.core.errors import BadInput
 from clew.core.keys import CALL, SIZE, encode, node_key, pack_ids, text_key
 from clew.core.records import Call, Node, RunRow, Sample, Setup
-from clew.core.values import Sampling, StopReason, ToolSpec
+from clew.core.values import Inner, Sampling, StopReason, ToolSpec
 
 ISSUE = b"clew.issue.1"
 _asked = struct.Struct("<qqq").pack  # seq, after, conversation
@@ -45,7 +45,7 @@ def issue_key(prev: bytes, call: Call) -> bytes:
 def call_key(issue: bytes, call: Call) -> bytes:
     """The key of a completed Call: its result on top of its issue digest."""
     (_, _, _, _, _, done, _, _, _, node_out, _, text, reward, terminal, legal, state, _, child, head, forced, logprobs,
-     entropies, seed, setup, packed, finish, _, _, _, _, _, error) = call  # fmt: skip
+     entropies, seed, setup, packed, finish, _, _, _, _, _, error, inner) = call  # fmt: skip
     pieces = (
         issue,
         node_out,
@@ -60,12 +60,13 @@ def call_key(issue: bytes, call: Call) -> bytes:
     more = [b"" if setup is None else setup_bytes(setup)]
     for sample in packed:
         more += _sample_pieces(sample)
+    more += map(_inner_bytes, inner)  # a record without inner answers keeps its key
     legal_lengths, legal_bytes = _legal_bytes(legal) if legal else _NO_LEGAL
     shape = (*map(len, pieces), logprobs is None, entropies is None, setup is None)
     head_bytes = (
         _lengths(*shape, len(legal), len(packed), len(legal) + len(more)),
         legal_lengths,
-        _length(len(more[0])) if not packed else struct.pack(f"<{len(more)}i", *map(len, more)),
+        _length(len(more[0])) if len(more) == 1 else struct.pack(f"<{len(more)}i", *map(len, more)),
         _result(done, reward is not None, reward or 0.0, terminal, head, forced, seed),
     )
     return blake2b(b"".join((*head_bytes, *pieces, legal_bytes, *more)), digest_size=SIZE, person=CALL).digest()
@@ -140,6 +141,12 @@ def _sample_pieces(sample: Sample) -> list[bytes]:
         b"" if sample.logprobs is None else b"+" + sample.logprobs.astype("<f4", copy=False).tobytes(),
         encode(sample.finish),
     ]
+
+
+def _inner_bytes(one: Inner) -> bytes:
+    tokens = b"" if one.tokens is None else b"+" + pack_ids(one.tokens)
+    texts = map(encode, (one.model, one.served_by, one.text))
+    return struct.pack("<q", one.version) + _prefixed([*texts, tokens])
 
 
 def rekey(path: Iterable[Call], prev: bytes = b"") -> Iterator[tuple[bytes, bytes]]:

@@ -74,13 +74,14 @@ class Batches(Protocol):
 
     ``done`` receives (index, result) pairs, all of one tick in one call, from that thread. ``seat`` changes the number
     of live runs: a tick starts when that many requests wait, or when a tick's time has passed since the first.
+    ``release``: this run sends no more, so that all that is cached for its requests may go.
     """
 
     def submit(
         self, requests: Sequence[Request], done: Callable[[list[tuple[int, Completion | BaseException]]], None]
     ) -> None: ...
     def seat(self, change: int) -> None: ...
-    def release(self, holder: str) -> None: ...
+    def release(self, run: str) -> None: ...
 
 
 @runtime_checkable

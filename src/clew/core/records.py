@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from clew.core.errors import BadInput
-from clew.core.values import F32, Attempt, Message, Sampling, ToolCall, ToolSpec, Usage
+from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
 
 CallKind = Literal["open", "ask", "act", "spawn", "note", "draw", "now", "end"]
 GroupKind = Literal["iid", "tree", "matched"]
@@ -119,6 +119,13 @@ class Call(NamedTuple):
     seconds: float = 0.0
     attempts: tuple[Attempt, ...] = ()
     error: str = ""
+    inner: tuple[Inner, ...] = ()  # ask: what a model over models asked of each of them
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Texts that the Call itself holds; those of its messages are in its nodes."""
+        samples = (sample.message.text for sample in self.packed)
+        return (self.action, self.text, self.error, *samples, *(one.text for one in self.inner))
 
 
 _PLACE = {name: place for place, name in enumerate(Call._fields)}
@@ -157,9 +164,16 @@ class Request(NamedTuple):
     taps: Mapping[str, Any] | None = None
     deadline: float | None = None  # seconds from now
     order: tuple[int, ...] = ()  # steady mode: rows of a batch are sorted by it, never by arrival
-    holder: str = ""  # who reuses the cache row next: run id and conversation
+    run: str = ""  # id of the run that asks; with the next two, who reuses the cache row next
+    conversation: int = -1  # of the run
+    sample: int = -1  # of the conversation's samples that are asked for together
     idempotency: str = ""  # the same text for a request that is sent again
     tops: int | None = None  # likeliest tokens wanted with each sampled one; 0: the sampled one's own chance alone
+
+    @property
+    def holder(self) -> tuple[str, int, int]:
+        """Who reuses the cache row next; nobody where the request belongs to no run."""
+        return self.run, self.conversation, self.sample
 
 
 class Edit(NamedTuple):
@@ -227,6 +241,7 @@ class RunRow(NamedTuple):
     origin: str = "collect"  # collect, fork, spawn, import
     created: float = 0.0  # seconds since the epoch
     meta: str = "{}"  # JSON; what an importer knew and Clew has no name for
+    settings: str = "{}"  # JSON; sampling, limits, snapshot_every, name of its collection, fork_limits
 
 
 class GroupRow(NamedTuple):

@@ -102,6 +102,19 @@ class Attempt(NamedTuple):
 Ranked = tuple[tuple[int, float], ...]  # the likeliest tokens of one place, likeliest first: id, logprob in nats
 
 
+class Inner(NamedTuple):
+    """What one model answered while another made its own answer of it: a router asks, or an ensemble."""
+
+    model: str  # ref of the model that was asked
+    served_by: str = ""  # the name its server answered with
+    version: int = 0  # of its weights
+    usage: Usage = Usage()
+    cost: float = 0.0  # US dollars, part of the whole answer's cost
+    seconds: float = 0.0
+    text: str = ""
+    tokens: tuple[int, ...] | None = None
+
+
 class Completion(NamedTuple):
     """A model's answer.
 
@@ -111,6 +124,8 @@ class Completion(NamedTuple):
     ``tops``, where ``Request.tops`` asked for them, are the likeliest tokens at each of these places, and ``plain``
     the logprobs (nats, float32) of the sampled ones, both of the model's own law: temperature 1, before top-k, top-p
     and grammar, which is what OpenAI's API and vLLM report. At temperature 1 without the others it is the law in force.
+
+    ``inner`` says what a model over models asked of each of them; ``usage`` and ``cost`` include theirs.
     """
 
     message: Message
@@ -128,6 +143,7 @@ class Completion(NamedTuple):
     prompt: tuple[int, ...] | None = None  # ids the server says it received, where it renders the messages itself
     plain: F32 | None = None
     tops: tuple[Ranked, ...] | None = None
+    inner: tuple[Inner, ...] = ()
 
 
 class Piece(str):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.core.errors import BadInput
-from clew.store.base import rewards as judged
+from clew.store.protocol import rewards as judged
 
 F64 = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

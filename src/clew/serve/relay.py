@@ -14,7 +14,7 @@ from clew.core.errors import ModelError, WorldError
 from clew.core.values import Observation, StopReason, ToolCall
 from clew.harness.run.live import Conversation, LiveRun
 from clew.harness.run.pending import Stop
-from clew.serve.gateway.history import Arrival
+from clew.serve.history import Arrival
 
 
 async def relay(run: LiveRun) -> None:

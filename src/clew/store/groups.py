@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from clew.core.errors import BadInput
 from clew.core.records import GroupRow, Report
-from clew.store.base import Keeper, rewards
+from clew.store.protocol import Tables, rewards
 from clew.store.run import Run, pandas_module
 
 
 class Group(Sequence[Run]):
     """Runs of one task that are compared with each other, in order."""
 
-    def __init__(self, store: Keeper, row: GroupRow | str) -> None:
+    def __init__(self, store: Tables, row: GroupRow | str) -> None:
         self.store = store
         self.row = store.group(row) if isinstance(row, str) else row
         self._runs = [Run(store, run) for run in self.row.runs]

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, cast
 
 from clew.core.errors import BadInput, MissingExtra
 from clew.core.records import Annotation, Call, Cursor, Intervention, Node, RunRow
-from clew.core.values import Observation, StopReason
-from clew.store.base import Keeper, rewards
+from clew.core.values import F32, Observation, StopReason
+from clew.store.protocol import Tables, rewards
 
 
 class Step(NamedTuple):
@@ -32,7 +32,7 @@ class Run:
         UnknownName: the store has no such run.
     """
 
-    def __init__(self, store: Keeper, row: RunRow | str) -> None:
+    def __init__(self, store: Tables, row: RunRow | str) -> None:
         self.store = store
         self.row = store.row(row) if isinstance(row, str) else row
         self._calls: list[Call] | None = None
@@ -302,6 +302,11 @@ class Run:
 def sampled(call: Call) -> int:
     """Tokens a Call sampled: by its logprobs, else as the server counted them."""
     return len(call.logprobs) if call.logprobs is not None else call.usage.completion
+
+
+def mean(values: F32 | None) -> float | None:
+    """The mean of what a Call holds per token; None where it holds nothing."""
+    return float(values.mean()) if values is not None and len(values) else None
 
 
 def span(calls: Iterable[Call]) -> float:

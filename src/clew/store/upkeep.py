@@ -11,18 +11,11 @@ from clew.core.errors import BadInput, LeaseHeld, StoreError
 from clew.core.legality import issue_key
 from clew.core.records import Annotation, Call, Cursor, Node, RunRow
 from clew.core.values import Message
-from clew.store.base import Keeper, place, resolve, some
+from clew.store.names import resolve, some
+from clew.store.protocol import Burial, Tables, place
 
 LONG = 32  # characters; a text this long is redacted wherever another contains it, a shorter one where it stands alone
 GONE = '{"redacted":true}'  # `extra` of a redacted node's message
-
-
-class Burial(NamedTuple):
-    """What a redaction puts in place: emptied nodes, Calls (each with its issue digest) and run rows."""
-
-    nodes: list[Node]
-    calls: list[tuple[str, Call, bytes]]
-    rows: list[RunRow]
 
 
 class Garbage(NamedTuple):
@@ -37,7 +30,7 @@ class Garbage(NamedTuple):
         return f"{len(self.runs)} runs with {self.calls} Calls, {len(self.nodes)} nodes, {len(self.blobs)} blobs"
 
 
-def own_calls(store: Keeper, row: RunRow) -> list[Call]:
+def own_calls(store: Tables, row: RunRow) -> list[Call]:
     """The Calls a run issued itself."""
     return store.calls(row.id, row.lineage[-1].stop if row.lineage else 0)
 
@@ -45,7 +38,7 @@ def own_calls(store: Keeper, row: RunRow) -> list[Call]:
 # union
 
 
-def merge(store: Keeper, other: Keeper) -> dict[str, int]:
+def merge(store: Tables, other: Tables) -> dict[str, int]:
     """Take in everything ``other`` holds, by global id. Running it twice changes nothing; tombstones win.
 
     Raises:
@@ -89,7 +82,7 @@ def merge(store: Keeper, other: Keeper) -> dict[str, int]:
     return new
 
 
-def _agree(store: Keeper, other: Keeper, mine: set[str]) -> None:
+def _agree(store: Tables, other: Tables, mine: set[str]) -> None:
     for run in other.run_ids():
         if run in mine:
             have = {c.seq: c.key for c in own_calls(store, store.row(run)) if c.done >= 0}
@@ -102,7 +95,7 @@ def _agree(store: Keeper, other: Keeper, mine: set[str]) -> None:
                     )
 
 
-def _merge_names(store: Keeper, other: Keeper, new: dict[str, int]) -> None:
+def _merge_names(store: Tables, other: Tables, new: dict[str, int]) -> None:
     tags = store.tags()
     for name, runs in other.tags().items():
         for run in runs:
@@ -125,7 +118,7 @@ def _merge_names(store: Keeper, other: Keeper, new: dict[str, int]) -> None:
             store.put_metrics(training, step, values | known.get(step, {}))
 
 
-def _merge_tombstones(store: Keeper, other: Keeper) -> None:
+def _merge_tombstones(store: Tables, other: Tables) -> None:
     mine, nodes, calls = store.tombstones(), [], []
     for where, issue in other.tombstones().items():
         if where in mine:
@@ -143,7 +136,7 @@ def _merge_tombstones(store: Keeper, other: Keeper) -> None:
 # tombstones
 
 
-def redact(store: Keeper, target: str) -> list[str]:
+def redact(store: Tables, target: str) -> list[str]:
     """Drop the content of a Call (``run@seq``; with it its reply) or of a node (hex key), and its repetitions.
 
     Repetitions are the same text in runs that share Calls with it or were spawned by them, as a message, an action,
@@ -166,7 +159,7 @@ def redact(store: Keeper, target: str) -> list[str]:
         if not found or found[0].kind == "end":
             raise BadInput(f"{target} holds nothing to redact", remedy="Name an open, ask, act or note, as run@call.")
         call = found[0]
-        texts = {call.action, call.text, call.error, *(s.message.text for s in call.packed)}
+        texts = set(call.said)
         keys = {call.node_out} - {b""}
         for key in keys:
             texts |= _texts(store.node(key))
@@ -178,7 +171,7 @@ def redact(store: Keeper, target: str) -> list[str]:
 
 
 def _burial(
-    store: Keeper, rows: list[RunRow], texts: set[str], keys: set[bytes], targets: set[tuple[str, int]]
+    store: Tables, rows: list[RunRow], texts: set[str], keys: set[bytes], targets: set[tuple[str, int]]
 ) -> Burial:
     tombs = store.tombstones()
     nodes: dict[bytes, Node] = {key: _empty(store.node(key)) for key in keys}
@@ -192,13 +185,17 @@ def _burial(
         for call in store.calls(row.id):
             here = f"{call.run}@{call.seq}"
             prev = tombs.get(here) or issue_key(prev, call)
-            said = (call.action, call.text, call.error, *call.legal, *(s.message.text for s in call.packed))
+            said = (*call.said, *call.legal)
             hit = (call.run, call.seq) in targets or call.node_out in nodes or any(_says(s, texts) for s in said)
             if call.run == row.id and call.kind != "end" and here not in tombs and hit:
                 calls.append((row.id, _erase(call), prev))
         if row.task and _says(json.loads(row.task).get("prompt", ""), texts):
             changed.append(row._replace(task=json.dumps(json.loads(row.task) | {"prompt": ""})))
     return Burial([n for key, n in nodes.items() if key.hex() not in tombs], calls, changed)
+
+
+_BLANK = Call("", 0, "note", b"", 0)
+CONTENT = ["action", "text", "legal", "snapshot", "packed", "logprobs", "entropies", "error", "inner"]
 
 
 def _says(text: str, texts: set[str]) -> bool:
@@ -215,10 +212,10 @@ def _empty(node: Node) -> Node:
 
 
 def _erase(call: Call) -> Call:
-    return call._replace(action="", text="", legal=(), snapshot=b"", packed=(), logprobs=None, entropies=None, error="")
+    return call._replace(**{name: getattr(_BLANK, name) for name in CONTENT})
 
 
-def _tree(store: Keeper, row: RunRow) -> set[bytes]:
+def _tree(store: Tables, row: RunRow) -> set[bytes]:
     """Every node on a path of a run."""
     keys: set[bytes] = set()
     for call in store.calls(row.id):
@@ -250,7 +247,7 @@ def _family(rows: dict[str, RunRow], run: str) -> set[str]:
 # removal
 
 
-def collect(store: Keeper, dry_run: bool = True) -> Garbage:
+def collect(store: Tables, dry_run: bool = True) -> Garbage:
     """What no tag, group, report or live lease reaches, with the nodes and blobs that only it used.
 
     A run is also reached if a run that is kept shares its Calls, was forked from it, spawned it or was spawned by it.
@@ -292,7 +289,7 @@ def collect(store: Keeper, dry_run: bool = True) -> Garbage:
     return garbage
 
 
-def _reaches(store: Keeper, row: RunRow) -> Iterator[str]:
+def _reaches(store: Tables, row: RunRow) -> Iterator[str]:
     yield from (segment.run for segment in row.lineage)
     for cursor in filter(None, (row.parent, row.spawned_by)):
         yield cursor.partition("@")[0]

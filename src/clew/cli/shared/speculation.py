@@ -107,7 +107,7 @@ def measuring() -> Iterator[Callable[[str, int, int], None]]:
 
 def profile(model: Local, ref: str, options: Mapping[str, Any]) -> None:
     """Measure how long the model and its drafter take on this machine, and keep the figures beside the model."""
-    from clew.models.engine.speculation.costs import measure
+    from clew.models.engine.speculation.profile import measure
 
     it = of(model, ref, options)
     if not it.folder.is_dir():

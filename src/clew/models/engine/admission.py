@@ -13,6 +13,7 @@ from clew.core.records import Request
 from clew.models.engine.cache_rows import ROOM, Rows
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
+from clew.models.engine.slots import NOBODY
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.state import Ended, Joining, Waiting
 from clew.models.sampling import check
@@ -36,7 +37,7 @@ def place(rows: Rows, entry: Waiting, stops: Any, clock: int) -> Joining | Ended
         raise BadInput("this engine has no taps", remedy="Ask without taps.")
     forced = request.forced
     limit = request.sampling.max_tokens - len(forced)
-    own = slots.where.get(request.holder) if request.holder else None
+    own = slots.where.get(request.holder) if request.run else None
     new = slots.continued(own, request) if own is not None and forward.reuses and not slots.busy[own] else None
     ids: list[int] | None = None
     if own is None or new is None:
@@ -69,7 +70,7 @@ def place(rows: Rows, entry: Waiting, stops: Any, clock: int) -> Joining | Ended
     slots.tokens[slot, start:total] = new
     if source != slot:
         slots.tokens[slot, :start] = slots.tokens[source, :start]
-    slots.hold(slot, request.holder if own is None or own == slot else "")
+    slots.hold(slot, request.holder if own is None or own == slot else NOBODY)
     slots.path[slot], slots.busy[slot], slots.used[slot], slots.length[slot] = (), True, clock, total
     slots.ready[slot], slots.wave[slot] = start if source == slot else 0, wave
     return Joining(entry, slot, new, start, source, wave, limit)

@@ -12,30 +12,30 @@ import math
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from clew.core.errors import BadInput, Busy, ClewError
+from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.values import Completion
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
-from clew.models.engine.grammar import Grammars
+from clew.models.engine.grammar import Grammars, Guide
 from clew.models.engine.handover import Answered, as_model_error, call_in, deliver, put_all, settle, shut
 from clew.models.engine.live_batch import Batch
 from clew.models.engine.speculation.drafts import check
 from clew.models.engine.speculation.lengths import Fixed
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Drafted
-from clew.models.engine.state import Fresh, Inbox, Result, Stats, Waiting
+from clew.models.engine.state import Done, Fresh, Inbox, Result, Stats, Waiting
 from clew.models.engine.stream import Stream
 
 LINGER = 1.0  # seconds an idle thread waits before it ends
 HOLD = 0.05  # seconds the first result waits for others, as each hand-back costs the caller a commit
 FIRST_TICK = 0.02  # seconds, the assumed length of a tick before one was measured
 SLOWEST = 60.0  # seconds, the longest pause that is asked of a request that was refused
-Done = Callable[[list[tuple[int, Completion | BaseException]]], None]
 
 
 class Engine:
@@ -63,7 +63,7 @@ class Engine:
     def __init__(
         self,
         forward: Fast | Generic,
-        renderer: Any,
+        renderer: Renderer,
         *,
         version: int = 0,
         model: str = "",
@@ -88,7 +88,7 @@ class Engine:
         self._dropped: deque[Waiting] = deque()
         self._change = threading.Condition()
         self._waiting: list[Waiting] = []
-        self._released: list[str] = []
+        self._released: set[str] = set()
         self._seats = 0
         self._next: tuple[int, Any] | None = None
         self._drafting: tuple[Drafter | None, Lengths] | None = None
@@ -138,7 +138,7 @@ class Engine:
                 self._batch.counts.refused += len(over)
         deliver(refused)
 
-    def guide(self, grammar: str) -> Any:
+    def guide(self, grammar: str) -> Guide:
         """What holds a reply to a grammar; made once for each grammar, which may take a while.
 
         Raises:
@@ -170,10 +170,10 @@ class Engine:
             if self._waiting:
                 self._change.notify()
 
-    def release(self, holder: str) -> None:
-        """The holder sends no more: its row may be used for others first."""
+    def release(self, run: str) -> None:
+        """The run sends no more: all its rows may be used for others first."""
         with self._change:
-            self._released.append(holder)
+            self._released.add(run)
 
     def load(self, version: int) -> None:
         """Serve the module's present weights, copied now, from the next tick that starts afresh; caches are void."""
@@ -297,7 +297,7 @@ class Engine:
         """What waits, to be admitted now; new weights come into force where nothing runs."""
         with self._change:
             entries, self._waiting = self._waiting, []
-            released, self._released = self._released, []
+            released, self._released = self._released, set()
             weights = drafting = None
             if not self._batch.active:
                 (weights, self._next), (drafting, self._drafting) = (self._next, None), (self._drafting, None)
@@ -305,7 +305,8 @@ class Engine:
             self._batch.use(*weights)
         if drafting is not None:
             self._batch.attach(*drafting)
-        self._batch.release(released)
+        if released:
+            self._batch.release(released)
         for entry in entries:
             if entry.dropped and not entry.answered:
                 self._batch.refuse(entry, results)
@@ -333,7 +334,7 @@ class Engine:
         """Send what somebody waits for at once: pieces of streams, and the answers of those who asked alone."""
         if self._dropped:
             self._cut(results)
-        by_loop: dict[Any, list[tuple[Inbox, Fresh]]] = defaultdict(list)
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Inbox, Fresh]]] = defaultdict(list)
         for inbox, new in self._batch.fresh():
             by_loop[inbox.loop].append((inbox, new))
         for loop, sent in by_loop.items():

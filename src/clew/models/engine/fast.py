@@ -75,9 +75,9 @@ class Fast:
     def __init__(self, module: nn.Module, shape: Shape, context: int, steady: bool = False) -> None:
         self._module, self.shape, self.context, self._steady = module, shape, context, steady
         parameter = next(module.parameters())
-        self.device, self._dtype = parameter.device, parameter.dtype
+        self.device, self.dtype = parameter.device, parameter.dtype
         self.token_bytes = 2 * shape.layers * shape.kv * shape.dim * parameter.element_size()
-        self.vocabulary, self.layers = shape.vocabulary, shape.layers
+        self.vocabulary, self.layers, self.width = shape.vocabulary, shape.layers, shape.width
         self.rows, self.size = 0, 0
         self._kv, self.hidden = torch.empty(0), torch.empty(0)
 
@@ -89,10 +89,10 @@ class Fast:
     def use(self, weights: Weights) -> None:
         """Compute with these weights from now on; what is cached is void."""
         s = self.shape
-        fit = packs(self.device, self._dtype) and not self._steady
+        fit = packs(self.device, self.dtype) and not self._steady
         self._w = packed(weights, s) if fit else replace(weights, head=weights.head.t())
         self.clear()
-        kind = torch.promote_types(self._dtype, torch.float32)
+        kind = torch.promote_types(self.dtype, torch.float32)
         self._least, self._head_least = (
             torch.tensor((weights.eps * n) ** 0.5, dtype=kind, device=self.device) for n in (s.width, s.dim)
         )
@@ -108,7 +108,7 @@ class Fast:
     def resize(self, rows: int, size: int) -> None:
         """Make room for ``rows`` rows of ``size`` positions, keeping what is cached."""
         s = self.shape
-        kv = torch.zeros(s.layers, rows, s.kv, size, 2 * s.dim, dtype=self._dtype, device=self.device)
+        kv = torch.zeros(s.layers, rows, s.kv, size, 2 * s.dim, dtype=self.dtype, device=self.device)
         if self.rows:
             kept, length = min(rows, self.rows), min(size, self.size)
             kv[:, :kept, :, :length] = self._kv[:, :kept, :, :length]
@@ -116,8 +116,8 @@ class Fast:
         self._views: tuple[tuple[int, int, int], list[Tensor]] = ((0, 0, 0), [])
         self._base = np.arange(rows * s.kv).reshape(rows, s.kv) * size
         self._range = torch.arange(size, device=self.device)
-        self._zero = torch.zeros((), dtype=self._dtype, device=self.device)
-        self._never = torch.full((), float("-inf"), dtype=self._dtype, device=self.device)
+        self._zero = torch.zeros((), dtype=self.dtype, device=self.device)
+        self._never = torch.full((), float("-inf"), dtype=self.dtype, device=self.device)
 
     @torch.inference_mode()
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
@@ -166,7 +166,7 @@ class Fast:
         if len(groups) == 1:
             logits = run(np.arange(len(ids)), ids)
         else:
-            logits = torch.empty(len(slots), self.vocabulary, dtype=self._dtype, device=self.device)
+            logits = torch.empty(len(slots), self.vocabulary, dtype=self.dtype, device=self.device)
             for group in groups:
                 logits[self._ids(group)] = run(group, [ids[i] for i in group])
         if len(kept) > 1:

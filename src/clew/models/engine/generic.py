@@ -32,9 +32,10 @@ class Generic:
         config = module.config.get_text_config() if hasattr(module.config, "get_text_config") else module.config
         self.vocabulary: int = config.vocab_size
         self.layers: int = config.num_hidden_layers
+        self.width: int = config.hidden_size
         parameter = next(module.parameters())
-        self.device = parameter.device
-        self.token_bytes = 2 * config.num_hidden_layers * config.hidden_size * parameter.element_size()
+        self.device, self.dtype = parameter.device, parameter.dtype
+        self.token_bytes = 2 * self.layers * self.width * parameter.element_size()
         self.rows, self.size = 0, 0
         self.hidden = torch.empty(0)
         self._caches: list[Any] = []  # past_key_values, or the row's token ids where there are none

@@ -6,26 +6,37 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol, TypeVar
 
 from clew.core.errors import ClewError, ModelError, Refused
+from clew.core.records import Request
 from clew.core.values import Completion
-from clew.models.engine.state import Fresh, Inbox, Result
+from clew.models.engine.grammar import Guide
+from clew.models.engine.state import Done, Fresh, Inbox, Result, Waiting
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class Answered:
     """Takes one request's answer in the engine's thread, and hands it to a function in an event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, give: Callable[[Any], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, give: Callable[[Completion | BaseException], None]) -> None:
         self.loop, self._give = loop, give
 
     def __call__(self, results: list[tuple[int, Completion | BaseException]]) -> None:
         call_in(self.loop, self._give, results[0][1])
 
 
-def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[Any], None], value: Any) -> None:
+class Queue(Protocol):
+    """What a stream needs of the engine that answers it."""
+
+    def ask(self, request: Request, answered: Answered, inbox: Inbox | None = None) -> Waiting: ...
+    def drop(self, entry: Waiting) -> None: ...
+    def guide(self, grammar: str) -> Guide: ...
+
+
+def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[T], object], value: T) -> None:
     """Call a function in an event loop from another thread; not where the loop has been closed."""
     try:
         loop.call_soon_threadsafe(function, value)
@@ -36,7 +47,7 @@ def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[Any], None], va
 
 def deliver(results: list[Result]) -> None:
     """Hand results to whoever submitted them, one call each; empties the list."""
-    by_caller: dict[Any, list[tuple[int, Completion | BaseException]]] = defaultdict(list)
+    by_caller: dict[Done, list[tuple[int, Completion | BaseException]]] = defaultdict(list)
     for entry, answer in results:
         by_caller[entry.done].append((entry.index, answer))
     results.clear()

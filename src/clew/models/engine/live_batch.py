@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -70,12 +70,9 @@ class Batch:
         if self.drafts is not None:
             self.drafts.clear()
 
-    def release(self, holders: Sequence[str]) -> None:
-        """Rows of these holders are the next to be given away."""
-        for holder in holders:
-            slot = self._rows.slots.where.get(holder)
-            if slot is not None and not self._rows.slots.busy[slot]:
-                self._rows.slots.used[slot] = 0
+    def release(self, runs: Collection[str]) -> None:
+        """These runs hold no rows any more."""
+        self._rows.slots.release(runs)
 
     def abandon(self) -> None:
         """After a failure nothing in the cache can be trusted."""
@@ -358,7 +355,7 @@ class Batch:
             every.joined[slot] = None
             slots.length[slot] = prompt + count - 1
             slots.tokens[slot, prompt : prompt + count - 1] = tokens[i, : count - 1]
-            if request.holder and slots.holder[slot] == request.holder:
+            if request.run and slots.holder[slot] == request.holder:
                 slots.path[slot], slots.reply[slot] = request.path, request.head + request.forced + ids
         slots.busy[rows] = False
         self.active -= len(rows)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from clew.core.protocols import Renderer
 from clew.core.values import Message
 from clew.models.replies import held
 
@@ -47,7 +47,7 @@ class Settled:
     as a tool call. Of a renderer without ``decode`` everything comes at the end.
     """
 
-    def __init__(self, renderer: Any, stops: tuple[str, ...], forced: tuple[int, ...]) -> None:
+    def __init__(self, renderer: Renderer, stops: tuple[str, ...], forced: tuple[int, ...]) -> None:
         decode = getattr(renderer, "decode", None)
         self._text = Text(decode) if decode is not None else None
         self._parse, self._stops, self._end = getattr(renderer, "settled", None), stops, renderer.stop

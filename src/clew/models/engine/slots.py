@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import numpy.typing as npt
 
 from clew.core.records import Node, Request
 
 I32 = npt.NDArray[np.int32]
+Holder = tuple[str, int, int]  # as of ``Request``: run, conversation, sample
+NOBODY: Holder = ("", -1, -1)
 
 
 class Slots:
@@ -26,10 +30,10 @@ class Slots:
         self.busy = np.zeros(0, bool)
         self.ready = np.zeros(0, np.int64)
         self.wave = np.zeros(0, np.int64)
-        self.holder: list[str] = []
+        self.holder: list[Holder] = []
         self.path: list[tuple[Node, ...]] = []
         self.reply: list[tuple[int, ...]] = []
-        self.where: dict[str, int] = {}
+        self.where: dict[Holder, int] = {}
 
     def resize(self, rows: int, size: int) -> None:
         """Add or cut rows at the end; change the number of positions."""
@@ -42,7 +46,7 @@ class Slots:
         for name in ("length", "used", "busy", "ready", "wave"):
             old = getattr(self, name)[:kept]
             setattr(self, name, np.concatenate([old, np.zeros(more, old.dtype)]))
-        self.holder = self.holder[:kept] + [""] * more
+        self.holder = self.holder[:kept] + [NOBODY] * more
         self.path = self.path[:kept] + [()] * more
         self.reply = self.reply[:kept] + [()] * more
         self.tokens, self.rows, self.size = tokens, rows, size
@@ -54,15 +58,23 @@ class Slots:
 
     def free(self, slot: int) -> None:
         self.where.pop(self.holder[slot], None)
-        self.holder[slot], self.path[slot], self.reply[slot] = "", (), ()
+        self.holder[slot], self.path[slot], self.reply[slot] = NOBODY, (), ()
         self.length[slot] = self.ready[slot] = self.used[slot] = 0
 
-    def hold(self, slot: int, holder: str) -> None:
+    def release(self, runs: Collection[str]) -> None:
+        """Rows of these runs become nobody's, running ones as well, and are used for others first. Their tokens stay,
+        for whoever asks the same."""
+        for slot, holder in enumerate(self.holder):
+            if holder[0] in runs:
+                self.hold(slot, NOBODY)
+                self.path[slot], self.reply[slot], self.used[slot] = (), (), 0
+
+    def hold(self, slot: int, holder: Holder) -> None:
         """Give the row to a holder, who has no other."""
         if self.holder[slot] != holder:
             self.where.pop(self.holder[slot], None)
             self.holder[slot] = holder
-        if holder:
+        if holder != NOBODY:
             self.where[holder] = slot
 
     def idle(self) -> int | None:

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Ranked
 from clew.models.sampling import Laws
 
+Done = Callable[[list[tuple[int, Completion | BaseException]]], None]
+I64 = npt.NDArray[np.int64]
 
+
+@dataclass(slots=True, eq=False)
 class Waiting:
-    """A request in the queue, to whom its result goes, and what beside tokens it asks for.
+    """A request in the queue, to whom its result goes, and what beside tokens it asks for."""
 
-    live: somebody waits for this answer alone; it is admitted and handed back without waiting for others.
-    dropped: nobody wants the answer any more. inbox: takes tokens as they come. guide: the grammar of its reply.
-    """
-
-    __slots__ = (
-        "answered", "arrived", "done", "dropped", "guide", "inbox", "index", "live", "plain", "request", "sent", "slot",
-        "tops",
-    )  # fmt: skip
-
-    def __init__(self, request: Request, index: int, done: Any, arrived: float, live: bool = False) -> None:
-        self.request, self.index, self.done, self.arrived, self.live = request, index, done, arrived, live
-        self.answered = self.dropped = False
-        self.inbox: Inbox | None = None
-        self.guide: Any = None
-        self.slot = -1  # its row of the cache
-        self.sent = 0  # tokens given to the inbox
-        self.plain: list[float] = []  # of the tokens sampled so far, where the request asks for ``tops``
-        self.tops: list[Ranked] = []
+    request: Request
+    index: int
+    done: Done
+    arrived: float
+    live: bool = (
+        False  # somebody waits for this answer alone: it is admitted and handed back without waiting for others
+    )
+    answered: bool = False
+    dropped: bool = False  # nobody wants the answer any more
+    inbox: Inbox | None = None  # takes tokens as they come
+    guide: Any = None  # the grammar of its reply, a Guide
+    slot: int = -1  # its row of the cache
+    sent: int = 0  # tokens given to the inbox
+    plain: list[float] = field(
+        default_factory=list
+    )  # of the tokens sampled so far, where the request asks for ``tops``
+    tops: list[Ranked] = field(default_factory=list)
 
 
 class Fresh(NamedTuple):
@@ -46,7 +53,7 @@ class Fresh(NamedTuple):
 class Inbox(NamedTuple):
     """Where the tokens of a stream go: ``put`` is called in ``loop``."""
 
-    loop: Any
+    loop: asyncio.AbstractEventLoop
     put: Callable[[Fresh], None]
 
 
@@ -100,20 +107,17 @@ class Stats(NamedTuple):
     counts: Counts
 
 
+@dataclass(slots=True, init=False, eq=False)
 class Live:
     """Rows that are decoded together, in arrays [n]; some may be done, or compute in vain beside the others."""
 
-    __slots__ = (
-        "act", "ahead", "at", "count", "guided", "last", "laws", "limit", "listed", "noise", "rows", "told", "watched",
-    )  # fmt: skip
-
-    rows: Any  # rows of the cache, ascending
-    at: Any  # position of the next token
-    last: Any  # the token sampled last, which comes there
-    count: Any  # tokens sampled
-    limit: Any  # most tokens to sample
-    act: Any  # bool, still sampling
-    noise: Any  # float64 [AHEAD, n, 1]
+    rows: I64  # rows of the cache, ascending
+    at: I64  # position of the next token
+    last: I64  # the token sampled last, which comes there
+    count: I64  # tokens sampled
+    limit: I64  # most tokens to sample
+    act: npt.NDArray[np.bool_]  # bool, still sampling
+    noise: npt.NDArray[np.float64]  # float64 [AHEAD, n, 1]
     ahead: int  # uniforms used of these
     laws: Laws
     watched: bool  # some row has stop strings or a deadline

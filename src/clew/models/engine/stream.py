@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.values import Completion, Piece
-from clew.models.engine.handover import Answered
+from clew.models.engine.handover import Answered, Queue
 from clew.models.engine.pieces import Settled
 from clew.models.engine.state import Fresh, Inbox, Waiting
-
-if TYPE_CHECKING:
-    from clew.models.engine.engine import Engine
 
 
 class _Arrived:
@@ -45,7 +42,7 @@ class Stream:
     A reader that is slower than the engine gets what has come meanwhile as one piece.
     """
 
-    def __init__(self, engine: Engine, request: Request, renderer: Any) -> None:
+    def __init__(self, engine: Queue, request: Request, renderer: Renderer) -> None:
         self.completion: Completion | None = None
         self._engine, self._request = engine, request
         self._settled = Settled(renderer, request.sampling.stop, request.forced)

@@ -21,11 +21,12 @@ try:
 except ImportError as missing:
     raise MissingExtra("torch is not installed", remedy='Run pip install "clew[local]".') from missing
 
-from clew.models.engine.engine import Done, Engine
+from clew.models.engine.engine import Engine
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
 from clew.models.engine.speculation.proposal import Drafter, Lengths
+from clew.models.engine.state import Done
 from clew.models.engine.stream import Stream
 from clew.models.engine.weights import shape_of, unwrap, weights_digest
 from clew.models.local import token_scores
@@ -132,8 +133,8 @@ class Local:
     def seat(self, change: int) -> None:
         self.engine.seat(change)
 
-    def release(self, holder: str) -> None:
-        self.engine.release(holder)
+    def release(self, run: str) -> None:
+        self.engine.release(run)
 
     def bump(self) -> int:
         """The module's weights have changed: serve them as a new version, which meets no earlier cache."""

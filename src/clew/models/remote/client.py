@@ -11,17 +11,18 @@ from typing import Any, Literal
 
 import httpx
 
-from clew.core.errors import BadInput, BadRecord, ClewError, ModelError, Refused, Unreachable
+from clew.core.errors import BadInput, BadRecord, ClewError, Refused
 from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Message, Usage
 from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse
 from clew.models.remote import prompt_scores
-from clew.models.remote.attempts import Flight, held_to, in_force
+from clew.models.remote.attempts import InFlight, admitted, tries, unreachable
 from clew.models.remote.endpoint import Endpoint, Failed
-from clew.models.remote.failures import OVERFLOW, Failure, error_of, pause_of, spare_field
-from clew.models.remote.limits import Gate
+from clew.models.remote.failures import OVERFLOW, Failure, spare_field
+from clew.models.remote.limits import RateLimiter
 from clew.models.remote.prices import Price, price_of
+from clew.models.remote.request_body import held_to, in_force
 
 DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages, "completions": completions}
 CHARACTERS = 3.0  # of a prompt for each of its tokens, on the careful side
@@ -83,7 +84,7 @@ class Remote:
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
         proxy: str | None = None,
-        gate: Gate | None = None,
+        gate: RateLimiter | None = None,
     ) -> None:
         dialect = dialect or ("completions" if renderer else "chat")
         if dialect not in DIALECTS or (dialect == "completions") != (renderer is not None):
@@ -97,7 +98,7 @@ class Remote:
         self.endpoint = Endpoint(base_url, api_key, headers, timeout, concurrency, proxy)
         self.ref = f"{self.endpoint.url}#{model}" if dialect == "chat" else f"{dialect}:{model}@{self.endpoint.url}"
         self.price = price_of(model) if price is None else Price(*price)
-        self.gate = gate or Gate(requests_per_minute, tokens_per_minute, max_cost)
+        self.gate = gate or RateLimiter(requests_per_minute, tokens_per_minute, max_cost)
         if self.gate.max_cost is not None and self.price is None:
             raise BadInput(
                 f"max_cost needs a price for {model!r}",
@@ -145,7 +146,7 @@ class Remote:
         if given is not None:
             yield given
             return
-        flight = Flight(request, streaming, self.deadline)
+        flight = InFlight(request, streaming, self.deadline)
         prompt = sum(len(n.ids or ()) or len(n.message.text) / CHARACTERS for n in request.path)
         worst = Usage(int(prompt) + 16, request.sampling.max_tokens)
         flight.tokens, spent = worst.prompt + worst.completion, 0.0
@@ -175,80 +176,45 @@ class Remote:
         nothing = Completion(Message("assistant", ""), tokens=(), finish="stop" if ended else "length")
         return completions.parsed(nothing, self.renderer, (*request.head, *request.forced))
 
-    async def _tries(self, flight: Flight) -> Items:
-        failures, failure = 0, None
-        while True:
-            try:
-                if failure is not None:
-                    await self._wait(flight, failure, failures)
-                if flight.request.forced_text:
-                    await self._continues(flight)
-                body = self._body(flight)
-                async with aclosing(self._send(flight, body)) as items:
-                    async for item in items:
-                        yield item
-                return
-            except TimeoutError:
-                if not flight.bounded_by_run:
-                    flight.note(0, f"no answer within {self.deadline:g} s")
-                    raise self._unreachable(flight) from None
-                flight.note(0, "cut by the deadline")
-                yield self._finished(flight, {}, Completion(Message("assistant", ""), finish="cut"))
-                return
-            except Failed as failed:
-                failure = failed.failure
-            flight.note(failure.status, failure.text)
-            field = spare_field(failure, body)
-            if field:
-                self._without.add(field)
-                failure = None
-                continue
-            if failure.final:
-                raise error_of(failure, self.endpoint.url, self.model)
-            failures += 1
-            if failures >= self.attempts:
-                raise self._unreachable(flight)
+    async def _tries(self, flight: InFlight) -> Items:
+        body: Json = {}
 
-    async def _wait(self, flight: Flight, failure: Failure, failures: int) -> None:
-        if failure.wait is not None:
-            if failure.wait > flight.left() and not flight.bounded_by_run:
-                raise Unreachable(
-                    f"{self.endpoint.url} answered {failure.status} and asks to wait {failure.wait:.0f} s",
-                    remedy="Try again after that time, or lower the rate of requests.",
-                )
-            self.gate.pause(failure.wait)
-        async with asyncio.timeout(flight.left()):
-            await asyncio.sleep(pause_of(self.backoff, failures, flight.request.seed))
-
-    async def _send(self, flight: Flight, body: Json) -> Items:
-        """One attempt, once the shared limits allow it."""
-        wait, used = self.gate.enter(flight.tokens), 0
-        try:
-            async with asyncio.timeout(flight.left()):
-                await asyncio.sleep(wait)
-                while (paused := self.gate.paused()) > 0:
-                    await asyncio.sleep(paused)
-                here = await self.endpoint.here()
-                await here.room.acquire()
-            try:
+        async def send() -> Items:
+            nonlocal body
+            if flight.request.forced_text:
+                await self._continues(flight)
+            body = self._body(flight)
+            async with admitted(self, flight) as client:
                 receive = self._streamed if flight.streaming else self._whole
-                async with aclosing(receive(flight, body, here.client)) as items:
+                async with aclosing(receive(flight, body, client)) as items:
                     async for item in items:
                         if isinstance(item, Completion):
-                            used = item.usage.prompt + item.usage.completion
+                            flight.used = item.usage.prompt + item.usage.completion
                         yield item
-            finally:
-                here.room.release()
-        finally:
-            self.gate.settle(flight.tokens, used)
 
-    async def _whole(self, flight: Flight, body: Json, client: httpx.AsyncClient) -> Items:
+        def mended(failure: Failure) -> bool:
+            field = spare_field(failure, body)
+            self._without |= {field} - {""}
+            return bool(field)
+
+        try:
+            async with aclosing(tries(self, flight, send, mended)) as items:
+                async for item in items:
+                    yield item
+        except TimeoutError:
+            if not flight.bounded_by_run:
+                flight.note(0, f"no answer within {self.deadline:g} s")
+                raise unreachable(self, flight) from None
+            flight.note(0, "cut by the deadline")
+            yield self._finished(flight, {}, Completion(Message("assistant", ""), finish="cut"))
+
+    async def _whole(self, flight: InFlight, body: Json, client: httpx.AsyncClient) -> Items:
         async with asyncio.timeout(flight.left()):
             answer = await self.endpoint.post(client, self._wire, body, flight.request.idempotency)
         flight.note(answer.status_code, "")
         yield self._finished(flight, body, self._read(answer.text))
 
-    async def _streamed(self, flight: Flight, body: Json, client: httpx.AsyncClient) -> Items:
+    async def _streamed(self, flight: InFlight, body: Json, client: httpx.AsyncClient) -> Items:
         """Text as it arrives; an end that comes too early is a cut, unless nothing had arrived."""
         stream, events, arrived, trouble = self._wire.Stream(), sse.Events(), False, ""
         try:
@@ -313,7 +279,7 @@ class Remote:
             )
         return value
 
-    def _body(self, flight: Flight) -> Json:
+    def _body(self, flight: InFlight) -> Json:
         request, without = flight.request, self._without
         seed = request.seed & 0x7FFFFFFF  # what every server takes
         if self.renderer is not None:
@@ -344,7 +310,7 @@ class Remote:
             body["messages"] = [{k: v for k, v in m.items() if k != "reasoning_content"} for m in body["messages"]]
         return {k: v for k, v in body.items() if k not in without and not (v is None and k in self.extra)}
 
-    async def _continues(self, flight: Flight) -> None:
+    async def _continues(self, flight: InFlight) -> None:
         """Make sure that the endpoint continues a given beginning; vLLM and SGLang say who they are.
 
         Raises:
@@ -361,7 +327,7 @@ class Remote:
                 remedy="Use a vLLM endpoint or local weights, or pass prefill=True if this server does continue one.",
             )
 
-    def _finished(self, flight: Flight, body: Json, completion: Completion) -> Completion:
+    def _finished(self, flight: InFlight, body: Json, completion: Completion) -> Completion:
         """Fill in what only we know: the whole reply, what was in force, cost, time, attempts."""
         request = flight.request
         force = in_force(request.sampling, body)
@@ -384,13 +350,5 @@ class Remote:
             attempts=tuple(flight.attempts),
         )
 
-    def _unreachable(self, flight: Flight) -> ModelError:
-        last = flight.attempts[-1]
-        said = f"{last.status}: {last.error}" if last.status else last.error
-        return Unreachable(
-            f"no answer from {self.endpoint.url} in {len(flight.attempts)} attempts; the last one: {said}",
-            remedy="Check that the server runs and that its URL is right; or raise attempts, timeout or deadline.",
-        )
 
-
-__all__ = ["DIALECTS", "Gate", "Price", "Remote"]
+__all__ = ["DIALECTS", "Price", "RateLimiter", "Remote"]

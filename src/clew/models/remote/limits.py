@@ -37,7 +37,7 @@ class Bucket:
         self._level += units
 
 
-class Gate:
+class RateLimiter:
     """One per endpoint, shared by all that ask there, in whatever event loop or thread.
 
     Args:

@@ -7,18 +7,29 @@ vLLM (and what speaks like it) has ``prompt_logprobs`` on completions, which is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Protocol
 
 from clew.core.errors import BadInput, Refused, Unreachable
+from clew.core.records import Request
 from clew.core.values import F32, Usage
-from clew.models.dialects import completions
+from clew.models.dialects import Json, completions
+from clew.models.remote.attempts import InFlight, Sender, admitted, tries
 from clew.models.remote.endpoint import Failed
-from clew.models.remote.failures import Failure, error_of, pause_of
+from clew.models.remote.prices import Price
 
-if TYPE_CHECKING:
-    from clew.models.remote.client import Remote
+
+class Scorer(Sender, Protocol):
+    """What scoring needs of a Remote; ``echoes`` says which way of scoring its endpoint has, once known."""
+
+    price: Price | None
+    extra: Json
+    echoes: bool | None
+
+    def json(self, text: str) -> Json: ...
 
 
 def wait(work: Coroutine[Any, Any, list[F32]]) -> list[F32]:
@@ -31,7 +42,7 @@ def wait(work: Coroutine[Any, Any, list[F32]]) -> list[F32]:
         return pool.submit(asyncio.run, work).result()
 
 
-async def score(remote: Remote, ids: Sequence[Sequence[int]], temperature: float) -> list[F32]:
+async def score(remote: Scorer, ids: Sequence[Sequence[int]], temperature: float) -> list[F32]:
     """Logprobs of each row's tokens given those before, in the order of the rows; as many requests as rows.
 
     Raises:
@@ -46,13 +57,15 @@ async def score(remote: Remote, ids: Sequence[Sequence[int]], temperature: float
     return list(await asyncio.gather(*[_row(remote, row, number) for number, row in enumerate(ids)]))
 
 
-async def _row(remote: Remote, ids: Sequence[int], number: int) -> F32:
+async def _row(remote: Scorer, ids: Sequence[int], number: int) -> F32:
     most = remote.price.cost(Usage(len(ids), 1)) if remote.price else 0.0
+    flight = InFlight(Request((), seed=number), False, remote.deadline)
+    flight.tokens = len(ids)
     remote.gate.promise(most)
     spent = 0.0
     try:
-        async with asyncio.timeout(remote.deadline):
-            values = await _tries(remote, ids, number)
+        async with aclosing(tries(remote, flight, partial(_ask, remote, flight, ids))) as answers:
+            values = await anext(answers)
         spent = most
     except TimeoutError:
         raise Unreachable(
@@ -64,31 +77,15 @@ async def _row(remote: Remote, ids: Sequence[int], number: int) -> F32:
     return values
 
 
-async def _tries(remote: Remote, ids: Sequence[int], number: int) -> F32:
-    failures = 0
-    while True:
-        try:
-            return await _ask(remote, ids)
-        except Failed as failed:
-            failure: Failure = failed.failure
-        if failure.final:
-            raise error_of(failure, remote.endpoint.url, remote.model)
-        failures += 1
-        if failures >= remote.attempts:
-            raise Unreachable(
-                f"no answer from {remote.endpoint.url} in {failures} attempts; the last one: {failure.text}",
-                remedy="Check that the server runs and that its URL is right; or raise attempts.",
-            )
-        await asyncio.sleep(max(failure.wait or 0.0, pause_of(remote.backoff, failures, number)))
-
-
-async def _ask(remote: Remote, ids: Sequence[int]) -> F32:
+async def _ask(remote: Scorer, flight: InFlight, ids: Sequence[int]) -> AsyncGenerator[F32, None]:
     """By ``prompt_logprobs``, then by ``echo``; what the endpoint took is remembered."""
     refusal: Failed | None = None
     for echo in (False, True) if remote.echoes is None else (remote.echoes,):
         body = completions.scoring_to_wire(remote.model, ids, echo) | remote.extra
         try:
-            answer = await _post(remote, body, len(ids))
+            async with admitted(remote, flight) as client, asyncio.timeout(flight.left()):
+                answer = (await remote.endpoint.post(client, completions, body, "")).text
+                flight.used = flight.tokens
         except Failed as failed:
             if failed.failure.status not in (400, 404, 422) or remote.echoes is not None:
                 raise
@@ -97,19 +94,11 @@ async def _ask(remote: Remote, ids: Sequence[int]) -> F32:
         values = completions.scores_from_wire(remote.json(answer), ids, echo)
         if values is not None:
             remote.echoes = echo
-            return values
+            yield values
+            return
     if refusal is not None:
         raise refusal
     raise Refused(
         f"{remote.endpoint.url} gives no logprobs of a prompt",
         remedy="Serve the weights with vLLM (prompt_logprobs), or score with local weights.",
     )
-
-
-async def _post(remote: Remote, body: dict[str, Any], tokens: int) -> str:
-    await asyncio.sleep(remote.gate.enter(tokens))
-    while (paused := remote.gate.paused()) > 0:
-        await asyncio.sleep(paused)
-    here = await remote.endpoint.here()
-    async with here.room:
-        return (await remote.endpoint.post(here.client, completions, body, "")).text

@@ -7,7 +7,6 @@ join the run whose conversation they continue, which is marked ``guessed``, or b
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -16,34 +15,31 @@ from typing import Any, Literal, cast
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from clew.core.errors import BadInput, BadRecord, ClewError, UnknownName
+from clew.core.errors import BadInput, BadRecord, ClewError, ModelError, ReplayError, StoreError, UnknownName
 from clew.core.keys import NODE, derive, digest, encode
 from clew.core.protocols import Model, Renderer, Streams
 from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, RunRow
 from clew.core.records import Request as Question
 from clew.core.values import Completion, Message, StopReason, Task
 from clew.harness import Runner
-from clew.harness.fork.edits import plan
-from clew.harness.fork.forks import fork_row
-from clew.harness.run.dispatch import Clerk
+from clew.harness.fork.edits import fork_row, plan
+from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
 from clew.serve.gateway import wire
 from clew.serve.gateway.session import Exchange, Session
+from clew.serve.incoming import body_of, caller
+from clew.serve.refusals import Body, Rejected, known, refused
 from clew.serve.relay import relay
 from clew.store import Keeper, Run, new_id
-from clew.store.base import owner_name
+from clew.store.owners import owner_name
 
 NAME = re.compile(r"[\w.-]{1,80}")
 Unnamed = Literal["guess", "apart"]
-
-
-class Denied(BadInput):
-    """A client that may not ask."""
 
 
 class Piped:
@@ -56,7 +52,15 @@ class Piped:
         self.ref, self.version = inner.ref, inner.version
 
     async def complete(self, request: Question) -> Completion:
-        thread = int(request.holder.rpartition("/")[2])
+        try:
+            return await self._completed(request, request.conversation)
+        except (StoreError, ReplayError):
+            raise
+        except ClewError as error:
+            exchange = self.session.under_way(request.conversation)
+            raise exchange.failed(error) if exchange is not None else error from None
+
+    async def _completed(self, request: Question, thread: int) -> Completion:
         if not isinstance(self.inner, Streams) or not self.session.streams(thread):
             return await self.inner.complete(request)
         text = ""
@@ -101,14 +105,14 @@ class Gateway:
         self.about, self.idle = dict(about or {}), idle
         self.sessions: dict[str, Session] = {}  # by the name in the URL
         self.work: dict[str, asyncio.Task[Any]] = {}  # by run id
-        self._clerk: Clerk | None = None
+        self._dispatch: Dispatcher | None = None
 
     # ---- runs ------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         """While this is open, requests can be taken; at its end every run ends and is committed."""
-        async with Clerk(self.store, owner_name(), 1 << 20) as self._clerk:
+        async with Dispatcher(self.store, owner_name(), 1 << 20) as self._dispatch:
             watching = asyncio.ensure_future(self._watch())
             try:
                 yield
@@ -146,7 +150,7 @@ class Gateway:
         session = Session(self.store, identity, name=name, guessed=guessed, seeded=self.seeded)
         runner = self._runner(session)
         row = runner.row(Task(f"task-{key}", prompt), id=identity, seed=derive(0, "gateway", identity))
-        row = row._replace(meta=json.dumps({**json.loads(row.meta), "gateway": self.about}, sort_keys=True))
+        row = row._replace(meta=json.dumps({**json.loads(row.meta or "{}"), "gateway": self.about}, sort_keys=True))
         self.store.put_run(row)
         self.store.tag(row.id, "guessed" if guessed else name)
         self._drive(session, runner, row, [])
@@ -217,15 +221,15 @@ class Gateway:
         return Runner(relay, None, None, self.store, tools=session.tools(), resolve_model=self._models(session))
 
     def _drive(self, session: Session, runner: Runner, row: RunRow, calls: list[Call]) -> None:
-        assert self._clerk is not None
-        runner.owner = self._clerk.owner
-        work = asyncio.ensure_future(drive(runner, self._clerk, row, Task(row.task_id, ""), calls=calls))
+        assert self._dispatch is not None
+        work = asyncio.ensure_future(drive(runner.spec, self._dispatch, row, Task(row.task_id, ""), calls=calls))
         self.sessions[session.name], self.work[row.id] = session, work
 
         def finished(task: asyncio.Task[Any]) -> None:
             error = None if task.cancelled() else task.exception()
             run = Run(self.store, row)
-            session.fail(str(error) if error else f"the run ended: {run.stop} {run.calls[-1].error}".rstrip())
+            ended = ModelError(f"the run ended: {run.stop} {run.calls[-1].error}".rstrip())
+            session.fail(known(error) if error else ended)
             if run.stop == StopReason.TIME_LIMIT:  # the store knows it; a program that is gone holds no memory
                 self.sessions.pop(session.name, None)
                 self.work.pop(run.id, None)
@@ -256,7 +260,7 @@ class Gateway:
         async def endpoint(request: Request) -> Response:
             try:
                 name = self._name(request)
-                asked = wire.read(dialect, await _body(request))
+                asked = wire.read(dialect, await body_of(request, wire.LARGEST))
                 await self._ended(name)
                 session = self._session(name, asked, dialect)
                 asked = self._whole(asked)
@@ -264,8 +268,8 @@ class Gateway:
                 return await self._respond(request, dialect, asked, session, exchange)
             except ClientDisconnect:
                 return Response(status_code=499)
-            except ClewError as error:
-                return wire.refused(error, 401 if isinstance(error, Denied) else 0)
+            except Exception as error:
+                return refused(known(error), dialect)
 
         return endpoint
 
@@ -278,24 +282,15 @@ class Gateway:
             lines = _while_heard(wire.stream(dialect, exchange, name, asked), exchange)
             return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
         completion = await exchange.answer()
-        return JSONResponse(wire.whole(dialect, completion, name, asked), headers=headers)
+        return Body(wire.whole(dialect, completion, name, asked), headers=headers)
 
     def _name(self, request: Request) -> str:
         """The run a request names, or nothing.
 
         Raises:
-            BadInput: the name cannot be one. Denied: the token is missing.
+            Rejected: the name cannot be one, or the client may not ask.
         """
-        sent = request.headers.get("authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
-        key, _, named = sent.partition(":")
-        if self.token and not hmac.compare_digest(key.encode(), self.token.encode()):
-            raise Denied("the key is not the gateway's token", remedy="Send TOKEN or TOKEN:RUN as the API key.")
-        if request.headers.get("origin"):
-            raise Denied("a web page may not ask", remedy="Programs send no Origin header.")
-        name = request.path_params.get("name") or (named if self.token or key == "clew" else "")
-        if name and not NAME.fullmatch(name):
-            raise BadInput(f"{name[:80]!r} cannot name a run", remedy="Use letters, digits, dot, dash, underscore.")
-        return name
+        return valid(caller(request, (self.token,) if self.token else (), pages=False))
 
     async def _ended(self, name: str) -> None:
         """Where the run of a name is just ending, wait until it has: a request now is one of the run that follows."""
@@ -338,34 +333,30 @@ class Gateway:
             name = self._name(request)
             session = self.sessions.get(name)
             if session is None:
-                missing = BadInput(f"no run is called {name!r}", remedy="Its base URL is /r/NAME/v1.")
-                return wire.refused(missing, 404)
-            scores = _scores(await _body(request))
+                raise Rejected(f"no run is called {name!r}", remedy="Its base URL is /r/NAME/v1.", status=404)
+            scores = _scores(await body_of(request, wire.LARGEST))
         except ClewError as error:
-            return wire.refused(error, 401 if isinstance(error, Denied) else 0)
+            return refused(error)
         session.end()
         if session.run in self.work:
             await asyncio.wait([self.work[session.run]], timeout=30)
         self.store.annotate(Annotation("run", k, v, run=session.run, scope=session.run) for k, v in scores.items())
         self.store.commit()
-        return JSONResponse({"run": session.run, "stop": Run(self.store, session.run).stop})
+        return Body({"run": session.run, "stop": Run(self.store, session.run).stop})
 
     async def _list(self, request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [{"id": n, "object": "model"} for n in self.names]})
+        return Body({"object": "list", "data": [{"id": n, "object": "model"} for n in self.names]})
 
 
-async def _body(request: Request) -> bytes:
-    """The body, unless it is larger than any request should be.
+def valid(name: str) -> str:
+    """The name a request gives its run, or nothing.
 
     Raises:
-        BadRecord: it is.
+        Rejected: no run can be called so.
     """
-    out = bytearray()
-    async for chunk in request.stream():
-        out += chunk
-        if len(out) > wire.LARGEST:
-            raise BadRecord(f"a body of more than {wire.LARGEST >> 20} MB", remedy="Send a smaller request.")
-    return bytes(out)
+    if name and not NAME.fullmatch(name):
+        raise Rejected(f"{name[:80]!r} cannot name a run", remedy="Use letters, digits, dot, dash, underscore.")
+    return name
 
 
 async def _while_heard(lines: AsyncIterator[str], exchange: Exchange) -> AsyncIterator[str]:

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from clew.core.errors import ClewError, ModelError, Refused
+from clew.core.errors import ClewError, ModelError
 from clew.core.keys import derive
 from clew.core.protocols import Model
 from clew.core.records import Request
 from clew.core.values import Completion, Message, Piece
-from clew.serve.gateway.proxy import NAME, Gateway
+from clew.serve.gateway.proxy import Gateway, valid
 from clew.serve.gateway.session import Exchange, Session
 from clew.serve.openai import answers, questions
 from clew.serve.openai.answers import Items, Prompt
-from clew.serve.openai.parameters import Rejected
 from clew.serve.openai.questions import Limits, Question
+from clew.serve.refusals import Rejected
 from clew.store import Keeper, Run
 
 KEPT = 64  # conversations without a name that requests may still join
@@ -59,8 +59,7 @@ class Recorder(Gateway):
         Raises:
             Rejected: it cannot be recorded, or does not fit. BadRecord: an earlier answer it names is not known.
         """
-        if name and not NAME.fullmatch(name):
-            raise Rejected(f"{name[:80]!r} cannot name a run", remedy="Use letters, digits, dot, dash, underscore.")
+        valid(name)
         if question.asked.prefill:
             raise Rejected("a reply with a given beginning is not recorded", param="continue_final_message",
                            remedy="Ask a server without --record.")  # fmt: skip
@@ -92,12 +91,11 @@ class Recorder(Gateway):
 
 
 class Asking:
-    """What a request waits for: its question, and the answer or failure as the model gave it."""
+    """What a request waits for: its question, and the answer as the model gave it."""
 
     def __init__(self, question: Question, prompts: list[Prompt]) -> None:
         self.question, self.prompts = question, prompts
         self.whole: Completion | None = None
-        self.error: ClewError | None = None
 
 
 class Taken:
@@ -115,11 +113,11 @@ class Taken:
         """
         exchange, asking = self._exchange, self._exchange.about
         try:
-            while isinstance(item := await exchange.out.get(), str):
+            while isinstance(item := await exchange.item(), str):
                 yield item if isinstance(item, Piece) else Piece(item)
             exchange.about = None  # what was asked is in the record
-            if isinstance(item, ModelError):
-                raise asking.error or item
+            if isinstance(item, ClewError):
+                raise item
             yield asking.whole or item
         finally:
             exchange.gone.set()
@@ -133,7 +131,7 @@ class Through:
         self.ref, self.version, self.renderer = inner.ref, inner.version, inner.renderer
 
     async def complete(self, request: Request) -> Completion:
-        exchange = self.session.under_way(int(request.holder.rpartition("/")[2]))
+        exchange = self.session.under_way(request.conversation)
         assert exchange is not None
         asking: Asking = exchange.about
         if asking is None:  # a fork's own asks have no client
@@ -146,8 +144,7 @@ class Through:
             if work.done():
                 return work.result()
         except ClewError as error:
-            asking.error = error
-            raise error if isinstance(error, ModelError) else Refused(error.message, remedy=error.remedy) from None
+            raise exchange.failed(error) from None
         finally:
             for task in (work, gone):
                 task.cancel()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clew.core.errors import ModelError, ReplayDiverged
+from clew.core.errors import ClewError, ModelError, Refused, ReplayDiverged
 from clew.core.keys import REQUEST, digest, encode, sampling_form
 from clew.core.records import Call, Cursor
 from clew.core.values import Completion, Message, StopReason, ToolSpec
@@ -22,7 +22,7 @@ from clew.harness.run.nodes import message_json
 from clew.harness.run.pending import revive
 from clew.harness.tools import Tool
 from clew.models.dialects import Asked, dumps
-from clew.serve.gateway.history import Arrival, History
+from clew.serve.history import Arrival, History
 from clew.store import Keeper
 
 _PLAIN = {"type": "object", "additionalProperties": False}
@@ -48,18 +48,29 @@ class Exchange:
     stream: bool = False
     length: int = 0  # messages of the thread with its answer, once it has come
     gone: asyncio.Event = field(default_factory=asyncio.Event)  # the client no longer listens
-    out: asyncio.Queue[str | Completion | ModelError] = field(default_factory=asyncio.Queue)
+    out: asyncio.Queue[str | Completion | ClewError] = field(default_factory=asyncio.Queue)
     about: Any = None  # what the server that asks knows of it
+    error: ClewError | None = None  # why the model failed, where the record has a ModelError in its place
+
+    async def item(self) -> str | Completion | ClewError:
+        """What comes next."""
+        got = await self.out.get()
+        return (self.error or got) if isinstance(got, ClewError) else got
+
+    def failed(self, error: ClewError) -> ModelError:
+        """The error as the run takes it, which goes on; whoever asked is told the error itself."""
+        self.error = error
+        return error if isinstance(error, ModelError) else Refused(error.message, remedy=error.remedy)
 
     async def answer(self) -> Completion:
         """The whole answer.
 
         Raises:
-            ModelError: as the model raised it.
+            ClewError: as the model raised it, or why the run ended.
         """
-        while isinstance(item := await self.out.get(), str):
+        while isinstance(item := await self.item(), str):
             pass
-        if isinstance(item, ModelError):
+        if isinstance(item, ClewError):
             raise item
         return item
 
@@ -144,12 +155,12 @@ class Session:
         awaited = self.frozen or any(not e.used for e in self.expected)
         return 0.0 if awaited or any(t.busy for t in self.history.threads) else time.monotonic() - self._heard
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: ClewError) -> None:
         """The run has ended: nothing under way will be answered any more."""
         self.ended = True
         for exchange in self.exchanges.values():
             if not exchange.length:
-                exchange.out.put_nowait(ModelError(why))
+                exchange.out.put_nowait(why)
 
     def fits(self, asked: Asked, dialect: str) -> int:
         """Messages by which a request goes on from a reply of this run; 0 where it does not."""

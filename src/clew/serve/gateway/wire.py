@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
-
-from clew.core.errors import (
-    BadInput,
-    BadRecord,
-    ClewError,
-    ContextOverflow,
-    ModelError,
-    Refused,
-    ReplayDiverged,
-    Unreachable,
-)
+from clew.core.errors import BadRecord, ClewError
 from clew.core.values import Completion
 from clew.models.dialects import Asked, Json, chat, messages, responses, sse
 from clew.serve.gateway.session import Exchange
+from clew.serve.incoming import question_of
+from clew.serve.refusals import error_event
 
 DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages}
 LIMITS = {
@@ -35,21 +25,14 @@ def read(dialect: str, body: bytes) -> Asked:
     """A request's body.
 
     Raises:
-        BadRecord: it is not one of that dialect.
+        Rejected, BadRecord: it is not one of that dialect.
     """
-    try:
-        raw = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadRecord(f"the body is not JSON: {error}", remedy="Send a JSON object.") from None
-    if not isinstance(raw, dict):
-        raise BadRecord(f"the body is a {type(raw).__name__}", remedy="Send a JSON object.")
-    if not isinstance(raw.get("model"), str) or not raw["model"]:
-        raise BadRecord("the request names no model", remedy='Add "model".')
+    raw = question_of(body)
     if (raw.get("n") or 1) != 1:
         raise BadRecord("n > 1 is not recorded through the gateway", remedy="Send n requests.")
     try:
         asked: Asked = DIALECTS[dialect].request_from_wire(raw)
-    except (BadRecord, UnicodeError):
+    except BadRecord:
         raise
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         told = f"not a request of the {dialect} dialect: {type(error).__name__}: {error}"
@@ -88,13 +71,13 @@ async def stream(dialect: str, exchange: Exchange, name: str, asked: Asked) -> A
     """An answer as server-sent events, each piece of text as it comes."""
     wire, sent = DIALECTS[dialect], ""
     about = {"id": name, "created": int(time.time()), "model": asked.model}
-    while isinstance(item := await exchange.out.get(), str):
+    while isinstance(item := await exchange.item(), str):
         for event in wire.begin(**about) if not sent else ():
             yield _event(dialect, event)
         sent += item
         yield _event(dialect, wire.piece(item, **about))
-    if isinstance(item, ModelError):
-        yield _event(dialect, {"type": "error", **error_body(item)})
+    if isinstance(item, ClewError):
+        yield _event(dialect, error_event(item, dialect))
     else:
         for event in wire.events(_wanted(item, asked), **about, sent=sent):
             yield _event(dialect, event)
@@ -104,17 +87,3 @@ async def stream(dialect: str, exchange: Exchange, name: str, asked: Asked) -> A
 
 def _event(dialect: str, event: Json) -> str:
     return sse.write(event, "" if dialect == "chat" else str(event.get("type", "")))
-
-
-def error_body(error: ClewError) -> Json:
-    """As OpenAI and Anthropic write errors; both read it."""
-    told = error.message + (f" {error.remedy}" if error.remedy else "")
-    return {"error": {"type": type(error).__name__, "message": told, "code": type(error).__name__, "param": None}}
-
-
-STATUS = {ReplayDiverged: 409, BadInput: 400, ContextOverflow: 400, Refused: 400, Unreachable: 502}
-
-
-def refused(error: ClewError, status: int = 0) -> Response:
-    found = status or next((s for kind, s in STATUS.items() if isinstance(error, kind)), 502)
-    return JSONResponse({"type": "error", **error_body(error)}, found)

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple, cast
 
-from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Model, Ranks, Scores, Streams
 from clew.core.records import Request
@@ -16,8 +15,8 @@ from clew.core.values import F32, Completion, Piece, Ranked, Sampling
 from clew.models.dialects import dumps
 from clew.models.engine.pieces import Text
 from clew.models.replies import held as held_back
-from clew.serve.openai.parameters import Rejected
 from clew.serve.openai.questions import Question
+from clew.serve.refusals import Rejected
 
 Items = AsyncGenerator[Piece | Completion, None]
 Indexed = AsyncGenerator[tuple[int, Piece | Completion], None]
@@ -224,11 +223,13 @@ async def side_by_side(sources: Sequence[Items], seconds: float) -> Indexed:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Late(BadInput):
+class Late(Rejected):
     """No answer in the time that one may take here."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"no answer within {seconds:g} s", remedy="Ask for fewer tokens, or raise --timeout.")
+        super().__init__(
+            f"no answer within {seconds:g} s", remedy="Ask for fewer tokens, or raise --timeout.", status=504
+        )
 
 
 __all__ = ["Items", "Late", "Prompt", "Raw", "answer", "finished", "held", "prepared", "raw", "scored", "side_by_side"]

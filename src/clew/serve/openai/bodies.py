@@ -7,12 +7,14 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
+from clew.core.errors import ClewError
 from clew.core.protocols import Model
 from clew.core.values import Completion, Message, Piece, Usage
 from clew.models.dialects import Json, chat, completions, responses, sse
 from clew.models.dialects.logprobs import columns, spelt
 from clew.serve.openai.answers import Indexed, Prompt, Raw, raw
 from clew.serve.openai.questions import Question
+from clew.serve.refusals import error_event
 
 PREFIX = {"chat": "chatcmpl-", "completions": "cmpl-", "responses": "resp_"}
 
@@ -164,12 +166,10 @@ class Writer:
             yield sse.write(last)
         yield "data: [DONE]\n\n"
 
-    def failed(self, body: Json) -> str:
+    def failed(self, error: ClewError) -> str:
         """The end of a stream that cannot go on."""
-        told = body["error"]
-        if self.question.endpoint == "responses":
-            return sse.write({"type": "error", "sequence_number": 0, **told, **body}, "error")
-        return sse.write(body)
+        endpoint = self.question.endpoint
+        return sse.write(error_event(error, endpoint), "error" if endpoint == "responses" else "")
 
     def _chat(self, index: int, item: Piece | Completion) -> Iterator[Json]:
         for event in self._begun(index) if isinstance(item, Piece) else ():

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from clew.core.errors import ClewError
 from clew.core.values import Completion
 from clew.serve.openai.answers import Indexed
 from clew.serve.openai.bodies import Writer
 from clew.serve.openai.questions import Question
-from clew.serve.openai.refusals import Body, error_body, refused, status_of
+from clew.serve.refusals import Body, known, refused, status_of
 
 if TYPE_CHECKING:
     from clew.serve.openai.server import Server
@@ -56,7 +55,7 @@ class Answer(Response):
                 answer = self._streamed if self._question.asked.stream else self._whole
                 await answer(writer, items, headers, scope, receive, send)
         except Exception as error:
-            response = refused(_known(error), self._server.pace)
+            response = refused(known(error), pace=self._server.pace)
             self._status = response.status_code
             await response(scope, receive, send)
 
@@ -78,9 +77,9 @@ class Answer(Response):
         first = await anext(events)  # what fails before it gets a status of its own
         self._server.metrics.first(time.monotonic() - self._began)
         kind = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store"}
-        told = [(k.encode(), v.encode()) for k, v in {**kind, **headers}.items()]
+        fields = [(k.encode(), v.encode()) for k, v in {**kind, **headers}.items()]
         try:
-            await self._send(send, {"type": "http.response.start", "status": 200, "headers": told})
+            await self._send(send, {"type": "http.response.start", "status": 200, "headers": fields})
             await self._send(send, {"type": "http.response.body", "body": first.encode(), "more_body": True})
             try:
                 async for line in events:
@@ -90,9 +89,9 @@ class Answer(Response):
             except Exception as error:
                 if isinstance(error, Stalled):
                     raise
-                known = _known(error)
-                self._status = status_of(known)
-                body = writer.failed(error_body(known))
+                told = known(error)
+                self._status = status_of(told)
+                body = writer.failed(told)
                 await self._send(send, {"type": "http.response.body", "body": body.encode(), "more_body": True})
             await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
         except Stalled:
@@ -113,15 +112,6 @@ class Stalled(Exception):
 async def _hung_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _known(error: BaseException) -> ClewError:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, ClewError):
-        return error
-    _log.error("a request failed", exc_info=error)
-    return ClewError(f"the server failed: {type(error).__name__}", remedy="Its log says where.")
 
 
 __all__ = ["Answer"]

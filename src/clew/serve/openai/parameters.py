@@ -9,17 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from clew.core.errors import BadInput
+from clew.serve.refusals import Rejected
 
 Endpoint = Literal["chat", "completions", "responses"]
-
-
-class Rejected(BadInput):
-    """A request that is answered with an error: its status, and the error's code and parameter as OpenAI names them."""
-
-    def __init__(self, message: str, *, remedy: str = "", status: int = 400, code: str = "", param: str = "") -> None:
-        super().__init__(message, remedy=remedy)
-        self.status, self.code, self.param = status, code, param
 
 
 class Rule(NamedTuple):

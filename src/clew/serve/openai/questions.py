@@ -15,7 +15,9 @@ from clew.core.records import Node, Request
 from clew.core.values import Message, Sampling
 from clew.harness.run.nodes import make_node
 from clew.models.dialects import Asked, Json, chat, completions, media, responses, tags
-from clew.serve.openai.parameters import Rejected, check
+from clew.serve.incoming import question_of
+from clew.serve.openai.parameters import check
+from clew.serve.refusals import Rejected
 
 TOPS = 20  # most likeliest tokens told with each
 STOPS, STOP = 16, 256  # most stop strings, and most characters of one
@@ -83,9 +85,7 @@ def read(endpoint: str, data: bytes, limits: Limits) -> Question:
     Raises:
         Rejected: it is not one of that endpoint, or asks for what the server does not do.
     """
-    body = parsed(data)
-    if not isinstance(body.get("model"), str) or not body["model"]:
-        raise Rejected("the request names no model", remedy='Add "model".', param="model")
+    body = question_of(data)
     ignored = check(endpoint, body)
     _types(body)
     try:
@@ -123,21 +123,6 @@ def read(endpoint: str, data: bytes, limits: Limits) -> Question:
         raise Rejected(f"{question.choices} choices, more than the {limits.queue} this server works on at once",
                        remedy="Ask for fewer at a time.", param="n")  # fmt: skip
     return question._replace(ignored=tuple(ignored) + _unkept(question))
-
-
-def parsed(data: bytes) -> Json:
-    """A body's JSON object.
-
-    Raises:
-        Rejected: it is none.
-    """
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise Rejected(f"the body is not JSON: {error}", remedy="Send a JSON object.", code="invalid_json") from None
-    if not isinstance(body, dict):
-        raise Rejected(f"the body is a {type(body).__name__}", remedy="Send a JSON object.", code="invalid_json")
-    return body
 
 
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -358,4 +343,4 @@ def fits(path: Sequence[Node], more: int, limits: Limits) -> None:
                        remedy="Shorten the conversation.", code="context_length_exceeded")  # fmt: skip
 
 
-__all__ = ["Form", "Limits", "Question", "fits", "parsed", "read", "rendered", "requests"]
+__all__ = ["Form", "Limits", "Question", "fits", "read", "rendered", "requests"]

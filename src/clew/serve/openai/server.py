@@ -8,9 +8,8 @@ are not taken are told why, in the form of OpenAI's errors.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,15 +22,16 @@ from clew.core.errors import ClewError
 from clew.core.protocols import Model
 from clew.models.dialects import Json
 from clew.serve.gateway.recorder import Recorder
+from clew.serve.incoming import body_of, caller, parsed
 from clew.serve.openai import answers, questions
 from clew.serve.openai.answers import Indexed, Items, Prompt
 from clew.serve.openai.bodies import Writer
 from clew.serve.openai.delivery import Answer
 from clew.serve.openai.metrics import Metrics
-from clew.serve.openai.parameters import Rejected
 from clew.serve.openai.questions import WIRE, Limits, Question
-from clew.serve.openai.refusals import Body, refused
+from clew.serve.refusals import Body, Rejected, refused
 
+Handler = Callable[[Request], Awaitable[Response]]
 LONG = 100_000  # characters of a prompt that is tokenised beside the event loop
 
 
@@ -84,10 +84,11 @@ class Server:
 
     def application(self) -> Starlette:
         bases = ("/v1", "/r/{name}/v1") if self.recorder is not None else ("/v1",)
-        routes = [Route("/health", self._health), Route("/metrics", self._metrics)]
+        routes = [Route("/health", self._health), Route("/metrics", self._checked(self._metrics))]
+        models = self._checked(self._models)
         for base in bases:
             routes += [Route(base + WIRE[e].PATH, self._asked(e), methods=["POST"]) for e in WIRE]
-            routes += [Route(f"{base}/models", self._models), Route(f"{base}/models/{{model:path}}", self._models)]
+            routes += [Route(f"{base}/models{more}", models) for more in ("", "/{model:path}")]
         for path, does in (("/tokenize", self._tokenize), ("/detokenize", self._detokenize)):
             routes += [Route(base + path, self._plain(does), methods=["POST"]) for base in ("", "/v1")]
         missing = {404: _missing, 405: _missing}
@@ -95,7 +96,7 @@ class Server:
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
-    def _asked(self, endpoint: str) -> Callable[[Request], Any]:
+    def _asked(self, endpoint: str) -> Handler:
         async def route(request: Request) -> Response:
             began = time.monotonic()
             try:
@@ -110,7 +111,7 @@ class Server:
             except ClientDisconnect:
                 return Response(status_code=499)
             except ClewError as error:
-                response = refused(error, self.pace)
+                response = refused(error, endpoint, self.pace)
                 self.metrics.request(endpoint, response.status_code, time.monotonic() - began)
                 return response
             return Answer(self, question, name, began)
@@ -125,33 +126,11 @@ class Server:
         """
         if self.draining:
             raise Rejected("the server is ending", remedy="Ask again after its restart.", status=503, code="draining")
-        sent = request.headers.get("authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
-        key, _, named = sent.partition(":")
-        known = [hmac.compare_digest(given.encode(), k.encode()) for k in self.keys for given in (key, sent)]
-        if self.keys and not any(known):
-            raise Rejected("the API key is missing or wrong", remedy="Send one of the server's keys.", status=401,
-                           code="invalid_api_key")  # fmt: skip
-        if not self.keys and request.headers.get("origin"):
-            raise Rejected("a web page may not ask a server without keys", remedy="Programs send no Origin header.",
-                           status=403, code="origin")  # fmt: skip
-        named = named if self.recorder is not None and (self.keys or key == "clew") and sent not in self.keys else ""
-        return str(request.path_params.get("name") or named)
+        name = caller(request, self.keys, pages=bool(self.keys))
+        return name if self.recorder is not None else ""
 
     async def _body(self, request: Request) -> bytes:
-        length = request.headers.get("content-length", "0")
-        out, chunks = bytearray(), aiter(request.stream())
-        while True:
-            if len(out) > self.limits.body or (length.isdecimal() and int(length) > self.limits.body):
-                raise Rejected(f"a body of more than {self.limits.body:,} bytes", remedy="Send a smaller request.",
-                               status=413, code="body_too_large")  # fmt: skip
-            try:
-                async with asyncio.timeout(self.limits.stall):
-                    out += await anext(chunks)
-            except StopAsyncIteration:
-                return bytes(out)
-            except TimeoutError:
-                raise Rejected(f"nothing of the body came for {self.limits.stall:g} s", remedy="Send it faster.",
-                               status=408, code="body_late") from None  # fmt: skip
+        return await body_of(request, self.limits.body, self.limits.stall)
 
     def _room(self, question: Question) -> None:
         if self.busy + question.choices > self.limits.queue:
@@ -220,41 +199,41 @@ class Server:
         return Body({"status": state, "model": self.names[0], "busy": self.busy}, 503 if self.draining else 200)
 
     async def _metrics(self, request: Request) -> Response:
-        try:
-            self._who(request)
-        except Rejected as error:
-            return refused(error)
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _models(self, request: Request) -> Response:
-        try:
-            self._who(request)
-        except Rejected as error:
-            return refused(error)
         about = {"object": "model", "created": 0, "owned_by": "clew"}
         if context := getattr(self.model, "context", None):
             about["max_model_len"] = context
-        if "model" in request.path_params:
-            name = request.path_params["model"]
-            if name not in self.names:
-                return refused(Rejected(f"no model is called {name[:80]!r} here", status=404, code="model_not_found"))
-            return Body({"id": name, **about})
-        return Body({"object": "list", "data": [{"id": n, **about} for n in self.names]})
+        if "model" not in request.path_params:
+            return Body({"object": "list", "data": [{"id": n, **about} for n in self.names]})
+        name = request.path_params["model"]
+        if name not in self.names:
+            raise Rejected(f"no model is called {name[:80]!r} here", status=404, code="model_not_found")
+        return Body({"id": name, **about})
 
-    def _plain(self, does: Callable[[Json], Json]) -> Callable[[Request], Any]:
+    def _checked(self, does: Handler) -> Handler:
+        """A route whose caller may ask, and whose errors are answered."""
+
         async def route(request: Request) -> Response:
             try:
                 self._who(request)
-                body = questions.parsed(await self._body(request))
-                if self.model.renderer is None:
-                    raise Rejected(f"{self.model.ref} shows no tokens", code="unsupported_by_model")
-                return Body(does(body))
+                return await does(request)
             except ClientDisconnect:
                 return Response(status_code=499)
             except ClewError as error:
                 return refused(error)
 
         return route
+
+    def _plain(self, does: Callable[[Json], Json]) -> Handler:
+        async def route(request: Request) -> Response:
+            body = parsed(await self._body(request))
+            if self.model.renderer is None:
+                raise Rejected(f"{self.model.ref} shows no tokens", code="unsupported_by_model")
+            return Body(does(body))
+
+        return self._checked(route)
 
     def _tokenize(self, body: Json) -> Json:
         """``prompt``, a text, or ``messages`` as the model gets them."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from clew.core.errors import BadInput, StoreError, UnknownName
 from clew.core.records import Annotation, Call, GroupRow, Report, RunRow, Sample, Segment
-from clew.core.values import Attempt, Message, ToolCall, Usage
+from clew.core.values import Attempt, Inner, Message, ToolCall, Usage
 from clew.store.contract.script import SETUP, Factory, Script, expect, fork_at, make_node, same
 from clew.store.run import Run
 
@@ -51,9 +51,11 @@ def keeps_calls(make: Factory) -> None:
         ("a", "b \ud801"), b"s" * 16, b"n" * 16, "child", 3, 2, np.array([-1, -0.1], np.float32),
         np.array([0.5, np.inf], np.float32), 2**63 - 1, SETUP, (sample, sample._replace(ids=None, logprobs=None)),
         "length", Usage(5, 2, 3), 0.02, 1.7e9, 0.5, (Attempt(0.1, 429, "slow down"), Attempt(0.4, 200)), "boom",
+        (Inner("small", "s-1", 2, Usage(1, 2, 0), 0.01, 0.3, "hi \ud802", (1, 2)), Inner("large")),
     )  # fmt: skip
     calls = [Call("r", 0, "open", b"", 0, 0, text="see"), full]
     calls += [Call("r", 2 + n, kind, b"r", 2 + n, action="x") for n, kind in enumerate(("act", "spawn", "note"))]  # type: ignore[arg-type]
+    calls.append(full._replace(seq=5, packed=(), inner=full.inner[:1]))
     for call in calls:
         store.put_call("r", call)
     assert same(tuple(store.calls("r")), tuple(calls)), "before commit"

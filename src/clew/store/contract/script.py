@@ -14,8 +14,9 @@ from clew.core.keys import digest, encode, node_key, state_key, text_key
 from clew.core.legality import call_key, issue_key
 from clew.core.records import Annotation, Call, Node, RunRow, Segment, Setup
 from clew.core.values import Message, Sampling, ToolSpec, Usage
-from clew.store.base import Keeper, new_id
+from clew.store.base import Keeper
 from clew.store.memory import MemoryStore
+from clew.store.names import new_id
 from clew.store.run import Run
 
 Factory = Callable[[], Keeper]

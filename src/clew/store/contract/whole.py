@@ -10,7 +10,7 @@ import numpy as np
 
 from clew.core.errors import BadInput, BadQuery, LeaseHeld, StoreError, UnknownName
 from clew.core.records import Annotation, Call, GroupRow, Report, RunRow, Sample, Segment
-from clew.core.values import Message
+from clew.core.values import Inner, Message
 from clew.store.contract.script import SETUP, Factory, Script, expect, fork_at, make_node, same, tamper
 from clew.store.groups import Group, Groups
 from clew.store.run import Run
@@ -109,6 +109,7 @@ def proves_itself(make: Factory) -> None:
         "done": (2, 77), "error": (2, "no"), "child": (2, ""), "finish": (3, "length"), "seed": (3, 1), "head": (3, 0),
         "logprobs": (3, np.zeros(2, np.float32)), "entropies": (3, None), "setup": (3, SETUP._replace(version=4)),
         "packed": (3, (Sample(1, Message("assistant", "x"), None, None, "stop"),)),
+        "inner": (3, (Inner("small", "s-1", 2, text="x", tokens=(1, 2)),)),
     }  # fmt: skip
     for field, (seq, value) in changes.items():
         was = getattr(run.calls[seq], field)
@@ -213,7 +214,7 @@ def redacts(make: Factory) -> None:
     secret = "the password is swordfish"
     script = Script(store)
     script.open()
-    script.ask("view", secret)
+    script.ask("view", secret, inner=(Inner("small", text=secret),))
     script.act(secret, "you may pass")
     script.ask("you may pass", "> go")
     script.end()
@@ -231,6 +232,7 @@ def redacts(make: Factory) -> None:
     assert [c.key for c in store.calls(forked.run)] == keys and store.verify() == []
     reply = Run(store, script.run).reply(1)
     assert reply.message.text == "" and reply.ids is None and "redacted" in reply.message.extra
+    assert store.calls(script.run)[1].inner == ()
     assert store.calls(script.run)[2].action == "" and store.calls(script.run)[0].text
     target = make()
     target.merge(store)

@@ -103,6 +103,10 @@ class Database:
         with self._lock, our_errors(self.path):
             return self._db.execute(sql, tuple(values)).fetchall()
 
+    def _has_table(self, name: str) -> bool:
+        """Whether the file has a table of that name, temporary ones not counted."""
+        return bool(self._read("SELECT 1 FROM main.sqlite_master WHERE name = ?", (name,)))
+
     def _forget(self, keep: int) -> None:
         """Drop the numbers handed out since the table had ``keep`` entries: their transaction was rolled back."""
         for text in list(self._no)[keep:]:

@@ -16,7 +16,7 @@ import numpy as np
 from clew.core.errors import BadInput
 from clew.core.keys import encode, pack_ids
 from clew.core.records import Call, GroupRow, Node, Report, RunRow, Sample, Segment, Setup
-from clew.core.values import F32, Attempt, Message, Sampling, ToolCall, ToolSpec, Usage
+from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
 
 KINDS = ("open", "ask", "act", "spawn", "note", "draw", "now", "end")
 TARGETS = ("call", "tokens", "node", "run", "group")
@@ -32,7 +32,7 @@ CALL_COLUMNS = (
 )
 RUN_COLUMNS = (
     "no, agent, taskset, model, task_id, task, agent_digest, config, seed, grp, ord, parent, changes, lineage, "
-    "spawned_by, origin, created, meta"
+    "spawned_by, origin, created, meta, settings"
 )
 
 
@@ -130,14 +130,14 @@ class Codec:
     def call(self, place: int, call: Call) -> tuple[Any, ...]:
         (_, _, kind, request, after, done, key, conversation, node_in, node_out, action, text, reward, terminal, legal,
          state, snapshot, child, head, forced, logprobs, entropies, seed, setup, packed, finish, usage, cost, started,
-         seconds, attempts, error) = call  # fmt: skip
+         seconds, attempts, error, inner) = call  # fmt: skip
         return (
             place, _KIND[kind], request, after, done, key, conversation, node_in, node_out, action, text, reward,
             terminal, self._legal(legal) if legal else None, state, snapshot, self._number(child) if child else 0,
             head, forced,
             None if logprobs is None else logprobs.astype("<f4", copy=False).tobytes(),
             None if entropies is None else entropies.astype("<f4", copy=False).tobytes(),
-            seed, None if setup is None else self._setup(setup), dump([*map(_sample, packed)]) if packed else None,
+            seed, None if setup is None else self._setup(setup), _pack(packed, inner) if packed or inner else None,
             self._number(finish) if finish else 0, *usage, cost, started, seconds,
             dump(attempts) if attempts else None, error,
         )  # fmt: skip
@@ -146,15 +146,16 @@ class Codec:
         (place, kind, request, after, done, key, conversation, node_in, node_out, action, text, reward, terminal, legal,
          state, snapshot, child, head, forced, logprobs, entropies, seed, setup, packed, finish, prompt, completion,
          cached, cost, started, seconds, attempts, error) = row  # fmt: skip
+        samples, inner = _unpack(json.loads(packed)) if packed else ((), ())
         return Call(
             run, place & ((1 << BITS) - 1), cast(Any, KINDS[kind]), request, after, done, key, conversation, node_in,
             node_out, readable(action), readable(text), reward, bool(terminal),
             () if legal is None else self._recall(legal, _read_list), state, snapshot,
             self._name(child) if child else "", head, forced, unpack_floats(logprobs), unpack_floats(entropies), seed,
             None if setup is None else self._recall(setup, self._read_setup),
-            tuple(map(_read_sample, json.loads(packed))) if packed else (), self._name(finish) if finish else "",
+            samples, self._name(finish) if finish else "",
             Usage(prompt, completion, cached) if prompt or completion or cached else _NO_USAGE, cost, started, seconds,
-            tuple(Attempt(*one) for one in json.loads(attempts)) if attempts else (), readable(error),
+            tuple(Attempt(*one) for one in json.loads(attempts)) if attempts else (), readable(error), inner,
         )  # fmt: skip
 
     def _legal(self, legal: tuple[str, ...]) -> bytes:
@@ -197,24 +198,22 @@ class Codec:
     # runs and groups
 
     def run(self, no: int, row: RunRow) -> tuple[Any, ...]:
-        fields = [storable(value) if isinstance(value, str) else value for value in row]
+        """The columns of a run, in the order of RunRow's fields; its id is a number, its task a blob."""
         task = self._keep(encode(row.task)) if row.task else None
-        order, lineage = dump(row.order), dump(row.lineage)
-        (_, agent, taskset, model, task_id, _, digest, config, seed, group, _, parent, changes, _, spawned, origin,
-         created, meta) = fields  # fmt: skip
-        return (no, agent, taskset, model, task_id, task, digest, config, seed, group, order, parent, changes, lineage,
-                spawned, origin, created, meta)  # fmt: skip
+        fixed = {"id": no, "task": task, "order": dump(row.order), "lineage": dump(row.lineage)}
+        values = (fixed.get(name, value) for name, value in zip(RunRow._fields, row, strict=True))
+        return tuple(storable(value) if isinstance(value, str) else value for value in values)
 
     def read_run(self, row: tuple[Any, ...]) -> RunRow:
-        (no, agent, taskset, model, task_id, task, digest, config, seed, group, order, parent, changes, lineage,
-         spawned, origin, created, meta) = row  # fmt: skip
-        text = "" if task is None else readable(self._load(task))
-        strings = map(readable, (agent, taskset, model, task_id, text, digest, config, group, parent, changes, spawned,
-                                 origin, meta))  # fmt: skip
-        agent, taskset, model, task_id, text, digest, config, group, parent, changes, spawned, origin, meta = strings
-        segments = tuple(Segment(*segment) for segment in json.loads(lineage))
-        return RunRow(self._name(no), agent, taskset, model, task_id, text, digest, config, seed, group,
-                      tuple(json.loads(order)), parent, changes, segments, spawned, origin, created, meta)  # fmt: skip
+        """The inverse of ``run``; a task that was not read stays empty."""
+        no, task, order, lineage = row[0], row[5], row[10], row[13]
+        read = RunRow._make(readable(v) if isinstance(v, bytes) and v is not task else v for v in row)
+        return read._replace(
+            id=self._name(no),
+            task="" if task is None else readable(self._load(task)),
+            order=tuple(json.loads(order)),
+            lineage=tuple(Segment(*segment) for segment in json.loads(lineage)),
+        )
 
 
 def group_row(no: int, row: GroupRow) -> tuple[Any, ...]:
@@ -248,19 +247,34 @@ def _read_sampling(fields: list[Any] | None) -> Sampling | None:
     return None if fields is None else Sampling._make([*fields[:4], tuple(fields[4]), *(fields[5:] or [""])])
 
 
+def _pack(samples: tuple[Sample, ...], inner: tuple[Inner, ...]) -> str:
+    """The column ``packed``: a list of samples, as it was before there were inner answers, or an object of both."""
+    listed, asked = [*map(_sample, samples)], [[*one[:-1], _text_of_ids(one.tokens)] for one in inner]
+    return dump({"samples": listed, "inner": asked} if inner else listed)
+
+
+def _unpack(packed: Any) -> tuple[tuple[Sample, ...], tuple[Inner, ...]]:
+    held = packed if isinstance(packed, dict) else {"samples": packed, "inner": ()}
+    inner = (Inner._make([*one[:3], Usage(*one[3]), *one[4:-1], _ids_of_text(one[-1])]) for one in held["inner"])
+    return tuple(map(_read_sample, held["samples"])), tuple(inner)
+
+
+def _text_of_ids(ids: tuple[int, ...] | None) -> str | None:
+    return None if ids is None else b64encode(pack_ids(ids)).decode()
+
+
+def _ids_of_text(text: str | None) -> tuple[int, ...] | None:
+    return unpack_ids(None if text is None else b64decode(text))
+
+
 def _sample(sample: Sample) -> list[Any]:
-    ids = None if sample.ids is None else b64encode(pack_ids(sample.ids)).decode()
     logprobs = pack_floats(sample.logprobs)
+    ids = _text_of_ids(sample.ids)
     return [sample.seed, sample.message, ids, None if logprobs is None else b64encode(logprobs).decode(), sample.finish]
 
 
 def _read_sample(fields: list[Any]) -> Sample:
     seed, (role, text, reasoning, calls, call_id, extra), ids, logprobs, finish = fields
     message = Message(role, text, reasoning, tuple(ToolCall(*call) for call in calls), call_id, extra)
-    return Sample(
-        seed,
-        message,
-        unpack_ids(None if ids is None else b64decode(ids)),
-        unpack_floats(None if logprobs is None else b64decode(logprobs)),
-        finish,
-    )
+    values = unpack_floats(None if logprobs is None else b64decode(logprobs))
+    return Sample(seed, message, _ids_of_text(ids), values, finish)

@@ -21,8 +21,9 @@ import torch
 from clew.core.errors import BadInput, BadRecord, UnknownName
 from clew.models.drafters import folder as folders
 from clew.models.drafters import load, ready
-from clew.models.engine.speculation.costs import Costs, measure
+from clew.models.engine.speculation.costs import Costs
 from clew.models.engine.speculation.lengths import Fixed, Held, Scheduler
+from clew.models.engine.speculation.profile import measure
 from clew.models.engine.speculation.proposal import Drafter
 from clew.models.engine.weights import weights_digest
 from clew.models.local.model import Local
@@ -51,7 +52,7 @@ class Drafting:
         kept: folder in which measured costs are kept, and looked for after the model's own; None keeps none.
         how: a refresh; by default 16 steps, of the losses that the drafter's kind is trained with.
         rows: most runs at once, up to which costs are measured.
-        advance: see ``costs.profile``.
+        advance: see ``profile.measure``.
 
     Raises:
         UnknownName: no drafter there. BadInput: it was made for another model or tokenizer, or the engine is steady.

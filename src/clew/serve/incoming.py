@@ -1,0 +1,91 @@
+"""What both servers read of a request before they know what it asks: who sends it, its body, the JSON object in it.
+
+Called by ``serve/openai`` and ``serve/gateway``. Nothing here looks at a dialect, and no key is ever repeated in an
+error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Sequence
+
+from starlette.requests import Request
+
+from clew.models.dialects import Json
+from clew.serve.refusals import Rejected
+
+
+def caller(request: Request, keys: Sequence[str], *, pages: bool) -> str:
+    """The run that a request names, by its URL or as ``KEY:RUN``, or nothing.
+
+    Args:
+        keys: one of which must be sent; none: nothing is asked, and the key ``clew:RUN`` names a run.
+        pages: whether web pages may ask.
+
+    Raises:
+        Rejected: the key is missing or wrong, or a web page asks.
+    """
+    sent = request.headers.get("authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
+    key, _, named = sent.partition(":")
+    found = [hmac.compare_digest(given.encode(), k.encode()) for k in keys for given in (key, sent)]
+    if keys and not any(found):
+        raise Rejected("the API key is missing or wrong", status=401, code="invalid_api_key",
+                       remedy="Send one of the server's keys, as KEY or KEY:RUN.")  # fmt: skip
+    if request.headers.get("origin") and not pages:
+        raise Rejected("a web page may not ask", remedy="Programs send no Origin header.", status=403, code="origin")
+    named = named if (keys or key == "clew") and sent not in keys else ""
+    return str(request.path_params.get("name") or named)
+
+
+async def body_of(request: Request, most: int, stall: float | None = None) -> bytes:
+    """The body, of at most so many bytes, none of which takes longer than ``stall`` seconds.
+
+    Raises:
+        Rejected: it is larger, or slower.
+    """
+    length = request.headers.get("content-length", "0")
+    out, chunks = bytearray(), aiter(request.stream())
+    while True:
+        if len(out) > most or (length.isdecimal() and int(length) > most):
+            raise Rejected(f"a body of more than {most:,} bytes", remedy="Send a smaller request.", status=413,
+                           code="body_too_large")  # fmt: skip
+        try:
+            async with asyncio.timeout(stall):
+                out += await anext(chunks)
+        except StopAsyncIteration:
+            return bytes(out)
+        except TimeoutError:
+            raise Rejected(f"nothing of the body came for {stall:g} s", remedy="Send it faster.", status=408,
+                           code="body_late") from None  # fmt: skip
+
+
+def parsed(data: bytes) -> Json:
+    """A body's JSON object.
+
+    Raises:
+        Rejected: it is none.
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Rejected(f"the body is not JSON: {error}", remedy="Send a JSON object.", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise Rejected(f"the body is a {type(body).__name__}", remedy="Send a JSON object.", code="invalid_json")
+    return body
+
+
+def question_of(data: bytes) -> Json:
+    """The same of a request to a model, which the object names as ``model``.
+
+    Raises:
+        Rejected: it is none, or names no model.
+    """
+    body = parsed(data)
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        raise Rejected("the request names no model", remedy='Add "model".', param="model")
+    return body
+
+
+__all__ = ["body_of", "caller", "parsed", "question_of"]
