@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
 from clew.cli import serve, verbs
 from clew.cli.shared import speculation
 from clew.core.errors import BadInput
+from clew.harness import Runner
+from clew.store import Run, open_store
 
 pytest.importorskip("torch")
 WORDS = [f"w{i}" for i in range(30)]
@@ -119,3 +125,31 @@ def test_the_model_gets_what_the_options_say(folder: Path) -> None:
     assert model.context == 32
     assert str(next(model.module.parameters()).dtype) == "torch.float64"
     assert speculation.given(given) == {"steady": True, "context": 32, "max_rows": 4}
+
+
+AGENT = """
+async def solve(run):
+    reply = await run.chat().ask(run.task.prompt)
+    return f"{reply.text}, said the agent"
+"""
+
+
+def test_an_agent_answers_in_place_of_its_model(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(AGENT)
+    store = str(tmp_path / "s.db")
+    agent = f"{tmp_path}/agent.py:solve"
+    line = [sys.executable, "-m", "clew.cli", "serve", "echo", "--agent", agent, "--record", store, "--port", "0"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            told = process.stdout.readline()  # type: ignore[union-attr]
+            base = re.search(r"http://\S+", told)[0]  # type: ignore[index]
+            asked = {"model": "echo", "messages": [{"role": "user", "content": "hello"}]}
+            got = httpx.post(f"{base}/chat/completions", json=asked, timeout=60)
+        finally:
+            process.terminate()
+    message = got.json()["choices"][0]["message"]
+    assert message["content"] == "hello, said the agent"
+    inner, outer = (Run(open_store(store), run) for run in (message["clew_run"], got.headers["x-clew-run"]))
+    assert inner.agent == agent
+    assert Runner.of(inner.store, inner).replay(inner).calls == len(inner.calls)
+    assert inner.id in outer.conversation(0)[-1].message.extra

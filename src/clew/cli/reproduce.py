@@ -33,7 +33,7 @@ def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | 
     clew reproduce E165 --quick
     """
     root = checkout(root)
-    folders = {path.name: path for path in sorted((root / "papers").glob("E*")) if (path / "__main__.py").exists()}
+    folders = {path.name: path for path in sorted((root / "papers").glob("E*")) if (path / "__init__.py").exists()}
     if paper is None:
         if as_json:
             common.print_json(list(folders))
@@ -43,7 +43,7 @@ def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | 
     found = [name for name in folders if name.lower().split("_")[0] == paper.lower() or name.lower() == paper.lower()]
     if len(found) != 1:
         raise UnknownName(f"no paper is called {paper!r}", remedy=f"Known: {', '.join(folders) or 'none'}.")
-    line = [sys.executable, "-m", f"papers.{found[0]}", *(["--quick"] if quick else []), *rest]
+    line = [sys.executable, "-m", "papers", found[0], *(["--quick"] if quick else []), *rest]
     raise SystemExit(subprocess.run(line, cwd=root, check=False).returncode)
 
 

@@ -43,6 +43,9 @@ POSITIVE = click.IntRange(1)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."
 )
+@click.option(
+    "--agent", metavar="FILE:FUNCTION", help="Let this agent answer: each completion is a run of it."
+)
 @click.option("--keys", metavar="FILE", type=FILE, help=KEYS_HELP)
 @click.option("--max-prompt", type=POSITIVE, help="Most tokens in a prompt.  [default: the context]")
 @click.option("--max-output", type=POSITIVE, help="Most tokens in a reply.  [default: the context]")
@@ -66,6 +69,7 @@ def command(ref: str, **options: Any) -> None:
     \b
     clew serve ./weights
     clew serve ./weights --record served.db --max-queue 64
+    clew serve ./weights --agent my_agent.py:solve --record served.db
     clew serve ./weights --draft ./drafter --profile; clew serve ./weights --draft ./drafter
     curl localhost:8422/v1/chat/completions -d '{"model": "./weights", "messages": [{"role": "user", "content": "hi"}]}'
     """
@@ -81,21 +85,25 @@ def command(ref: str, **options: Any) -> None:
 
 
 def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Mapping[str, Any]) -> None:
-    """Serve the model, with its drafter and recorder where the options name them."""
+    """Serve the model, with its drafter, agent and recorder where the options name them."""
+    from clew.serve.agent_model import AgentModel
     from clew.serve.gateway.recorder import Recorder
     from clew.serve.openai.server import Server
     from clew.view.serving import listen
 
     served: Any = speculation.drafted(model, ref, options) if options["draft"] else model
-    recorder = None
-    if options["record"]:
-        recorder = Recorder(common.open_store(options["record"], create=True), served, {"ref": ref})
+    store = common.open_store(options["record"], create=True) if options["record"] else None
+    if options["agent"]:
+        served = AgentModel(options["agent"], served, store=store or ":memory:")
+    recorder = Recorder(store, served, {"ref": ref}) if store is not None else None
     names = (*options["names"],) or (ref,)
     server = Server(served, names=names, keys=keys, limits=limits(options), recorder=recorder)
     listener = listen(options["host"], options["port"])
     told = [f"keys: {len(keys) or 'none'}", f"records into {options['record']}" if recorder else "records nothing"]
     if options["draft"]:
         told.insert(0, f"drafts by {options['draft']}, lengths {options['lengths']}")
+    if options["agent"]:
+        told.insert(0, f"agent {options['agent']}")
     address = f"http://{options['host']}:{listener.getsockname()[1]}/v1"
     click.echo(f"serving {ref} as {' and '.join(names)} at {address}  ({'; '.join(told)}; Ctrl-C ends)")
     asyncio.run(serve(server, listener))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Unpack
 
 from clew.core.errors import AgentFailed, BadInput, UnknownName
 from clew.core.protocols import Judge, Model, Taskset, World
-from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow
+from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow, Tap
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.fork import forks
@@ -167,7 +167,7 @@ class Runner:
         world: Sequence[str] | bytes | None = None,
         model: str | Model | None = None,
         sampling: Mapping[str, Any] | None = None,
-        tap: Any = None,
+        tap: Tap | Sequence[Tap] | None = None,
         seed: str | int | None = None,
         limits: Limits | None = None,
         keep: bool = False,
@@ -189,7 +189,7 @@ class Runner:
             world: actions to perform (or a snapshot to restore) in the world before going live.
             model: the run's default model from the place on.
             sampling: fields of Sampling from the place on.
-            tap: interventions on hidden states from the place on, for models that take them.
+            tap: hidden states to read or change from the place on. No bundled model takes taps yet.
             seed: ``same``, ``fresh`` or a number. Default: ``same`` where something is changed, else ``fresh``.
             limits: bounds of the forks; default: those of the run, what it has used up counted.
             keep: after the change, force the later replies as they were, by ordinal, where they still come up.

@@ -6,11 +6,12 @@ import base64
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from clew.core.errors import BadInput
 from clew.core.keys import derive
-from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment
+from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment, Tap
 from clew.core.values import Message, Sampling
 from clew.harness.run.nodes import as_message, message_json
 from clew.store.names import new_id
@@ -28,7 +29,7 @@ def plan(
     world: Sequence[str] | bytes | None = None,
     model: str | None = None,
     sampling: Mapping[str, Any] | None = None,
-    tap: Any = None,
+    tap: Tap | Sequence[Tap] | None = None,
     edits: Sequence[Edit] = (),
     keep: bool = False,
 ) -> tuple[int, Intervention]:
@@ -59,7 +60,8 @@ def plan(
                 remedy="Give a token offset or prefix=, not both.",
             )
         made.append(Edit(name, seq, plain(value)))
-    for name, value in (("model", model), ("sampling", dict(sampling) if sampling else None), ("tap", tap)):
+    taps = None if tap is None else [asdict(one) for one in Tap.several(tap)]
+    for name, value in (("model", model), ("sampling", dict(sampling) if sampling else None), ("tap", taps)):
         if value is not None:
             made.append(Edit(name, seq, value))
     if world is not None:

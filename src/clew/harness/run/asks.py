@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 from clew.core.errors import BadInput, ClewError, ModelError
 from clew.core.keys import REQUEST, canonical, derive, digest, encode, sampling_form, value_digest
 from clew.core.protocols import Model
-from clew.core.records import Call, Cursor, Edit, Node, Request, Sample, changed
+from clew.core.records import Call, Cursor, Edit, Node, Request, Sample, Tap, changed
 from clew.core.values import F32, UNSET, Completion, Message, Sampling, ToolSpec, Unset, Usage
 from clew.harness.run.nodes import Reply, as_message, make_node
 from clew.harness.run.path import Path
 from clew.harness.run.pending import Pending, batches, revive
 from clew.harness.run.run_state import RunState
-
-Taps = Mapping[str, Any]
 
 
 @lru_cache(maxsize=4096)
@@ -47,7 +45,7 @@ class Asked:
         if path.waiting:
             raise BadInput("a conversation was asked while its last ask is unanswered", remedy="Use chat.branch().")
         changed: dict[str, Any] = {}
-        self.taps: Taps | None = None
+        self.taps: tuple[Tap, ...] = ()
         for edit in run.later:
             if edit.seq > run.seq:
                 break
@@ -58,7 +56,7 @@ class Asked:
             elif edit.kind == "sampling":
                 changed.update(edit.value)
             elif edit.kind == "tap":
-                self.taps = edit.value
+                self.taps = Tap.several(edit.value)
         self.sampling = path.resolve(run.sampling, overrides, changed)
         self.model = path.model
 

@@ -1,7 +1,8 @@
-"""The gateway: an OpenAI- and Anthropic-compatible proxy that keeps what passes through it as runs.
+"""The gateway: an OpenAI- and Anthropic-compatible proxy that records what passes through it as runs.
 
-``/r/NAME/v1`` is the base URL of the run NAME, as is ``/v1`` with the API key ``clew:NAME``. Requests without a name
-join the run whose conversation they continue, which is marked ``guessed``, or begin one.
+``clew gateway`` starts it. ``/r/NAME/v1`` is the base URL of the run NAME; ``/v1`` with the API key ``clew:NAME`` means
+the same. A request without a name joins the run whose conversation it continues, or begins a run; such runs are tagged
+``guessed``. The gateway must never change what passes through it, and never mix two runs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
 from clew.serve.gateway import wire
 from clew.serve.gateway.session import Exchange, Session
-from clew.serve.incoming import body_of, caller
+from clew.serve.incoming import Handler, body_of, caller
 from clew.serve.refusals import Body, Rejected, known, refused
 from clew.serve.relay import relay
 from clew.store import Keeper, Run, new_id
@@ -43,7 +44,7 @@ Unnamed = Literal["guess", "apart"]
 
 
 class Piped:
-    """A model whose replies reach the program piece by piece where it asked for that, and stop when it hangs up."""
+    """A model that sends its reply to the program piece by piece if it asked for a stream, and stops if it hangs up."""
 
     renderer: Renderer | None = None
 
@@ -248,7 +249,7 @@ class Gateway:
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def application(self) -> Starlette:
-        def both(path: str, endpoint: Any, method: str) -> list[Route]:
+        def both(path: str, endpoint: Handler, method: str) -> list[Route]:
             return [Route(f"{base}{path}", endpoint, methods=[method]) for base in ("/v1", "/r/{name}/v1")]
 
         routes = [Route("/r/{name}/end", self._end, methods=["POST"]), *both("/models", self._list, "GET")]
@@ -256,7 +257,7 @@ class Gateway:
             routes += both(module.PATH, self._asked(dialect), "POST")
         return Starlette(routes=routes, lifespan=self.running)
 
-    def _asked(self, dialect: str) -> Callable[[Request], Any]:
+    def _asked(self, dialect: str) -> Handler:
         async def endpoint(request: Request) -> Response:
             try:
                 name = self._name(request)
