@@ -42,10 +42,14 @@ class Plain:
     """The least a Trainer needs around a module."""
 
     def __init__(self, module: torch.nn.Module) -> None:
-        self.module, self.version = module, 0
+        self.module, self.version, self.ref = module, 0, "plain"
 
-    def bump(self) -> None:
-        self.version += 1
+    def publish(self, version: int | None = None) -> int:
+        self.version = self.version + 1 if version is None else version
+        return self.version
+
+    def save(self, path: Path) -> None:
+        self.module.save_pretrained(path)
 
 
 def build(vocabulary: int) -> torch.nn.Module:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E162_uucb.tier_sums import ARMS, LEAVES, ROUNDS, SPARE, TASKS
 from papers.stats import Mark, markdown, select, t_interval, text
 
@@ -155,16 +155,10 @@ def _costs(table: Lines) -> str:
     return "\n".join(f"- {line}" for line in found) + f"\n\n{rounds} {ratios}"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Dead share against decoded tokens: flat sampling as a curve, a point per selector and budget."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E162", "font.size": 9})
     table = Lines(lines)
-    fig, axis = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
+    fig, axis = canvas((6.5, 3.6))
     flat = table.of("time", "flat")
     counts = range(2, min(round(line["leaves"]) for line in flat) + 1)
     each = float(np.mean([line["tokens"] / line["leaves"] for line in flat]))
@@ -184,5 +178,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     axis.set_xlim(0, 2.5 * LEAVES * each)
     axis.set_ylim(0, 1)
     axis.legend(frameon=False, fontsize=8, loc="upper right")
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

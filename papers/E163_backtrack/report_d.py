@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from papers.drawing import canvas
 from papers.E163_backtrack.tier_d import SEARCHES, SHARES, TRACES
 from papers.stats import Mark, difference, interval, markdown, mean, ratio, values
 
@@ -77,15 +77,9 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Left: H of the student against the share of full traces. Right: ratio of the search agents against L."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E163", "font.size": 9})
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    fig, (left, right) = canvas((9, 3.2), 1, 2)
     found = [interval("", mean, values(lines, "h", kind="dose", share=share)) for share in SHARES]
     spread = [[x.estimate - x.low for x in found], [x.high - x.estimate for x in found]]
     places = range(len(SHARES))
@@ -106,5 +100,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     for axis in (left, right):
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize=8)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from papers.drawing import canvas
 from papers.E163_backtrack.tier_n import BEST, CAP, ITERATIONS, KEPT, SETTLED
 from papers.stats import Mark, interval, markdown, mean, ratio
 
@@ -59,15 +59,9 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Left: chances of the four families along golden SFT. Right: exact H along RL. Every seed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E163", "font.size": 9})
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    fig, (left, right) = canvas((9, 3.2), 1, 2)
     colours = {"c": "#56B4E9", "a": "#0072B2", "b": "#E69F00", "d": "#D55E00"}
     for i, line in enumerate(lines):
         drift = np.array(line["drift"])
@@ -81,5 +75,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     for axis in (left, right):
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize=8)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from papers.drawing import canvas
 from papers.E163_backtrack.tier_s import ARMS
 from papers.stats import Mark, interval, markdown, mean, values
 
@@ -65,15 +65,9 @@ def report(lines: Sequence[Line]) -> str:
 COLOURS = {"S1": "#0072B2", "S2": "#0072B2", "S2 per state": "#56B4E9", "S3": "#D55E00", "S3 to go": "#009E73"}
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """H over iterations, every seed: left (3, 3, 2), right (5, 5, 3)."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E163", "font.size": 9})
-    fig, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    fig, axes = canvas((9, 3.2), 1, 2)
     for axis, arms, best in ((axes[0], ("S1", "S4"), 36), (axes[1], ("S2", "S2 per state", "S3", "S3 to go"), 100)):
         for arm in arms:
             for i, line in enumerate(x for x in lines if x["kind"] == arm):
@@ -90,5 +84,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
         axis.set(yscale="log", xlabel="iteration", ylabel="exact H", title=LABELS[arms[0]][:9])
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize=8)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

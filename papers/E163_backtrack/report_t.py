@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from papers.drawing import canvas
 from papers.E163_backtrack.tier_t import RETREATS, SHIFTS, WATCHED
 from papers.stats import Mark, markdown
 
@@ -136,18 +136,13 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Left: H against K for the three policies at L = 5. Right: H along sign ascent and along golden-path SFT."""
-    import matplotlib
     import numpy as np
 
     from papers.E163_backtrack.chain import Graph, expected_steps, golden
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E163", "font.size": 9})
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    fig, (left, right) = canvas((9, 3.2), 1, 2)
     sizes = range(1, 16)
     graphs = [Graph(15, k, 5) for k in sizes]
     left.plot(sizes, [expected_steps(g, golden(g)) for g in graphs], color="#D55E00", label="golden-path SFT")
@@ -164,5 +159,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     for axis in (left, right):
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize=8)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from clew.audit.compaction.structural import Finding, verdicts
+from papers.drawing import canvas
 from papers.stats import Mark, markdown
 
 Line = dict[str, Any]
@@ -84,16 +84,10 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Share of requests that still hold the rule, by stack and generation."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E164", "font.size": 9})
     plain = grids(lines, False)
-    fig, axis = plt.subplots(figsize=(7, 0.3 * len(plain) + 1.2), layout="constrained")
+    fig, axis = canvas((7, 0.3 * len(plain) + 1.2))
     shares = [[kept / n if n else float("nan") for kept, n in line["by"]["generation"].values()] for line in plain]
     width = max(map(len, shares))
     image = axis.imshow(
@@ -102,5 +96,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     axis.set(xlabel="generation", xticks=range(width), xticklabels=range(1, width + 1), yticks=range(len(plain)),
              yticklabels=[line["stack"] for line in plain])  # fmt: skip
     fig.colorbar(image, label="requests with the rule")
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.audit.design import Count, bootstrap, difference, newcombe, rate, wilson
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E164_governance.tier_b import ARMS, QUALIFICATION, QUALIFIED, STRATEGIES, WORDS
 from papers.stats import Mark, markdown
 
@@ -215,16 +215,10 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Left: violation by arm. Right: survival and violation by words of the summary."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E164", "font.size": 8})
     names = [n for n in ARMS if not n.startswith("words") and of(lines, n)]
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 0.16 * len(names) + 1), layout="constrained")
+    fig, (left, right) = canvas((9, 0.16 * len(names) + 1), 1, 2, font=8)
     found = [share(lines, n) for n in names]
     off = [[f.estimate - f.low for f in found], [f.high - f.estimate for f in found]]
     left.errorbar([f.estimate for f in found], range(len(names)), xerr=off, fmt="o", markersize=3, color="#0072B2")
@@ -240,5 +234,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     right.legend(frameon=False)
     for axis in (left, right):
         axis.grid(alpha=0.25)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.audit.design import clustered
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.stats import Mark, markdown
 
 Line = dict[str, Any]
@@ -75,18 +75,10 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Share of the rules that survive (slots), by budget, strategy and where the policy was told."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E164", "font.size": 9})
     where = [d for d in ("system", "user", "tool", "without") if pick(lines, delivery=d)]
-    fig, axes = plt.subplots(
-        1, len(where), figsize=(2.6 * len(where), 3), sharey=True, layout="constrained", squeeze=False
-    )
+    fig, axes = canvas((2.6 * len(where), 3), 1, len(where), sharey=True, squeeze=False)
     colours = dict(zip(ORDER, ("#000000", "#E69F00", "#0072B2", "#56B4E9", "#D55E00", "#CC79A7"), strict=True))
     for axis, delivery in zip(axes[0], where, strict=True):
         for key, colour in colours.items():
@@ -116,5 +108,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
         axis.grid(alpha=0.25)
     axes[0][0].set_ylabel("rules that survive")
     axes[0][-1].legend(frameon=False, fontsize=7)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -6,7 +6,6 @@ What is fitted or cut is fitted on dev, the older commits of each project; every
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from clew.audit.design import bootstrap
 from clew.coding.diagnose.confidence import Calibration, fit
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.stats import Mark, difference, markdown, mean, text
 
 Line = dict[str, Any]
@@ -210,23 +210,16 @@ def _projects(lines: Sequence[Line]) -> list[str]:
     return sorted({x["project"] for x in lines})
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Accuracy among the surest share of test reports, by share."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
     dev, test = split(lines, "dev"), split(lines, "test")
     if not test:
-        return
+        return None
     order = np.argsort(-confidence(dev, test), kind="stable")
     right = at(test, "all")[order]
     shares = np.arange(1, len(right) + 1) / len(right)
-    plot, axes = plt.subplots(figsize=(5, 3.2))
+    plot, axes = canvas((5, 3.2), font=10, backend="svg", layout=None)
     axes.plot(shares[9:], (np.cumsum(right) / np.arange(1, len(right) + 1))[9:])
     axes.axhline(right.mean(), color="grey", linewidth=0.8)
     axes.set(xlabel="share of reports, surest first", ylabel="acc@1", ylim=(0, 1.02))
-    plot.tight_layout()
-    plot.savefig(path, metadata={"Date": None})
-    plt.close(plot)
+    return plot

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from clew.audit.design import bootstrap
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E169_sherloc.tier_r import AGENTS, BUDGET, CONDITIONS
 from papers.stats import Mark, difference, markdown, mean, text
 
@@ -68,14 +68,9 @@ def report(lines: Sequence[Line]) -> str:
     )
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Share resolved within so many test runs."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    plot, both = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True)
+    plot, both = canvas((8, 3.2), 1, 2, sharey=True, font=10, backend="svg", layout=None)
     budgets = np.arange(1, BUDGET + 1)
     for axes, agent in zip(both, AGENTS, strict=True):
         for condition in CONDITIONS:
@@ -84,6 +79,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
         axes.set(title=agent, xlabel="test runs", ylim=(0, 1.02))
     both[0].set_ylabel("resolved")
     both[1].legend(fontsize="small")
-    plot.tight_layout()
-    plot.savefig(path, metadata={"Date": None})
-    plt.close(plot)
+    return plot

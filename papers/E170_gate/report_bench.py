@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.audit.design import clustered
+from papers.drawing import canvas
 from papers.E170_gate.tier_bench import CRITICS
 from papers.stats import markdown, text
 
@@ -57,15 +57,9 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """P(pass) of good and broken candidates, each function a dot."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E170", "font.size": 9})
-    fig, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained", sharey=True)
+    fig, axes = canvas((8, 3), 1, 2, sharey=True)
     for axis, (kind, name) in zip(axes, SOURCES.items(), strict=True):
         for i, critic in enumerate(CRITICS):
             for label, colour in ((1, "#0072B2"), (0, "#D55E00")):
@@ -75,5 +69,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
         axis.set_xticks(range(len(CRITICS)), CRITICS)
         axis.set_title(name)
     axes[0].set_ylabel("share passed (blue: good, red: broken)")
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.coding.gate.plan import Plan, Stakes, best_rule
 from clew.coding.gate.rates import Evidence
+from papers.drawing import canvas
 from papers.E170_gate.policies import by_plan, play
 from papers.E170_gate.tier_shell import CRITICS
 from papers.stats import Mark, interval, markdown, mean, text
@@ -99,19 +99,12 @@ def report(lines: Sequence[Line]) -> str:
     )
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Seconds of each check."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E170", "font.size": 9})
-    fig, axis = plt.subplots(figsize=(5, 2.6), layout="constrained")
+    fig, axis = canvas((5, 2.6))
     names = [*CRITICS, "oracle"]
     axis.boxplot([[x[f"{n}_s"] for x in lines] for n in names], orientation="horizontal")
     axis.set_yticks(range(1, len(names) + 1), names)
     axis.set_xlabel("seconds in the sandbox, on a busy machine")
     axis.set_xscale("log")
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

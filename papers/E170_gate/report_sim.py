@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from papers.drawing import canvas
 from papers.E170_gate.report_bench import SOURCES
 from papers.E170_gate.tier_sim import MISFITS, PRIORS, SETTINGS, VERIFIES
 from papers.stats import Mark, interval, markdown, mean, t_interval, values
@@ -203,15 +203,9 @@ def _losses(lines: Sequence[Line], kind: str) -> str:
     return markdown(["begins with", "unguarded", "guarded, learning"], [r for r in rows if len(r) == 3])
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """The plan's lead over the best fixed rule, by prior and cost, one panel a setting."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E170", "font.size": 8})
-    fig, axes = plt.subplots(2, 3, figsize=(9, 4.6), layout="constrained", sharex=True, sharey=True)
+    fig, axes = canvas((9, 4.6), 2, 3, sharex=True, sharey=True, font=8)
     for row, (kind, source) in zip(axes, SOURCES.items(), strict=True):
         for axis, setting in zip(row, SETTINGS, strict=True):
             shown = np.full((len(PRIORS), len(VERIFIES)), np.nan)
@@ -225,5 +219,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
             axis.set_yticks(range(len(PRIORS)), [str(p) for p in PRIORS])
     fig.supxlabel("cost of the oracle")
     fig.supylabel("prior")
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

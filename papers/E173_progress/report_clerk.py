@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E173_progress.tier_clerk import HEADLINE
 from papers.stats import Mark, markdown, t_interval
 
@@ -254,16 +254,10 @@ def _sd(values: Sequence[float]) -> float:
     return float(kept.std(ddof=1)) if len(kept) > 1 else 0.0
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """AUROC of each score for both kinds of demonstrations; AUROC of PA along training for each KL weight."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E173", "font.size": 9})
     t = Lines(lines)
-    fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    fig, (left, right) = canvas((8, 3.2), 1, 2)
     arms = ("pa", "pa sum/sum", "log pi", "log ref", "prm", "length")
     for i, (slips, colour) in enumerate((("random", "#0072B2"), ("habit", "#D55E00"))):
         if pairs := t.pairs[slips]:
@@ -300,5 +294,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     right.set_xlabel("iteration of GRPO")
     right.set_ylabel("AUROC")
     right.legend(frameon=False, fontsize=7)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E173_progress.tier_tabular import NOISES, STEPS, TILTS
 from papers.stats import Mark, interval, markdown, mean
 
@@ -128,16 +128,10 @@ def _null(t: Lines) -> str:
     return markdown(["trajectories", "best of 30", "95th percentile", "optimism", "nested split"], rows)
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Correlation with A* along training; PA against log pi as the reference gets better."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E173", "font.size": 9})
     t = Lines(lines)
-    fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    fig, (left, right) = canvas((8, 3.2), 1, 2)
     for kl, colour, label in ((True, "#0072B2", "KL .25"), (False, "#D55E00", "no KL")):
         found = [over(t.get("corr", kind="train", kl=kl)[:, i]) for i in range(len(STEPS))]
         left.plot(STEPS, [f.estimate for f in found], color=colour, marker="o", label=label)
@@ -153,5 +147,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     right.set_xlabel("tilt of the reference towards the good")
     right.set_ylabel("AUROC")
     right.legend(frameon=False)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.audit import design
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E174_forensics.tier_a import BEYOND, MOTIVES
 from papers.stats import Mark, markdown
 
@@ -141,15 +141,9 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Exact-set recovery by motive, three ways."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E174", "font.size": 9})
-    fig, axis = plt.subplots(figsize=(7, 3), layout="constrained")
+    fig, axis = canvas((7, 3))
     colours = {"engine": "#0072B2", "one at a time": "#E69F00", "reading": "#999999"}
     for i, (who, colour) in enumerate(colours.items()):
         found = [share(column(lines, kind, who)) for kind in MOTIVES]
@@ -161,5 +155,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     axis.set(xticks=range(len(MOTIVES)), ylabel="exact set of causes", ylim=(0, 1.05))
     axis.set_xticklabels(MOTIVES)
     axis.legend(frameon=False, fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -1,4 +1,4 @@
-"""Kernels written by someone who had not seen the rules, and kept apart from them (K3), a file each.
+"""Kernels written by someone who had not seen the rules, kept apart from them (K3): a file each, its C source beside.
 
 Those in ``heldout`` were measured first, with advice followed one change at a time; those in ``fresh`` were written
 after that, and for them the coder that follows all advice at once was settled before any of them was built.

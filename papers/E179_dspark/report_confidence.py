@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from papers.drawing import canvas
 from papers.E179_dspark.tier_confidence import SCALED
 from papers.stats import Mark, markdown, t_interval, text
 
@@ -70,15 +70,9 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Calibration error by position, raw and scaled, own and mis-scaled, with the noise floor."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E179", "font.size": 9})
-    fig, axis = plt.subplots(figsize=(5, 3.2), layout="constrained")
+    fig, axis = canvas((5, 3.2))
     for who, colour in (("own", "#0072B2"), ("wrong", "#D55E00")):
         for how, line in (("raw", "--"), ("scaled", "-")):
             y = table(lines, who, how, "ece").mean(0)
@@ -89,5 +83,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     axis.set(xlabel="at least k tokens accepted", ylabel="calibration error")
     axis.grid(alpha=0.25)
     axis.legend(frameon=False, fontsize=7)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E179_dspark.drafting import LABELS
 from papers.E179_dspark.small import DOMAINS
 from papers.stats import Mark, interval, markdown, select, t_interval, text
@@ -155,15 +155,9 @@ def _positions(lines: Sequence[Line]) -> list[str]:
     return ["### By position, blocks of 7", markdown(head, rows)]
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Left: conditional acceptance by position at block 7. Right: accepted length by block, every seed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E179", "font.size": 9})
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    fig, (left, right) = canvas((9, 3.2), 1, 2)
     colours = dict(
         zip(LABELS, ("#000000", "#0072B2", "#E69F00", "#D55E00", "#CC79A7", "#009E73", "#56B4E9"), strict=True)
     )
@@ -182,5 +176,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     for axis in (left, right):
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize=7)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from papers.drawing import canvas
 from papers.E179_dspark.tier_exact import BIASED
 from papers.stats import Mark, markdown
 
@@ -85,15 +85,9 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """TV distance of each arm's pairs to the exact law, over what sampling alone makes of it."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E179", "font.size": 9})
-    fig, axis = plt.subplots(figsize=(7, 3), layout="constrained")
+    fig, axis = canvas((7, 3))
     groups = _groups(lines, "law", "drafter", "lengths", "sampling", "rows")
     for i, ((_, lengths, *_), group) in enumerate(groups.items()):
         ratios = [x["tv"] / x["tv_expected"] for x in group if x["tv_expected"]]  # a law of one pair has no distance
@@ -103,5 +97,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     axis.set_xlabel("total variation distance to the exact law / that of a sample from it")
     axis.invert_yaxis()
     axis.grid(alpha=0.25)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clew.core.records import Report
+from papers.drawing import canvas
 from papers.E179_dspark.tier_load import FIXED, POLICIES, PROMISED, RATES, SCALES, USERS
 from papers.stats import Mark, markdown, select, t_interval, text, values
 
@@ -215,16 +215,10 @@ COLOURS = {"none": "#000000", "fixed 1": "#E69F00", "fixed 3": "#56B4E9", "fixed
 COLOURS |= {"threshold .7": "#CC79A7", "Algorithm 1": "#999999", "scheduler": "#D55E00"}
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """A user's speed against throughput in all, by policy, one panel for each cost table."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E179", "font.size": 9})
     tables = [t for t in ("jagged", "smooth", "measured") if users_of(lines, t)]
-    fig, axes = plt.subplots(1, len(tables), figsize=(4 * len(tables), 3.4), layout="constrained", squeeze=False)
+    fig, axes = canvas((4 * len(tables), 3.4), 1, len(tables), squeeze=False)
     for axis, table in zip(axes[0], tables, strict=True):
         users = np.array(users_of(lines, table))
         for name, colour in COLOURS.items():
@@ -234,5 +228,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
         axis.grid(alpha=0.25)
     axes[0][0].set_ylabel("tokens per second of a user")
     axes[0][0].legend(frameon=False, fontsize=8)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

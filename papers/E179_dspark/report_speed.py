@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from papers.drawing import canvas
 from papers.E179_dspark.tier_speed import ARMS
 from papers.stats import Mark, interval, markdown, mean
 
@@ -77,16 +77,10 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Speed of every arm over generate, prompt by prompt, at temperature 1."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E179", "font.size": 9})
     targets = sorted({x["target"] for x in lines})
-    fig, axes = plt.subplots(1, len(targets), figsize=(3.5 * len(targets) + 1, 3), layout="constrained", squeeze=False)
+    fig, axes = canvas((3.5 * len(targets) + 1, 3), 1, len(targets), squeeze=False)
     for axis, target in zip(axes[0], targets, strict=True):
         speeds = _speeds(lines, target, 1.0, "cpu")
         for i, arm in enumerate(ARMS):
@@ -97,5 +91,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
         axis.invert_yaxis()
         axis.set_xlabel(f"speed over generate, target {target}")
         axis.grid(alpha=0.25)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

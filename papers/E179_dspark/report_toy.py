@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from papers.drawing import canvas
 from papers.E179_dspark.tier_toy import BIASED, POLICIES
 from papers.stats import Mark, interval, markdown, mean, values
 
@@ -55,15 +55,9 @@ def report(lines: Sequence[Line]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Distance of every game by policy, logarithmic."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E179", "font.size": 9})
-    fig, axis = plt.subplots(figsize=(7, 3), layout="constrained")
+    fig, axis = canvas((7, 3))
     for i, name in enumerate(POLICIES):
         tv = np.maximum(values(lines, "tv", policy=name), 1e-18)
         axis.plot(
@@ -74,5 +68,4 @@ def figure(lines: Sequence[Line], path: Path) -> None:
     axis.set_yticklabels(POLICIES)
     axis.invert_yaxis()
     axis.grid(alpha=0.25)
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

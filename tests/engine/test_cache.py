@@ -90,7 +90,7 @@ def test_what_a_stored_run_was_asked_is_cached_for_whoever_asks_the_same(make: M
     (turned,) = ask(model, [fork.say("w9 w9 w9").request(7)])
     assert turned.usage.cached >= len([i for node in path[:-1] for i in node.ids or ()])
     sharpen(model.module, 7)
-    model.bump()
+    model.publish()
     (fresh,) = ask(model, [request])
     assert (fresh.usage.cached, fresh.version) == (0, 1)
 

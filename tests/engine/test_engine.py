@@ -15,6 +15,7 @@ from scipy import stats
 
 from clew.core.errors import BadInput, ContextOverflow, ModelError, Refused
 from clew.core.protocols import Batches, Scores
+from clew.core.records import Tap
 from clew.core.values import Completion
 from clew.models.local import Local, small
 from tests.engine.helpers import WORDS, Talk, ask, expected, sharpen
@@ -52,7 +53,7 @@ def test_whatever_happens_a_reply_has_the_logprobs_of_a_fresh_forward(
         model.release(talks[int(rng.integers(len(talks)))].name)
         if rng.random() < 0.3:
             sharpen(model.module, int(rng.integers(99)), 0.05)
-            model.bump()
+            model.publish()
 
 
 def test_batched_decode_equals_single_decode_in_float64(make: Make) -> None:
@@ -170,7 +171,7 @@ def test_new_weights_between_two_turns_never_meet_an_old_cache(make: Make) -> No
     old = ask(model, [talk.request(2)])[0]
     assert old.version == 0  # changed weights are not served before bump
     assert old.usage.cached > 0
-    model.bump()
+    model.publish()
     new = ask(model, [talk.request(2)])[0]
     assert (new.version, new.usage.cached) == (1, 0)
     np.testing.assert_allclose(new.logprobs, expected(model.module, talk.request(2), new.tokens or ()), atol=1e-4)
@@ -191,7 +192,7 @@ def test_weights_bumped_while_a_batch_runs_wait_for_its_end(make: Make) -> None:
             if not first.is_set():
                 first.set()
                 sharpen(model.module, 9)
-                model.bump()
+                model.publish()
             return ""
 
         def parse(self, ids: tuple[int, ...]) -> object:
@@ -308,7 +309,7 @@ def test_what_is_wrong_with_one_request_is_its_result_alone(make: Make) -> None:
         (good._replace(path=(talk.path[0]._replace(ids=None),)), BadInput),
         (good._replace(path=(talk.path[0]._replace(ids=(1, 999)),)), BadInput),
         (good._replace(path=(), head=()), BadInput),
-        (good._replace(taps={"layer": 1}), BadInput),
+        (good._replace(taps=(Tap(layer=1),)), BadInput),
     ]
 
     async def go() -> list[Completion | BaseException]:
@@ -348,11 +349,11 @@ def test_weights_that_are_not_numbers_are_reported_and_leave_no_trace(make: Make
     kept = {name: value.clone() for name, value in kept.items()}
     with torch.no_grad():
         model.module.model.layers[0].self_attn.v_proj.weight.fill_(float("nan"))
-    model.bump()
+    model.publish()
     with pytest.raises(ModelError, match="not numbers"):
         ask(model, [talk.request(1)])
     model.module.load_state_dict(kept)
-    model.bump()
+    model.publish()
     assert ask(model, [talk.request(1)])[0].tokens == good.tokens
 
 

@@ -142,10 +142,10 @@ def test_new_weights_leave_the_drafter_and_the_law_is_that_of_the_new(make: Make
     talk = Talk(model, "r").say("w1 w2")
     ask(model, [talk.request(0)])
     sharpen(model.module, 9, 0.2)
-    model.bump()
+    model.publish()
     plain = make(dtype=torch.float64)
     plain.module.load_state_dict(model.module.state_dict())
-    plain.bump()
+    plain.publish()
     request = talk.request(1, temperature=0.0, max_tokens=12)
     assert ask(model, [request])[0].tokens == ask(plain, [request])[0].tokens
     assert model.engine.drafted is not None

@@ -121,7 +121,7 @@ def test_the_drafter_sees_what_the_target_computed_through_turns_forks_copies_an
         talks.append(talks[turn].fork(f"f{turn}", 2 * turn + 1))
         if turn == 2:
             sharpen(model.module, 5, 0.05)
-            model.bump()
+            model.publish()
     assert model.engine.drafted is not None
     assert witness.looked > 20
     assert not model.engine.drafted.faults

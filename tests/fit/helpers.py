@@ -28,10 +28,11 @@ class Served:
     """What a Trainer needs of a model; counts how often new weights were handed over."""
 
     def __init__(self, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
-        self.module, self.version = module(seed, dtype), 0
+        self.module, self.version, self.ref = module(seed, dtype), 0, "served"
 
-    def bump(self) -> None:
-        self.version += 1
+    def publish(self, version: int | None = None) -> int:
+        self.version = self.version + 1 if version is None else version
+        return self.version
 
     def save(self, path: Path) -> None:
         self.module.save_pretrained(path)

@@ -8,9 +8,8 @@ import sys
 import pytest
 
 from clew.core.errors import BadInput, MissingExtra
-from clew.fit.trackers import StoreTracker, tracker
+from clew.fit.trackers import tracker
 from clew.fit.trainer import Trainer
-from clew.store import open_store
 
 from .helpers import Served, rows
 
@@ -23,12 +22,6 @@ def test_a_trainer_logs_every_step_to_a_file(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "deep" / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
     assert {"loss/pg", "grad_norm", "ratio/mean", "time"} <= set(lines[0])
-
-
-def test_metrics_in_the_store():
-    store = open_store(":memory:")
-    StoreTracker(store, "t").log({"loss": 0.5}, 3)
-    assert store.metrics("t") == {3: {"loss": 0.5}}
 
 
 def test_tensorboard_reads_back_what_was_logged(tmp_path):

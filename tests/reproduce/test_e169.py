@@ -12,8 +12,9 @@ import pytest
 from clew.coding.diagnose.known import ELSEWHERE
 from clew.core.errors import BadInput, MissingExtra, WorldError
 from papers.E169_sherloc import clones, mutants, report_l, report_r, tier_l, tier_r
-from papers.E169_sherloc.run import E169, parse
-from papers.experiment import load
+from papers.experiment import Experiment, load
+
+E169 = Experiment.find("E169")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_a_planted_effect_is_found_and_none_where_there_is_none(lines):
 
 def test_without_clones_quick_leaves_tier_l_out(tmp_path, capsys):
     assert list(tier_l.cells(True)) == []
-    assert parse(["--quick", "--tier", "L", "--out", str(tmp_path)]) == 0
+    assert E169.parse(["--quick", "--tier", "L", "--out", str(tmp_path)]) == 0
     assert "--clones" in (tmp_path / "summary_L.md").read_text()
     with pytest.raises(BadInput, match="no clone of pytest"):
         clones.past("pytest")

@@ -8,8 +8,9 @@ from rich.console import Console
 
 from clew.audit.why.arms import Arm
 from papers.E174_forensics import organisms, report_a, tier_a
-from papers.E174_forensics.run import E174
-from papers.experiment import load
+from papers.experiment import Experiment, load
+
+E174 = Experiment.find("E174")
 
 
 def test_committed_results_are_complete_and_meet_their_marks() -> None:

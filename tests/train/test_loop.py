@@ -20,7 +20,7 @@ from clew.fit.trainer import Trainer
 from clew.harness import Runner
 from clew.harness.agents import player
 from clew.models.local import small
-from clew.train.loop import Plan, Training, settings_of
+from clew.train.loop import Plan, Training
 
 
 def training(house, model, store, ref=None, **plan):
@@ -97,7 +97,7 @@ def test_stop_keeps_what_is_done_and_the_rest_follows(house, model, tmp_path):
     assert [d.number for d in again.run()] == [1, 2]
     assert all((w == weights(whole)[name]).all() for name, w in weights(second).items())
     assert [d.number for d in again.run()] == []  # finished: nothing is done twice
-    assert settings_of(work.folder)["plan"]["tasks"] == 2
+    assert json.loads((work.folder / "settings.json").read_text())["plan"]["tasks"] == 2
     for made in (whole, first, second):
         made.close()
 
@@ -107,8 +107,6 @@ def test_settings_are_held_to(house, model, tmp_path):
     training(house, model, tmp_path / "runs.db", iterations=9)  # longer is the same training
     with pytest.raises(BadInput, match="begun with another plan"):
         training(house, model, tmp_path / "runs.db", seed=4)
-    with pytest.raises(BadInput, match="no training at"):
-        settings_of(tmp_path / "nowhere")
 
 
 def test_kl_towards_a_reference(house, model):
@@ -119,6 +117,61 @@ def test_kl_towards_a_reference(house, model):
     assert done[0].step.loss["kl"] == pytest.approx(0, abs=1e-7)
     assert done[-1].step.loss["kl"] > 0
     ref.close()
+
+
+def two_policies(house, models, store, **changed):
+    """An agent that asks one model for a plan and another for the action, both with random weights."""
+    planner, actor = models
+
+    async def pair(run):
+        plan, act = run.chat(), run.chat(model=actor)
+        seen = run.view.text
+        while not run.done:
+            plan.say("user", seen)
+            act.say("user", seen + " " + (await plan.ask()).text)
+            seen = (await run.act(await act.ask())).text
+
+    work = training(house, planner, ":memory:")
+    runner = Runner(pair, work.taskset, planner, store, sampling={"max_tokens": 3})
+    trainers = {"planner": Trainer(planner), "actor": Trainer(actor, lr=3e-4)}
+    settings = {"trainer": trainers, "credit": clew.credit.g2po, "plan": work.plan, **changed}
+    return Training(runner, **settings)
+
+
+def test_two_policies_learn_from_their_own_replies_and_resume_together(house, tmp_path):
+    def fresh():
+        return [small(house.vocabulary(), 16, 1, 2, 1, context=256, seed=i, ref=f"m{i}", steady=True) for i in (1, 2)]
+
+    whole, first, second = fresh(), fresh(), fresh()
+    done = list(two_policies(house, whole, tmp_path / "a" / "runs.db").run())
+    (tmp_path / "b").mkdir()
+    work = two_policies(house, first, tmp_path / "b" / "runs.db")
+    steps = work.run()
+    next(steps)
+    (work.folder / "stop").write_text("")
+    assert list(steps) == []
+    again = two_policies(house, second, tmp_path / "b" / "runs.db")
+    rest = list(again.run())
+    assert [d.number for d in rest] == [1, 2]
+    for i in (0, 1):
+        before, end = weights(fresh()[i]), weights(whole[i])
+        assert any((before[name] != w).any() for name, w in end.items()), "it has learnt"
+        assert all((w == weights(second[i])[name]).all() for name, w in end.items()), "a resumed training ends alike"
+    for d in done:
+        assert set(d.steps) == {"planner", "actor"}
+        assert d.step == d.steps["planner"]
+        asked = [call.setup.model for run in d.groups.runs for call in run.calls if call.kind == "ask"]
+        assert {"m1", "m2"} == set(asked)
+        for name in ("planner", "actor"):
+            assert d.steps[name].mismatch < 1e-5, "rows of the other model's replies would differ by nats"
+            assert f"step/{name}/loss/pg" in d.metrics()
+    assert {path.name for path in again.checkpoint.iterdir()} == {"planner", "actor"}
+    with pytest.raises(BadInput, match="cannot be told apart"):
+        two_policies(house, second, ":memory:", trainer={"a": Trainer(second[0]), "b": Trainer(second[0])})
+    with pytest.raises(BadInput, match="one policy"):
+        two_policies(house, second, ":memory:", draft=object())
+    for made in (*whole, *first, *second):
+        made.close()
 
 
 DRIVER = Path(__file__).with_name("killed.py")

@@ -40,7 +40,7 @@ def policy(**options: Any) -> Local:
     made = small(WORLD.vocabulary(), d=32, layers=3, heads=2, kv_heads=1, context=64, ref="tiny", **options)
     with torch.no_grad():
         made.module.model.embed_tokens.weight.mul_(6)  # type: ignore[union-attr, operator]  # tied: sharper laws
-    made.bump()
+    made.publish()
     return made
 
 
@@ -139,7 +139,7 @@ def test_a_refresh_follows_a_policy_that_moved(model: Local, drafter: Path, tmp_
         for mine, theirs in zip(model.module.parameters(), moved.module.parameters(), strict=True):
             mine.copy_(theirs)
     moved.close()
-    model.bump()
+    model.publish()
     stale, runs = rounds(3)
     before = weights_digest(draft.module)
     assert len(draft.refresh(runs)) == 60

@@ -1,4 +1,4 @@
-"""clew diff: where two runs part."""
+"""clew diff: where two runs begin to differ."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from clew.store import Run
 
 
-@click.command(short_help="Show where two runs part, and how each goes on.")
+@click.command(short_help="Show where two runs begin to differ, and how each goes on.")
 @click.argument("left")
 @click.argument("right")
-@click.option("-n", "--lines", default=8, show_default=True, help="Calls shown of each after they part.")
+@click.option("-n", "--lines", default=8, show_default=True, help="Calls of each run to show from there on.")
 @common.json_option
 @common.store_option
 def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -> None:
-    """Compare two runs Call by Call and show the first that differs.
+    """Compare two runs call by call and show the first call that differs.
 
     \b
     clew diff 4fzk2w 7ab3kd

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from clew.core.reading import Record as Record
 from clew.core.reading import Store as Store
@@ -11,6 +12,7 @@ from clew.core.records import Node, Request
 from clew.core.values import F32, Completion, Message, Observation, Ranked, Task, ToolCall, ToolSpec
 
 Restores = Literal["exact", "reenact", "caller", "none"]
+Done = Callable[[list[tuple[int, Completion | BaseException]]], None]
 
 
 class World(Protocol):
@@ -70,6 +72,16 @@ class Model(Protocol):
     async def complete(self, request: Request) -> Completion: ...
 
 
+class Policy(Protocol):
+    """A model whose weights a trainer changes. ``publish`` serves the present ones, as the next version if not told."""
+
+    ref: str
+    version: int
+
+    def publish(self, version: int | None = None) -> int: ...
+    def save(self, path: Path) -> None: ...
+
+
 @runtime_checkable
 class Batches(Protocol):
     """Models that answer many requests at once, in a thread of their own.
@@ -79,9 +91,7 @@ class Batches(Protocol):
     ``release``: this run sends no more, so that all that is cached for its requests may go.
     """
 
-    def submit(
-        self, requests: Sequence[Request], done: Callable[[list[tuple[int, Completion | BaseException]]], None]
-    ) -> None: ...
+    def submit(self, requests: Sequence[Request], done: Done) -> None: ...
     def seat(self, change: int) -> None: ...
     def release(self, run: str) -> None: ...
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -151,6 +151,33 @@ def action_of(call: Call) -> str | ToolCall:
     return ToolCall(*json.loads(call.action)) if call.finish == "tool" else call.action
 
 
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """Hidden states that a request reads, or changes: the output of one block of the model.
+
+    ``layer`` counts blocks from 0. ``positions`` are places in prompt and reply, none for all of them. ``add`` is the
+    vector that is added to the hidden states there (steering); empty where they are only read.
+    """
+
+    layer: int
+    positions: tuple[int, ...] = ()
+    add: tuple[float, ...] = ()
+
+    @classmethod
+    def several(cls, value: object) -> tuple[Tap, ...]:
+        """One Tap, or a list of Taps or of their fields, as an Edit keeps them.
+
+        Raises:
+            BadInput: it is something else.
+        """
+        given: Any = value if isinstance(value, (list, tuple)) else [value]
+        try:
+            made = [one if isinstance(one, cls) else cls(**one) for one in given]
+            return tuple(cls(int(one.layer), tuple(one.positions), tuple(one.add)) for one in made)
+        except TypeError:
+            raise BadInput(f"{value!r} is no tap", remedy="Give Tap(layer=3), or a list of them.") from None
+
+
 class Request(NamedTuple):
     """What a Model is asked. ``path`` runs from the root to the tip; its ids concatenate to the prompt."""
 
@@ -161,7 +188,7 @@ class Request(NamedTuple):
     head: tuple[int, ...] = ()  # generation prompt: first tokens of the reply's node
     forced: tuple[int, ...] = ()  # reply tokens given; sampling starts after them
     forced_text: str = ""  # the same for models without token ids
-    taps: Mapping[str, Any] | None = None
+    taps: tuple[Tap, ...] = ()
     deadline: float | None = None  # seconds from now
     order: tuple[int, ...] = ()  # steady mode: rows of a batch are sorted by it, never by arrival
     run: str = ""  # id of the run that asks; with the next two, who reuses the cache row next
@@ -272,6 +299,17 @@ class Annotation(NamedTuple):
     scope: str = ""  # run or group it was computed in
     values: F32 | None = None
     data: str = ""  # JSON
+
+
+class Record(Protocol):
+    """A run as a judge reads it: ``clew.store.Run``, or whatever else has these."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def calls(self) -> Sequence[Call]: ...
+    @property
+    def changes(self) -> Intervention: ...
 
 
 class Fault(NamedTuple):

@@ -15,7 +15,7 @@ from clew.store import Run
 from clew.store.protocol import Tables
 from clew.worlds.loops import loop_erase
 
-NEEDS = "Give a file made by `clew distil` or `clew export FILE.jsonl`, whose lines name their run."
+NEEDS = "Give a file made by `clew export --sft` or `clew export FILE.jsonl`, whose lines name their run."
 
 
 def demonstration(run: Run, erase: bool = False) -> Transcript:

@@ -12,16 +12,6 @@ from clew.core.errors import BadInput, MissingExtra
 from clew.core.protocols import Tracker
 
 
-class StoreTracker:
-    """Into the run store, under the training's name, where the viewer finds them."""
-
-    def __init__(self, store: Any, name: str) -> None:
-        self.store, self.name = store, name
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        self.store.put_metrics(self.name, step, dict(values))
-
-
 class JsonLines:
     """One JSON object a line: step, time in seconds since the epoch, values."""
 

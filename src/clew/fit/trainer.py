@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clew.core import registry
 from clew.core.errors import BadInput
-from clew.core.protocols import Tracker
+from clew.core.protocols import Policy, Tracker
 from clew.core.records import LossRow
 from clew.fit import adapters, checkpoint, norms, optim
 from clew.fit.collate import Micro, Tokens, check, collate, plan
@@ -54,12 +54,17 @@ class StepReport:
         return out
 
 
+class Trainable(Policy, Protocol):
+    """A Policy whose weights lie in this process, in a Hugging Face causal LM."""
+
+    module: nn.Module
+
+
 class Trainer:
     """Turns LossRows into new weights.
 
     Args:
-        model: has ``module`` (a Hugging Face causal LM), ``version``, ``bump()`` and ``save(path)``, as
-            clew.models.local.model.Local has.
+        model: a Policy with a module, as clew.models.local.model.Local is; the trainer changes its weights in place.
         lr: of AdamW; ``muon_lr`` of Muon's matrices when ``optimizer="muon"``.
         losses: component name -> function (see clew.train.losses) or registered name. A component that is not listed is
             served by the registered loss of its own name.
@@ -74,7 +79,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: Any,
+        model: Trainable,
         lr: float = 7e-4,
         losses: Mapping[str, Loss | str] | None = None,
         *,
@@ -123,7 +128,7 @@ class Trainer:
             sums, seen = self._backward(rows, losses)
             norm = self._norm()
             self.optimizer.step(lr_scale)
-        self.model.bump()
+        self.model.publish()
         self.steps += 1
         report = StepReport(
             step=self.steps,
@@ -196,7 +201,7 @@ class Trainer:
             self.losses[name] = found = registry.lookup("losses", found)
         return found
 
-    def _precision(self) -> Any:
+    def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, torch.bfloat16) if self.autocast else nullcontext()
 
     @contextmanager
@@ -229,23 +234,29 @@ class Trainer:
         folder that ``from_pretrained`` loads. ``also`` adds files of its own to it, the module's adapters merged.
         """
 
-        def write(folder: Path) -> None:
-            with adapters.quiet(), adapters.merged(self.module) if self.lora else nullcontext():
-                self.model.save(folder)
-                if also is not None:
-                    also(folder)
-            state = {
-                "optimizer": self.optimizer.state_dict(),
-                "adapters": adapters.state(self.module) if self.lora else None,
-                "rng": torch.get_rng_state(),
-                "gpu_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
-                "steps": self.steps,
-                "version": self.model.version,
-                "position": dict(position or {}),
-            }
-            torch.save(state, folder / "trainer.pt")
+        return checkpoint.replace(path, lambda folder: self.write(folder, position, also))
 
-        return checkpoint.replace(path, write)
+    def write(
+        self,
+        folder: Path,
+        position: Mapping[str, Any] | None = None,
+        also: Callable[[Path], None] | None = None,
+    ) -> None:
+        """Write into a folder what ``save`` does, for a caller that makes several trainers' files appear together."""
+        with adapters.quiet(), adapters.merged(self.module) if self.lora else nullcontext():
+            self.model.save(folder)
+            if also is not None:
+                also(folder)
+        state = {
+            "optimizer": self.optimizer.state_dict(),
+            "adapters": adapters.state(self.module) if self.lora else None,
+            "rng": torch.get_rng_state(),
+            "gpu_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+            "steps": self.steps,
+            "version": self.model.version,
+            "position": dict(position or {}),
+        }
+        torch.save(state, folder / "trainer.pt")
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Go back to what ``save`` wrote, bit for bit; returns its ``position``.
@@ -264,8 +275,7 @@ class Trainer:
         if state["gpu_rng"]:
             torch.cuda.set_rng_state_all([s.cpu() for s in state["gpu_rng"]])
         self.steps = state["steps"]
-        self.model.version = state["version"] - 1
-        self.model.bump()
+        self.model.publish(state["version"])
         self._checked = False
         return dict(state["position"])
 
@@ -297,7 +307,7 @@ class _Seen:
         return {"mean": float(r.mean()), "min": float(r.min()), "max": float(r.max()), "outside": float(outside)}
 
 
-def _reads_entropy(loss: Any) -> bool:
+def _reads_entropy(loss: Loss) -> bool:
     while isinstance(loss, partial):
         loss = loss.func
     return bool(getattr(loss, "reads_entropy", False))

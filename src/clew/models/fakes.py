@@ -18,6 +18,7 @@ from clew.core.records import Call, Request
 from clew.core.registry import make_ref
 from clew.core.values import Completion, Message, ToolCall, Usage
 from clew.models.markov import Markov, Words
+from clew.models.taps import refuse_taps
 
 __all__ = ["Echo", "Markov", "Replay", "Scripted", "Words", "tool_call"]
 
@@ -42,6 +43,7 @@ class _Fake:
         self.last: Request | None = None
 
     async def complete(self, request: Request) -> Completion:
+        refuse_taps(request, self.ref)
         self.calls += 1
         self.last = request
         began = time.perf_counter()

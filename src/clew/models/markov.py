@@ -20,6 +20,7 @@ from clew.core.protocols import Renderer
 from clew.core.records import Node, Request
 from clew.core.registry import make_ref
 from clew.core.values import F32, Completion, Message, Sampling, ToolCall, ToolSpec, Usage
+from clew.models.taps import refuse_taps
 
 ROLES = {"system": 256, "user": 257, "assistant": 258, "tool": 259}
 END, THINK, SAY, CALL = 260, 261, 262, 263
@@ -152,6 +153,7 @@ class Markov:
         return [(tuple(some[:k]), np.log(p[:k]).astype(np.float32)) for some, p in found]
 
     async def complete(self, request: Request) -> Completion:
+        refuse_taps(request, self.ref)
         self.calls += 1
         began, sampling = time.perf_counter(), request.sampling
         prompt = self._prompt(request)

@@ -90,7 +90,7 @@ def _agree(store: Tables, other: Tables, mine: set[str]) -> None:
                 if call.done >= 0 and have.get(call.seq, call.key) != call.key:
                     raise StoreError(
                         f"{store.path} and {other.path} differ",
-                        remedy="One of them was altered; run `clew verify` on both.",
+                        remedy="One of them was altered; run `clew store verify` on both.",
                         at=f"{run}@{call.seq}",
                     )
 

@@ -1,8 +1,13 @@
-"""The loop: grow, credit, rows, fit. Named, stoppable, and resumable to the bit in steady mode."""
+"""The training loop: collect runs, assign credit, build rows, step the weights; named, stoppable, and resumable.
+
+`clew train` and experiments make a ``Training`` and iterate over ``run``. In steady mode a resumed training ends with
+the same bits. The loop never samples again what the store already holds.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +17,7 @@ from typing import Any, NamedTuple
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Scores
-from clew.core.records import Report
+from clew.core.records import Annotation, LossRow, Report
 from clew.core.values import Task
 from clew.fit import checkpoint
 from clew.fit.trainer import StepReport, Trainer
@@ -58,17 +63,20 @@ class Iteration(NamedTuple):
     success: Report
     dead: float  # share of groups whose runs were all rewarded alike
     tokens: int  # sampled, those that forks share once
-    step: StepReport | None
+    step: StepReport | None  # of the only policy, or the first
     evaluation: Report | None
     seconds: dict[str, float]  # collect, credit, rows, fit; draft (its refresh) where there is a drafter
     draft: Mapping[str, float] = {}  # what came of drafts, see Drafting.end
+    steps: Mapping[str, StepReport] = {}  # by policy, of several; one whose rows had no signal is left out
 
     def metrics(self) -> dict[str, float]:
         out = {"success": self.success.estimate, "dead_groups": self.dead, "tokens": float(self.tokens)}
         out |= {f"seconds/{name}": value for name, value in self.seconds.items()}
         out |= {f"draft/{name}": value for name, value in self.draft.items()}
-        if self.step is not None:
-            out |= {f"step/{name}": value for name, value in self.step.metrics().items()}
+        alone = {} if self.step is None else {"": self.step}
+        for policy, step in (self.steps or alone).items():
+            prefix = f"step/{policy}/" if policy else "step/"
+            out |= {prefix + name: value for name, value in step.metrics().items()}
         if self.evaluation is not None:
             out |= {
                 "eval": self.evaluation.estimate,
@@ -83,7 +91,10 @@ class Training:
 
     Args:
         runner: collects with the model that the trainer trains.
-        credit: annotates groups, as the functions of clew.credit do.
+        trainer: of the policy; or a mapping from names to the trainers of several policies, which the agent asks by
+            ``chat(model=)``. Each is trained on the replies of its own model, told by ``ref``, and one checkpoint
+            holds them all, in a folder of its name each.
+        credit: annotates groups, as the functions of clew.credit do; or a mapping of one for each policy.
         folder: checkpoints, settings and the stop flag; default ``trainings/NAME`` beside the store, and none for a
             store in memory, which then cannot be resumed.
         ref: reference model for ``plan.kl``, with frozen weights.
@@ -92,14 +103,15 @@ class Training:
         settings: further JSON to record, for whoever rebuilds the training.
 
     Raises:
-        BadInput: a training of that name was begun with another plan, or kl without a reference model.
+        BadInput: a training of that name was begun with another plan; kl without a reference model; several policies
+            with equal refs, with kl or with a drafter.
     """
 
     def __init__(
         self,
         runner: Runner,
-        trainer: Trainer,
-        credit: Credit,
+        trainer: Trainer | Mapping[str, Trainer],
+        credit: Credit | Mapping[str, Credit],
         plan: Plan,
         *,
         folder: str | Path | None = None,
@@ -111,7 +123,12 @@ class Training:
             raise BadInput("a training needs a taskset", remedy="Give the Runner one.")
         if plan.kl and ref is None:
             raise BadInput(f"kl={plan.kl:g} needs a reference model", remedy="Pass ref=, a model with frozen weights.")
-        self.runner, self.trainer, self.credit, self.plan, self.ref = runner, trainer, credit, plan, ref
+        several = isinstance(trainer, Mapping)
+        self.trainers: dict[str, Trainer] = dict(trainer) if isinstance(trainer, Mapping) else {"": trainer}
+        self.credits = dict(credit) if isinstance(credit, Mapping) else dict.fromkeys(self.trainers, credit)
+        if several:
+            _check_policies(self.trainers, self.credits, bool(plan.kl) or draft is not None)
+        self.runner, self.plan, self.ref = runner, plan, ref
         self.draft = draft
         self.taskset, self.store = runner.taskset, runner.store
         self.folder = Path(folder) if folder is not None else default_folder(self.store.path, plan.name)
@@ -124,6 +141,8 @@ class Training:
         path = self.folder / "settings.json"
         plan = {k: v for k, v in asdict(self.plan).items() if k != "growth" or v is not None}
         mine = {"plan": plan, "agent": self.runner.agent_ref, "taskset": self.taskset.ref, **settings}
+        if "" not in self.trainers:
+            mine["policies"] = {name: trainer.model.ref for name, trainer in self.trainers.items()}
         mine = json.loads(json.dumps(mine))
         if path.exists():
             before = json.loads(path.read_text())
@@ -152,7 +171,7 @@ class Training:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The folder of the last checkpoint, itself a model folder."""
+        """The folder of the last checkpoint, itself a model folder; of several policies, one folder in it is."""
         return self.folder / "checkpoint" if self.folder is not None else None
 
     def run(self, on_run: Callable[[Any], None] | None = None) -> Iterator[Iteration]:
@@ -165,7 +184,8 @@ class Training:
         """
         start = 0
         if self.checkpoint is not None and checkpoint.exists(self.checkpoint):
-            start = self.trainer.load(self.checkpoint)["iteration"]
+            for name, trainer in self.trainers.items():
+                start = trainer.load(checkpoint.locate(self.checkpoint) / name)["iteration"]
             if self.draft is not None:
                 self.draft.load(checkpoint.locate(self.checkpoint))
         saved = start
@@ -180,8 +200,13 @@ class Training:
             yield done
 
     def _save(self, iteration: int) -> None:
+        def write(folder: Path) -> None:
+            for name, trainer in self.trainers.items():
+                (folder / name).mkdir(exist_ok=True)
+                trainer.write(folder / name, {"iteration": iteration}, self.draft.save if self.draft else None)
+
         if self.checkpoint is not None:
-            self.trainer.save(self.checkpoint, {"iteration": iteration}, self.draft.save if self.draft else None)
+            checkpoint.replace(self.checkpoint, write)
 
     def _iterate(self, index: int, on_run: Callable[[Any], None] | None) -> Iteration:
         plan, seconds = self.plan, {}
@@ -199,14 +224,12 @@ class Training:
         groups = self._collect(tasks, index, on_run)
         lap("collect")
         drafted = {} if self.draft is None else self.draft.end(seconds["collect"])
-        credit = self.credit(groups)
+        credits = {name: credit(groups) for name, credit in self.credits.items()}
         lap("credit")
-        made = rows(groups, credit, plan.component, also={"kl": plan.kl} if plan.kl else None)
-        if self.ref is not None:
-            reference(made, self.ref)
+        made = {name: self._rows(name, groups, credits[name]) for name in self.trainers}
         lap("rows")
-        signal = any(row.weights[plan.component].any() for row in made)
-        step = self.trainer.step(made) if signal else None
+        signal = {name: any(row.weights[plan.component].any() for row in rows) for name, rows in made.items()}
+        steps = {name: self.trainers[name].step(made[name]) for name in made if signal[name]}
         lap("fit")
         if self.draft is not None:
             self.draft.refresh(groups.runs, derive(plan.seed, "refresh", index))
@@ -219,14 +242,23 @@ class Training:
             success=groups.success(),
             dead=sum(not group.signal for group in groups) / len(groups),
             tokens=sum(sampled(call) for run in groups.runs for call in run.calls[run.shared :]),
-            step=step,
+            step=next(iter(steps.values()), None),
             evaluation=evaluation,
             seconds=seconds,
             draft=drafted,
+            steps={name: step for name, step in steps.items() if name},
         )
         self.store.put_metrics(plan.name, index, done.metrics())
         self.store.commit()
         return done
+
+    def _rows(self, policy: str, groups: Groups, credit: Annotated) -> list[LossRow]:
+        if policy:
+            credit = _Own(credit, groups, self.trainers[policy].model.ref)
+        made = rows(groups, credit, self.plan.component, also={"kl": self.plan.kl} if self.plan.kl else None)
+        if self.ref is not None:
+            reference(made, self.ref)
+        return made
 
     def _collect(self, tasks: Sequence[Task], index: int, on_run: Callable[[Any], None] | None) -> Groups:
         plan, kept = self.plan, {"name": self.plan.name, "iteration": index}
@@ -246,14 +278,25 @@ def default_folder(store: str, name: str) -> Path | None:
     return None if store == ":memory:" else Path(store).absolute().parent / "trainings" / name
 
 
-def settings_of(folder: str | Path) -> dict[str, Any]:
-    """What a training recorded about itself.
+class _Own:
+    """The annotations on replies of one model."""
 
-    Raises:
-        BadInput: no training lies there.
-    """
-    path = Path(folder) / "settings.json"
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"no training at {folder}", remedy="Give the name that `clew train --name` had.") from error
+    def __init__(self, credit: Annotated, groups: Groups, model: str) -> None:
+        calls = (call for run in groups.runs for call in run.calls)
+        own = {(call.run, call.seq) for call in calls if call.setup is not None and call.setup.model == model}
+        self._found = [a for a in credit.annotations() if (a.run, a.seq) in own]
+
+    def annotations(self) -> list[Annotation]:
+        return self._found
+
+
+def _check_policies(trainers: Mapping[str, Trainer], credits: Mapping[str, Credit], single: bool) -> None:
+    refs = [trainer.model.ref for trainer in trainers.values()]
+    named = all(re.fullmatch(r"[\w-]+", name) for name in trainers)
+    if not refs or not named or len(set(refs)) < len(refs) or trainers.keys() != credits.keys():
+        raise BadInput(
+            f"policies {sorted(trainers)} of the models {refs} cannot be told apart, or their credit is missing",
+            remedy="Give each a name of letters and digits, a model with a ref of its own, and a credit.",
+        )
+    if single:
+        raise BadInput("kl and draft are for the training of one policy", remedy="Leave them out.")

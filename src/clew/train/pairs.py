@@ -75,7 +75,7 @@ def pair_rows(
     if not out:
         raise BadInput(
             f"these {len(listed)} runs have no {method!r} values" + (f" of kind {', '.join(kinds)}" if kinds else ""),
-            remedy="Make pairs first: clew cliffs RUNS --pairs FILE.",
+            remedy="Make pairs first: clew audit cliffs RUNS --pairs FILE.",
         )
     return out
 

@@ -131,7 +131,7 @@ def survey(runs: Iterable[Run], of: Callable[[Run], Continuations], search: Sear
         if run.row.spawned_by:
             raise BadInput(f"run {run.id} was spawned by another", remedy=f"Choose its parent, {run.row.spawned_by}.")
         hands = of(run)
-        known = positions.chances(run, hands.runner.model, search.at)
+        known = positions.chances(run, hands.spec.model, search.at)
         for position in (positions.tokens if search.at == "tokens" else positions.steps)(run, known):
             found.setdefault((position.run, position.seq, position.token), position)
             owners.setdefault(position.run, hands)
@@ -319,7 +319,7 @@ def _cliffs(
 
 
 def _kind(plan: Survey, position: Position) -> tuple[Kind | None, float | None, int | None]:
-    model = plan.of[position.run].runner.model
+    model = plan.of[position.run].spec.model
     if position.token < 0 or not isinstance(model, Tops):
         return None, None, None
     ids, logprobs = model.top([prefix(plan.runs[0], position)], LISTED)[0]

@@ -196,7 +196,7 @@ def pairs(found: Found, how: Candidates = Candidates(), told: Told = None) -> Pa
     of, listed = found.survey.of, list[tuple[Cliff, int, float, Start]]()
     for cliff in wanted:
         p = cliff.position
-        model = of[p.run].runner.model
+        model = of[p.run].spec.model
         if p.token < 0 or not isinstance(model, Tops):
             raise BadInput(
                 "pairs need cliff tokens and a model that lists its next tokens",

@@ -7,9 +7,9 @@ one back where the model can be repeated.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,10 @@ from clew.core.protocols import Model
 from clew.core.records import Cursor, Node, Request
 from clew.core.values import Completion, StopReason
 from clew.harness import Runner
-from clew.harness.fork.edits import said
+from clew.harness.fork import forks
+from clew.harness.fork.edits import plan, said
+from clew.harness.loading import door
+from clew.harness.run.spec import RunSpec
 from clew.store import Group, Run
 from clew.store.memory import MemoryStore
 
@@ -150,16 +153,13 @@ class Rewound:
     def rollouts(self, arm: Arm, start: int, n: int) -> Rollouts:
         """Forks ``start`` to ``start + n`` of an arm; those below ``keep`` stay in the store."""
         kept = min(max(self.keep - start, 0), n) if not self._spawns else n
-        runs: list[Run] = []
-        for runner, first, count in (
-            (self.runner, start, kept),
-            (self._aside() if kept < n else None, start + kept, n - kept),
-        ):
-            if runner is not None and count:
-                runs += list(self._fork(runner, arm, first, count))
+        runs = list(self._fork(self.runner.spec, arm, start, kept)) if kept else []
+        if kept < n:
+            aside = replace(self.runner.spec, store=copied(self.run))
+            runs += self._fork(aside, arm, start + kept, n - kept)
         return self._read(runs, kept)
 
-    def _fork(self, runner: Runner, arm: Arm, start: int, n: int) -> Group:
+    def _fork(self, spec: RunSpec, arm: Arm, start: int, n: int) -> Group:
         texts: dict[Any, str] = {}
         edits: list[tuple[Change, float | None]] = [(self.changes[name], None) for name in arm.changes]
         if self.dose is not None and arm.dose is not None:
@@ -167,21 +167,16 @@ class Rewound:
         for change, dose in edits:
             texts[change.message] = change.apply(texts.get(change.message, self._texts[change.message]), dose)
         cursor = self.places[arm.place] if arm.place >= 0 else Cursor(self.run.id, self.at)
-        model = self._avoiding(arm.avoid) if arm.avoid else None
-        seed = derive(self.seed, "why", repr(arm), start)
-        return runner.fork(Run(runner.store, self.run.id), cursor, n, rewrite=texts or None, model=model, seed=seed)
+        model = spec.models.add(self._avoiding(arm.avoid)) if arm.avoid else None
+        view = Run(spec.store, self.run.id)
+        seq, changes = plan(view, cursor, rewrite=texts or None, model=model)
+        return door(forks.fork(spec, view, seq, n, changes, derive(self.seed, "why", repr(arm), start)))
 
     def _avoiding(self, name: str) -> Model:
         model = self.runner.model
         if model is None:
             raise BadInput(f"run {self.run.id} has no model whose replies could be drawn again")
         return Avoiding(model, self.avoid[name], self.redrawn.setdefault(name, []))
-
-    def _aside(self) -> Runner:
-        """A runner like ours on a store of its own that holds the run and is thrown away."""
-        aside = copy.copy(self.runner)
-        aside.store = copied(self.run)
-        return aside
 
     def _read(self, runs: Sequence[Run], kept: int) -> Rollouts:
         sets = [runs[:kept], runs[kept:]]  # of two stores

@@ -8,10 +8,10 @@ same fork in the run's own store, so that a sample can be looked at and followed
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,17 +19,13 @@ from clew.core.errors import BadInput, ModelError, UnknownName
 from clew.core.keys import derive, value_digest
 from clew.core.records import Call, Cursor, Intervention
 from clew.core.values import F32, StopReason, Task
-from clew.harness.fork import forks
-from clew.harness.fork.edits import plan
+from clew.harness.fork.edits import fork_row, plan
 from clew.harness.loading import door
-from clew.harness.run.dispatch import Clerk
+from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, gathered
-from clew.store import Run, open_store
+from clew.harness.run.spec import Specified
+from clew.store import Group, Keeper, Run, open_store
 from clew.store.run import sampled
-
-if TYPE_CHECKING:
-    from clew.harness.runner import Runner
-    from clew.store import Keeper
 
 METHOD = "potential"
 TOGETHER = 2048  # continuations made before their outcomes are written down
@@ -60,6 +56,12 @@ class Samples(NamedTuple):
     costs: F32
 
 
+class Forking(Specified, Protocol):
+    """A Runner, as far as continuations need one."""
+
+    def fork(self, run: Run | str, at: Cursor, *, prefix: Sequence[int] | None = None, seed: int) -> Group: ...
+
+
 class Continuations:
     """Samples continuations by a runner and keeps their outcomes in its store; what is there is not sampled again.
 
@@ -70,19 +72,25 @@ class Continuations:
             verdict starts when the judge does, so that waiting for others is not counted.
     """
 
-    def __init__(self, runner: Runner, *, seed: int = 0, judge_seconds: float | None = None) -> None:
-        if runner.taskset is None:
+    def __init__(self, runner: Forking, *, seed: int = 0, judge_seconds: float | None = None) -> None:
+        spec = runner.spec
+        if spec.taskset is None:
             raise BadInput(
-                f"runs of agent {runner.agent_ref} have no taskset, so nothing judges how they end",
+                f"runs of agent {spec.agent_ref} have no taskset, so nothing judges how they end",
                 remedy="Choose runs of a world or a taskset with a judge.",
             )
-        self.runner, self.seed, self.judge_seconds = runner, seed, judge_seconds
-        model = runner.model
+        self.runner, self.spec, self.seed, self.judge_seconds = runner, spec, seed, judge_seconds
+        model = spec.model
         self.settings = {
-            "agent": runner.agent_ref, "digest": runner.agent_digest, "taskset": runner.taskset.ref,
-            "model": model.ref if model else "", "version": model.version if model else 0, "seed": seed,
-            "weights": getattr(model, "fingerprint", ""), "judge_seconds": judge_seconds,
-        }  # fmt: skip
+            "agent": spec.agent_ref,
+            "digest": spec.agent_digest,
+            "taskset": spec.taskset.ref,
+            "model": model.ref if model else "",
+            "version": model.version if model else 0,
+            "seed": seed,
+            "weights": getattr(model, "fingerprint", ""),
+            "judge_seconds": judge_seconds,
+        }
         self.params = value_digest(self.settings).hex()
 
     def method(self, stage: str) -> str:
@@ -91,7 +99,7 @@ class Continuations:
 
     def kept(self, stage: str, start: Start) -> Samples | None:
         """What the store has of a place."""
-        store, method = self.runner.store, self.method(stage)
+        store, method = self.spec.store, self.method(stage)
         try:
             found, spent = store.outcomes(method, str(start)), store.outcomes(method + "/tokens", str(start))
         except UnknownName:
@@ -138,13 +146,13 @@ class Continuations:
     def promote(self, start: Start, seed: int) -> Run:
         """The sample of that seed as a run: the same fork, made in the runner's own store."""
         if start.tail:
-            view = Run(self.runner.store, start.run)
+            view = Run(self.spec.store, start.run)
             whole = [*_prefix(view, start), *start.tail]
             return self.runner.fork(view, Cursor(start.run, start.seq), prefix=whole, seed=seed)[0]
         return self.runner.fork(start.run, start.cursor, seed=seed)[0]
 
     def _keep(self, stage: str, start: Start, found: Samples) -> None:
-        store, method = self.runner.store, self.method(stage)
+        store, method = self.spec.store, self.method(stage)
         seeds, costs = found.seeds.tolist(), found.costs.tolist()
         store.put_outcomes(method, str(start), seeds, found.outcomes.tolist(), costs)
         store.put_outcomes(method + "/tokens", str(start), seeds, found.tokens.tolist(), costs)
@@ -155,35 +163,35 @@ class Continuations:
         for start in starts:
             last[start.run] = max(start, last.get(start.run, start))
         for start in last.values():
-            view = Run(self.runner.store, start.run)
+            view = Run(self.spec.store, start.run)
             seq, changes = _planned(view, start)
             if seq > 1:
-                shared = self.runner.store.calls(view.id, 0, seq)
-                world = await self.runner.world_at(self.runner.task_of(view.row), shared, changes)
+                shared = self.spec.store.calls(view.id, 0, seq)
+                world = await self.spec.world_at(self.spec.task_of(view.row), shared, changes)
                 if world is not None:
                     world.close()
 
     async def _make(self, portion: Sequence[tuple[Start, list[int]]]) -> dict[Start, Samples]:
         """Fork and run on, in a store of memory that is thrown away."""
-        aside = copy.copy(self.runner)
-        aside.store = open_store(":memory:")
-        if self.runner.taskset is not None:
-            aside.taskset = Patient(self.runner.taskset, self.judge_seconds)
+        patient: Any = Patient(self.spec.taskset, self.judge_seconds)
+        aside = replace(self.spec, store=open_store(":memory:"), taskset=patient)
         for run in dict.fromkeys(start.run for start, _ in portion):
-            _copy(aside.store, self.runner.store, run)
+            _copy(aside.store, self.spec.store, run)
         ended: dict[str, Run] = {}
         ids: dict[Start, list[str]] = {}
-        async with Clerk(aside.store, aside.owner, aside.concurrency) as clerk:
+        async with Dispatcher(aside.store, aside.owner, aside.concurrency) as dispatch:
             work = []
             for start, seeds in portion:
                 view = Run(aside.store, start.run)
                 seq, changes = _planned(view, start)
                 task, shared = aside.task_of(view.row), aside.store.calls(view.id, 0, seq)
-                rows = [forks.fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
+                rows = [fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
                 ids[start] = [row.id for row in rows]
                 for row in rows:
                     aside.store.put_run(row)
-                    work.append(drive(aside, clerk, row, task, lambda run: ended.update({run.id: run}), calls=shared))
+                    work.append(
+                        drive(aside, dispatch, row, task, lambda run: ended.update({run.id: run}), calls=shared)
+                    )
             await gathered(work)
         found = {start: _samples(start, seeds, [ended[i] for i in ids[start]]) for start, seeds in portion}
         aside.store.close()

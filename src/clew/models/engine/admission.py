@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,11 +16,12 @@ from clew.models.engine.slots import NOBODY
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.state import Ended, Joining, Waiting
 from clew.models.sampling import check
+from clew.models.taps import refuse_taps
 
 SHARE = 16  # shortest prefix for which a request waits until another of the same tick has cached it
 
 
-def place(rows: Rows, entry: Waiting, stops: Any, clock: int) -> Joining | Ended | None:
+def place(rows: Rows, entry: Waiting, stops: npt.NDArray[np.bool_], clock: int) -> Joining | Ended | None:
     """Check a request, give it a row, and find what of its prompt is cached; None: no row is free.
 
     Args:
@@ -33,8 +33,7 @@ def place(rows: Rows, entry: Waiting, stops: Any, clock: int) -> Joining | Ended
     """
     request, slots, forward = entry.request, rows.slots, rows.forward
     check(request.sampling)
-    if request.taps:
-        raise BadInput("this engine has no taps", remedy="Ask without taps.")
+    refuse_taps(request, "this engine")
     forced = request.forced
     limit = request.sampling.max_tokens - len(forced)
     own = slots.where.get(request.holder) if request.run else None
@@ -103,7 +102,7 @@ def prefill(forward: Fast | Generic, joining: list[Joining], drafts: Drafts | No
     return logits
 
 
-def _shared(rows: Rows, ids: Any, slot: int) -> tuple[int, int, int]:
+def _shared(rows: Rows, ids: npt.NDArray[np.int32], slot: int) -> tuple[int, int, int]:
     """Row with the longest prefix of ``ids``, its length, and the wave that may copy it."""
     if not rows.forward.reuses:
         return slot, 0, 0

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from clew.core.errors import BadInput, Busy, ClewError
-from clew.core.protocols import Renderer
+from clew.core.protocols import Done, Renderer
 from clew.core.records import Request
 from clew.core.values import Completion
 from clew.models.engine.fast import Fast
@@ -29,7 +29,7 @@ from clew.models.engine.speculation.drafts import check
 from clew.models.engine.speculation.lengths import Fixed
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Drafted
-from clew.models.engine.state import Done, Fresh, Inbox, Result, Stats, Waiting
+from clew.models.engine.state import Fresh, Inbox, Result, Stats, Waiting
 from clew.models.engine.stream import Stream
 
 LINGER = 1.0  # seconds an idle thread waits before it ends

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from clew.core.errors import ClewError, ModelError, Refused
+from clew.core.protocols import Done
 from clew.core.records import Request
 from clew.core.values import Completion
 from clew.models.engine.grammar import Guide
-from clew.models.engine.state import Done, Fresh, Inbox, Result, Waiting
+from clew.models.engine.state import Fresh, Inbox, Result, Waiting
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from clew.core.protocols import Done
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Ranked
 from clew.models.sampling import Laws
 
-Done = Callable[[list[tuple[int, Completion | BaseException]]], None]
 I64 = npt.NDArray[np.int64]
 
 

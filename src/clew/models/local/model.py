@@ -10,7 +10,7 @@ from typing import Any
 
 from clew.core.errors import BadInput, MissingExtra, UnknownName, need
 from clew.core.keys import value_digest
-from clew.core.protocols import Renderer
+from clew.core.protocols import Done, Renderer
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Ranked
 from clew.models.rendering import ChatTemplateRenderer, WordRenderer
@@ -26,7 +26,6 @@ from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
 from clew.models.engine.speculation.proposal import Drafter, Lengths
-from clew.models.engine.state import Done
 from clew.models.engine.stream import Stream
 from clew.models.engine.weights import shape_of, unwrap, weights_digest
 from clew.models.local import token_scores
@@ -53,7 +52,7 @@ class Local:
         draft, lengths: see Engine.
 
     Attributes:
-        module: the nn.Module, which a trainer changes in place, followed by ``bump``.
+        module: the nn.Module, which a trainer changes in place, followed by ``publish``.
         version: of the weights the engine serves.
 
     Raises:
@@ -136,9 +135,9 @@ class Local:
     def release(self, run: str) -> None:
         self.engine.release(run)
 
-    def bump(self) -> int:
-        """The module's weights have changed: serve them as a new version, which meets no earlier cache."""
-        self.version += 1
+    def publish(self, version: int | None = None) -> int:
+        """Serve the module's present weights as this version, or as the next; no cache of earlier ones is used."""
+        self.version = self.version + 1 if version is None else version
         self.engine.load(self.version)
         return self.version
 

@@ -23,6 +23,7 @@ from clew.models.remote.failures import OVERFLOW, Failure, spare_field
 from clew.models.remote.limits import RateLimiter
 from clew.models.remote.prices import Price, price_of
 from clew.models.remote.request_body import held_to, in_force
+from clew.models.taps import refuse_taps
 
 DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages, "completions": completions}
 CHARACTERS = 3.0  # of a prompt for each of its tokens, on the careful side
@@ -141,6 +142,7 @@ class Remote:
         await self.endpoint.aclose()
 
     async def _answer(self, request: Request, streaming: bool) -> Items:
+        refuse_taps(request, self.ref)
         self.calls += 1
         given = self._given(request)
         if given is not None:

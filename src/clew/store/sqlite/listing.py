@@ -248,7 +248,7 @@ class Listing(Records):
         faults = [Fault(self.path, said) for (said,) in self._read("PRAGMA quick_check") if said != "ok"]
         for made in self.summaries():
             if made.stop and made._replace(reward=None) != self._count(self.row(made.run)):
-                faults.append(Fault(made.run, "its summary is out of date; `clew verify --rebuild` remakes it"))
+                faults.append(Fault(made.run, "its summary is out of date; `clew store verify --rebuild` remakes it"))
         return faults
 
 
