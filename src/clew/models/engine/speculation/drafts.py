@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -121,7 +122,7 @@ class Drafts:
         counts.proposed, counts.accepted = self.counts.proposed.tolist(), self.counts.accepted.tolist()
 
     def propose(
-        self, rows: I64, anchors: I64, positions: I64, laws: Laws, noise: Callable[[], Uniforms], may: Any
+        self, rows: I64, anchors: I64, positions: I64, laws: Laws, noise: Callable[[], Uniforms], may: npt.NDArray[np.bool_]
     ) -> tuple[Proposal, I64, Uniforms] | None:
         """A proposal for rows [n]; tokens of each to verify, none where ``may`` (bool [n]) is False; the noise used.
 
@@ -191,7 +192,7 @@ class Drafts:
         self.counts.seconds += time.perf_counter() - began
 
 
-def _within(values: Any, low: float, high: float) -> bool:
+def _within(values: npt.NDArray[Any], low: float, high: float) -> bool:
     """Whether all lie between; what is not a number does not."""
     return bool(((values >= low) & (values <= high)).all())
 
