@@ -14,7 +14,7 @@ import torch
 from clew.core.errors import BadInput
 from clew.core.values import ToolSpec
 from clew.models.local import Local
-from clew.models.remote.attempts import held_to
+from clew.models.remote.request_body import held_to
 from clew.models.rendering import ChatTemplateRenderer
 from tests.engine.helpers import Talk, ask
 from tests.engine.test_rendering import PLAIN, local, tokenizer

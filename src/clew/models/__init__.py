@@ -94,7 +94,7 @@ def _local(source: str, options: dict[str, Any]) -> Model:
     from clew.models.local.model import Local
 
     try:
-        model: Model = Local(source, **options)  # type: ignore[assignment]  # its renderer is never None
+        model = Local(source, **options)
     except TypeError as error:
         raise BadInput(
             f"weights {source!r}: {error}", remedy="See clew.models.local.model.Local for options."

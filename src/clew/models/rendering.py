@@ -20,6 +20,7 @@ from clew.models.replies import FORMATS, call_grammar, parse_reply, settled_repl
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+Json = dict[str, Any]
 UNKNOWN, BOS, END = "<|unk|>", "<|bos|>", "<|end|>"
 ROLES = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>", "tool": "<|tool|>"}
 SPECIALS = (UNKNOWN, BOS, END, *ROLES.values())
@@ -225,7 +226,7 @@ class ChatTemplateRenderer:
     def settings(self) -> dict[str, Any]:
         return {"kind": "chat", "stop": sorted(self.stop)}
 
-    def _text(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, head: bool = False) -> str:
+    def _text(self, messages: list[dict[str, Any]], tools: list[Json] | None = None, head: bool = False) -> str:
         import jinja2
 
         try:

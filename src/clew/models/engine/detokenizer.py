@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from clew.core.protocols import Renderer
 from clew.core.values import F32, Completion, Message, Usage
 from clew.models.engine.state import I64, Joining, Waiting
 
+Pair = tuple[F32, F32]
 PARSED = 4096  # replies whose parse is remembered: small policies say the same things
 
 
@@ -44,7 +46,7 @@ class Answers:
         return "cut" if late else ""
 
     def completion(
-        self, entry: Waiting, version: int, prompt: int, cached: int, finish: str, ids: tuple[int, ...], numbers: tuple[F32, F32]
+        self, entry: Waiting, version: int, prompt: int, cached: int, finish: str, ids: tuple[int, ...], numbers: Pair
     ) -> Completion:
         """The answer to a request of ``prompt`` tokens; ``numbers`` are logprobs and entropies, [n] each."""
         request = entry.request
@@ -58,8 +60,8 @@ class Answers:
             message = message._replace(text=message.text.partition(stop)[0])
         asked, most = request.sampling, len(request.forced) + self._context - prompt
         in_force = asked._replace(max_tokens=most) if most < asked.max_tokens else None
-        return Completion(
-            message, ids, numbers[0], numbers[1], finish, in_force, version, self._model,
-            Usage(prompt, len(ids), cached), 0.0, time.monotonic() - entry.arrived, (), None,
-            *((None, None) if request.tops is None else (np.array(entry.plain, np.float32), tuple(entry.tops))),
-        )  # fmt: skip
+        usage, seconds = Usage(prompt, len(ids), cached), time.monotonic() - entry.arrived
+        done = (message, ids, *numbers, finish, in_force, version, self._model, usage, 0.0, seconds)
+        if request.tops is None:
+            return Completion(*done)
+        return Completion(*done, plain=np.array(entry.plain, np.float32), tops=tuple(entry.tops))
