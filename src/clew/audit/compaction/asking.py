@@ -1,11 +1,14 @@
-"""A model behind a plain function: frameworks call their summariser from inside event loops of their own."""
+"""A model behind a synchronous function, for frameworks that call a summariser inside event loops of their own.
+
+``clew audit decay`` uses it. It must never run the model on the caller's loop, which waits for the answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 from clew.audit.compaction.structural import RULE, Oracle
 from clew.core.protocols import Model
@@ -42,11 +45,10 @@ class Asking:
 
 
 class _Noting(Oracle):
-    def __init__(self, write: Any) -> None:
+    def __init__(self, write: Callable[[str], str]) -> None:
         super().__init__(RULE)
         self.write = write
 
     def __call__(self, text: str) -> str:
         super().__call__(text)
-        said: str = self.write(text)
-        return said
+        return self.write(text)
