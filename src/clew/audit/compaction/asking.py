@@ -1,6 +1,11 @@
-"""A model behind a plain function: frameworks call their summariser from inside event loops of their own."""
+"""A model behind a synchronous function, for frameworks that call a summariser inside event loops of their own.
+
+``clew audit decay`` uses it. It must never run the model on the caller's loop, which waits for the answer.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from clew.audit.compaction.structural import RULE, Oracle
 from clew.core.aio import run_sync
@@ -27,7 +32,7 @@ class Asking:
 
 
 class _Noting(Oracle):
-    def __init__(self, write: Asking) -> None:
+    def __init__(self, write: Callable[[str], str]) -> None:
         super().__init__(RULE)
         self.write = write
 

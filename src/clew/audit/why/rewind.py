@@ -1,8 +1,9 @@
-"""A recorded run as the subject of a causal audit: every arm is a set of its forks.
+"""A recorded run as the subject of a causal audit: every arm is a set of forks of the run.
 
-All arms go on from one place, so that they differ in nothing but what is changed. The first rollouts of an arm are kept
-whole, as forks in the store; of the others only (seed, outcome, cost) is packed (DESIGN.md, rule 10), and a seed brings
-one back where the model can be repeated.
+``clew audit why`` makes one. All arms continue from one place, so that they differ in nothing but what is changed. The
+first rollouts of an arm are kept whole, as forks in the store; of the others only (seed, outcome, cost) is packed
+(DESIGN.md, rule 10), and a seed restores a rollout if the model is repeatable. It must never write to the run's own
+record.
 """
 
 from __future__ import annotations
