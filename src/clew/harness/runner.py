@@ -19,7 +19,7 @@ from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.executors import IN_LOOP, Executor
 from clew.harness.fork import forks
-from clew.harness.fork.edits import plan
+from clew.harness.fork.edits import Given, plan
 from clew.harness.judging import verdict
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
 from clew.harness.run.dispatch import Dispatcher
@@ -165,9 +165,9 @@ class Runner:
         at: Cursor | int | None = None,
         n: int = 1,
         *,
-        reply: Any = None,
-        prefix: Any = None,
-        result: Any = None,
+        reply: Given | None = None,
+        prefix: str | Sequence[int] | None = None,
+        result: str | Mapping[str, Any] | None = None,
         rewrite: Mapping[Any, Any] | None = None,
         world: Sequence[str] | bytes | None = None,
         model: str | Model | None = None,
@@ -207,11 +207,11 @@ class Runner:
             view = Run(self.store, at.run)
         if model is not None and not isinstance(model, str):
             model = self.models.add(model)
+        later: dict[str, Any] = {"world": world, "model": model, "sampling": sampling, "tap": tap}
         seq, changes = plan(
-            view, at, reply=reply, prefix=prefix, result=result, rewrite=rewrite, world=world, model=model,
-            sampling=sampling, tap=tap, edits=edits, keep=keep,
-        )  # fmt: skip
-        changed = any(v is not None for v in (reply, result, rewrite, world, model, sampling, tap)) or bool(edits)
+            view, at, reply=reply, prefix=prefix, result=result, rewrite=rewrite, edits=edits, keep=keep, **later
+        )
+        changed = any(v is not None for v in (reply, result, rewrite, *later.values())) or bool(edits)
         mode = seed if seed is not None else "same" if changed else "fresh"
         if view.row.spawned_by:
             return self._fork_child(view, seq, n, changes, mode, on_run)

@@ -121,10 +121,20 @@ def begin(
     limits = merged(task.limits, Limits(**known.get("limits", {})))
     if "fork_limits" in known:
         limits = Limits(**known["fork_limits"])
+    how = Sampling()._replace(**sampling_of(known))
+    open_task = replace(task, secret=None)
     return RunState(
-        spec, dispatch, row, replace(task, secret=None), tape=tape, edits=changes, replay=replay, kept=kept,
-        sampling=Sampling()._replace(**sampling_of(known)), limits=limits,
-    )  # fmt: skip
+        spec,
+        dispatch,
+        row,
+        open_task,
+        tape=tape,
+        edits=changes,
+        replay=replay,
+        kept=kept,
+        sampling=how,
+        limits=limits,
+    )
 
 
 def touches_request(changes: Intervention, hold: Call | None) -> bool:
