@@ -13,7 +13,7 @@ from clew.coding.repository.repository import Index, View
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 
@@ -46,7 +46,8 @@ class RepositoryWorld:
             named = action.name if isinstance(action, ToolCall) else action[:80]
             call_id = action.id if isinstance(action, ToolCall) else None
             return Observation(f"error: there is no tool {named!r}; use {', '.join(self._tools)}", call_id=call_id)
-        answer: Observation = self._tools[action.name].call(action)
+        answer = self._tools[action.name].call(action)
+        assert isinstance(answer, Observation)
         self._last = answer.text
         return answer
 

@@ -24,7 +24,7 @@ from clew.coding.kernels.runs import ended
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.sandbox.archives import executables, pack

@@ -64,9 +64,9 @@ def plan(
             )
         made.append(Edit(name, seq, plain(value)))
     taps = None if tap is None else [asdict(one) for one in Tap.several(tap)]
-    for name, value in (("model", model), ("sampling", dict(sampling) if sampling else None), ("tap", taps)):
-        if value is not None:
-            made.append(Edit(name, seq, value))
+    for name, later in (("model", model), ("sampling", dict(sampling) if sampling else None), ("tap", taps)):
+        if later is not None:
+            made.append(Edit(name, seq, later))
     if world is not None:
         made.append(Edit("world", seq, base64.b85encode(world).decode() if isinstance(world, bytes) else list(world)))
     for name in set(sampling or ()) - set(Sampling._fields):
