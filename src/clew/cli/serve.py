@@ -43,9 +43,7 @@ POSITIVE = click.IntRange(1)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."
 )
-@click.option(
-    "--agent", metavar="FILE:FUNCTION", help="Let this agent answer: each completion is a run of it."
-)
+@click.option("--agent", metavar="FILE:FUNCTION", help="Let this agent answer: each completion is a run of it.")
 @click.option("--keys", metavar="FILE", type=FILE, help=KEYS_HELP)
 @click.option("--max-prompt", type=POSITIVE, help="Most tokens in a prompt.  [default: the context]")
 @click.option("--max-output", type=POSITIVE, help="Most tokens in a reply.  [default: the context]")

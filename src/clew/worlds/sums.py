@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive, state_key
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact

@@ -18,7 +18,8 @@ from typing import Any
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, Snapshots, Taskset, World
-from clew.core.records import Record, action_of
+from clew.core.reading import Record
+from clew.core.records import action_of
 from clew.core.registry import build, make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact, world_acts

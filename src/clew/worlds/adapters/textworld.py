@@ -18,7 +18,7 @@ from pathlib import Path
 from clew.core.errors import BadInput, WorldError, need
 from clew.core.keys import state_key, value_digest
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.desk.desk_rules import (
