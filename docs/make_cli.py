@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from clew.cli import SECTIONS, verbs
+from clew.cli.shared.old_spellings import OLD
 
 HEAD = """# The command line
 
@@ -16,7 +17,8 @@ Made by `python docs/make_cli.py` from what `clew VERB --help` says; a test comp
 Exit codes: 0 done, 1 an error in Clew or a check that failed, 2 bad input, 130 interrupted. `--debug` anywhere in the
 line shows the traceback of an error. The store is `./.clew/store.db`; `--store` or `CLEW_STORE` names another.
 `CLEW_API_KEY` (else `OPENAI_API_KEY`) holds the credential of an endpoint. Runs are chosen by id, by the first letters
-of one, by [tag](record.md#what-is-kept-and-what-may-go), or by a [query](query.md).
+of one, by [tag](record.md#what-is-kept-and-what-may-go), or by a [query](query.md). `clew --help` lists the verbs to
+begin with, `clew --all` every verb.
 """
 
 
@@ -34,6 +36,8 @@ def page() -> str:
                     found = command.get_command(click.Context(command), inner)
                     assert found is not None
                     parts.append(f"#### {verb} {inner}\n\n```text\n{said(found, f'{verb} {inner}')}\n```\n")
+    rows = "\n".join(f"| `clew {old}` | `clew {new}` |" for old, new in OLD.items())
+    parts.append(f"## Old spellings\n\nThey go on working and do the same.\n\n| old | today |\n|---|---|\n{rows}\n")
     return "\n".join(parts)
 
 

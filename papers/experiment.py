@@ -3,21 +3,27 @@
 A cell is one setting at one seed; its result is one JSON line of FOLDER/TIER.jsonl. Lines that exist are not computed
 again, so a killed run goes on where it stopped.
 
-A tier is a module (or anything) with ``cells(quick)``, the settings with their seeds; ``portions(todo)``, settings with
-the seeds that are run side by side; ``run(setting, seeds)``, the results in the order of the seeds; and ``cost(cell)``
-in CPU-seconds, for the forecast. Its report has ``report(lines)``, Markdown, and ``figure(lines, path)``.
+A paper is a folder whose ``__init__`` names its TIERS, in the order in which they are run, and the SETTINGS that name
+a cell; ``Experiment.find`` takes the rest from its modules:
+
+tier_NAME.py has ``cells(quick)``, the settings with their seeds; ``run(setting, seeds)``, the results in the order of
+the seeds; ``cost``, the CPU-seconds of a cell for the forecast (a function of the cell, a number, or a number by kind);
+and, where the seeds of one setting are not run side by side, ``portions(todo)``, settings with the seeds run at once.
+report_NAME.py has ``report(lines)``, Markdown, and ``figure(lines)``, a figure of matplotlib or None.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import importlib
 import importlib.util
+import itertools
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +34,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from clew.core.errors import BadInput, ClewError
 
-Line = dict[str, Any]
+Line = dict[str, Any]  # a cell, or a cell with its results
+Run = Callable[[Line, Sequence[int]], list[Line]]
+HERE = Path(__file__).resolve().parent
 
 
 def load(path: Path) -> list[Line]:
@@ -72,12 +80,41 @@ def portions(todo: list[Line]) -> Iterator[tuple[Line, list[int]]]:
     yield from found.values()
 
 
+def apart(todo: list[Line]) -> Iterator[tuple[Line, list[int]]]:
+    """One cell at a time, in the order given: each takes long enough to be kept as soon as it is known."""
+    for cell in todo:
+        yield {k: v for k, v in cell.items() if k != "seed"}, [cell["seed"]]
+
+
+def grid(**fields: Any) -> Iterator[Line]:
+    """Every combination of the fields' values, the last field fastest; a value that is no list stands for itself."""
+    many = [v if isinstance(v, Iterable) and not isinstance(v, str) else (v,) for v in fields.values()]
+    return (dict(zip(fields, values, strict=True)) for values in itertools.product(*many))
+
+
+def each(one: Callable[[Line, int], Line]) -> Run:
+    """A tier's ``run`` from what computes one setting at one seed."""
+    return lambda setting, seeds: [one(setting, seed) for seed in seeds]
+
+
+def by_kind(work: Mapping[str, Callable[[Line, int], Line]], field: str = "kind") -> Run:
+    """A tier's ``run`` from what computes one setting at one seed, by the kind of the cell."""
+    return each(lambda setting, seed: work[setting[field]](setting, seed))
+
+
+def seconds(tier: Any, cell: Line) -> float:
+    """The forecast of a cell, in CPU-seconds."""
+    cost = tier.cost
+    return float(cost(cell) if callable(cost) else cost[cell["kind"]] if isinstance(cost, Mapping) else cost)
+
+
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """A paper's experiment.
 
     name: as in ``clew reproduce NAME``. here: its folder. settings: the fields that name a cell, results apart; the
-    first few that a cell has are shown while it runs. tiers, reports: by the tier's name.
+    first few that a cell has are shown while it runs. tiers, reports: modules by the tier's name. options: adds the
+    paper's own options to the command line.
     """
 
     name: str
@@ -85,6 +122,27 @@ class Experiment:
     settings: tuple[str, ...]
     tiers: Mapping[str, Any]
     reports: Mapping[str, Any]
+    options: Callable[[argparse.ArgumentParser], object] = lambda parser: None
+
+    @classmethod
+    def find(cls, name: str) -> Experiment:
+        """The experiment of a paper, by its number or its folder's name.
+
+        Raises:
+            BadInput: there is no such paper.
+        """
+        known = [path.parent for path in sorted(HERE.glob("E*/__init__.py"))]
+        here = next((p for p in known if name.lower() in (p.name.lower(), p.name.split("_")[0].lower())), None)
+        if here is None:
+            raise BadInput(f"no paper is called {name!r}", remedy=f"Known: {', '.join(p.name for p in known)}.")
+        package = f"papers.{here.name}"
+        paper = importlib.import_module(package)
+        tiers, reports = (
+            {tier: importlib.import_module(f"{package}.{part}_{tier.lower()}") for tier in paper.TIERS}
+            for part in ("tier", "report")
+        )
+        more = getattr(paper, "options", cls.__dataclass_fields__["options"].default)
+        return cls(here.name.split("_")[0], here, paper.SETTINGS, tiers, reports, more)
 
     def key(self, cell: Line) -> str:
         """What names a cell: its settings and seed, without its results."""
@@ -95,12 +153,12 @@ class Experiment:
         tier, path = self.tiers[name], out / f"{name}.jsonl"
         cells, have = list(tier.cells(quick)), {self.key(line) for line in load(path)}
         todo = [cell for cell in cells if self.key(cell) not in have]
-        forecast = f"{len(todo)} to compute, about {sum(map(tier.cost, todo)) / 60:.1f} CPU-minutes"
+        forecast = f"{len(todo)} to compute, about {sum(seconds(tier, cell) for cell in todo) / 60:.1f} CPU-minutes"
         console.print(f"tier {name}: {len(cells)} cells, {forecast} -> {path}")
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console) as bar:
             task = bar.add_task(f"tier {name}", total=max(len(todo), 1), completed=int(not todo))
-            for setting, seeds in tier.portions(todo):
+            for setting, seeds in getattr(tier, "portions", portions)(todo):
                 shown = [str(setting[k]) for k in self.settings if k in setting][:3]
                 bar.update(task, description=" ".join(shown))
                 start = time.process_time()
@@ -145,11 +203,18 @@ class Experiment:
         text = self.reports[name].report(lines)
         (folder / f"summary_{name}.md").write_text(text)
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-        if importlib.util.find_spec("matplotlib"):
-            self.reports[name].figure(lines, folder / f"figure_{name}.svg")
-            console.print(f"figure: {folder / f'figure_{name}.svg'}")
-        else:
-            console.print("no figure: pip install 'clew[plot]'")
+        path = folder / f"figure_{name}.svg"
+        console.print(f"figure: {path}" if self.draw(name, lines, path) else "no figure: pip install 'clew[plot]'")
+
+    def draw(self, name: str, lines: list[Line], path: Path) -> bool:
+        """Keep a tier's figure; whether matplotlib is installed."""
+        if not importlib.util.find_spec("matplotlib"):
+            return False
+        from papers.drawing import keep
+
+        if figure := self.reports[name].figure(lines):
+            keep(figure, path, self.name)
+        return True
 
     def parse(self, argv: list[str] | None = None) -> int:
         """The command line of an experiment."""
@@ -157,8 +222,10 @@ class Experiment:
         parser.add_argument("--quick", action="store_true", help="a small version that ends in minutes")
         parser.add_argument("--tier", choices=list(self.tiers), help="one tier only")
         parser.add_argument("--out", type=Path, help="folder of the results")
+        self.options(parser)
+        asked = parser.parse_args(argv)
         try:
-            return self.main(**vars(parser.parse_args(argv)))
+            return self.main(asked.quick, asked.tier, asked.out)
         except ClewError as error:
             print(error, file=sys.stderr)
             return 2

@@ -7,7 +7,7 @@ meet the same machine; what is sampled is the same each time, what it takes is n
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -22,11 +22,8 @@ from clew.store import Groups, Run
 from clew.store.run import sampled
 from clew.train.warmstart import Recipe, pretrain
 from clew.worlds.sums import Sums
-from papers.experiment import portions
+from papers.experiment import Line, by_kind, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 ARMS: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "flat": ("flat", ()),
     "random": ("random", ()),
@@ -42,18 +39,16 @@ TASKS, LEAVES, REPLY, ROUNDS, SPARE = 48, 8, 64, 3, 0.375
 SEEDS = range(5, 10)  # 0 to 4 were looked at while the tier was made
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """One line per (budget, arm, seed); a seed is a model with its tasks and its sampling."""
     for seed in (0,) if quick else SEEDS:
-        for arm in ("flat", "uucb") if quick else ARMS:
-            for budget in ("leaves", "tokens"):
-                yield {"kind": budget, "arm": arm, "seed": seed}
+        arms = ("flat", "uucb") if quick else ARMS
+        yield from grid(arm=arms, kind=("leaves", "tokens"), seed=seed)
         yield {"kind": "time", "arm": "flat", "seed": seed}
-        for arm in ("even",) if quick else ("even", "learned"):
-            yield {"kind": "moved", "arm": arm, "seed": seed}
+        yield from grid(kind="moved", arm=("even",) if quick else ("even", "learned"), seed=seed)
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     """CPU-seconds of one cell, as measured, a share of the model's training included."""
     return 14.0 if cell["kind"] == "tokens" else 6.0
 
@@ -103,21 +98,15 @@ def collected(seed: int, growth: grow.Growth) -> tuple[Groups, float]:
     return groups, time.process_time() - began
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
-    """Results of one setting, in the order of its seeds."""
-    kinds = {"time": _timed, "moved": _moved}
-    return [kinds.get(setting["kind"], _one)(setting, seed) for seed in seeds]
-
-
-def _one(setting: Cell, seed: int) -> Cell:
+def _one(setting: Line, seed: int) -> Line:
     selector, settings = ARMS[setting["arm"]]
-    bound: Cell = {"tokens": usual(seed)} if setting["kind"] == "tokens" else {"leaves": LEAVES}
+    bound: Line = {"tokens": usual(seed)} if setting["kind"] == "tokens" else {"leaves": LEAVES}
     if selector == "flat":
         bound |= {"places": 0} | ({"together": LEAVES} if "leaves" in bound else {})
     return _in_turn(seed, grow.Growth(selector=selector, settings=settings, **bound))
 
 
-def _in_turn(seed: int, growth: grow.Growth) -> Cell:
+def _in_turn(seed: int, growth: grow.Growth) -> Line:
     spent, beside = list[float](), list[float]()
     for _ in range(ROUNDS):
         beside.append(_released(seed, EIGHT))
@@ -134,7 +123,7 @@ def _released(seed: int, growth: grow.Growth) -> float:
     return round(seconds, 4)
 
 
-def _timed(setting: Cell, seed: int) -> Cell:
+def _timed(setting: Line, seed: int) -> Line:
     """Flat rollouts, as many as take the CPU time of UUCB at equal tokens, by what both took in turn just before."""
     growth = grow.Growth(selector="uucb", tokens=usual(seed))
     pairs = [(_released(seed, EIGHT), _released(seed, growth)) for _ in range(ROUNDS)]
@@ -144,7 +133,7 @@ def _timed(setting: Cell, seed: int) -> Cell:
     return found | {"uucb_cpu": [pair[1] for pair in pairs]}
 
 
-def _moved(setting: Cell, seed: int) -> Cell:
+def _moved(setting: Line, seed: int) -> Line:
     """UUCB with SPARE of all tokens moved by an allocator, after an iteration of as many training tasks."""
     growth = grow.Growth(tokens=usual(seed), spare=SPARE, allocator=setting["arm"])
     runner, tasks = opened(seed)
@@ -156,7 +145,7 @@ def _moved(setting: Cell, seed: int) -> Cell:
     return out
 
 
-def facts(groups: Groups) -> Cell:
+def facts(groups: Groups) -> Line:
     """What a collection came to: per group whether it is dead and how many leaves won, means of the rest over groups.
 
     ``place`` is the share of its reply's tokens at which a fork lies, over all forks.
@@ -178,3 +167,6 @@ def _place(run_: Run) -> float:
     call = next(c for c in run_.calls if c.kind == "ask")
     whole = call.forced + sampled(call)
     return float(call.forced / whole) if whole else 0.0
+
+
+run = by_kind({"time": _timed, "moved": _moved, "tokens": _one, "leaves": _one})

@@ -6,18 +6,14 @@ import random
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
 from clew.worlds.maze import Star, wander
 from papers.E163_backtrack.chain import F64, Graph, expected_steps, golden, gradient
 from papers.E163_backtrack.walk import erased, fit, traces
-from papers.experiment import portions
+from papers.experiment import Line, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 SMALL = Graph(3, 3, 2)
 TEACHER = 38.1  # H of the teacher
 SHARES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -25,24 +21,21 @@ SEARCHES = ((5, 2), (5, 4), (5, 8), (5, 16), (10, 2), (10, 4), (10, 8))
 TRACES, EPISODES = 500, 150
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """``quick``: fewer seeds."""
     for seed in range(5 if quick else 20):
-        for n in (10, 50, TRACES):
-            yield {"kind": "full", "n": n, "seed": seed}
+        yield from grid(kind="full", n=(10, 50, TRACES), seed=seed)
         yield {"kind": "erased", "n": TRACES, "seed": seed}
-        for share in SHARES:
-            yield {"kind": "dose", "n": TRACES, "share": share, "seed": seed}
+        yield from grid(kind="dose", n=TRACES, share=SHARES, seed=seed)
     for seed in range(3 if quick else 20):
-        for k, many in SEARCHES:
-            yield {"kind": "search", "k": k, "l": many, "seed": seed}
+        yield from ({"kind": "search", "k": k, "l": many, "seed": seed} for k, many in SEARCHES)
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     return 0.3 if cell["kind"] == "search" else 0.1
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     """H of the student, or mean steps of the search agent."""
     if setting["kind"] == "search":
         return [_search(Graph(5, setting["k"], setting["l"]), seed) for seed in seeds]
@@ -61,7 +54,7 @@ def teacher() -> F64:
         logits = logits + 0.01 * np.sign(up)
 
 
-def _student(n: int, share: float, seed: int) -> Cell:
+def _student(n: int, share: float, seed: int) -> Line:
     """Maximum likelihood on n traces of the teacher, of which a share is whole and the rest loop-erased."""
     paths = list(traces(SMALL, teacher(), n, seed))
     whole = round(share * n)
@@ -75,7 +68,7 @@ def _student(n: int, share: float, seed: int) -> Cell:
     }
 
 
-def _search(graph: Graph, seed: int) -> Cell:
+def _search(graph: Graph, seed: int) -> Line:
     """Mean steps of the agent that refuses used edges, over EPISODES mazes, with golden-SFT and with perfect habits."""
     star, rng = Star(graph.branches, graph.diamonds, graph.parallel), random.Random(seed)
     habits = {"sft": golden(graph).tolist(), "rl": [[1.0] * graph.diamonds] * 4}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -12,37 +12,27 @@ import numpy as np
 from clew.worlds.loops import loop_erase
 from clew.worlds.maze import FORK, HALL, Star
 from papers.E163_backtrack.chain import F64
+from papers.experiment import Line, apart, each, grid
 
-Cell = dict[str, Any]
 STAR = Star(4, 4, 3)
 BEST = 64
 KEPT = STAR.branches * (2 * STAR.diamonds + 1) + 1  # H of a perfect walker that never enters a branch twice
 WATCHED = (0, 50, 100, 250, 500, 1000, 2000)
 ITERATIONS, SETTLED, TRACES, COPYING, WALKS, CAP = 3000, 0.02, 500, 500, 500, 20 * BEST
 SEEDS = range(10, 15)  # 0 to 2 were looked at while the tier was made, 100 for how long N2 takes
+cost = 100.0
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+portions = apart
+
+
+def cells(quick: bool) -> Iterator[Line]:
     """``quick``: one seed."""
-    for seed in (0,) if quick else SEEDS:
-        yield {"kind": "neural", "seed": seed}
+    yield from grid(kind="neural", seed=(0,) if quick else SEEDS)
 
 
-def portions(todo: list[Cell]) -> Iterator[tuple[Cell, list[int]]]:
-    """One seed at a time: each takes a minute or two."""
-    yield from (({"kind": cell["kind"]}, [cell["seed"]]) for cell in todo)
-
-
-def cost(cell: Cell) -> float:
-    return 100.0
-
-
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
-    """One pre-trained model per seed; what becomes of it by golden SFT, by RL, and by SFT on the RL model's traces."""
-    return [_seed(seed) for seed in seeds]
-
-
-def _seed(seed: int) -> Cell:
+def _seed(setting: Line, seed: int) -> Line:
+    """One pre-trained model; what becomes of it by golden SFT, by RL, and by SFT on the RL model's traces."""
     import torch
 
     from papers.E163_backtrack.neural import Floor, Walker, imitate, policy_of, reinforce
@@ -52,7 +42,7 @@ def _seed(seed: int) -> Cell:
     floor, rng = Floor.of(STAR), np.random.default_rng(seed)
     model = Walker(STAR.nodes)
     steps = imitate(model, floor, lambda _: floor.counts(*floor.walk(floor.uniform, 64, 200, rng)[:2]), 3000, near=0.01)
-    out: Cell = {"pretrained": _measure(floor, policy_of(model, floor), rng) | {"steps": steps}}
+    out: Line = {"pretrained": _measure(floor, policy_of(model, floor), rng) | {"steps": steps}}
     golden, drift = copy.deepcopy(model), [[0, *floor.keeps(policy_of(model, floor)).tolist()]]
     for start, stop in pairwise(WATCHED):
         imitate(golden, floor, lambda _: _golden(floor, rng), stop - start)
@@ -73,7 +63,7 @@ def _always(data: F64) -> Callable[[int], F64]:
     return lambda _: data
 
 
-def _measure(floor: Any, policy: F64, rng: np.random.Generator) -> Cell:
+def _measure(floor: Any, policy: F64, rng: np.random.Generator) -> Line:
     """Exact H, chances of the desired move by family, and median, mean and success of walks cut at CAP steps."""
     length = floor.walk(policy, WALKS, CAP, rng)[-1]
     return {
@@ -119,3 +109,6 @@ def _traces(floor: Any, policy: F64, erase: bool, rng: np.random.Generator) -> F
         nodes = [HALL, FORK, *lot.tolist()]
         paths.append([nodes[0], *(nodes[i + 1] for i in loop_erase(nodes))])
     return _count(floor, paths)
+
+
+run = each(_seed)

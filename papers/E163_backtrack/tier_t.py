@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -12,37 +11,31 @@ from clew.worlds.maze import Star
 from papers.E163_backtrack import chain
 from papers.E163_backtrack.chain import B, D, Graph, expected_steps, golden, gradient
 from papers.E163_backtrack.walk import counts
-from papers.experiment import portions
+from papers.experiment import Line, grid
 
-__all__ = ["GRAPHS", "cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 GRAPHS = ((3, 3, 2), (4, 4, 3), (5, 5, 3), (10, 5, 5), (5, 15, 5), (15, 15, 5))
 SHIFTS = (0.5, 1.0, 2.0)
 RETREATS = (0.5, 1.0, 2.0, 3.0, 4.0)
 WATCHED = (0, 25, 100, 300, 600, 1200)
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """All of it takes seconds, so that ``quick`` makes no difference."""
     for w, k, many in GRAPHS:
         yield {"kind": "table", "w": w, "k": k, "l": many, "seed": 0}
-    for seed in range(20):
-        yield {"kind": "closed form", "seed": seed}
-        yield {"kind": "differences", "seed": seed}
-    for many in (2, 3, 5, 10):
-        yield {"kind": "growth", "w": 3, "l": many, "seed": 0}
+    yield from grid(seed=range(20), kind=("closed form", "differences"))
+    yield from grid(kind="growth", w=3, l=(2, 3, 5, 10), seed=0)
     for w, k, many in GRAPHS[:3]:
         yield {"kind": "golden SFT", "w": w, "k": k, "l": many, "seed": 0}
     yield {"kind": "partial", "w": 5, "k": 5, "l": 3, "seed": 0}
     yield {"kind": "sign ascent", "w": 15, "k": 15, "l": 5, "seed": 0}
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     return {"golden SFT": 0.5, "sign ascent": 0.5}.get(cell["kind"], 0.02)
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     """Results of one setting for all seeds, in their order."""
     if "k" not in setting and setting["kind"] != "growth":
         return [{"closed form": _closed, "differences": _differences}[setting["kind"]](seed) for seed in seeds]
@@ -51,7 +44,7 @@ def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
     return [each[setting["kind"]](graph) for _ in seeds]
 
 
-def _table(graph: Graph) -> Cell:
+def _table(graph: Graph) -> Line:
     perfect = np.ones((4, graph.diamonds))
     trip = 2 * graph.diamonds + 1
     return {
@@ -63,14 +56,14 @@ def _table(graph: Graph) -> Cell:
     }
 
 
-def _closed(seed: int) -> Cell:
+def _closed(seed: int) -> Line:
     rng = np.random.default_rng(seed)
     graph = Graph(*map(int, rng.integers((2, 1, 1), (20, 20, 12))))
     found = expected_steps(graph, np.ones((4, graph.diamonds)))
     return {"graph": [graph.branches, graph.diamonds, graph.parallel], "error": abs(found / graph.best - 1)}
 
 
-def _differences(seed: int, step: float = 1e-5) -> Cell:
+def _differences(seed: int, step: float = 1e-5) -> Line:
     """Gradient against central differences at random logits; error relative to the largest slope."""
     graph, rng = Graph(5, 5, 3), np.random.default_rng(seed)
     logits = rng.normal(size=(4, 5))
@@ -85,13 +78,13 @@ def _differences(seed: int, step: float = 1e-5) -> Cell:
     return {"error": float(np.abs(exact - numeric).max() / np.abs(exact).max())}
 
 
-def _growth(graph: Graph) -> Cell:
+def _growth(graph: Graph) -> Line:
     """H(K + 1) / H(K) of golden-path SFT for K = 4 to 10."""
     h = [expected_steps(g, golden(g)) for g in (Graph(graph.branches, k, graph.parallel) for k in range(4, 12))]
     return {"ratios": [b / a for a, b in pairwise(h)]}
 
 
-def _sft(graph: Graph, steps: int = 5000) -> Cell:
+def _sft(graph: Graph, steps: int = 5000) -> Line:
     """Gradient descent on the cross-entropy of 200 golden paths; what the loss cannot go below is left out.
 
     The mean gradient of a path at a logit is (n_desired - n q) / paths. Irreducible are the choice of branch and that
@@ -115,7 +108,7 @@ def _sft(graph: Graph, steps: int = 5000) -> Cell:
     return {"curve": curve, "loss": loss, "drift": drift, "lowest outward": float(policy[: chain.A + 1].min())}
 
 
-def _partial(graph: Graph) -> Cell:
+def _partial(graph: Graph) -> Line:
     """Where the leverage sits (specs/E163, section 4): some rows perfect or shifted, the others untrained."""
 
     def h(outward: float, b: float, d: float) -> float:
@@ -132,7 +125,7 @@ def _partial(graph: Graph) -> Cell:
     }
 
 
-def _ascent(graph: Graph, rate: float = 0.01) -> Cell:
+def _ascent(graph: Graph, rate: float = 0.01) -> Line:
     """Sign gradient ascent on J = 1 - H (Figure 3 of the paper): H along the way, whether all signs were positive."""
     logits, watched, positive, curve = np.zeros((4, graph.diamonds)), {}, True, []
     for i in range(WATCHED[-1]):

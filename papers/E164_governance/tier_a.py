@@ -7,49 +7,33 @@ have no cells.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from clew.audit.compaction import structural
 from clew.audit.compaction.stacks import STACKS
 from papers.E164_governance.measured import measured, versions
-from papers.experiment import portions
-
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
+from papers.experiment import Line, by_kind, grid
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """``quick``: two histories and three generations."""
     installed = [name for name, stack in STACKS.items() if stack.package == "clew" or stack.version]
     about = {"versions": ", ".join(f"{p} {v}" for p, v in versions().items())}
     if all(STACKS[name].version for name in ("langmem", "langchain", "autogen-buffered") if name in installed):
-        for pinned in (False, True):
-            yield {"kind": "measured", "pinned": pinned, **about, "seed": 0}
-    for name in installed:
-        for pinned in (False, True):
-            yield {
-                "kind": "grid",
-                "stack": name,
-                "pinned": pinned,
-                "size": "quick" if quick else "full",
-                **about,
-                "seed": 0,
-            }
+        yield from grid(kind="measured", pinned=(False, True), **about, seed=0)
+    yield from grid(
+        kind="grid", stack=installed, pinned=(False, True), size="quick" if quick else "full", **about, seed=0
+    )
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     return 3.0 if cell["kind"] == "measured" else 1.0 if cell["size"] == "quick" else 9.0
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
-    return [_measured(setting["pinned"]) if setting["kind"] == "measured" else _grid(setting) for _ in seeds]
-
-
-def _measured(pinned: bool) -> Cell:
+def _measured(setting: Line, seed: int) -> Line:
     claims: dict[str, list[Any]] = defaultdict(list)
-    for found in measured(pinned):
+    for found in measured(setting["pinned"]):
         claims[found.claim].append(found)
     return {
         "claims": [
@@ -62,7 +46,7 @@ def _measured(pinned: bool) -> Cell:
     }  # fmt: skip
 
 
-def _grid(setting: Cell) -> Cell:
+def _grid(setting: Line, seed: int) -> Line:
     quick = setting["size"] == "quick"
     grid = structural.cells((1.1, 5.0)) if quick else structural.cells()
     outcomes = structural.survey([setting["stack"]], grid, pinned=setting["pinned"], generations=3 if quick else 5)
@@ -90,3 +74,5 @@ KEYS: dict[str, Any] = {
     "mix": lambda o: o.cell.mix,
     "generation": lambda o: o.generation,
 }
+
+run = by_kind({"measured": _measured, "grid": _grid})

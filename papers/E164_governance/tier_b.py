@@ -8,16 +8,14 @@ reported all the same. Arms like these run over any endpoint with `clew audit de
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 from clew.audit.compaction.behaviour import Condition, arm
 from clew.worlds.desk.desk_rules import FRAMES, RULES
+from papers.experiment import Line, apart, each, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 N, SEEDS = 200, (12, 13, 14)  # the recipe was fixed on others
 SOFT = tuple(name for name, rule in RULES.items() if rule.kind == "soft")
 HARD = tuple(name for name, rule in RULES.items() if rule.kind == "hard")
@@ -64,22 +62,18 @@ ARMS: dict[str, dict[str, Any]] = {
     "shuffled pin": {"strategy": "truncate", "pin": "shuffled"},
     "buried": {"turns": 12},
 }
+COUNTED = ("violation", "done", "acted", "exact", "survived")
+portions = apart
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """``quick``: one seed, a tenth of the episodes, a third of the training: it shows that arms run, not what holds."""
     for seed in SEEDS[:1] if quick else SEEDS:
-        for name in (QUALIFICATION, *ARMS):
-            yield {"kind": "arm", "condition": name, "size": "quick" if quick else "full", "seed": seed}
+        size = "quick" if quick else "full"
+        yield from grid(kind="arm", condition=(QUALIFICATION, *ARMS), size=size, seed=seed)
 
 
-def portions(todo: Sequence[Cell]) -> Iterator[tuple[Cell, list[int]]]:
-    """Cell by cell, a seed after the other: an agent is trained once and gone through all its arms."""
-    for cell in todo:
-        yield {k: v for k, v in cell.items() if k != "seed"}, [cell["seed"]]
-
-
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     """The qualification of a seed pays for the training of its agent."""
     small = cell["size"] == "quick"
     if cell["condition"] == QUALIFICATION:
@@ -104,21 +98,18 @@ def condition(name: str) -> tuple[Condition, tuple[str, ...]]:
     return Condition(**given), rules
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def _arm(setting: Line, seed: int) -> Line:
     quick = setting["size"] == "quick"
-    out = []
-    for seed in seeds:
-        model, trials = agent(seed, quick), []
-        if setting["condition"] == QUALIFICATION:
-            for rule in RULES:  # each by itself
-                n = QUALIFYING // 10 if quick else QUALIFYING
-                trials += arm(model, Condition(), n, rules=(rule,), seed=seed, split="eval", wording=FRAMES[-1])
-        else:
-            how, rules = condition(setting["condition"])
-            trials = arm(model, how, N // 10 if quick else N, rules=rules, seed=seed, wording=FRAMES[-1])
-        out.append({
-            "rule": [t.rule for t in trials], "violation": [int(t.violation) for t in trials],
-            "done": [int(t.done) for t in trials], "acted": [int(t.acted) for t in trials],
-            "exact": [int(t.exact) for t in trials], "survived": [int(t.survived) for t in trials],
-        })  # fmt: skip
-    return out
+    model, trials = agent(seed, quick), []
+    if setting["condition"] == QUALIFICATION:
+        for rule in RULES:  # each by itself
+            n = QUALIFYING // 10 if quick else QUALIFYING
+            trials += arm(model, Condition(), n, rules=(rule,), seed=seed, split="eval", wording=FRAMES[-1])
+    else:
+        how, rules = condition(setting["condition"])
+        trials = arm(model, how, N // 10 if quick else N, rules=rules, seed=seed, wording=FRAMES[-1])
+    counted = {name: [int(getattr(t, name)) for t in trials] for name in COUNTED}
+    return {"rule": [t.rule for t in trials], **counted}
+
+
+run = each(_arm)

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from clew.audit.compaction.survival import Write, extractive, load, oracle, surviving
 from clew.core.errors import BadInput
@@ -20,34 +19,26 @@ from clew.exchange import openai_jsonl
 from clew.exchange.transcript import Transcript
 from clew.harness.context.compaction import STRATEGIES, compacted, orphans, size, split
 from clew.harness.context.pins import Pins
-from papers.experiment import portions
+from papers.experiment import Line, each, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 HERE = Path(__file__).resolve().parent
 RULES = HERE / "airline_rules.json"
 DATA = HERE.parents[2] / "shared" / "data" / "tau_airline" / "gpt-4o.even-tasks.jsonl.gz"
 DELIVERIES = ("system", "user", "tool", "without")
 BUDGETS = (0.25, 0.5, 0.75)
 SUMMARISERS = ("oracle", "extractive")
+cost = 0.7
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """``quick``: half the history as the budget, one delivery and its control."""
     for delivery in ("user", "without") if quick else DELIVERIES:
         for share in (0.5,) if quick else BUDGETS:
             for how in STRATEGIES:
-                for who in SUMMARISERS if how in ("summarise", "hierarchical") else ("none",):
-                    for pinned in (False, True) if delivery != "without" else (False,):
-                        yield {
-                            "kind": "airline", "delivery": delivery, "budget": share, "strategy": how,
-                            "summariser": who, "pinned": pinned, "seed": 0,
-                        }  # fmt: skip
-
-
-def cost(cell: Cell) -> float:
-    return 0.7
+                who = SUMMARISERS if how in ("summarise", "hierarchical") else "none"
+                pinned = (False, True) if delivery != "without" else False
+                at = {"delivery": delivery, "budget": share, "strategy": how}
+                yield from grid(kind="airline", **at, summariser=who, pinned=pinned, seed=0)
 
 
 @lru_cache(maxsize=1)
@@ -81,11 +72,7 @@ def delivered(it: Transcript, how: str) -> list[Message]:
     return [rest[0], Message("assistant", "", calls=(call,)), Message("tool", policy.text, call_id=call.id), *rest[1:]]
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
-    return [_cell(setting) for _ in seeds]
-
-
-def _cell(setting: Cell) -> Cell:
+def _cell(setting: Line, seed: int) -> Line:
     rules = load(RULES)
     texts = [rule.text for rule in rules]
     write: Write = oracle(texts) if setting["summariser"] == "oracle" else extractive
@@ -111,3 +98,6 @@ def _cell(setting: Cell) -> Cell:
         "torn": sum(torn), "over": sum(over), "tokens": sum(tokens) / len(tokens),
         "block": size([Message("system", Pins(texts).block())]) if setting["pinned"] else 0,
     }  # fmt: skip
+
+
+run = each(_cell)

@@ -23,6 +23,12 @@ EACH, DEV = 200, 67  # past fixes of a project; the oldest so many are dev
 where: list[Path] = []  # the folder given by --clones
 
 
+def lie_in(folder: str) -> Path:
+    """Say where the clones are."""
+    where[:] = [Path(folder)]
+    return where[0]
+
+
 def chosen() -> dict[str, dict[str, list[str]]]:
     """Per project ``head``, and the commits of ``dev`` and ``test``, each oldest first."""
     found: dict[str, dict[str, list[str]]] = json.loads((HERE / "commits.json").read_text())
@@ -53,7 +59,7 @@ def past(project: str) -> dict[str, Fix]:
 
 
 def main(folder: str) -> None:
-    where[:] = [Path(folder)]
+    lie_in(folder)
     found = {}
     for project in PROJECTS:
         git = clone(project)

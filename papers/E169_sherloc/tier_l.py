@@ -6,7 +6,6 @@ import functools
 import gc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,8 @@ from clew.coding.repository.digest import term
 from clew.coding.repository.past_fixes import Fix, age
 from clew.coding.repository.repository import Index, View
 from papers.E169_sherloc.clones import chosen, clone, past
+from papers.experiment import Line
 
-Line = dict[str, Any]
 QUICK = 8  # commits of each project's test
 LOT = 10
 TOOLS = ("view", "search", "tree", "connected")
@@ -30,6 +29,7 @@ CONFIGURATIONS = {
     "all": dict(WEIGHTS),
     **{f"all - {name}": {k: v for k, v in WEIGHTS.items() if k != name} for name in WEIGHTS},
 }
+cost = 1.2
 
 
 def cells(quick: bool) -> Iterator[Line]:
@@ -43,10 +43,6 @@ def cells(quick: bool) -> Iterator[Line]:
             )
             for seed in seeds:
                 yield {"project": project, "split": split, "seed": seed}
-
-
-def cost(cell: Line) -> float:
-    return 1.2
 
 
 def portions(todo: list[Line]) -> Iterator[tuple[Line, list[int]]]:

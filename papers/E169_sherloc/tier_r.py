@@ -29,8 +29,8 @@ from clew.coding.diagnose.known import ELSEWHERE
 from clew.coding.repository.repository import Index, View
 from clew.sandbox.sandbox import Limits, Sandbox
 from papers.E169_sherloc.mutants import Change, changes, sources
+from papers.experiment import Line, apart, each, grid
 
-Line = dict[str, Any]
 BUGS, QUICK = 32, 3
 BUDGET = 60
 WAVE = 12  # edits of each plan that go to the sandbox at once
@@ -39,25 +39,14 @@ CONDITIONS = ("none", "all", "gated", "shuffled", "oracle")
 ROOM = Path(__file__).with_name("room.py")
 LIMITS = Limits(wall=300, cpu=300, memory=1 << 30, output=64 << 20, disk=64 << 20)
 Place = tuple[str, int]  # module, line
+cost = 8.0
+
+
+portions = apart
 
 
 def cells(quick: bool) -> Iterator[Line]:
-    for seed in range(QUICK if quick else BUGS):
-        yield {"kind": "repair", "seed": seed}
-
-
-def portions(todo: list[Line]) -> Iterator[tuple[Line, list[int]]]:
-    """One bug at a time."""
-    for cell in todo:
-        yield {"kind": cell["kind"]}, [cell["seed"]]
-
-
-def cost(cell: Line) -> float:
-    return 8.0
-
-
-def run(setting: Line, seeds: list[int]) -> list[Line]:
-    return [repaired(seed) for seed in seeds]
+    yield from grid(kind="repair", seed=range(QUICK if quick else BUGS))
 
 
 @functools.cache
@@ -141,7 +130,7 @@ def diagnosed(bug: Bug) -> tuple[list[Finding], list[float]]:
     return found, sure
 
 
-def repaired(seed: int) -> Line:
+def repaired(setting: Line, seed: int) -> Line:
     """One bug under every agent and condition."""
     bug = Bug(seed)
     every = {name: changes(bug.source if name == bug.module else source) for name, source in sources().items()}
@@ -258,3 +247,6 @@ def _result(bug: Bug, plan: Sequence[tuple[str, Change]], outcome: Mapping[tuple
     resolved = runs is not None and _sound(bug.module, plan[runs - 1][1].apply(bug.source))
     used = runs if runs is not None else len(plan)
     return {"resolved": resolved, "passed": runs is not None, "runs": used, "before": min(at, used)}
+
+
+run = each(repaired)

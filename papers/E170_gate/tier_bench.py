@@ -17,23 +17,17 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from clew.coding.gate.mutants import mutants
 from clew.sandbox.sandbox import Limits, Sandbox
 from papers.E170_gate.stdlib import ENTRIES
-from papers.experiment import portions
+from papers.experiment import Line, each
 
-Line = dict[str, Any]
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "code" / "humaneval.even.jsonl.gz"
 INSIDE = (Path(__file__).parent / "inside.py").read_text()
 VARIANTS = 24
 CRITICS = ("L0", "L1", "L2", "L3")
-__all__ = ["cells", "cost", "portions", "run"]
-
-
-def cost(cell: Line) -> float:
-    return 1.5
+cost = 1.5
 
 
 def cells(quick: bool) -> Iterator[Line]:
@@ -76,11 +70,8 @@ def _arity(source: str, entry: str) -> int:
     return next(len(n.args.args) for n in ast.walk(ast.parse(source)) if getattr(n, "name", "") == entry)
 
 
-def run(setting: Line, seeds: list[int]) -> list[Line]:
-    return [_one({**setting, "seed": seed}) for seed in seeds]
-
-
-def _one(cell: Line) -> Line:
+def _one(setting: Line, seed: int) -> Line:
+    cell = {**setting, "seed": seed}
     given = job(cell)
     verdict = box().run(["python3", "inside.py"], {"inside.py": INSIDE}, stdin=json.dumps(given))
     if not verdict.ok:
@@ -116,3 +107,6 @@ def _agrees(i: int, fuzzed: list[tuple[str, ...]], cell: Line) -> bool:
     rng = random.Random(f"{cell['program']}/{i}")
     others = rng.sample([r for j, r in enumerate(fuzzed) if j != i], min(7, len(fuzzed) - 1))
     return bool(others) and Counter(others).most_common(1)[0][0] == fuzzed[i]
+
+
+run = each(_one)

@@ -17,13 +17,12 @@ import tarfile
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from clew.coding.gate.candidates import Checks
 from clew.coding.gate.mutants import mutants
 from clew.core.errors import BadInput
+from papers.experiment import Line, apart, grid
 
-Line = dict[str, Any]
 VERSION = "1.0.0"
 CACHE = Path(".clew")
 PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -q -x -p no:cacheprovider"
@@ -34,23 +33,14 @@ CRITICS = {
     "lint": "ruff check -q --isolated --select F,E9 {file}",
     "near": f"{PYTEST} toolz/tests/test_MODULE.py",
 }
-__all__ = ["cells", "cost", "portions", "run"]
 
 
-def portions(todo: list[Line]) -> Iterator[tuple[Line, list[int]]]:
-    """One candidate at a time: each is kept as soon as it is known."""
-    for cell in todo:
-        yield {k: v for k, v in cell.items() if k != "seed"}, [cell["seed"]]
-
-
-def cost(cell: Line) -> float:
-    return 3.0
+cost, portions = 3.0, apart
 
 
 def cells(quick: bool) -> Iterator[Line]:
     for module, n in MODULES.items():
-        for seed in range(4 if quick else n):
-            yield {"kind": "toolz", "program": module, "seed": seed}
+        yield from grid(kind="toolz", program=module, seed=range(4 if quick else n))
 
 
 @lru_cache(maxsize=1)

@@ -19,9 +19,8 @@ from clew.coding.gate.plan import VERIFY, Plan, Stakes
 from clew.coding.gate.rates import Evidence, Rates
 from papers.E170_gate.policies import Candidate, all_rules, by_plan, greedy, play
 from papers.E170_gate.tier_bench import CRITICS
-from papers.experiment import load, portions
+from papers.experiment import Line, grid, load
 
-Line = dict[str, Any]
 RESULTS = Path(__file__).resolve().parent / "results" / "bench.jsonl"
 PRIORS, VERIFIES = (0.1, 0.2, 0.4, 0.7, 0.9), (5, 15, 30, 60, 90)
 COSTS = {"L0": 1.0, "L1": 1.0, "L2": 2.0, "L3": 5.0}
@@ -29,7 +28,6 @@ REFINE_COST, REWARD, HORIZON, EPISODES = 10.0, 100.0, 3, 3000
 SETTINGS = ("as measured", "near-oracle", "degraded")
 MISFITS = ("right", "prior x 0.5", "prior x 1.5", "gap - 0.4", "gap inverted")
 SPLITS, LONG = 20, 1500
-__all__ = ["cells", "cost", "portions", "run"]
 
 
 def cost(cell: Line) -> float:
@@ -39,27 +37,11 @@ def cost(cell: Line) -> float:
 def cells(quick: bool) -> Iterator[Line]:
     kinds = sorted({x["kind"] for x in functions()}, reverse=True)
     yield {"kind": "none", "level": "fixture", "seed": 0}
-    for kind in kinds:
-        for seed in range(4 if quick else SPLITS):
-            yield {"kind": kind, "level": "score", "seed": seed}
-    for kind in kinds:
-        for setting in SETTINGS[:1] if quick else SETTINGS:
-            for prior in PRIORS:
-                for verify in VERIFIES:
-                    yield {
-                        "kind": kind,
-                        "level": "map",
-                        "program": setting,
-                        "prior": prior,
-                        "verify": verify,
-                        "seed": 0,
-                    }
-    for kind in kinds:
-        for name in MISFITS[:2] if quick else MISFITS:
-            for guard in (False, True):
-                how = f"{name}, {'guarded' if guard else 'unguarded'}"
-                for seed in range(1 if quick else 3):
-                    yield {"kind": kind, "level": "misfit", "program": how, "seed": seed}
+    yield from grid(kind=kinds, level="score", seed=range(4 if quick else SPLITS))
+    settings = SETTINGS[:1] if quick else SETTINGS
+    yield from grid(kind=kinds, level="map", program=settings, prior=PRIORS, verify=VERIFIES, seed=0)
+    guards = [f"{name}, {g}" for name in (MISFITS[:2] if quick else MISFITS) for g in ("unguarded", "guarded")]
+    yield from grid(kind=kinds, level="misfit", program=guards, seed=range(1 if quick else 3))
 
 
 @lru_cache(maxsize=1)

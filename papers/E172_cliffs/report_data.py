@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from clew.audit.cliffs import statistics
-from papers.stats import markdown
+from papers.drawing import canvas
+from papers.stats import Line, document, table
 
-Line = dict[str, Any]
 ABSENT = "# E172 on released potentials\n\nDid not run: ../shared/data/cliffs/paths.jsonl.gz is absent.\n"
 
 
@@ -17,19 +16,17 @@ def report(lines: Sequence[Line]) -> str:
     """Markdown: what is listed, what the rule finds, and what the mended form would make of it."""
     if not lines:
         return ABSENT
-    listed = [(x["path"], p) for x in lines for p in x["listed"]]
-    found = [(x["path"], p) for x in lines for p in x["found"]]
+    listed, found = ([(x["path"], p) for x in lines for p in x[field]] for field in ("listed", "found"))
     more = [f"{path} at token {p}" for path, p in found if (path, p) not in listed]
     missed = [f"{path} at token {p}" for path, p in listed if (path, p) not in found]
-    false = sum(x["false expected"] for x in lines)
-    parts = [
+    false, hit = sum(x["false expected"] for x in lines), len(listed) - len(missed)
+    return document(
         "# E172 on released potentials",
         f"{len(lines)} wrong solutions of {lines[0]['model']}, {sum(x['tokens'] for x in lines):,} tokens, 64 "
-        f"continuations "
-        "from each place; potentials as the authors released them.",
-        f"- the published rule finds {len(listed) - len(missed)} of {len(listed)} listed cliffs"
+        "continuations from each place; potentials as the authors released them.",
+        f"- the published rule finds {hit} of {len(listed)} listed cliffs"
         + (f"; missed: {', '.join(missed)}" if missed else "")
-        + f"\n- it finds {len(found) - len(listed) + len(missed)} more: {', '.join(more) or 'none'}"
+        + f"\n- it finds {len(found) - hit} more: {', '.join(more) or 'none'}"
         + f"\n- were nothing but noise there, {false:.2f} positions would fire by chance at these potentials (exact)",
         _table(lines),
         "`chance`: of the token at temperature 1, between these bounds by its listed entropy and rank (nothing is "
@@ -38,58 +35,55 @@ def report(lines: Sequence[Line]) -> str:
         '"the drop is at most .1", score test, over all positions tested; `kept`: at most .05. The mended form asks '
         "this of a fresh batch, which cannot be drawn here: these are the batches that fired. `around`: potentials of "
         "up to five places on either side, pooled, neither of the two that fired nor any beyond the next position.",
-    ]
-    return "\n\n".join(parts) + "\n"
+    )
 
 
 def tested(row: Line) -> str:
     """Whether the mended form would sample at a position: not where the token is so likely that it cannot fall."""
     low, high = row["chance"]
-    return (
-        "no" if low >= 1 - statistics.MARGIN else "yes" if high < 1 - statistics.MARGIN else "if its chance is below .9"
-    )
+    if low >= 1 - statistics.MARGIN:
+        return "no"
+    return "yes" if high < 1 - statistics.MARGIN else "if its chance is below .9"
 
 
 def kept(lines: Sequence[Line]) -> dict[tuple[str, int], float]:
     """Adjusted p-values of the positions that are tested, over all of them together."""
-    rows = [(line["path"], x) for line in lines for x in line["cliffs"] if tested(x) != "no"]
+    rows = [(path, x) for path, x in cliffs(lines) if tested(x) != "no"]
     adjusted = statistics.adjusted([x["p"] for _, x in rows]).tolist()
     return {(path, x["position"]): q for (path, x), q in zip(rows, adjusted, strict=True)}
 
 
+def cliffs(lines: Sequence[Line]) -> list[tuple[str, Line]]:
+    return [(line["path"], x) for line in lines for x in line["cliffs"]]
+
+
 def _table(lines: Sequence[Line]) -> str:
-    rows, sure = [], kept(lines)
-    for line in lines:
-        for x in line["cliffs"]:
-            low, high = x["chance"]
-            drop = f"{x['before'] - x['after']:.2f} [{x['low']:.2f}, {x['high']:.2f}]"
-            around = f"{x['near before']:.2f} to {x['near after']:.2f} (p {x['p near']:.2g})"
-            cells = [line["path"], str(x["position"]), f"`{x['token'].strip()}`", x["type"] or "not listed"]
-            chance = f"{low:.3f} to {high:.3f}" if x["listed"] else "?"
-            q = sure.get((line["path"], x["position"]))
-            verdict = "no" if q is None or q > statistics.LEVEL else "yes"
-            rows.append([*cells, chance, drop, tested(x), f"{q:.2g}" if q is not None else "", verdict, around])
-    head = ["solution", "token", "text", "type", "chance", "drop, 95 %", "tested", "p adjusted", "kept", "around"]
-    return markdown(head, rows)
+    sure = kept(lines)
+    rows = [{**x, "path": path, "q": sure.get((path, x["position"]))} for path, x in cliffs(lines)]
+    return table(
+        rows,
+        ("solution", "path"),
+        ("token", "position"),
+        ("text", lambda x: f"`{x['token'].strip()}`"),
+        ("type", lambda x: x["type"] or "not listed"),
+        ("chance", lambda x: "{:.3f} to {:.3f}".format(*x["chance"]) if x["listed"] else "?"),
+        ("drop, 95 %", lambda x: f"{x['before'] - x['after']:.2f} [{x['low']:.2f}, {x['high']:.2f}]"),
+        ("tested", tested),
+        ("p adjusted", lambda x: "" if x["q"] is None else f"{x['q']:.2g}"),
+        ("kept", lambda x: "no" if x["q"] is None or x["q"] > statistics.LEVEL else "yes"),
+        ("around", lambda x: f"{x['near before']:.2f} to {x['near after']:.2f} (p {x['p near']:.2g})"),
+    )
 
 
-def figure(lines: Sequence[Line], path: Path) -> None:
+def figure(lines: Sequence[Line]) -> Any:
     """Drops of the positions found, with intervals; filled where the mended form would keep them."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"svg.hashsalt": "E172", "font.size": 9})
-    rows, sure = [(line["path"], x) for line in lines for x in line["cliffs"]], kept(lines)
-    fig, axis = plt.subplots(figsize=(6, 2.6), layout="constrained")
+    rows, sure = cliffs(lines), kept(lines)
+    fig, axis = canvas((6, 2.6))
     for i, (name, x) in enumerate(rows):
         colour = "#0072B2" if sure.get((name, x["position"]), 1.0) <= statistics.LEVEL else "#999999"
         drop = x["before"] - x["after"]
-        error = [[drop - x["low"]], [x["high"] - drop]]
-        axis.errorbar(drop, i, xerr=error, fmt="o", color=colour, capsize=2)
+        axis.errorbar(drop, i, xerr=[[drop - x["low"]], [x["high"] - drop]], fmt="o", color=colour, capsize=2)
     axis.set_yticks(range(len(rows)), [f"{name.removesuffix('_path_0')} {x['position']}" for name, x in rows])
     axis.axvline(statistics.MARGIN, color="black", lw=0.8, ls=":")
     axis.set_xlabel("drop of the potential (blue: the mended form would keep it)")
-    fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    return fig

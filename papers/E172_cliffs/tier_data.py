@@ -17,23 +17,17 @@ import numpy as np
 from scipy.optimize import brentq
 
 from clew.audit.cliffs import Counts, statistics
-from papers.experiment import portions
+from papers.experiment import Line
 
-__all__ = ["PATHS", "cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 PATHS = Path(__file__).resolve().parents[3] / "shared" / "data" / "cliffs" / "paths.jsonl.gz"
 NEAR = 5  # places before and after that are pooled
+cost = 0.1
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """One for each solution; none where the data is absent."""
     if PATHS.exists():
         yield from ({"kind": "path", "path": path["id"], "seed": 0} for path in load())
-
-
-def cost(cell: Cell) -> float:
-    return 0.1
 
 
 def load() -> list[dict[str, Any]]:
@@ -41,12 +35,12 @@ def load() -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     path = next(p for p in load() if p["id"] == setting["path"])
     return [audited(path) for _ in seeds]
 
 
-def audited(path: dict[str, Any]) -> Cell:
+def audited(path: dict[str, Any]) -> Line:
     """What is listed, what the rule finds, and what is known of each."""
     n = int(path["n_rollouts"])
     right = np.round(np.array(path["potential"]) * n).astype(int)

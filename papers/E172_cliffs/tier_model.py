@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,17 +13,18 @@ from clew.audit.cliffs.effect import ARMS, effect
 from clew.harness.fork.continuations import Continuations
 from papers.E172_cliffs import learners
 from papers.E172_cliffs.learners import injected
+from papers.experiment import Line, apart, by_kind
 
-Cell = dict[str, Any]
 N, STEMS, AUDITED, BURSTS = 64, 320, 64, 0.01
 EACH = 16  # continuations of an arm of a cliff, delete or keep
 LEARNERS = (
     ("cliff-dpo", "own"), ("cliff-dpo, eos", "own"), ("sequence dpo", "cpu"), ("reinforce", "cpu"),
     ("sequence dpo", "rollouts"), ("reinforce", "rollouts"),
 )  # fmt: skip
+portions = apart
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """Seeds outermost: a seed is a model with its tasks and sampling, made once for all of its cells."""
     for seed in range(1 if quick else 5):
         stems = 64 if quick else STEMS
@@ -35,12 +35,7 @@ def cells(quick: bool) -> Iterator[Cell]:
             yield {"kind": "learn", "arm": arm, "budget": budget, "stems": stems, "seed": seed}
 
 
-def portions(todo: list[Cell]) -> Iterator[tuple[Cell, list[int]]]:
-    for cell in todo:
-        yield {k: v for k, v in cell.items() if k != "seed"}, [cell["seed"]]
-
-
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     """CPU-seconds of one cell, as measured; what a seed's cells share falls on those that come first."""
     if cell["kind"] == "detect":
         return 12.0 + 2.0 * cell["stems"]
@@ -48,29 +43,24 @@ def cost(cell: Cell) -> float:
     return 2.0 + slow[cell.get("budget", cell["kind"])] * cell["stems"] / STEMS
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
-    kinds = {"detect": _detect, "effect": _effect, "base": _base, "learn": _learn}
-    return [kinds[setting["kind"]](setting, seed) for seed in seeds]
-
-
-def _base(setting: Cell, seed: int) -> Cell:
+def _base(setting: Line, seed: int) -> Line:
     return learners.accuracy(learners.base(seed))
 
 
-def _learn(setting: Cell, seed: int) -> Cell:
+def _learn(setting: Line, seed: int) -> Line:
     learnt = learners.learn(setting["arm"], setting["budget"], seed, setting["stems"])
     numbers = {k: getattr(learnt, k) for k in ("loss_tokens", "seconds", "rollouts", "steps")}
     return learners.accuracy(learnt.model) | numbers | learnt.extra
 
 
-def _effect(setting: Cell, seed: int) -> Cell:
+def _effect(setting: Line, seed: int) -> Line:
     """What the search found, and delete against keep with both controls."""
     found = learners.searched(seed, setting["stems"])
     kinds = {}
     for kind in ("deterministic", "uncertain", "sampled-off", "other"):
         some = [c for c in found.found.cliffs if c.kind == kind]
         kinds[kind] = [len(some), sum(c.confirmed for c in some)]
-    out: Cell = {"tested": len(found.found.survey.tested), "positions": len(found.found.survey.positions)}
+    out: Line = {"tested": len(found.found.survey.tested), "positions": len(found.found.survey.positions)}
     out |= {"kinds": kinds, "pairs": len(found.pairs), "seconds": found.seconds, "rollouts": found.rollouts}
     out["failed"] = sum((r.reward or 0.0) <= statistics.RIGHT for r in found.runs)
     measured = effect(found.found, EACH)
@@ -80,7 +70,7 @@ def _effect(setting: Cell, seed: int) -> Cell:
     return out
 
 
-def _detect(setting: Cell, seed: int) -> Cell:
+def _detect(setting: Line, seed: int) -> Line:
     """E1 and E4: both detectors on the same solutions; fresh replication of what the published one flags; bursts."""
     runs = learners.collected(learners.base(seed), "train", setting["stems"], 1, "audited", seed).runs
     hands = Continuations(learners.runner_of(runs, learners.base(seed)), seed=seed)
@@ -88,7 +78,7 @@ def _detect(setting: Cell, seed: int) -> Cell:
     paper = detect(survey(runs, lambda run: hands, Search(detector="published")))
     middle = time.process_time()
     mended = detect(survey(runs, lambda run: Continuations(hands.runner, seed=seed + 1000), Search()))
-    out: Cell = {"positions": len(paper.survey.tested), "tested": len(mended.survey.tested)}
+    out: Line = {"positions": len(paper.survey.tested), "tested": len(mended.survey.tested)}
     out |= {"cpu": [round(middle - began, 2), round(time.process_time() - middle, 2)]}
     out["rollouts"] = [paper.continuations, mended.continuations]
     places = list(dict.fromkeys(s for c in paper.cliffs for s in (c.position.before, c.position.after)))
@@ -102,7 +92,7 @@ def _detect(setting: Cell, seed: int) -> Cell:
     return out | {"bursts": _bursts(paper, hands, seed)}
 
 
-def _bursts(paper: Found, hands: Continuations, seed: int) -> Cell:
+def _bursts(paper: Found, hands: Continuations, seed: int) -> Line:
     """All gradings of 1 % of the places are marked wrong; which cliffs come of it, and which survive a fresh batch.
 
     The fresh batch has bursts of its own. ``undecided``: the same bursts with gradings that say so.
@@ -128,3 +118,6 @@ def _bursts(paper: Found, hands: Continuations, seed: int) -> Cell:
         "undecided": int((told & ~clean).sum()), "tested": int(new.sum()), "kept": int((kept & new).sum()),
         "kept true": int((kept & ~new).sum()),
     }  # fmt: skip
+
+
+run = by_kind({"detect": _detect, "effect": _effect, "base": _base, "learn": _learn})

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from clew.audit.cliffs import Counts, statistics
 from papers.E172_cliffs.chain import OPTIONS, Chains, Traces, chains, chances, kinds, sample
-from papers.experiment import portions
+from papers.experiment import Line, by_kind, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 N, TRACES = 64, 300
 BETA, RATE, PASSES, PROBLEMS, EACH = 0.1, 1.0, 40, 150, 6
 KINDS = ("deterministic", "uncertain", "sampled-off")
 FRESH = {"C": N, "C, fresh 256": 256}
+cost = {"table": 0.5, "detect": 0.5, "dpo": 2.0}
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     yield {"kind": "table", "seed": 0}
-    for seed in range(2 if quick else 10):
-        yield {"kind": "detect", "seed": seed}
-    for seed in range(2 if quick else 10):
-        yield {"kind": "dpo", "seed": seed}
+    yield from grid(kind=("detect", "dpo"), seed=range(2 if quick else 10))
 
 
-def cost(cell: Cell) -> float:
-    """CPU-seconds of one cell, as measured."""
-    return {"table": 0.5, "detect": 0.5, "dpo": 2.0}[cell["kind"]]
-
-
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
-    return [{"table": _table, "detect": _detect, "dpo": _dpo}[setting["kind"]](seed) for seed in seeds]
-
-
-def _table(seed: int) -> Cell:
+def _table(setting: Line, seed: int) -> Line:
     """C3: M against the rule written out for every pair of counts, and the exact rates of section 7b."""
     grid, wrong = statistics.table(N), 0
     for k in range(N + 1):
@@ -57,7 +42,7 @@ def screened(traces: Traces, rng: np.random.Generator) -> np.ndarray:
     return np.stack([statistics.early_stop(row) for row in right])
 
 
-def _detect(seed: int) -> Cell:
+def _detect(setting: Line, seed: int) -> Line:
     """C1, C2, C5: three detectors on the same solutions; before and after are the places after tokens t - 1 and t."""
     made = chains(TRACES, seed)
     rng = np.random.default_rng([seed, 1])
@@ -84,7 +69,7 @@ def _detect(seed: int) -> Cell:
         flagged[name][tuple(where[kept].T)] = True
         used[name] = used["B"] + 2 * fresh * len(where)
     true = drop > statistics.MARGIN
-    out: Cell = {"martingale": float(np.abs(mixed - traces.value[:, :-1]).max())}
+    out: Line = {"martingale": float(np.abs(mixed - traces.value[:, :-1]).max())}
     out["sure drop"] = float(drop[pi >= 0.9].max())
     out["true"] = int(true[:, 1:].sum())
     out["false by kind"] = {k: int((fired & ~true & (kind == k)).sum()) for k in (*KINDS, "other")}
@@ -104,7 +89,7 @@ def _first(before: Counts, after: Counts, where: np.ndarray) -> list[float]:
     return [round(float(x), 6) for x in gap]
 
 
-def _dpo(seed: int) -> Cell:
+def _dpo(setting: Line, seed: int) -> Line:
     """C4: pairs of A's cliffs by kind, tabular DPO of each position's logits, exact success before and after."""
     made = chains(PROBLEMS, 1000 + seed)
     rng = np.random.default_rng([seed, 2])
@@ -127,7 +112,7 @@ def _dpo(seed: int) -> Cell:
             if not falls[0]:
                 pairs[kind[i, t]].append((problem, t, option, said))
     least = min(map(len, pairs.values()))
-    out: Cell = {"base": float(made.start.mean()), "pairs": {k: len(v) for k, v in pairs.items()}}
+    out: Line = {"base": float(made.start.mean()), "pairs": {k: len(v) for k, v in pairs.items()}}
     out["all"] = {k: _trained(made, v) for k, v in pairs.items()}
     picked = {k: [v[i] for i in rng.permutation(len(v))[:least]] for k, v in pairs.items()}
     out["matched"] = {k: _trained(made, v) for k, v in picked.items()}
@@ -149,3 +134,6 @@ def _trained(made: Chains, pairs: Sequence[tuple[int, int, int, int]]) -> float:
             np.add.at(logits, (problem, place, rejected), -push)
     weight = np.exp(logits - logits.max(axis=2, keepdims=True))
     return float(made._replace(chance=weight / weight.sum(axis=2, keepdims=True)).start.mean())
+
+
+run = by_kind({"table": _table, "detect": _detect, "dpo": _dpo})

@@ -8,7 +8,7 @@ habit instead of anything at random.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -19,16 +19,15 @@ from clew.credit import grade as g
 from clew.models.local import Local
 from clew.worlds.clerk import Clerk
 from papers.E173_progress import grading, making
+from papers.experiment import Line, apart, by_kind
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 HEADLINE = 0.05
 SEEDS, FEWER = (1, 2, 3, 4, 5), (1, 2, 3)
 FORKS = 4  # Monte-Carlo continuations of a labelled step
+portions = apart
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """What matters most first, and seed by seed, so that results cut short are balanced."""
     name = "quick" if quick else "full"
     pair = {"kind": "pair", "kl": HEADLINE, "at": making.size(name).at[-1], "size": name}
@@ -42,18 +41,12 @@ def cells(quick: bool) -> Iterator[Cell]:
         yield from _points(0.01, seed, name)
 
 
-def _points(kl: float, seed: int, name: str) -> Iterator[Cell]:
+def _points(kl: float, seed: int, name: str) -> Iterator[Line]:
     for at in making.size(name).at:
         yield {"kind": "checkpoint", "slips": "random", "kl": kl, "at": at, "size": name, "seed": seed}
 
 
-def portions(todo: list[Cell]) -> Iterator[tuple[Cell, list[int]]]:
-    """One cell at a time, in order."""
-    for cell in todo:
-        yield {k: v for k, v in cell.items() if k != "seed"}, [cell["seed"]]
-
-
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     """CPU-seconds of one cell as measured, the making of its models included; for the forecast only."""
     if cell["size"] == "quick":
         return {"pair": 75.0, "checkpoint": 3.0}[cell["kind"]]
@@ -61,12 +54,7 @@ def cost(cell: Cell) -> float:
     return 230.0 if cell["kind"] == "pair" else 85.0 if first else 6.0
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
-    kinds = {"pair": _pair, "checkpoint": _checkpoint}
-    return [kinds[setting["kind"]](setting, seed) for seed in seeds]
-
-
-def _pair(setting: Cell, seed: int) -> Cell:
+def _pair(setting: Line, seed: int) -> Line:
     """Everything about one pair of models."""
     size = making.size(setting["size"])
     ref = making.reference(setting["slips"], seed, setting["size"])
@@ -84,7 +72,7 @@ def _pair(setting: Cell, seed: int) -> Cell:
     scores["pa separate min/min"] = apart["min/min"]
     scores["pa without length"] = g.residual(scores["pa"], found.reading.length)
     scores["log pi without length"] = g.residual(scores["log pi"], found.reading.length)
-    out: Cell = {
+    out: Line = {
         "success": [float(panel.won[panel.mine].mean()), float(panel.won[~panel.mine].mean())],
         "drift": g.drift(*_own(panel, found.reading), budget=np.inf),
         "chosen": {arm: [s.name, s.found, s.optimism, s.honest] for arm, s in chosen.items()},
@@ -116,7 +104,7 @@ def _bits(flags: np.ndarray) -> str:
     return np.packbits(flags).tobytes().hex()
 
 
-def _identical(panel: grading.Panel, policy: Local, ref: Local) -> Cell:
+def _identical(panel: grading.Panel, policy: Local, ref: Local) -> Line:
     """B4: a pair of one model, and the pair swapped."""
     same = grading.scored(panel.runs, ref, ref).options["pa"]
     there, back = (grading.scored(panel.runs, *pair).options["pa"] for pair in ((policy, ref), (ref, policy)))
@@ -127,7 +115,7 @@ def _identical(panel: grading.Panel, policy: Local, ref: Local) -> Cell:
     }
 
 
-def _others(setting: Cell, seed: int, panel: grading.Panel, policy: Local, chosen: str) -> Cell:
+def _others(setting: Line, seed: int, panel: grading.Panel, policy: Local, chosen: str) -> Line:
     """C2, C3: references trained on other data, and not trained at all."""
     other = FEWER[seed % len(FEWER)]
     refs = {
@@ -143,18 +131,18 @@ def _others(setting: Cell, seed: int, panel: grading.Panel, policy: Local, chose
     return out
 
 
-def _auroc(panel: grading.Panel, policy: Local, ref: Local, chosen: dict[str, g.Selection]) -> Cell:
+def _auroc(panel: grading.Panel, policy: Local, ref: Local, chosen: dict[str, g.Selection]) -> Line:
     """AUROC of aggregations chosen before, on all but the dev tasks, and the success there."""
     found = grading.scored(panel.runs, policy, ref).options
     rest = ~grading.dev(panel.task)
     arms = ("pa", "log pi", "log ref", "length")
-    out: Cell = {arm: g.auroc(found[arm][chosen[arm].name][rest], panel.won[rest]) for arm in arms}
+    out: Line = {arm: g.auroc(found[arm][chosen[arm].name][rest], panel.won[rest]) for arm in arms}
     return out | {"success": float(panel.won.mean())}
 
 
 def _noisy(
     noise: float, size: making.Size, policy: Local, ref: Local, chosen: dict[str, g.Selection], seed: int
-) -> Cell:
+) -> Line:
     """B5: the same pair and aggregations where the customer digresses never, or often."""
     world = Clerk(noise=noise)
     out = _auroc(grading.panel(world, (policy, ref), size.tasks, 4, seed), policy, ref, chosen)
@@ -168,7 +156,7 @@ def _shared(slips: str, seed: int, name: str) -> grading.Panel:
     return grading.panel(Clerk(), (making.reference(slips, seed, name),), making.size(name).tasks, 4, seed)
 
 
-def _checkpoint(setting: Cell, seed: int) -> Cell:
+def _checkpoint(setting: Line, seed: int) -> Line:
     """One checkpoint: how well it plays and grades, on tasks where nothing may be done as well (C4)."""
     name = setting["size"]
     ref = making.reference(setting["slips"], seed, name)
@@ -187,7 +175,7 @@ def _checkpoint(setting: Cell, seed: int) -> Cell:
     }
     chosen = grading.choose(options, whole)
     rest = ~grading.dev(whole.task)
-    out: Cell = {
+    out: Line = {
         "success": float(own.won.mean()),
         "kept_back_success": float(own.won[own.kept_back].mean()),
         "drift": g.drift(found[0].reading.policy, found[0].reading.ref, budget=np.inf),
@@ -198,3 +186,6 @@ def _checkpoint(setting: Cell, seed: int) -> Cell:
         out[part]["pa sum/sum"] = g.auroc(options["pa"]["sum/sum"][rows], whole.won[rows])
     policy.close()
     return out
+
+
+run = by_kind({"pair": _pair, "checkpoint": _checkpoint})

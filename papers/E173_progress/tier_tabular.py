@@ -2,55 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from clew.credit import grade as g
 from papers.E173_progress import tabular as mdps
-from papers.experiment import portions
+from papers.experiment import Line, by_kind, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 NOISES, STEPS = (0.0, 0.3, 0.8), (5, 20, 50, 200, 500, 2000)
 TILTS = (0.0, 0.25, 0.5, 1.0)
 TRAJECTORIES, GROUP = 800, 8
 RATE = 4.0  # of the exact gradient; chosen on MDPs 1000 to 1004, none of which is reported
+cost = {"exact": 0.1, "skilled": 0.1, "train": 0.7, "null": 1.0}
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """One line per (kind, setting, seed); a seed is an MDP, or a table of noise."""
     for seed in range(5 if quick else 20):
-        for noise in NOISES:
-            yield {"kind": "exact", "noise": noise, "seed": seed}
-        for tilt in TILTS:
-            yield {"kind": "skilled", "tilt": tilt, "seed": seed}
-        for kl in (True, False):
-            yield {"kind": "train", "kl": kl, "seed": seed}
-    for seed in range(2 if quick else 10):
-        for n in (50, 100, 400):
-            yield {"kind": "null", "n": n, "seed": seed}
+        yield from grid(kind="exact", noise=NOISES, seed=seed)
+        yield from grid(kind="skilled", tilt=TILTS, seed=seed)
+        yield from grid(kind="train", kl=(True, False), seed=seed)
+    yield from grid(seed=range(2 if quick else 10), kind="null", n=(50, 100, 400))
 
 
-def cost(cell: Cell) -> float:
-    """CPU-seconds of one cell, as measured; for the forecast only."""
-    return {"exact": 0.1, "skilled": 0.1, "train": 0.7, "null": 1.0}[cell["kind"]]
-
-
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
-    kinds = {"exact": _exact, "skilled": _skilled, "train": _train, "null": _null}
-    return [kinds[setting["kind"]](setting, seed) for seed in seeds]
-
-
-def _exact(setting: Cell, seed: int) -> Cell:
+def _exact(setting: Line, seed: int) -> Line:
     """One MDP at its optimum: the identities, and how well each score grades trajectories."""
     mdp = mdps.make(seed, setting["noise"])
     best = mdps.solve(mdp)
     ratio = np.log(best.policy) - np.log(mdp.ref)
     divergence = (best.policy * ratio).sum(-1)
-    out: Cell = {
+    out: Line = {
         "identity": float(np.abs(mdps.BETA * ratio - best.advantage).max()),
         "t1": float(np.abs((mdp.ref * np.exp(ratio)).sum(-1) - 1).max()),
         "t1_advantage": float(np.abs((mdp.ref * np.exp(best.advantage / mdps.BETA)).sum(-1) - 1).max()),
@@ -68,7 +50,7 @@ def _exact(setting: Cell, seed: int) -> Cell:
     return out | _graded(best.policy, mdp.ref, walks, group[:, 0], mdps.BETA)
 
 
-def _skilled(setting: Cell, seed: int) -> Cell:
+def _skilled(setting: Line, seed: int) -> Line:
     """Not in the paper: a reference that is good at the task already, ref exp(tilt Q / beta), noise .3."""
     mdp = mdps.make(seed, 0.3)
     tilted = mdp.ref * np.exp(setting["tilt"] * mdps.solve(mdp).q / mdps.BETA)
@@ -89,7 +71,7 @@ def _behaviour(mdp: mdps.MDP, policy: np.ndarray, seed: int) -> tuple[mdps.Walks
     return mdps.Walks(*chosen), np.stack([group, start], 1)
 
 
-def _graded(policy: np.ndarray, ref: np.ndarray, walks: mdps.Walks, group: np.ndarray, beta: float) -> Cell:
+def _graded(policy: np.ndarray, ref: np.ndarray, walks: mdps.Walks, group: np.ndarray, beta: float) -> Line:
     """AUROC and best of 8 of each score; a trajectory is one token a step."""
     n, steps = walks.action.shape
     at = (np.arange(steps), walks.state[:, :-1], walks.action)
@@ -111,12 +93,12 @@ def _graded(policy: np.ndarray, ref: np.ndarray, walks: mdps.Walks, group: np.nd
     }
 
 
-def _train(setting: Cell, seed: int) -> Cell:
+def _train(setting: Line, seed: int) -> Line:
     """Exact policy gradient from the reference, noise .3; what the log-ratio is worth after so many steps."""
     mdp = mdps.make(seed, 0.3)
     best, logits = mdps.solve(mdp), np.log(mdp.ref)
     weight = mdps.visits(mdp, mdp.ref)[..., None] * mdp.ref
-    out: Cell = {"corr": [], "pa": [], "policy": []}
+    out: Line = {"corr": [], "pa": [], "policy": []}
     for k in range(1, max(STEPS) + 1):
         logits = mdps.ascend(mdp, logits, mdps.BETA if setting["kl"] else 0.0, RATE)
         if k in STEPS:
@@ -129,7 +111,7 @@ def _train(setting: Cell, seed: int) -> Cell:
     return out
 
 
-def _null(setting: Cell, seed: int, repeats: int = 20) -> Cell:
+def _null(setting: Line, seed: int, repeats: int = 20) -> Line:
     """Scores without a signal: what the best of the 30 aggregations promises, and what ``select`` says of it."""
     rng, n = np.random.default_rng([seed, setting["n"]]), setting["n"]
     found, honest, optimism = [], [], []
@@ -145,3 +127,6 @@ def _null(setting: Cell, seed: int, repeats: int = 20) -> Cell:
         honest.append(chosen.honest)
         optimism.append(chosen.optimism)
     return {"found": found, "honest": honest, "optimism": optimism}
+
+
+run = by_kind({"exact": _exact, "skilled": _skilled, "train": _train, "null": _null})

@@ -12,9 +12,7 @@ from clew.audit.why import probes, why
 from clew.audit.why.arms import AT_ONCE, Arm, Ledger
 from clew.audit.why.evidence import Case, Finding, Hypothesis, ranked
 from papers.E174_forensics import organisms as o
-from papers.experiment import Line, portions
-
-__all__ = ["cells", "cost", "portions", "run"]
+from papers.experiment import Line, grid
 
 BUDGET = 3000
 SEEDS = (1, 2)
@@ -28,8 +26,7 @@ CPU = {**dict.fromkeys((*MOTIVES, *BEYOND, "benign faults"), 0.02), "dose": 0.02
 
 def cells(quick: bool) -> Iterator[Line]:
     for check, n in ORGANISMS.items():
-        for seed in SEEDS:
-            yield {"check": check, "organisms": n // 5 if quick else n, "seed": seed}
+        yield from grid(check=check, organisms=n // 5 if quick else n, seed=SEEDS)
 
 
 def cost(cell: Line) -> float:

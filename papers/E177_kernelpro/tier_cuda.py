@@ -8,16 +8,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from clew.coding.kernels import disassembly
 from clew.coding.kernels.rules import BY_NAME
 from clew.core.errors import MissingExtra
-from papers.experiment import portions
+from papers.experiment import Line, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 AT = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
 
 
@@ -65,25 +62,21 @@ PAIRS = {
                    " for (int k0 = 0; k0 < n; k0 += 256) { t[threadIdx.x] = a[k0 + threadIdx.x]; __syncthreads();"
                    " for (int k = 0; k < 256; k++) s += t[k] * b[(k0 + k) * n + i]; __syncthreads(); } o[i] = s;"),
 }  # fmt: skip
+cost = 5.0
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """One a pair; a quick run without the compiler has none, and its report says so."""
     if quick and not present():
         return
-    for name in list(PAIRS)[:: 3 if quick else 1]:
-        yield {"kind": "pair", "name": name, "seed": 0}
+    yield from grid(kind="pair", name=list(PAIRS)[:: 3 if quick else 1], seed=0)
 
 
 def present() -> bool:
     return bool(shutil.which("nvcc") and disassembly.nvdisasm())
 
 
-def cost(cell: Cell) -> float:
-    return 5.0
-
-
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     """Whether the rule fires on both kernels of the pair.
 
     Raises:

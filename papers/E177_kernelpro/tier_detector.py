@@ -7,16 +7,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from clew.coding.kernels import disassembly
 from clew.coding.kernels.rules import BY_NAME
 from papers.E177_kernelpro.builds import BUILDS, PAIRS
-from papers.experiment import portions
+from papers.experiment import Line, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 DETECTOR = ("ScalarFallback", "Vectorization", "Uncoalesced")  # the tools that look at the path taken
 BY = {build.name: build for build in BUILDS}
 N, REPEATS, BLOCKS = 4096, 200, 9
@@ -44,18 +40,16 @@ int main(int argc, char **argv) {
 """
 
 
-def cells(quick: bool) -> Iterator[Cell]:
-    for build in BUILDS:
-        yield {"kind": "build", "name": build.name, "seed": 0}
-    for slow, _ in PAIRS[:: 5 if quick else 1]:
-        yield {"kind": "pair", "name": slow, "seed": 0}
+def cells(quick: bool) -> Iterator[Line]:
+    yield from grid(kind="build", name=BY, seed=0)
+    yield from grid(kind="pair", name=[slow for slow, _ in PAIRS[:: 5 if quick else 1]], seed=0)
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     return 0.3 if cell["kind"] == "build" else 4.0
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     """K1: the label and the rules that fire. K2: seconds and instructions of a call on both paths."""
     if setting["kind"] == "build":
         build = BY[setting["name"]]
@@ -75,7 +69,7 @@ def compiled(source: str, flags: str, folder: Path) -> Path:
     return folder / "k.o"
 
 
-def measured(name: str) -> Cell:
+def measured(name: str) -> Line:
     """Median CPU seconds of a call, and instructions of a call by cachegrind."""
     build = BY[name]
     with tempfile.TemporaryDirectory() as text:

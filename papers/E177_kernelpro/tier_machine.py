@@ -20,11 +20,7 @@ from clew.coding.kernels.world import Kernels, tries_of
 from clew.harness import Runner
 from papers.E177_kernelpro.held import HELDOUT, HERE
 from papers.E177_kernelpro.packed import PACKED
-from papers.experiment import portions
-
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
+from papers.experiment import Line, grid
 
 
 def _permutation(rng: np.random.Generator, n: int) -> dict[str, Any]:
@@ -61,21 +57,16 @@ YARDSTICKS = {
     "pointer chase": (CHASE, "latency"),
 }
 BUDGET = 24
+cost = {"yardstick": 3.0, "tuned": 25.0, "blas": 8.0}
 
 
-def cells(quick: bool) -> Iterator[Cell]:
-    for name in YARDSTICKS:
-        yield {"kind": "yardstick", "name": name, "seed": 0}
-    for name in [*CATALOGUE, *HELDOUT][:: 5 if quick else 1]:
-        yield {"kind": "tuned", "name": name, "seed": 0}
+def cells(quick: bool) -> Iterator[Line]:
+    yield from grid(kind="yardstick", name=YARDSTICKS, seed=0)
+    yield from grid(kind="tuned", name=[*CATALOGUE, *HELDOUT][:: 5 if quick else 1], seed=0)
     yield {"kind": "blas", "name": "gemm", "seed": 0}
 
 
-def cost(cell: Cell) -> float:
-    return {"yardstick": 3.0, "tuned": 25.0, "blas": 8.0}[cell["kind"]]
-
-
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     if setting["kind"] == "yardstick":
         kernel, wanted = YARDSTICKS[setting["name"]]
         with tempfile.TemporaryDirectory() as folder:
@@ -114,7 +105,7 @@ class Held(Kernels):
         return super().find(task_id)
 
 
-def against_blas() -> Cell:
+def against_blas() -> Line:
     """Seconds of a product of 256 x 256 by our best packed build and by NumPy's BLAS, in turn, CPU time."""
     with tempfile.TemporaryDirectory() as folder:
         cpu = Cpu(PACKED, Direct(Path(folder)))

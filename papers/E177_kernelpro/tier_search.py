@@ -17,18 +17,15 @@ from clew.coding.kernels.rules import RULES, advice, diagnose
 from clew.coding.kernels.runs import Direct
 from clew.coding.kernels.search import SEARCHES, Catalogue, Outcome, Tries, guided
 from papers.E177_kernelpro.held import FRESH, HELDOUT
-from papers.experiment import portions
+from papers.experiment import Line
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 SETS: dict[str, dict[str, Kernel]] = {"looked at": CATALOGUE, "held out": HELDOUT, "fresh": FRESH}
 QUICK = (("looked at", "stencil"), ("held out", next(iter(HELDOUT), "")))
 FLAGS = ("opt", "isa", "math", "simd")  # what changes, beside the macros of each source
 SECONDS = 1.0  # of one build, check and timing
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """One a kernel; ``quick``: two kernels."""
     for kind, kernels in SETS.items():
         for name in kernels:
@@ -36,11 +33,11 @@ def cells(quick: bool) -> Iterator[Cell]:
                 yield {"kind": kind, "name": name, "seed": 0}
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     return SECONDS * Space(SETS[cell["kind"]][cell["name"]], FLAGS).size
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     """Of every build: speed over the plain one with its interval, and the moves the rules advise; 0 where it failed."""
     kernel, rows = SETS[setting["kind"]][setting["name"]], []
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +45,7 @@ def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
         for candidate in cpu.space.all():
             built = cpu.build(candidate)
             found = (built.path and cpu.check(built)) or (built.path and cpu.time(cpu.plain, built)) or None
-            row: Cell = {"choice": [i for _, i in candidate.choice], "speed": 0.0}
+            row: Line = {"choice": [i for _, i in candidate.choice], "speed": 0.0}
             if isinstance(found, Speed):
                 metrics = cpu.metrics(built, found.b)
                 bound, agreed = cpu.bound(metrics)

@@ -15,34 +15,29 @@ from clew.coding.kernels.rules import advice, diagnose
 from clew.coding.kernels.runs import Direct
 from clew.coding.kernels.search import SEARCHES, Outcome, Tries, mcts
 from papers.E177_kernelpro.packed import PACKED
-from papers.experiment import portions
+from papers.experiment import Line, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 FLAGS = ("opt", "isa", "math")
 SEEDS, BUDGET = 60, 60
 ARMS = ("random", "greedy", "guided", "mcts")
 
 
-def cells(quick: bool) -> Iterator[Cell]:
-    for reward in ("log", "linear"):
-        for seed in range(5 if quick else SEEDS):
-            yield {"kind": "K6", "name": reward, "seed": seed}
+def cells(quick: bool) -> Iterator[Line]:
+    yield from grid(kind="K6", name=("log", "linear"), seed=range(5 if quick else SEEDS))
     yield {"kind": "K7", "name": "quick" if quick else "table", "seed": 0}
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     return 0.05 if cell["kind"] == "K6" else (40.0 if cell["name"] == "quick" else 260.0)
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     if setting["kind"] == "K6":
         return [outlier(setting["name"] == "linear", seed) for seed in seeds]
     return [measured(setting["name"] == "quick")]
 
 
-def outlier(linear: bool, seed: int) -> Cell:
+def outlier(linear: bool, seed: int) -> Line:
     """Share of the visits that go to a branch which once, by noise, looked thirty times as fast; and the best that was
     found of what is really there: a branch three times as fast, in which each of four further changes gives 5 %."""
     options = (Option("lucky", (0, 1), "tile"), Option("steady", (0, 1), "isa"),
@@ -73,7 +68,7 @@ def _with(options: tuple[Option, ...]) -> Any:
     return dataclasses.replace(PACKED, options=options)
 
 
-def measured(quick: bool) -> Cell:
+def measured(quick: bool) -> Line:
     """The table of all builds of the packed product, and of each search and seed the best speed after 60 tries."""
     flags = () if quick else FLAGS
     with tempfile.TemporaryDirectory() as folder:

@@ -13,11 +13,8 @@ from clew.coding.kernels.catalogue import CATALOGUE
 from clew.coding.kernels.cpu import Cpu, Speed
 from clew.coding.kernels.kernel import Kernel, Space
 from clew.coding.kernels.runs import Direct
-from papers.experiment import portions
+from papers.experiment import Line, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 # What a cheat does around a right implementation `honest`, whose arguments are ARGS and whose outputs are n values at o.
 CHEATS = {
     "all zeros": "for (long i = 0; i < N; i++) O[i] = 0;",
@@ -41,24 +38,18 @@ WHERE = {  # kernel -> its parameters, arguments, first input, output and number
     "transpose": ("const float *restrict x, float *restrict out, long n", "x, out, n", "x", "out", "n * n"),
 }  # fmt: skip
 HONEST, PAIRS = 30, 200
+cost = {"cheat": 1.5, "honest": 2.0, "equal": 0.25}
 
 
-def cells(quick: bool) -> Iterator[Cell]:
-    for name in WHERE:
-        for cheat in CHEATS:
-            if not quick or name == "stencil":
-                yield {"kind": "cheat", "name": name, "arm": cheat, "seed": 0}
+def cells(quick: bool) -> Iterator[Line]:
+    yield from grid(kind="cheat", name="stencil" if quick else WHERE, arm=CHEATS, seed=0)
     for seed in range(6 if quick else HONEST):
         yield {"kind": "honest", "name": list(CATALOGUE)[seed % len(CATALOGUE)], "arm": "", "seed": seed}
     for seed in range(10 if quick else PAIRS):
         yield {"kind": "equal", "name": "stencil" if seed % 2 else "dot", "arm": "", "seed": seed}
 
 
-def cost(cell: Cell) -> float:
-    return {"cheat": 1.5, "honest": 2.0, "equal": 0.25}[cell["kind"]]
-
-
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     """``refused``: why the wall did not let it through, empty where it did; ``gain``: whether equal builds differed."""
     kernel = CATALOGUE[setting["name"]]
     with tempfile.TemporaryDirectory() as folder:

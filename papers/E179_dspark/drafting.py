@@ -1,6 +1,6 @@
 """The drafters of E179: the targets' own text, the arms, their training, and what a decode loop would accept.
 
-    python papers/E179_dspark/drafting.py small|speed|large    # trains what run.py then measures; once for each core
+    python papers/E179_dspark/drafting.py small|speed|large    # trains what the tiers then measure; once for each core
 
 Every drafter is a folder of small.FOLDER/drafters; one that exists is not trained again, a killed training goes on, and
 processes side by side share what there is to train.

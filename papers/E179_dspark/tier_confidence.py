@@ -6,8 +6,7 @@ half of the texts and judged on the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -15,33 +14,24 @@ import torch
 from clew.models.drafters import ready
 from clew.train.drafters import acceptance, temperature_scaling
 from papers.E179_dspark import drafting
-from papers.experiment import portions
+from papers.experiment import Line, each, grid
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 SCALED = 2.5  # logits of a head that is made overconfident, for calibration to repair
 
 
-def cells(quick: bool) -> Iterator[Cell]:
-    if quick:
-        yield {"kind": "quick", "arm": "D3", "block": 7, "seed": 0}
-    else:
-        yield from ({"kind": "small", "arm": "D3", "block": 7, "seed": s} for s in range(3))
+def cells(quick: bool) -> Iterator[Line]:
+    kind, seeds = ("quick", (0,)) if quick else ("small", range(3))
+    yield from grid(kind=kind, arm="D3", block=7, seed=seeds)
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     made = drafting.place(cell["kind"], cell["arm"], cell["block"], cell["seed"]).exists()
     return (10.0 if cell["kind"] == "quick" else 60.0) + (0.0 if made else 90.0)
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def _one(setting: Line, seed: int) -> Line:
     """By position: AUROC, calibration error raw, scaled, and its noise floor; the same of a head scaled wrongly."""
     torch.set_num_threads(1)
-    return [_one(setting, seed) for seed in seeds]
-
-
-def _one(setting: Cell, seed: int) -> Cell:
     kind = setting["kind"]
     module, (target, _) = drafting.drafter(kind, setting["arm"], setting["block"], seed), drafting.target(kind)
     data, drafter = drafting.tapped(kind, "held"), ready(module)
@@ -50,7 +40,7 @@ def _one(setting: Cell, seed: int) -> Cell:
     fit, test = (
         acceptance.rounds(target, drafter, data, np.arange(half) + i * half, each, seed=10 * seed + i) for i in (2, 3)
     )
-    out: Cell = {"fitted_on": len(fit.accepted), "rounds": len(test.accepted), "share": test.mask.mean(0).tolist()}
+    out: Line = {"fitted_on": len(fit.accepted), "rounds": len(test.accepted), "share": test.mask.mean(0).tolist()}
     for name, factor in (("own", 1.0), ("wrong", SCALED)):
         heat = temperature_scaling.scale(factor * fit.logits, fit.mask)
         out[name] = {"heat": heat.round(4).tolist()}
@@ -63,3 +53,6 @@ def _one(setting: Cell, seed: int) -> Cell:
                 "auroc": [temperature_scaling.auroc(c, y) for c, y in columns],
             }
     return out
+
+
+run = each(_one)

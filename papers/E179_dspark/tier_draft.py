@@ -4,23 +4,19 @@ decode loop (see clew.train.drafters.acceptance), by prompt and by position."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
 from clew.train.drafters import acceptance
 from papers.E179_dspark import drafting, small
-from papers.experiment import portions
+from papers.experiment import Line
 
-__all__ = ["cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 PROMPTS = 252  # of each seed: 84 of each domain, the same for all arms
 QUICK = 30
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """Four arms at block 7 over three seeds; the gap of DSpark and DFlash at 3 and 15; three more arms at one seed."""
     if quick:
         yield from ({"kind": "quick", "arm": a, "block": 7, "seed": 0} for a in ("D0", "D1", "D2", "D3"))
@@ -29,7 +25,7 @@ def cells(quick: bool) -> Iterator[Cell]:
         yield {"kind": "small", "arm": arm, "block": block, "seed": seed}
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     """CPU-seconds: measuring, and training where the drafter is not there yet."""
     made = drafting.place(cell["kind"], cell["arm"], cell["block"], cell["seed"]).exists()
     if cell["kind"] == "quick":
@@ -37,7 +33,7 @@ def cost(cell: Cell) -> float:
     return (2.0 if made else 7.0) * cell["block"] + (0.0 if made else 40.0)
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     """For each seed the expected rounds and tokens of every prompt, and rounds that accept at least k, by domain."""
     torch.set_num_threads(1)
     out = []

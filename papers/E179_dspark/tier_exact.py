@@ -30,10 +30,8 @@ from clew.models.engine.speculation.proposal import F64, I64, Proposal
 from clew.models.local import Local
 from clew.models.sampling import Laws, draw, in_force
 from papers.E179_dspark import drafting, small, toy
+from papers.experiment import Line, apart, by_kind
 
-__all__ = ["BIASED", "cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 BLOCK, PROMPT, PROMPTS, REPLY = 7, 24, 50, 128
 TRAINED = ("D0", "D2", "D3", "D5", "D6")
 POLICIES = ("whole", "fixed 2", "threshold", "algorithm 1", "scheduler")
@@ -138,13 +136,16 @@ def policy(name: str, rows: int) -> Any:
     }[name]()  # fmt: skip
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+portions = apart
+
+
+def cells(quick: bool) -> Iterator[Line]:
     """A seed is a portion of the prompts (greedy, surprise), a context (law; of 8 rows a run of all four).
 
     ``quick``: fewer of all. First seeds come first, so that a run cut short has something of everything.
     """
     which, arms = ("quick", ("D0", "D3")) if quick else ("small", TRAINED)
-    found: list[Cell] = []
+    found: list[Line] = []
     for lengths, rows, seeds in (("whole", 64, 4), ("scheduler", 8, 2), ("whole-block", 8, 2), ("anticipating", 8, 2)):
         for drafter in ("D3",) if lengths == "whole" else ("D3", "capricious"):
             one = {"kind": "law", "target": which, "drafter": drafter, "lengths": lengths, "sampling": "plain"}
@@ -164,23 +165,11 @@ def cells(quick: bool) -> Iterator[Cell]:
     yield from sorted(found, key=lambda cell: int(cell["seed"]))
 
 
-def portions(todo: list[Cell]) -> Iterator[tuple[Cell, list[int]]]:
-    """One cell at a time: each is a minute, and each is kept."""
-    for cell in todo:
-        yield {k: v for k, v in cell.items() if k != "seed"}, [cell["seed"]]
-
-
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     """CPU-seconds, from a first run."""
     if cell["target"] == "quick":
         return 4.0
     return {"law": cell["n"] / 900, "greedy": 9.0, "surprise": 20.0}[cell["kind"]]
-
-
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
-    """Results of one setting for all seeds, in their order."""
-    torch.set_num_threads(1)
-    return [{"greedy": _greedy, "law": _law, "surprise": _surprise}[setting["kind"]](setting, seed) for seed in seeds]
 
 
 # The engine
@@ -192,7 +181,8 @@ def target(name: str, double: bool) -> Any:
     return copy.deepcopy(model).double() if double else model
 
 
-def _model(setting: Cell, double: bool, stop: tuple[int, ...] = ()) -> Local:
+def _model(setting: Line, double: bool, stop: tuple[int, ...] = ()) -> Local:
+    torch.set_num_threads(1)
     module, name = target(setting["target"], double), setting["drafter"]
     vocabulary = module.config.vocab_size
     drafter: Any
@@ -224,7 +214,7 @@ def _ask(
     return asyncio.run(some_at_a_time())
 
 
-def _told(model: Local) -> Cell:
+def _told(model: Local) -> Line:
     counts = model.engine.drafted
     assert counts is not None
     assert not counts.faults
@@ -264,7 +254,7 @@ def _generated(name: str, n: int, seed: int) -> tuple[tuple[tuple[int, ...], ...
     return tuple(replies), (best[..., 0] - best[..., 1]).numpy()
 
 
-def _greedy(setting: Cell, seed: int) -> Cell:
+def _greedy(setting: Line, seed: int) -> Line:
     n = setting["n"]
     expected, gaps = _generated(setting["target"], n, seed)
     model = _model(setting, True, (target(setting["target"], True).config.eos_token_id,))
@@ -307,7 +297,7 @@ def _chain(name: str, sampling: str, context: int) -> F64:
     return out
 
 
-def _law(setting: Cell, seed: int) -> Cell:
+def _law(setting: Line, seed: int) -> Line:
     """Test of the pairs drawn behind context ``seed``; the other three are asked for side by side where rows are 8."""
     n, name = setting["n"], setting["target"]
     model = _model(setting, False)
@@ -329,7 +319,7 @@ def _law(setting: Cell, seed: int) -> Cell:
     return {**found, **_told(model)}
 
 
-def _compared(counts: I64, law: F64, seed: int) -> Cell:
+def _compared(counts: I64, law: F64, seed: int) -> Line:
     """Pearson's statistic with cells of expectation below 5 pooled; TV distance, and what chance makes of it."""
     n = int(counts.sum())
     large = law * n >= 5
@@ -347,7 +337,7 @@ def _compared(counts: I64, law: F64, seed: int) -> Cell:
     }  # fmt: skip
 
 
-def _surprise(setting: Cell, seed: int) -> Cell:
+def _surprise(setting: Line, seed: int) -> Line:
     """Sums of logprob + entropy over the tokens of long replies, and of its square."""
     model = _model(setting, False)
     prompts = _windows(setting["target"], setting["n"], 1000 + seed).tolist()
@@ -360,3 +350,6 @@ def _surprise(setting: Cell, seed: int) -> Cell:
         off.append(a.logprobs[1:].astype(np.float64) + a.entropies[1:])  # the first comes of the prefill
     every = np.concatenate(off)
     return {"sum": float(every.sum()), "squares": float((every**2).sum()), "tokens": len(every), **_told(model)}
+
+
+run = by_kind({"greedy": _greedy, "law": _law, "surprise": _surprise})

@@ -11,11 +11,8 @@ from clew.models.engine.speculation.lengths import Algorithm1, Fixed, Scheduler,
 from clew.serve.load.simulate import Traffic, closed, poisson
 from papers.E179_dspark.tables import table
 from papers.E179_dspark.toy import Anticipating
-from papers.experiment import portions
+from papers.experiment import Line, grid
 
-__all__ = ["FIXED", "POLICIES", "USERS", "cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 ROUNDS = 300
 
 
@@ -57,34 +54,23 @@ OPEN = ("none", "fixed 1", "fixed 7", "scheduler")
 PROMISED = 50.0  # tokens per second
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """``quick``: two seeds, the jagged and the measured table."""
     seeds = range(2 if quick else 8)
     for name, users in USERS.items():
-        if quick and name not in ("jagged", "measured"):
-            continue
-        for policy in ARMS.get(name, POLICIES):
-            for many in users:
-                for seed in seeds:
-                    yield {"kind": "closed", "table": name, "policy": policy, "r": many, "seed": seed}
+        if not quick or name in ("jagged", "measured"):
+            yield from grid(kind="closed", table=name, policy=ARMS.get(name, POLICIES), r=users, seed=seeds)
     for scale, noise in SCALES:
-        for seed in seeds:
-            yield {"kind": "confidence", "policy": "scheduler", "r": 128, "m": scale, "noise": noise, "seed": seed}
-    for policy in [*FIXED, "scheduler"]:
-        for many in (16, 64):
-            for seed in seeds:
-                yield {"kind": "blind", "policy": policy, "r": many, "seed": seed}
-    for policy in OPEN:
-        for rate in RATES:
-            for seed in seeds[:3]:
-                yield {"kind": "open", "policy": policy, "r": rate, "seed": seed}
+        yield from grid(kind="confidence", policy="scheduler", r=128, m=scale, noise=noise, seed=seeds)
+    yield from grid(kind="blind", policy=[*FIXED, "scheduler"], r=(16, 64), seed=seeds)
+    yield from grid(kind="open", policy=OPEN, r=RATES, seed=seeds[:3])
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     return 2.0 if cell["kind"] == "open" else 0.06 + 0.0012 * cell["r"] * (0.5 + ("s" in cell["policy"][:1]))
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     """Throughput, speeds and sizes of one setting for all seeds, in their order."""
     out = []
     costs = table(setting.get("table", "jagged"))

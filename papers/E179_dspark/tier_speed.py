@@ -24,9 +24,8 @@ from clew.models.engine.speculation.lengths import Fixed, Scheduler
 from clew.models.engine.speculation.profile import measure
 from clew.models.local import Local
 from papers.E179_dspark import drafting
-from papers.E179_dspark.tier_exact import BLOCK, Cell, Plain, _ask, _windows, portions
-
-__all__ = ["ARMS", "cells", "cost", "portions", "run"]
+from papers.E179_dspark.tier_exact import BLOCK, Plain, _ask, _windows
+from papers.experiment import Line, apart, grid
 
 REPLY = 128
 ARMS = (
@@ -36,29 +35,29 @@ ARMS = (
 
 
 PROMPTS = {("speed", 1.0): 24, ("speed", 0.0): 24, ("small", 1.0): 12, ("large", 1.0): 24, ("large", 0.0): 12}
+portions = apart
 QUICK = {("quick", 1.0): 3, ("quick", 0.0): 3}
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """A seed is a prompt, of the three domains in turn. ``quick``: the small target made for it, fewer prompts."""
     for (which, temperature), prompts in (QUICK if quick else PROMPTS).items():
-        for seed in range(prompts):
-            yield {"kind": "speed", "target": which, "temperature": temperature, "seed": seed}
+        yield from grid(kind="speed", target=which, temperature=temperature, seed=range(prompts))
 
 
-def cost(cell: Cell) -> float:
+def cost(cell: Line) -> float:
     """CPU-seconds, from a first run."""
     return {"quick": 2.0, "small": 3.0, "speed": 7.0, "large": 20.0}[cell["target"]]
 
 
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     """Results of one setting for all seeds, in their order."""
     torch.set_num_threads(1)
     arms = _arms(setting["target"])
-    found: list[Cell] = []
+    found: list[Line] = []
     for seed in seeds:
         prompt = _windows(setting["target"], 24, 7)[seed].tolist()
-        out: Cell = {"domain": ("code", "prose", "data")[seed % 3]}
+        out: Line = {"domain": ("code", "prose", "data")[seed % 3]}
         for i in range(len(ARMS)):
             name = ARMS[(seed + i) % len(ARMS)]
             cpu, wall = time.process_time(), time.perf_counter()

@@ -7,11 +7,8 @@ from typing import Any
 
 from clew.models.engine.speculation.lengths import Algorithm1, Fixed, Scheduler, Threshold
 from papers.E179_dspark import toy
-from papers.experiment import portions
+from papers.experiment import Line, grid
 
-__all__ = ["BIASED", "POLICIES", "cells", "cost", "portions", "run"]
-
-Cell = dict[str, Any]
 COSTS = toy.table(toy.JAGGED, 3)
 POLICIES: dict[str, Callable[[int], Any]] = {
     "none": lambda seed: Fixed(0),
@@ -25,24 +22,18 @@ POLICIES: dict[str, Callable[[int], Any]] = {
     "own probability": lambda seed: Threshold(0.3),
 }
 BIASED = ("anticipating", "own probability")
+cost = 0.5
 
 
-def cells(quick: bool) -> Iterator[Cell]:
+def cells(quick: bool) -> Iterator[Line]:
     """A seed is a game. ``quick``: fewer games."""
     yield {"kind": "paper", "seed": 0}
-    for name in POLICIES:
-        for seed in range(4 if quick else 20):
-            yield {"kind": "game", "policy": name, "seed": seed}
-    for lag in (1, 2):
-        for seed in range(2 if quick else 10):
-            yield {"kind": "three rounds", "policy": f"scheduler, {lag} back", "seed": seed}
+    yield from grid(kind="game", policy=POLICIES, seed=range(4 if quick else 20))
+    back = [f"scheduler, {lag} back" for lag in (1, 2)]
+    yield from grid(kind="three rounds", policy=back, seed=range(2 if quick else 10))
 
 
-def cost(cell: Cell) -> float:
-    return 0.5
-
-
-def run(setting: Cell, seeds: Sequence[int]) -> list[Cell]:
+def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
     """Total variation distances to the target's law; for the paper's counter-example the chance of its token A."""
     if setting["kind"] == "paper":
         costs, game = toy.table((1.0, 0.5, 0.45), 2), toy.paper_game()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from clew.audit.cliffs import Counts, statistics
-from clew.core.errors import BadInput
 
 
 def test_the_table_is_the_rule_written_out():
@@ -132,16 +130,6 @@ def test_taxonomy_entropy_and_rank():
     assert statistics.entropy([0.0, -np.inf]) == 0
     assert statistics.rank([-1.0, -1.0, -2.0], -1.0) == 1
     assert statistics.rank([-1.0, -1.0, -2.0], -2.0) == 3
-
-
-def test_pass_at_k_by_counting_subsets():
-    outcomes = [1, 0, 0, 1, 0, 0]
-    for k in (1, 2, 3, 6):
-        drawn = list(combinations(outcomes, k))
-        assert statistics.pass_at(6, 2, k) == pytest.approx(np.mean([any(d) for d in drawn]))
-    assert statistics.pass_at([64, 64], [0, 12], 64).tolist() == [0, 1]
-    with pytest.raises(BadInput, match="pass@8 of 4"):
-        statistics.pass_at(4, 2, 8)
 
 
 def test_intervals_hold_their_level():

@@ -151,7 +151,7 @@ def test_refusals(tmp_path, mazes):
     foreign.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
     with pytest.raises(BadInput, match=r"foreign.jsonl:1 does not say which run") as error:
         list(sources(foreign))
-    assert "clew distil" in error.value.remedy
+    assert "clew export --sft" in error.value.remedy
     foreign.write_text("")
     with pytest.raises(BadInput, match="empty"):
         taught(foreign, mazes[0].store)

@@ -73,7 +73,7 @@ def test_refusals_name_a_remedy(desk):
         (("--does", DOES, "--change", "nonsense"), "NAME=I:OLD=>NEW"),
         (("--does", DOES, "--change", "x=0:not there"), "does not hold"),
         (("--does", DOES, "--sweep", "0:a=>{}"), "go together"),
-        (("--does", DOES, "--rises", "nobody"), "is no change"),
+        (("--does", DOES, "--rises", "nobody"), "is not the name of a change"),
         (("--does", DOES, "--budget", "10"), "budget"),
     ):
         assert words in ask(*args, code=2).output

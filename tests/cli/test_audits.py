@@ -1,4 +1,4 @@
-"""clew distil and clew coverage on a store of maze demonstrations."""
+"""clew export --sft and clew audit coverage on a store of maze demonstrations."""
 
 from __future__ import annotations
 
@@ -27,29 +27,31 @@ def mazes(tmp_path):
 
 def test_recoveries_make_the_difference(clew, mazes):
     store = ("--store", mazes)
-    assert "12 of 12 runs" in clew("distil", "world=maze", "full.jsonl", *store).output
-    made = json.loads(clew("distil", "world=maze", "--erase-loops", "erased.jsonl", "--json", *store).output)
+    assert "12 of 12 runs" in clew("export", "--sft", "full.jsonl", "world=maze", *store).output
+    made = json.loads(clew("export", "--sft", "erased.jsonl", "world=maze", "--erase-loops", "--json", *store).output)
     assert made["runs"] == 12
     assert made["kept"] == 12 * 8 < made["acts"]
-    full, erased = (json.loads(clew("coverage", f, "--json", *store).output) for f in ("full.jsonl", "erased.jsonl"))
+    full, erased = (
+        json.loads(clew("audit", "coverage", f, "--json", *store).output) for f in ("full.jsonl", "erased.jsonl")
+    )
     assert full["share of retreats"]["estimate"] == 1
     assert erased["share of retreats"]["high"] < 0.5
     assert erased["states after a mistake"] == full["states after a mistake"] > 10
-    text = clew("coverage", "erased.jsonl", *store).output
+    text = clew("audit", "coverage", "erased.jsonl", *store).output
     assert f"{erased['retreats with a signal']} of {erased['retreats']} receive a signal" in text
     clew("export", "all.jsonl", *store)
-    assert json.loads(clew("coverage", "all.jsonl", "--json", *store).output) == full
+    assert json.loads(clew("audit", "coverage", "all.jsonl", "--json", *store).output) == full
 
 
 def test_runs_and_methods_are_signals_too(clew, store):
     from clew.store import open_store
 
-    told = json.loads(clew("coverage", "--json", "--store", store).output)
+    told = json.loads(clew("audit", "coverage", "--json", "--store", store).output)
     kept = open_store(store)
     assert told["runs"] == len(kept.find()) == 6
     kept.close()
     clew("credit", "grpo", "--store", store)
-    by_method = json.loads(clew("coverage", "--method", "grpo", "--json", "--store", store).output)
+    by_method = json.loads(clew("audit", "coverage", "--method", "grpo", "--json", "--store", store).output)
     assert by_method["acts"] == told["acts"]
     assert by_method["states after a mistake"] == told["states after a mistake"]
     assert by_method["of them with a signal"] >= told["of them with a signal"]
@@ -57,10 +59,11 @@ def test_runs_and_methods_are_signals_too(clew, store):
 
 def test_refusals_name_a_remedy(clew, mazes, store):
     at = ("--store", mazes)
-    assert "clew credit g2po" in clew("coverage", "--method", "g2po", *at, code=2).output
-    assert "Check the path" in clew("coverage", "absent.jsonl", *at, code=2).output
-    assert "Put the file" in clew("distil", "world=maze", "out.txt", *at, code=2).output
-    assert "clew log" in clew("distil", "world=house", "out.jsonl", *at, code=2).output
-    assert "stands alone" in clew("coverage", "a.jsonl", "world=maze", *at, code=2).output
+    assert "clew credit g2po" in clew("audit", "coverage", "--method", "g2po", *at, code=2).output
+    assert "Check the path" in clew("audit", "coverage", "absent.jsonl", *at, code=2).output
+    assert "clew export --sft demos.jsonl" in clew("export", "--sft", "out.txt", "world=maze", *at, code=2).output
+    assert "Add --sft" in clew("export", "out.jsonl", "world=maze", "--erase-loops", *at, code=2).output
+    assert "clew log" in clew("export", "--sft", "out.jsonl", "world=house", *at, code=2).output
+    assert "stands alone" in clew("audit", "coverage", "a.jsonl", "world=maze", *at, code=2).output
     assert "--all" in clew("distil", "return=0", "out.jsonl", "--store", store, code=2).output
     assert "of 0 runs" not in clew("distil", "return=0", "--all", "out.jsonl", "--store", store).output

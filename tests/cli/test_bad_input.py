@@ -51,7 +51,7 @@ def test_a_read_only_store_is_read_and_not_written(clew, store, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode, **k: mode != os.W_OK and real(path, mode, **k))
     rows = json.loads(clew("log", "--store", store, "--json").output)
     assert len(rows) == 6
-    refused(clew("tag", "keep", rows[0]["run"], "--store", store, code=2), str(store))
+    refused(clew("store", "tag", "keep", rows[0]["run"], "--store", store, code=2), str(store))
 
 
 def test_an_unknown_run_and_an_ambiguous_one(clew, store):
@@ -140,13 +140,13 @@ def test_an_interrupt_keeps_everything_and_resume_goes_on(clew, tmp_path):
     )
     world = "household(rooms=2,steps=4)"
     done = clew("run", "weary.py:agent", "--world", world, "--model", "echo", "--tasks", 1, code=130)
-    assert "Go on with: clew resume" in done.output
+    assert "Continue with: clew resume" in done.output
     assert json.loads(clew("log", "--json").output)[0]["stop"] is None
     (tmp_path / "rested").touch()
     clew("resume")
     row = json.loads(clew("log", "--json").output)[0]
     assert (row["stop"], row["steps"]) == ("done", 4)
-    clew("verify")
+    clew("store", "verify")
 
 
 def test_as_a_process(tmp_path):
@@ -170,7 +170,7 @@ def test_lone_surrogates_come_in_are_shown_and_go_out(clew, tmp_path):
     clew("diff", run, run)
     clew("export", "again.jsonl", run)
     assert "\\ud800" in (tmp_path / "again.jsonl").read_text()
-    clew("verify")
+    clew("store", "verify")
 
 
 def test_a_prompt_that_does_not_fit_ends_the_run_and_says_why(clew, tmp_path):

@@ -1,4 +1,4 @@
-"""clew bench serve against servers of its own, and against one that fails in every way it counts."""
+"""clew bench against servers of its own, and against one that fails in every way it counts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def speaker():
 def test_what_a_server_says_is_counted(clew, tmp_path, speaker, monkeypatch):
     url, handler = speaker
     monkeypatch.setenv("CLEW_API_KEY", "secret-key")
-    found = json.loads(clew("bench", "serve", url, "--users", "2", "--seconds", 3, "--max-tokens", 9, "--json").stdout)
+    found = json.loads(clew("bench", url, "--users", "2", "--seconds", 3, "--max-tokens", 9, "--json").stdout)
     (row,) = found
     assert set(row["errors"]) == {"status 429", "malformed reply", "cut stream"}
     assert row["first"]["estimate"] >= 0.05
@@ -84,7 +84,7 @@ def test_what_a_server_says_is_counted(clew, tmp_path, speaker, monkeypatch):
 
 def test_what_was_measured_is_not_measured_again(clew, tmp_path, speaker):
     url, handler = speaker
-    line = ("bench", "serve", url, "--seconds", 0.6, "--out", "kept")
+    line = ("bench", url, "--seconds", 0.6, "--out", "kept")
     clew(*line, "--users", "1")
     first, asked = lines(tmp_path / "kept"), len(handler.asked)
     shown = clew(*line, "--users", "1")
@@ -101,7 +101,7 @@ def test_what_was_measured_is_not_measured_again(clew, tmp_path, speaker):
 
 
 def test_a_model_is_served_meanwhile(clew):
-    shown = clew("bench", "serve", MODEL, "--users", "1,4", "--seconds", 1, "--max-tokens", 8).stdout
+    shown = clew("bench", MODEL, "--users", "1,4", "--seconds", 1, "--max-tokens", 8).stdout
     rows = [line for line in shown.splitlines() if line.startswith("as served")]
     assert ["1 users" in rows[0], "4 users" in rows[1], len(rows)] == [True, True, 2]
 
@@ -119,11 +119,11 @@ def test_a_model_is_served_meanwhile(clew):
     ],
 )
 def test_what_cannot_be_measured_is_refused(clew, words, said):
-    assert said in clew("bench", "serve", *words, "--seconds", 1, code=2).output
+    assert said in clew("bench", *words, "--seconds", 1, code=2).output
 
 
 def test_a_server_that_answers_nothing(clew, speaker):
     url, handler = speaker
     handler.do_POST = lambda self: self.reply(503, b"no")
-    shown = clew("bench", "serve", url, "--users", "1", "--seconds", 0.5, code=2)
+    shown = clew("bench", url, "--users", "1", "--seconds", 0.5, code=2)
     assert "status 503" in shown.output

@@ -1,4 +1,4 @@
-"""clew cliffs and clew train --loss on a model whose chances are known."""
+"""clew audit cliffs and clew tune on a model whose chances are known."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def solved(tmp_path, monkeypatch):
 def test_a_search_with_all_it_leads_to(clew, solved):
     # Chances are .6 or more, or 0; of 24 continuations at .6 now and then no more than 8 succeed, and which are drawn
     # hangs on the names of the runs.
-    args = ("cliffs", "world=sums", "--model", "planted", "-n", 48, "--store", solved)
+    args = ("audit", "cliffs", "world=sums", "--model", "planted", "-n", 48, "--store", solved)
     dry = clew(*args, "--dry").output
     assert "11 of them could lower" in dry
     assert "to sample:" in dry
@@ -39,14 +39,14 @@ def test_a_search_with_all_it_leads_to(clew, solved):
     assert "0 undecided" in told
     assert "del@1 - keep@1" in told
     assert "control: the same at random positions" in told
-    assert "clew train --loss cliff-dpo" in told
+    assert "clew tune RUNS --loss cliff-dpo" in told
     found = json.loads(clew(*args, "--effect", "--pairs", "pairs.jsonl", "--json").output)
     assert found["pairs"] == len([c for c in found["cliffs"] if c["confirmed"]])
     assert {round(p["potential"], 1) > 0.3 or p["high"] < 0.3 for p in found["potential"]} == {True}
     assert "to sample: 0 continuations" in clew(*args, "--dry").output
     with open("pairs.jsonl") as file:
         assert len(file.readlines()) == found["pairs"]
-    one = clew("cliffs", found["cliffs"][0]["at"].partition("@")[0], *args[2:]).output
+    one = clew("audit", "cliffs", found["cliffs"][0]["at"].partition("@")[0], *args[3:]).output
     assert "after token" in one
     store = open_store(solved)
     assert len(store.run_ids()) == 6
@@ -57,11 +57,16 @@ def test_a_search_with_all_it_leads_to(clew, solved):
 
 def test_refusals_name_input_and_remedy(clew, solved, store):
     at = ("--store", solved, "--model", "planted")
-    assert "Leave out --at steps" in clew("cliffs", "world=sums", "--at", "steps", "--pairs", "f", *at, code=2).output
-    assert "clew log" in clew("cliffs", "world=maze", *at, code=2).output
-    assert "--model" in clew("cliffs", "world=sums", "--store", solved, code=2).output
-    assert "--at steps" in clew("cliffs", "--store", store, "world=household", "--model", "planted", code=2).output
-    assert "Add --loss" in clew("train", "--name", "t", "--data", "world=sums", code=2).output
+    assert (
+        "Leave out --at steps"
+        in clew("audit", "cliffs", "world=sums", "--at", "steps", "--pairs", "f", *at, code=2).output
+    )
+    assert "clew log" in clew("audit", "cliffs", "world=maze", *at, code=2).output
+    assert "--model" in clew("audit", "cliffs", "world=sums", "--store", solved, code=2).output
+    assert (
+        "--at steps"
+        in clew("audit", "cliffs", "--store", store, "world=household", "--model", "planted", code=2).output
+    )
 
 
 def test_training_on_pairs_goes_on_and_refuses_others(clew, tmp_path):
@@ -79,11 +84,11 @@ def test_training_on_pairs_goes_on_and_refuses_others(clew, tmp_path):
     runner.store.annotate([Annotation("call", "cliff-pair", 1.0, run.id, 1, params="p", data=json.dumps([item]))])
     runner.store.commit()
     runner.store.close()
-    line = ("train", "--name", "steep", "--loss", "cliff-dpo", "--model", folder, "--store", path, "--data", run.id)
+    line = ("tune", run.id, "--name", "steep", "--loss", "cliff-dpo", "--model", folder, "--store", path)
     done = clew(*line, "--epochs", 3)
     assert "2 rows, 2 tokens with loss" in done.output
     assert "begun with other passes" in clew(*line, "--epochs", 4, code=2).output
     again = json.loads(clew(*line, "--epochs", 3, "--json").stdout)
     assert again["rows"] == 2
-    assert "clew cliffs" in clew(*line[:-1], run.id, "--types", "deterministic", code=2).output
-    assert "--data" in clew("train", "--name", "x", "--loss", "dpo", "--store", path, code=2).output
+    assert "clew audit cliffs" in clew(*line, "--types", "deterministic", code=2).output
+    assert "RUNS" in clew("tune", "--name", "x", "--loss", "dpo", "--store", path, code=2).output

@@ -88,4 +88,4 @@ def test_bad_input_is_named_with_its_remedy(clew, shop, words, given, says):
     done = clew(*(w.format(repo=shop) for w in words), given=given)
     assert done.exit_code == 2, done.output
     assert says in done.output
-    assert "This is not your fault" not in done.output
+    assert "This is an error in Clew" not in done.output

@@ -54,7 +54,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def line(desk: Path, *more: str) -> list[str]:
-    return ["grade", "--policy", str(desk / "policy"), "--reference", str(desk / "reference"), "--store",
+    return ["audit", "grade", "--policy", str(desk / "policy"), "--reference", str(desk / "reference"), "--store",
             str(desk / "s.db"), *more]  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_intervals_choice_and_picking(clew: Any, desk: Path) -> None:
 
 
 def test_the_pair_of_one_model_says_nothing(clew: Any, desk: Path) -> None:
-    both = ["grade", "--policy", str(desk / "policy"), "--reference", str(desk / "policy"), "--name", "none"]
+    both = ["audit", "grade", "--policy", str(desk / "policy"), "--reference", str(desk / "policy"), "--name", "none"]
     told = json.loads(clew(*both, "--store", str(desk / "s.db"), "--json").stdout)
     assert set(told["scores"].values()) == {0.0}
     assert told["auroc"]["score"]["estimate"] == 0.5
@@ -128,15 +128,15 @@ def test_a_frozen_pair_is_a_credit_on_the_command_line(clew: Any, desk: Path) ->
 
 def test_refusals_name_the_input_and_the_remedy(clew: Any, desk: Path, store: Path) -> None:
     at = ["--store", str(desk / "s.db")]
-    other = clew("grade", "--policy", desk / "policy", "--reference", desk / "other", *at, code=2).output
+    other = clew("audit", "grade", "--policy", desk / "policy", "--reference", desk / "other", *at, code=2).output
     assert "different tokenizers" in other
     assert "same tokenizer" in other
-    no_scores = clew("grade", "--policy", "echo", "--reference", desk / "policy", *at, code=2).output
+    no_scores = clew("audit", "grade", "--policy", "echo", "--reference", desk / "policy", *at, code=2).output
     assert "gives no logprobs" in no_scores
     pair = ("--policy", desk / "policy", "--reference", desk / "reference")
-    assert "without token ids" in clew("grade", *pair, "--store", store, code=2).output
-    assert "clew log" in clew("grade", "world=maze", *pair, *at, code=2).output
+    assert "without token ids" in clew("audit", "grade", *pair, "--store", store, code=2).output
+    assert "clew log" in clew("audit", "grade", "world=maze", *pair, *at, code=2).output
     one = open_store(str(desk / "s.db")).runs()[0]
-    few = clew("grade", one.id, *pair, *at, "--select", "auroc", code=2).output
+    few = clew("audit", "grade", one.id, *pair, *at, "--select", "auroc", code=2).output
     assert "nothing to select by" in few
     assert build("tasksets", "clerk").ref == "clerk"

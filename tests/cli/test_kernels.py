@@ -134,7 +134,7 @@ def test_a_report_of_another_kernel_is_named(clew, tmp_path):
     (tmp_path / "k.sass").write_text(sass)
     assert "k (cuda" in clew("kernels", "explain", "k.sass").output
     (tmp_path / "k.txt").write_bytes(b"\xff\x00")
-    assert "k.txt says nothing of kernel k" in clew("kernels", "explain", "k.sass", "--ptxas", "k.txt", code=2).output
+    assert "k.txt does not mention kernel k" in clew("kernels", "explain", "k.sass", "--ptxas", "k.txt", code=2).output
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\x7fELF" * 99, b"int main;\n"])

@@ -71,7 +71,7 @@ def test_fork_with_something_changed(clew, store):
     data = json.loads(clew("fork", run, "--say", "0=look around", "--model", "echo", "--store", store, "--json").output)
     assert data["forks"][0]["shared"] == 1
     assert "╰ fork" in clew("show", run, "--store", store).output
-    clew("verify", "--store", store)
+    clew("store", "verify", "--store", store)
 
 
 def test_fork_at_the_low_point(clew, store):
@@ -105,7 +105,7 @@ def test_export_and_import_again(clew, store, tmp_path, form):
     rows = json.loads(clew("log", "--store", "new.db", "--json").output)
     before = json.loads(clew("log", "--store", store, "--json").output)
     assert sorted((row["task"], row["steps"]) for row in rows) == sorted((row["task"], row["steps"]) for row in before)
-    clew("verify", "--store", "new.db")
+    clew("store", "verify", "--store", "new.db")
 
 
 def test_a_broken_line_imports_nothing_and_is_named(clew, tmp_path):
@@ -157,7 +157,7 @@ def test_stop_interrupts_and_resume_goes_on(clew, tmp_path):
     with pytest.warns(UserWarning, match="source"):
         clew("resume")
     assert {row["stop"] for row in json.loads(clew("log", "--json").output)} == {"done"}
-    clew("verify")
+    clew("store", "verify")
 
 
 def acting(folder) -> bool:
@@ -170,6 +170,32 @@ def acting(folder) -> bool:
         return any(len(run.calls) > 2 for run in store.runs())
     finally:
         store.close()
+
+
+DEAF = """
+import signal, sys, time
+from clew.store import open_store
+from clew.store.owners import owner_name
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+store = open_store(sys.argv[1])
+store.lease(sys.argv[2], owner_name(), 600.0)
+store.commit()
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_stop_says_so_where_a_process_ignores_the_interrupt(clew, store):
+    run = first(clew, store)
+    line = [sys.executable, "-c", DEAF, str(store), run]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "held\n"
+            said = clew("stop", "--wait", 0.3, "--store", store).output
+            assert said == f"not interrupted: process {process.pid} still makes run {run} after 0.3 s\n"
+            assert json.loads(clew("stop", "--wait", 0, "--store", store, "--json").output)["held"] == [run]
+        finally:
+            process.kill()
 
 
 def test_stop_leaves_the_process_of_others_alone(clew, store, monkeypatch):

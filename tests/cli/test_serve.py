@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
 from clew.cli import serve, verbs
-from clew.cli.shared import serve_drafts
+from clew.cli.shared import speculation
 from clew.core.errors import BadInput
+from clew.harness import Runner
+from clew.store import Run, open_store
 
 pytest.importorskip("torch")
 WORDS = [f"w{i}" for i in range(30)]
@@ -78,7 +84,7 @@ def test_a_drafter_of_another_tokenizer_model_or_calibration_is_refused(
     kept = tmp_path / "drafter"
     kept.mkdir()
     folders.write(drafter, kept, folders.target_of(model.module, model.tokenizer, "tiny"), {})
-    serve_drafts.drafted(model, str(folder), PLAIN | {"draft": str(kept)}).close()  # that of this model is not
+    speculation.drafted(model, str(folder), PLAIN | {"draft": str(kept)}).close()  # that of this model is not
 
     others = {"tokenizer": small(WORDS[::-1], d=16, layers=3, context=64), "weights": small(WORDS, 16, 3, seed=9)}
     for what, other in others.items():
@@ -98,16 +104,16 @@ def test_a_drafter_of_another_tokenizer_model_or_calibration_is_refused(
 def test_costs_that_do_not_hold_are_said(
     folder: Path, model: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert serve_drafts.drafted(model, str(folder), PLAIN).engine.stats().running == 0
+    assert speculation.drafted(model, str(folder), PLAIN).engine.stats().running == 0
     assert "no costs were measured" in caplog.text
     table = {"sizes": [1, 8], "verify": [0.01, 0.02], "rows": [1, 8], "plain": [0.01, 0.01], "draft": [0.0, 0.0],
              "block": 7, "model": "others", "drafter": "lookup"}  # fmt: skip
     (folder / "costs.json").write_text(json.dumps(table))
     try:
-        serve_drafts.drafted(model, str(folder), PLAIN)
+        speculation.drafted(model, str(folder), PLAIN)
         assert "measured with target 'others'" in capsys.readouterr().err
         with pytest.raises(BadInput, match="measured with target 'others'"):
-            serve_drafts.drafted(model, str(folder), PLAIN | {"lengths": "scheduler"})
+            speculation.drafted(model, str(folder), PLAIN | {"lengths": "scheduler"})
     finally:
         (folder / "costs.json").unlink()
 
@@ -118,4 +124,32 @@ def test_the_model_gets_what_the_options_say(folder: Path) -> None:
     model = serve.load(str(folder), given)
     assert model.context == 32
     assert str(next(model.module.parameters()).dtype) == "torch.float64"
-    assert serve_drafts.given(given) == {"steady": True, "context": 32, "max_rows": 4}
+    assert speculation.given(given) == {"steady": True, "context": 32, "max_rows": 4}
+
+
+AGENT = """
+async def solve(run):
+    reply = await run.chat().ask(run.task.prompt)
+    return f"{reply.text}, said the agent"
+"""
+
+
+def test_an_agent_answers_in_place_of_its_model(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(AGENT)
+    store = str(tmp_path / "s.db")
+    agent = f"{tmp_path}/agent.py:solve"
+    line = [sys.executable, "-m", "clew.cli", "serve", "echo", "--agent", agent, "--record", store, "--port", "0"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            told = process.stdout.readline()  # type: ignore[union-attr]
+            base = re.search(r"http://\S+", told)[0]  # type: ignore[index]
+            asked = {"model": "echo", "messages": [{"role": "user", "content": "hello"}]}
+            got = httpx.post(f"{base}/chat/completions", json=asked, timeout=60)
+        finally:
+            process.terminate()
+    message = got.json()["choices"][0]["message"]
+    assert message["content"] == "hello, said the agent"
+    inner, outer = (Run(open_store(store), run) for run in (message["clew_run"], got.headers["x-clew-run"]))
+    assert inner.agent == agent
+    assert Runner.of(inner.store, inner).replay(inner).calls == len(inner.calls)
+    assert inner.id in outer.conversation(0)[-1].message.extra

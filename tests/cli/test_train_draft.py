@@ -77,7 +77,7 @@ def test_what_cannot_be_is_refused(clew, tiny):
         return " ".join(clew("train", "--name", "t", *LINE, "--iterations", 1, *more, code=2).output.split())
 
     assert "no drafter at nowhere" in refused("--draft", "nowhere")
-    assert "none are made" in refused("--draft", "lookup", "--loss", "dpo", "--data", "world=sums")
+    assert "No such option '--draft'" in refused("--draft", "lookup", "--loss", "dpo", "--data", "world=sums")
     small(Sums(3, 3).vocabulary(), **SHAPE | {"seed": 2}).save(tiny / "other")
     assert "was made for weights" in refused("--draft", "drafter", "--model", "other")
     small([*Sums(3, 3).vocabulary(), "word"], **SHAPE).save(tiny / "longer")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
 import click
 import pytest
 
-from clew.cli import SECTIONS, VERBS, verbs
+from clew.cli import LATER, SECTIONS, VERBS, verbs
 from clew.store import open_store
+from tests.docs.pages import lines, parse
 
 
 def ids(path):
@@ -21,25 +23,55 @@ def ids(path):
         store.close()
 
 
+def leaves(command):
+    """The verb itself, or the verbs of a group."""
+    context = click.Context(command)
+    inner = command.list_commands(context) if isinstance(command, click.Group) else ()
+    return [command.get_command(context, name) for name in inner] or [command]
+
+
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_of_every_verb_has_an_example(clew, verb):
-    text = clew(verb, "--help").output
-    assert f"  clew {verb}" in text
+def test_help_of_every_verb_has_an_example_and_explains_every_option(clew, verb):
+    assert f"  clew {verb}" in clew(verb, "--help").output
     command = verbs.get_command(click.Context(verbs), verb)
-    assert command.short_help
-    assert all(p.help or p.is_flag for p in command.params if isinstance(p, click.Option) and p.name not in PLAIN), verb
+    for leaf in (command, *leaves(command)):
+        assert leaf.short_help
+        assert len(leaf.short_help) <= 66, "it fits into one line of 80 columns beside the verb's name"
+        assert [p.name for p in leaf.params if isinstance(p, click.Option) and not p.help] == []
 
 
-PLAIN = {"seed", "split"}  # their names say it
-
-
-def test_help_lists_every_verb_once(clew):
-    text = clew("--help").output
+@pytest.mark.parametrize("line", [("--all",), ("--help", "--all"), ("--all", "-h")])
+def test_all_lists_every_verb_once(clew, line):
+    text = clew(*line).output
     for title, listed in SECTIONS.items():
         assert title in text
         for verb in listed:
-            assert f"\n  {verb}" in text
+            assert text.count(f"\n  {verb} ") == 1
+    assert not re.search(r"^ {6,}", text, re.MULTILINE), "each fits into one line of 80 columns"
     assert "does not load" not in text
+
+
+def test_the_first_screen_lists_what_a_newcomer_needs_each_in_one_line(clew):
+    text = clew("--help").output
+    listed = re.findall(r"^  ([a-z]+)  +\S", text, re.MULTILINE)
+    assert listed == [verb for verb in VERBS if verb not in LATER]
+    assert len(listed) <= 20
+    assert set(VERBS) > LATER
+    assert "clew --all" in text
+    assert clew("--version", "--all").output.startswith("clew ")
+
+
+def test_all_of_a_verb_is_its_own(clew, store):
+    assert "--sft" in clew("export", "out.jsonl", "--all", "--store", store, code=2).output
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_examples_in_help_texts_parse(verb):
+    command = verbs.get_command(click.Context(verbs), verb)
+    examples = [line for leaf in (command, *leaves(command)) for line in lines(leaf.help)]
+    assert examples
+    for line in examples:
+        parse(line)
 
 
 def test_help_needs_no_torch():
@@ -89,7 +121,7 @@ def test_diff_names_the_call_where_runs_part(clew, store):
     a, b = ids(store)[:2]
     one = json.loads(clew("diff", a, b, "--store", store, "--json").output)
     assert isinstance(one["parts_at"], int)
-    assert "Calls are the same" in clew("diff", a, a, "--store", store).output
+    assert "calls are the same" in clew("diff", a, a, "--store", store).output
 
 
 def test_credit_files_values_that_show_and_compares(clew, store):
@@ -100,11 +132,11 @@ def test_credit_files_values_that_show_and_compares(clew, store):
 
 def test_tag_find_and_untag(clew, store):
     a, b = ids(store)[:2]
-    clew("tag", "keep", a, b, "--store", store)
+    clew("store", "tag", "keep", a, b, "--store", store)
     assert len(json.loads(clew("log", "tag:keep", "--store", store, "--json").output)) == 2
     assert len(json.loads(clew("log", "keep", "--store", store, "--json").output)) == 2
-    clew("tag", "-d", "keep", a, "--store", store)
-    assert json.loads(clew("tag", "--store", store, "--json").output) == {"keep": [b]}
+    clew("store", "tag", "-d", "keep", a, "--store", store)
+    assert json.loads(clew("store", "tag", "--store", store, "--json").output) == {"keep": [b]}
 
 
 def test_replay_proves_every_run(clew, store):
@@ -116,34 +148,34 @@ def test_replay_proves_every_run(clew, store):
 def test_verify_is_clean_and_finds_what_was_altered(clew, store):
     import sqlite3
 
-    assert "no faults" in clew("verify", "--store", store).output
+    assert "no faults" in clew("store", "verify", "--store", store).output
     with sqlite3.connect(store) as db:
         db.execute("UPDATE call SET text = 'all is well' WHERE at = (SELECT max(at) FROM call WHERE kind = 2)")
     db.close()
-    assert json.loads(clew("verify", "--store", store, "--json", code=1).output)["faults"]
+    assert json.loads(clew("store", "verify", "--store", store, "--json", code=1).output)["faults"]
 
 
 def test_merge_unites_and_is_idempotent(clew, store, tmp_path):
     other = tmp_path / "other.db"
-    taken = json.loads(clew("merge", store, "--store", other, "--json").output)
+    taken = json.loads(clew("store", "merge", store, "--store", other, "--json").output)
     assert taken[str(store)]["runs"] == 6
     assert ids(other) == ids(store)
-    assert set(json.loads(clew("merge", store, "--store", other, "--json").output)[str(store)].values()) == {0}
+    assert set(json.loads(clew("store", "merge", store, "--store", other, "--json").output)[str(store)].values()) == {0}
 
 
 def test_gc_keeps_groups_and_says_so(clew, store):
-    assert json.loads(clew("gc", "--store", store, "--json").output)["runs"] == []
+    assert json.loads(clew("store", "gc", "--store", store, "--json").output)["runs"] == []
 
 
 def test_redact_erases_and_the_rest_verifies(clew, store):
     run = ids(store)[0]
     data = json.loads(clew("show", run, "--store", store, "--json").output)
-    assert json.loads(clew("redact", f"{run}@1", "--yes", "--store", store, "--json").output)
+    assert json.loads(clew("store", "redact", f"{run}@1", "--yes", "--store", store, "--json").output)
     after = json.loads(clew("show", run, "--store", store, "--json").output)
     assert data[0]["calls"][1]["reply"]["text"]
     assert after[0]["calls"][1]["reply"]["text"] == ""
     assert after[0]["calls"][1]["key"] == data[0]["calls"][1]["key"]
-    clew("verify", "--store", store)
+    clew("store", "verify", "--store", store)
 
 
 def test_worlds_models_doctor(clew):

@@ -1,7 +1,8 @@
 """A store made before files moved and circles of imports were cut (commit a3b4200) is used as if nothing had happened.
 
-It opens, lists, shows, replays, forks, resumes with equal keys. ``store/make_store.py.txt`` made it with the code of its
-time, and ``store/expected.json`` says what that code made of it. Every test has a copy of its own, in an empty folder.
+It opens, lists, shows, replays, forks, resumes with equal keys. ``store/make_store.py.txt`` made it with the code of
+its time, and ``store/expected.json`` says what that code made of it. Every test has a copy of its own, in an empty
+folder.
 
 Not forked here, though replayed: the gate (its candidates ran outside of a sandbox, in a folder that is gone: nothing
 restores them) and the tuner (its world needs the compiler, and times what it builds).

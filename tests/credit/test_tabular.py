@@ -13,7 +13,8 @@ from clew.worlds.house import House
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from papers.E165_g2po import tabular, tier_a
+from papers.E165_g2po import tabular
+from papers.E165_g2po import tier_8a as tier_a
 
 SEEDS = range(24)
 

@@ -22,9 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 from click.testing import CliRunner
 
 from clew.cli import verbs
+from clew.cli.shared.old_spellings import today
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -123,6 +125,34 @@ def commands(block: Block) -> Iterator[tuple[str, str, int]]:
     """Command lines of a block (``\\`` at an end goes on in the next line), what follows each, and where."""
     for match in re.finditer(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
         yield match[1].replace("\\\n", " "), match[2], match.start(2)
+
+
+LINE = re.compile(r"^ *(?:\$ )?(?:\w+=\S+ )?(clew (?:.*\\\n)*.*)$", re.MULTILINE)
+
+
+def lines(text: str) -> Iterator[str]:
+    """Every command line of Clew in ``text``, alone in its line or beside others, without what is no part of it."""
+    for match in LINE.finditer(text):
+        for part in re.split(r"(?<=[^\\]);|[|]", match[1].replace("\\\n", " ")):
+            if part.strip().startswith("clew "):
+                yield part.strip().split("   (")[0]
+
+
+def parse(line: str) -> None:
+    """Descend to the verb that a command line names, and parse what follows as it does.
+
+    Raises:
+        click.UsageError: there is no such verb or option. AssertionError: the line has an old spelling.
+    """
+    command: click.Command = verbs
+    words = shlex.split(line, comments=True)[1:]
+    assert not words or today(words) == words, f"an old spelling: {line}"
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        context = command.make_context("clew", words)
+        _, found, words = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert found is not None
+        command = found
+    command.make_parser(click.Context(command)).parse_args(words)
 
 
 def call(command: str, where: str) -> str:

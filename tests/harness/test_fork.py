@@ -335,3 +335,13 @@ def test_tool_user_answers() -> None:
     assert acts[0].text == "3"
     assert acts[1].text.startswith("error: TypeError")
     assert [c.text for c in run.calls if c.kind == "note"] == ['{"text": "three"}']
+
+
+def test_a_given_reply_stands_where_the_later_ones_are_kept() -> None:
+    """``keep`` forces the replies after the change, not the one that the change replaces."""
+    runner = Runner(player, Counter(low=2, high=2), Markov("up down stop", tokens=True), limits=Limits(steps=3))
+    run = runner.collect([Counter(low=2, high=2).sample(1)[0]], n=1).runs[0]
+    seq = next(c.seq for c in run.calls if c.kind == "ask")
+    fork = runner.fork(run, at=seq, reply="stop down", keep=True)[0]
+    assert fork.reply(seq).message.text.strip() == "stop down"
+    assert fork.reply(seq).message.text != run.reply(seq).message.text

@@ -13,20 +13,22 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from clew.harness.trees import selectors
-from papers.E162_uucb import chain, learn, proxy, report, report_sums, run, tier, tier_sums
-from papers.experiment import load
+from papers.E162_uucb import chain, learn, proxy, report_chain, report_sums, tier_chain, tier_sums
+from papers.experiment import Experiment, load
+
+E162 = Experiment.find("E162")
 
 
 def test_committed_results_are_complete() -> None:
     """Every cell has its line, the summary is what the lines give, and the equal-leaf table is in it."""
-    lines = load(run.HERE / "results" / "chain.jsonl")
-    assert {run.E162.key(line) for line in lines} == {run.E162.key(cell) for cell in tier.cells(False)}
-    made = report.report(lines)
-    assert made == (run.HERE / "results" / "summary_chain.md").read_text()
+    lines = load(E162.here / "results" / "chain.jsonl")
+    assert {E162.key(line) for line in lines} == {E162.key(cell) for cell in tier_chain.cells(False)}
+    made = report_chain.report(lines)
+    assert made == (E162.here / "results" / "summary_chain.md").read_text()
     assert "at equal leaves" in made
     del lines[0]["leaves"]
     with pytest.raises(KeyError):
-        report.report(lines)
+        report_chain.report(lines)
 
 
 def test_a_forest_keeps_its_books() -> None:
@@ -81,22 +83,22 @@ def test_a_flat_tree_learns_as_grpo_does() -> None:
 
 
 def test_an_experiment_reports_every_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier, "PROMPTS", 120)
-    monkeypatch.setattr(report, "unbits", lambda text: tier.unbits(text, 120))
+    monkeypatch.setattr(tier_chain, "PROMPTS", 120)
+    monkeypatch.setattr(report_chain, "unbits", lambda text: tier_chain.unbits(text, 120))
     monkeypatch.setattr(learn, "UPDATES", 2)
-    cells = [cell for cell in tier.cells(True) if cell["seed"] == 0]
-    monkeypatch.setattr(tier, "cells", lambda quick: iter(cells))
-    assert run.main(quick=True, tier="chain", out=tmp_path, console=Console(quiet=True)) == 0
+    cells = [cell for cell in tier_chain.cells(True) if cell["seed"] == 0]
+    monkeypatch.setattr(tier_chain, "cells", lambda quick: iter(cells))
+    assert E162.main(quick=True, tier="chain", out=tmp_path, console=Console(quiet=True)) == 0
     text = (tmp_path / "summary_chain.md").read_text()
     assert all(f" P{i} " in text for i in range(1, 9))
     assert (tmp_path / "figure_chain.svg").exists()
 
 
 def test_committed_results_on_sums_are_complete() -> None:
-    lines = load(run.HERE / "results" / "sums.jsonl")
-    cells = [run.E162.key(cell) for cell in tier_sums.cells(False)]
-    assert sorted(map(run.E162.key, lines)) == sorted(cells), "each cell once"
-    assert report_sums.report(lines) == (run.HERE / "results" / "summary_sums.md").read_text()
+    lines = load(E162.here / "results" / "sums.jsonl")
+    cells = [E162.key(cell) for cell in tier_sums.cells(False)]
+    assert sorted(map(E162.key, lines)) == sorted(cells), "each cell once"
+    assert report_sums.report(lines) == (E162.here / "results" / "summary_sums.md").read_text()
     for line in lines:
         assert len(line["dead"]) == tier_sums.TASKS
         if line["kind"] != "moved":
@@ -127,7 +129,7 @@ def test_marks_on_sums_can_fail() -> None:
         for seed in range(3):
             made += [line("leaves", "flat", seed, 0.6 + seed / 48, 240), line("leaves", "uucb", seed, 0.6, tokens)]
             made.append(line("tokens", "uucb", seed, dead, budget))
-        return {mark.name: mark.met for mark in report_sums.marks(report_sums.Lines(made))}
+        return {mark.name: mark.met for mark in report_sums.marks(report_sums.Collected(made))}
 
     assert verdicts(0.3, 120.0, 240.0) == dict.fromkeys(("mix", "equal tokens", "dead groups", "saving"), True)
     assert verdicts(0.58, 180.0, 250.0) == {

@@ -12,8 +12,9 @@ from rich.console import Console
 from clew.worlds.maze import FORK, HALL, Star
 from papers.E163_backtrack import chain, report_d, report_n, report_s, report_t, tier_d, tier_n, tier_s, tier_t, walk
 from papers.E163_backtrack.chain import A, B, C, D, Graph, expected_steps, golden, gradient
-from papers.E163_backtrack.run import E163
-from papers.experiment import load
+from papers.experiment import Experiment, load
+
+E163 = Experiment.find("E163")
 
 SMALL = Graph(3, 3, 2)
 SMALL_STAR = Star(3, 2, 2)

@@ -13,8 +13,10 @@ from clew.core.values import Message
 from clew.harness.context.compaction import orphans
 from clew.worlds.desk import Case, Desk
 from papers.E164_governance import report_a, report_r, tier_a, tier_b, tier_r
-from papers.E164_governance.run import E164
+from papers.experiment import Experiment
 from papers.experiment import load as lines_of
+
+E164 = Experiment.find("E164")
 
 
 def test_every_airline_rule_is_found_once_in_the_policy_and_its_denial_is_not(shared):

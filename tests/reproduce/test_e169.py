@@ -12,8 +12,9 @@ import pytest
 from clew.coding.diagnose.known import ELSEWHERE
 from clew.core.errors import BadInput, MissingExtra, WorldError
 from papers.E169_sherloc import clones, mutants, report_l, report_r, tier_l, tier_r
-from papers.E169_sherloc.run import E169, parse
-from papers.experiment import load
+from papers.experiment import Experiment, load
+
+E169 = Experiment.find("E169")
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +54,19 @@ def test_the_bundled_confidence_is_the_one_fitted_on_dev(lines):
 
 def test_a_planted_effect_is_found_and_none_where_there_is_none(lines):
     test = report_l.split(lines, "test")
-    none = report_l.gap("same", report_l.at(test, "all"), report_l.at(test, "all"))
+    none = report_l.gap(report_l.at(test, "all"), report_l.at(test, "all"))
     assert (none.low, none.high) == (0, 0)
     planted = [{**x, "rank": {**x["rank"], "plain bm25": x["rank"]["plain bm25"] + 1}} for x in test]
-    assert report_l.gap("worse", report_l.at(test, "plain bm25"), report_l.at(planted, "plain bm25")).low > 0.3
+    assert report_l.gap(report_l.at(test, "plain bm25"), report_l.at(planted, "plain bm25")).low > 0.3
     noise = np.random.default_rng(0).permutation(report_l.confidence(test, test))
-    sure = report_l.among("shuffled confidence", report_l.at(test, "all"), report_l.top(noise, 0.25))
+    sure = report_l.among(report_l.at(test, "all"), report_l.top(noise, 0.25))
     overall = report_l.at(test, "all").mean()
     assert sure.low <= overall <= sure.high
 
 
 def test_without_clones_quick_leaves_tier_l_out(tmp_path, capsys):
     assert list(tier_l.cells(True)) == []
-    assert parse(["--quick", "--tier", "L", "--out", str(tmp_path)]) == 0
+    assert E169.parse(["--quick", "--tier", "L", "--out", str(tmp_path)]) == 0
     assert "--clones" in (tmp_path / "summary_L.md").read_text()
     with pytest.raises(BadInput, match="no clone of pytest"):
         clones.past("pytest")

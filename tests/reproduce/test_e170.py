@@ -10,28 +10,29 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from papers.E170_gate import run, tier_bench, tier_sim
-from papers.experiment import load
+from papers.E170_gate import tier_bench, tier_sim
+from papers.experiment import Experiment, load
 
-RESULTS = run.E170.here / "results"
+E170 = Experiment.find("E170")
+RESULTS = E170.here / "results"
 
 
-@pytest.mark.parametrize("name", run.TIERS)
+@pytest.mark.parametrize("name", E170.tiers)
 def test_committed_results_are_complete(name):
     """Every cell has its line, the summary is what the lines give, and a lost field is seen."""
     lines = load(RESULTS / f"{name}.jsonl")
-    cells = list(run.TIERS[name].cells(False))
+    cells = list(E170.tiers[name].cells(False))
     if name == "bench" and not tier_bench.DATA.exists():
         cells += [{k: x[k] for k in ("kind", "program", "seed")} for x in lines if x["kind"] == "he"]
-    assert {run.E170.key(line) for line in lines} == {run.E170.key(cell) for cell in cells}
-    assert run.REPORTS[name].report(lines) == (RESULTS / f"summary_{name}.md").read_text()
+    assert {E170.key(line) for line in lines} == {E170.key(cell) for cell in cells}
+    assert E170.reports[name].report(lines) == (RESULTS / f"summary_{name}.md").read_text()
 
 
 def test_cells_of_the_simulation_come_out_again():
     lines = load(RESULTS / "sim.jsonl")
     for level in ("score", "map", "fixture"):
         line = next(x for x in lines if x["level"] == level)
-        setting = {k: v for k, v in line.items() if k in run.SETTINGS}
+        setting = {k: v for k, v in line.items() if k in E170.settings}
         (found,) = tier_sim.run(setting, [line["seed"]])
         numbers = [k for k, v in found.items() if isinstance(v, float)]
         assert [found[k] for k in numbers] == pytest.approx([line[k] for k in numbers])

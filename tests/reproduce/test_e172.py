@@ -18,14 +18,14 @@ from papers.E172_cliffs import (
     report_data,
     report_model,
     report_toy,
-    run,
     tier_data,
     tier_model,
     tier_toy,
 )  # fmt: skip
-from papers.experiment import load
+from papers.experiment import Experiment, load
 
-RESULTS = run.HERE / "results"
+E172 = Experiment.find("E172")
+RESULTS = E172.here / "results"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ RESULTS = run.HERE / "results"
 )
 def test_committed_results_are_complete(name, tier, report):
     lines = load(RESULTS / f"{name}.jsonl")
-    assert {run.E172.key(line) for line in lines} == {run.E172.key(cell) for cell in tier.cells(False)}
+    assert {E172.key(line) for line in lines} == {E172.key(cell) for cell in tier.cells(False)}
     assert report.report(lines) == (RESULTS / f"summary_{name}.md").read_text()
     assert (RESULTS / f"figure_{name}.svg").exists()
 
@@ -95,7 +95,7 @@ def test_pairs_move_success_the_way_they_point():
 def test_a_run_reports_every_mark(tmp_path, monkeypatch):
     monkeypatch.setattr(tier_toy, "TRACES", 120)
     monkeypatch.setattr(tier_toy, "PROBLEMS", 60)
-    assert run.main(quick=True, tier="toy", out=tmp_path, console=Console(quiet=True)) == 0
+    assert E172.main(quick=True, tier="toy", out=tmp_path, console=Console(quiet=True)) == 0
     text = (tmp_path / "summary_toy.md").read_text()
     assert all(f": C{i}, " in text for i in range(1, 6))
     assert (tmp_path / "figure_toy.svg").exists()

@@ -14,17 +14,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 pytest.importorskip("torch", reason="did not run: torch is not installed")
 from clew.worlds.clerk import Clerk
-from papers.E173_progress import grading, making, report_clerk, report_tabular, run, tabular, tier_clerk, tier_tabular
-from papers.experiment import load
+from papers.E173_progress import grading, making, report_clerk, report_tabular, tabular, tier_clerk, tier_tabular
+from papers.experiment import Experiment, load
+
+E173 = Experiment.find("E173")
 
 
 @pytest.mark.parametrize("tier", ["tabular", "clerk"])
 def test_committed_results_are_complete(tier: str) -> None:
     """Every cell has its line, and the summary is what the lines give."""
-    lines = load(run.HERE / "results" / f"{tier}.jsonl")
-    assert {run.E173.key(line) for line in lines} == {run.E173.key(cell) for cell in run.TIERS[tier].cells(False)}
-    made = run.REPORTS[tier].report(lines)
-    assert made == (run.HERE / "results" / f"summary_{tier}.md").read_text()
+    lines = load(E173.here / "results" / f"{tier}.jsonl")
+    assert {E173.key(line) for line in lines} == {E173.key(cell) for cell in E173.tiers[tier].cells(False)}
+    made = E173.reports[tier].report(lines)
+    assert made == (E173.here / "results" / f"summary_{tier}.md").read_text()
     assert "NOT MET" in made or "met" in made
 
 
@@ -116,10 +118,10 @@ def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     cells = [c for c in tier_tabular.cells(True) if c["seed"] == 0]
     monkeypatch.setattr(tier_tabular, "cells", lambda quick: cells)
     console = Console(quiet=True)
-    lines = run.E173.compute("tabular", True, tmp_path, console)
+    lines = E173.compute("tabular", True, tmp_path, console)
     path = tmp_path / "tabular.jsonl"
     path.write_text("".join(path.read_text().splitlines(True)[:-2]) + '{"kind": "nu')
-    again = run.E173.compute("tabular", True, tmp_path, console)
+    again = E173.compute("tabular", True, tmp_path, console)
     for line in (*lines, *again):
         line.pop("cpu_s")
     assert again == lines

@@ -8,8 +8,9 @@ from rich.console import Console
 
 from clew.audit.why.arms import Arm
 from papers.E174_forensics import organisms, report_a, tier_a
-from papers.E174_forensics.run import E174
-from papers.experiment import load
+from papers.experiment import Experiment, load
+
+E174 = Experiment.find("E174")
 
 
 def test_committed_results_are_complete_and_meet_their_marks() -> None:
@@ -19,7 +20,8 @@ def test_committed_results_are_complete_and_meet_their_marks() -> None:
     assert report_a.report(lines) == (E174.here / "results" / "summary_A.md").read_text()
     marks = report_a.pass_marks(lines)
     assert len(marks) == 20
-    assert [mark.name for mark in marks if not mark.met] == []
+    assert [mark.name for mark in marks if mark.met is False] == []
+    assert [mark.name for mark in marks if mark.met is None] == ["or: exact set one at a time"]
 
 
 @pytest.mark.parametrize("check", ["or", "null", "harness", "sentence", "resampling", "source", "censoring"])

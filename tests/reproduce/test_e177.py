@@ -11,37 +11,38 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from clew.core.errors import MissingExtra
-from papers.E177_kernelpro import run, tier_cuda, tier_detector, tier_tree, tier_wall
-from papers.experiment import load
+from papers.E177_kernelpro import tier_cuda, tier_detector, tier_tree, tier_wall
+from papers.experiment import Experiment, load, seconds
 
-RESULTS = run.E177.here / "results"
+E177 = Experiment.find("E177")
+RESULTS = E177.here / "results"
 needs_gcc = pytest.mark.skipif(
     not (shutil.which("gcc") and shutil.which("objdump")), reason="did not run: no gcc or objdump"
 )
 needs_nvcc = pytest.mark.skipif(not tier_cuda.present(), reason="did not run: no nvcc or nvdisasm")
 
 
-@pytest.mark.parametrize("name", run.TIERS)
+@pytest.mark.parametrize("name", E177.tiers)
 def test_committed_results_are_complete(name):
     """Every cell has its line, the summary is what the lines give, and no line is of another cell."""
     lines = load(RESULTS / f"{name}.jsonl")
-    assert {run.E177.key(line) for line in lines} == {run.E177.key(cell) for cell in run.TIERS[name].cells(False)}
+    assert {E177.key(line) for line in lines} == {E177.key(cell) for cell in E177.tiers[name].cells(False)}
     summary = (RESULTS / f"summary_{name}.md").read_text()
     if name != "search":
-        assert run.REPORTS[name].report(lines) == summary
+        assert E177.reports[name].report(lines) == summary
         return
     few = sorted(lines, key=lambda x: len(x["rows"]))[:2]  # all are a minute of searches; a kernel's row stands alone
-    rows = [row for row in run.REPORTS[name].report(few).splitlines() if row.startswith(f"| {few[0]['kind']}")]
+    rows = [row for row in E177.reports[name].report(few).splitlines() if row.startswith(f"| {few[0]['kind']}")]
     assert rows
     assert set(rows) <= set(summary.splitlines())
 
 
-@pytest.mark.parametrize("name", run.TIERS)
+@pytest.mark.parametrize("name", E177.tiers)
 def test_a_quick_run_is_part_of_the_whole_and_costs_under_five_minutes_with_the_others(name):
-    quick, whole = (list(run.TIERS[name].cells(quick)) for quick in (True, False))
+    quick, whole = (list(E177.tiers[name].cells(quick)) for quick in (True, False))
     alone = {"quick"}  # a cell of tier tree that only a quick run has
-    assert {run.E177.key(c) for c in quick if c["name"] not in alone} <= {run.E177.key(c) for c in whole}
-    assert sum(tier.cost(c) for tier in run.TIERS.values() for c in tier.cells(True)) < 700  # forecasts lie high
+    assert {E177.key(c) for c in quick if c["name"] not in alone} <= {E177.key(c) for c in whole}
+    assert sum(seconds(tier, c) for tier in E177.tiers.values() for c in tier.cells(True)) < 700  # forecasts lie high
 
 
 @needs_gcc
@@ -73,7 +74,7 @@ def test_cells_of_the_tree_come_out_again():
 def test_without_the_compiler_a_quick_run_says_that_tier_cuda_did_not_run(monkeypatch):
     monkeypatch.setattr(tier_cuda, "present", lambda: False)
     assert list(tier_cuda.cells(True)) == []
-    assert "did not run: it needs nvcc" in run.REPORTS["cuda"].report([])
+    assert "did not run: it needs nvcc" in E177.reports["cuda"].report([])
     with pytest.raises(MissingExtra, match="nvcc and nvdisasm"):
         tier_cuda.run({"kind": "pair", "name": "literal"}, [0])
 

@@ -27,11 +27,11 @@ from clew.core.errors import (
 from clew.core.keys import blob_key
 from clew.core.records import Annotation, RunRow, Setup
 from clew.core.values import Sampling
-from clew.store import MemoryStore, Run, open_store
+from clew.store import Keeper, MemoryStore, Run, open_store
 from clew.store.contract import Script, fork_at
 from clew.store.contract.script import same
 from clew.store.sqlite import SQLiteStore, migrations
-from clew.store.sqlite.database import Database
+from clew.store.sqlite.run_tables import Records
 from clew.store.summary import document, says, summarise, words
 
 HERE = Path(__file__).parent
@@ -117,15 +117,40 @@ def test_fixture_of_the_first_shape_still_verifies(tmp_path):
     store.close()
 
 
+def test_settings_move_out_of_meta(tmp_path):
+    """What Clew once kept among an importer's words gets a column of its own; the rest, and what is no JSON, stays."""
+    ours = {"sampling": {"stop": ["a"], "temperature": 0.7}, "limits": {"cost": float("inf"), "steps": None}}
+    ours |= {"snapshot_every": 16, "name": "n\ud800", "fork_limits": {"steps": 3}}
+    theirs = {"import": {"format": "x", "fields": {"name": "kept"}}}
+    metas = ["{}", json.dumps(ours), json.dumps(theirs), json.dumps(theirs | ours), "[1]", "no JSON", "\ud800"]
+    store = SQLiteStore(tmp_path / "old.db")
+    for no, meta in enumerate(metas):
+        store.put_run(RunRow(f"run{no}", "a:b", meta=meta))
+    store.close()
+    old = sqlite3.connect(tmp_path / "old.db")
+    old.execute("ALTER TABLE run DROP COLUMN settings")
+    old.execute("DELETE FROM migration WHERE name = '002-settings'")
+    old.commit()
+    old.close()
+    store = SQLiteStore(tmp_path / "old.db")
+    found = [store.row(f"run{no}") for no in range(len(metas))]
+    assert [json.loads(row.settings) for row in found] == [{}, ours, {}, ours, {}, {}, {}]
+    assert [row.meta for row in found] == ["{}", "{}", metas[2], json.dumps(theirs), *metas[4:]]
+    row = found[3]._replace(id="new")
+    store.put_run(row)
+    store.commit()
+    assert SQLiteStore(tmp_path / "old.db").row("new") == row
+    store.close()
+
+
 def test_steps_are_idempotent_and_only_added(tmp_path):
     db = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     names = [name for name, _ in migrations.STEPS]
     assert migrations.migrate(db, True) == names
     assert migrations.migrate(db, True) == []
-    for name, script in migrations.STEPS:  # a process that died before the name was noted runs the step again
+    for name, step in migrations.STEPS:  # a process that died before the name was noted runs the step again
         db.execute("DELETE FROM migration WHERE name = ?", (name,))
-        for statement in script.split(";\n"):
-            db.execute(statement)
+        step(db)
     assert migrations.migrate(db, True) == names
     assert names == sorted(set(names))
     db.close()
@@ -218,10 +243,10 @@ def test_a_list_needs_no_room(tmp_path):
     store = filled(tmp_path / "a.db")
     store._db.execute("PRAGMA max_page_count = 1")
     assert store.find("text:result steps=2 sort:id") == ["run0", "run1", "run2"]
-    assert not store._tables("summary_1")
+    assert not store._has_table("summary_1")
     store._db.execute("PRAGMA max_page_count = 1000000")
     assert store.find("text:result steps=2 sort:id") == ["run0", "run1", "run2"]
-    assert store._tables("summary_1")
+    assert store._has_table("summary_1")
     store.close()
 
 
@@ -243,7 +268,7 @@ ON_READONLY_MEDIUM = """
 import os, sys
 from clew.core.errors import StoreReadOnly
 from clew.store import contract, open_store, query, summary, verify
-from clew.store.sqlite import derived
+from clew.store.sqlite import store
 if os.getuid() == 0:  # who may write anywhere
     os.setgid(65534); os.setuid(65534)
 store = open_store(sys.argv[1])
@@ -648,9 +673,11 @@ def test_bad_values_do_not_block_the_commit_of_others(tmp_path):
     store.close()
 
 
-def test_storeys_are_one_chain():
-    chain = [cls.__name__ for cls in SQLiteStore.__mro__ if issubclass(cls, Database)]
-    assert chain == ["SQLiteStore", "Derived", "Listing", "Scrub", "Shelf", "Leases", "Ranges", "Records", "Database"]
+def test_parts_of_the_store_are_siblings():
+    """No part builds on another: each needs the record alone, so it can be read or replaced without the rest."""
+    *parts, keeper = SQLiteStore.__bases__
+    assert keeper is Keeper
+    assert {part.__bases__ for part in parts} == {(Records,)}
 
 
 def test_a_grammar_is_kept_and_settings_without_one_are_written_as_before(tmp_path: Path) -> None:

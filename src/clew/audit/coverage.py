@@ -26,7 +26,7 @@ import numpy as np
 from clew.audit.design import bootstrap
 from clew.core.errors import BadInput
 from clew.core.records import Report
-from clew.store.base import rewards
+from clew.store.protocol import rewards
 
 Place = tuple[str, Hashable]  # (task, state)
 Act = tuple[str, Hashable, str]  # (task, state, action)

@@ -1,10 +1,10 @@
-"""The command line. One file per verb; nothing is loaded before a verb is asked for."""
+"""The command line. One file per verb; a verb's file is loaded when the verb is named or listed."""
 
 from __future__ import annotations
 
 import difflib
-import importlib
 import io
+import itertools
 import os
 import sys
 import traceback
@@ -13,22 +13,25 @@ from typing import Any
 
 import click
 
-from clew.cli.shared.common import Interrupted
+from clew.cli.shared import common, old_spellings
 from clew.core.errors import ClewError
 
 SECTIONS = {
-    "Make runs": ("quickstart", "run", "gateway", "serve", "fork", "replay", "resume", "stop", "import"),
+    "Start": ("quickstart", "doctor", "worlds", "models"),
+    "Make runs": ("run", "gateway", "import", "fork", "replay", "resume", "stop"),
     "Look at runs": ("view", "log", "show", "diff", "export"),
-    "Learn from runs": (
-        *("credit", "grade", "cliffs", "coverage", "audit", "distil", "train", "draft", "eval", "reproduce"),
-    ),
+    "Learn from runs": ("credit", "audit", "train", "tune", "eval", "reproduce"),
+    "Keep runs": ("store",),
+    "Serve models": ("serve", "bench", "draft"),
     "Work on code": ("diagnose", "gate", "kernels"),
-    "Keep the store": ("tag", "merge", "verify", "redact", "gc"),
-    "Find your way": ("doctor", "models", "worlds", "bench"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
+LATER = {"stop", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "gate", "kernels"}
+"""Verbs that a newcomer does not need: only ``clew --all`` lists them. At most 20 others; a new verb begins here."""
 INTERRUPTED = 130  # exit code
-EPILOG = "The store is ./.clew/store.db; choose another with --store or CLEW_STORE. Start with: clew quickstart"
+EPILOG = """`clew --all` lists every verb: serve a model, train from stored runs, diagnose bugs and more.
+
+The store is ./.clew/store.db; choose another with --store or CLEW_STORE."""
 
 
 class Verbs(click.Group):
@@ -39,17 +42,22 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in VERBS:
-            module = importlib.import_module(f"clew.cli.{cmd_name}{'_' * (cmd_name == 'import')}")
-            command = module.command
-        elif cmd_name in (extensions := _extensions()):
+            return common.load_verb(cmd_name)
+        if cmd_name in (extensions := _extensions()):
             command = extensions[cmd_name].load()
-        else:
-            return None
-        assert isinstance(command, click.Command)
-        return command
+            assert isinstance(command, click.Command)
+            return command
+        return None
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        name = args[0] if args else ""
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["clew.leading"] = list(itertools.takewhile(lambda word: word.startswith("-"), args))
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        args = old_spellings.today(args)
+        name = args[0]
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             near = difflib.get_close_matches(name, self.list_commands(ctx), 3)
             hint = f"Did you mean {' or '.join(near)}?" if near else "`clew --help` lists the verbs."
@@ -57,12 +65,12 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections = dict(SECTIONS)
-        if more := self.list_commands(ctx)[len(VERBS) :]:
-            sections["From other packages"] = tuple(more)
+        hidden = set() if "--all" in ctx.meta["clew.leading"] else LATER
+        sections = {**SECTIONS, "From other packages": self.list_commands(ctx)[len(VERBS) :]}
         for title, verbs in sections.items():
-            with formatter.section(title):
-                formatter.write_dl([(verb, self._line(ctx, verb)) for verb in verbs])
+            if shown := [(verb, self._line(ctx, verb)) for verb in verbs if verb not in hidden]:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
 
     def _line(self, ctx: click.Context, verb: str) -> str:
         try:
@@ -101,15 +109,17 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, click.ClickException):
         error.show()
         return error.exit_code
-    if isinstance(error, click.Abort | Interrupted):
-        hint = f" Everything committed so far is kept. Go on with: {error}" if str(error) else ""
+    if isinstance(error, click.Abort | common.Interrupted):
+        hint = f" Everything recorded so far is kept. Continue with: {error}" if str(error) else ""
         click.echo(f"\nInterrupted.{hint}", err=True)
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has seen enough
         return 0
     if isinstance(error, OSError) and error.filename:
-        click.echo(f"clew: {error.filename}: {error.strerror}\n  Check that the path exists and may be used.", err=True)
+        click.echo(
+            f"clew: {error.filename}: {error.strerror}\n  Check that the path exists and that you may use it.", err=True
+        )
         return 2
     if isinstance(error, ClewError):
         click.echo(f"clew: {error}", err=True)
@@ -118,19 +128,26 @@ def _explain(error: BaseException) -> int:
         click.echo(f"clew: {error.name} is not installed\n  `clew doctor` says which extra brings it.", err=True)
         return 2
     first = str(error).strip().split("\n")[0]
-    click.echo(f"clew: {type(error).__name__}: {first}\n  This is not your fault; --debug shows where.", err=True)
+    click.echo(f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.", err=True)
     return 1
+
+
+def _help(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 @click.group(
     cls=Verbs, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.version_option(package_name="clew", message="clew %(version)s")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error. May stand anywhere in the line.")
+@click.option("--all", is_flag=True, is_eager=True, expose_value=False, callback=_help, help="List every verb.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere in the line.")
 def verbs(debug: bool) -> None:
-    """Follow every agent run back to any step or token, change it there, and run on.
+    """Record the runs of LLM agents, go back to any step or token, change something there and continue, and train.
 
-    Runs are chosen by id (or the first letters of one), by tag, or by a query such as
+    Start with `clew quickstart`. Runs are chosen by id (or its first letters), by tag, or by a query such as
     'world=household return<0.5 steps>20 tag:x text:"fridge"'.
     """
     _ = debug  # read from the line itself, so that it works after the verb too

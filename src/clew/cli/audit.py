@@ -2,15 +2,14 @@
 
 from clew.cli.shared.common import Lazy
 
-command = Lazy(
-    "audit",
-    {"decay": "Say which stacks and models lose a rule when the history is compacted.",
-     "why": "Find out which part of a run made the agent do what it did."},
-    help="""Audits of agents and of what they are built on.
+HELP = """Ask of recorded runs, training data and agent stacks what went wrong, and why.
 
-    \b
-    clew audit decay
-    clew audit why 4fzk2w --does 'refund'
-    """,
-    short_help="Find out whether rules survive compaction, and why an agent did something.",
-)  # fmt: skip
+\b
+clew audit cliffs 4fzk2w
+clew audit coverage demos.jsonl
+clew audit grade world=household --policy trainings/first/checkpoint --reference household-sft
+clew audit why 4fzk2w --does 'refund'
+clew audit decay
+"""
+SHORT = "Find where and why runs failed, and what training data lacks."
+command = Lazy("audit", ("cliffs", "coverage", "grade", "why", "decay"), HELP, SHORT)

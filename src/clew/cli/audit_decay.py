@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,36 +13,36 @@ from clew.cli.shared import common, run_options
 
 if TYPE_CHECKING:
     from clew.audit.compaction.behaviour import Row
-    from clew.audit.compaction.structural import Finding
+    from clew.audit.compaction.structural import Finding, Oracle
+    from clew.core.records import Report
 
 HISTORIES, GENERATIONS = (1.1, 5.0), 3
 
 
-@click.command("decay", short_help="Say which stacks and models lose a rule when the history is compacted.")
+@click.command("decay", short_help="Test whether rules survive when histories are compacted.")
 @click.option(
-    "--stack", "stacks", multiple=True, help="Audit this one only; may be repeated.  [default: all installed]"
+    "--stack", "stacks", multiple=True, help="Test only this stack; may be repeated.  [default: all installed]"
 )
 @click.option("--list", "listing", is_flag=True, help="List the stacks with their versions, and the arms, and stop.")
-@click.option("--summariser", help="Without --model: this model writes the summaries, not the oracle.")
-@click.option("--model", help="Audit the behaviour of this model instead; see `clew models`.")
-@click.option("--arm", "arms", multiple=True, help="With --model: only this arm; may be repeated.")
-@click.option("-n", "--n", "n", default=40, show_default=True, help="With --model: episodes of each arm.")
-@click.option("--seed", default=0, show_default=True, help="With --model: fixes tasks and sampling.")
+@click.option("--summariser", help="Without --model: let this model write the summaries, not the oracle.")
+@click.option("--model", help="Test the behaviour of this model instead; see `clew models`.")
+@click.option("--arm", "arms", multiple=True, help="With --model: test only this arm; may be repeated.")
+@click.option("-n", "--n", "n", default=40, show_default=True, help="With --model: episodes in each arm.")
+@click.option("--seed", default=0, show_default=True, help="With --model: seed of tasks and sampling.")
 @run_options.model_options
 @run_options.sampling_options
 @common.json_option
 @common.store_option
-def command(
-    stacks: tuple[str, ...], listing: bool, summariser: str | None, model: str | None, arms: tuple[str, ...], n: int,
-    seed: int, as_json: bool, store_path: str, **options: Any,
-) -> None:  # fmt: skip
-    """Does an agent stack keep its rules through compaction?
+def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
+    """Test whether an agent stack, or a model, keeps its rules when the history is compacted.
 
-    Without --model nothing is asked of any model: each installed stack compacts histories that hold a marked rule, with
-    a summariser that repeats the rule whenever it sees it, so that what is lost was cut away by the stack; with
-    --summariser a model writes the summaries, and what it left out is told apart from what it never saw. With --model
-    the model works at a customer desk under one rule, in several arms, and its tool calls are judged; every episode is
-    a run in the store, and the same line goes on where it was stopped.
+    Without --model no model is asked: each installed stack compacts histories that hold a marked rule, with a
+    summariser (the oracle) that repeats the rule whenever it sees it, so that a lost rule was cut away by the stack.
+    With --summariser a model writes the summaries, and rules that it left out are counted apart from rules that it
+    never saw.
+
+    With --model, the model works at a customer desk under one rule, in several arms, and its tool calls are judged.
+    Every episode is a run in the store, and the same line continues where it was stopped.
 
     \b
     clew audit decay
@@ -53,7 +53,7 @@ def command(
     from clew.audit.compaction import behaviour
     from clew.audit.compaction.stacks import STACKS
 
-    if listing:
+    if options["listing"]:
         rows = [(s.name, s.version or ("" if s.package != "clew" else "this one"), s.settings) for s in STACKS.values()]
         if as_json:
             common.print_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})
@@ -61,20 +61,19 @@ def command(
         common.print_table(("stack", "installed", "settings"), rows)
         click.echo(f"\narms: {', '.join(behaviour.ARMS)}")
         return
-    if model is not None:
-        _behaviour(model, arms, n, seed, as_json, store_path, options)
+    if options["model"] is not None:
+        _behaviour(arms, as_json, store_path, options)
         return
     names = [*stacks] or [s.name for s in STACKS.values() if s.package == "clew" or s.version]
-    if summariser is None:
+    if options["summariser"] is None:
         _structure(names, as_json)
         return
     from clew.audit.compaction.asking import Asking
 
-    with Asking(run_options.load_model(summariser, options)) as asking:
-        _structure(names, as_json, asking.summariser)
+    _structure(names, as_json, Asking(run_options.load_model(options["summariser"], options)).summariser)
 
 
-def _structure(names: list[str], as_json: bool, summariser: Any = None) -> None:
+def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle] | None = None) -> None:
     from clew.audit.compaction import structural
 
     grid = structural.cells(HISTORIES)
@@ -84,7 +83,7 @@ def _structure(names: list[str], as_json: bool, summariser: Any = None) -> None:
         + (f"about {most:,} summaries" if summariser else f"about {2 * len(names)} s"),
         err=True,
     )
-    more = {"generations": GENERATIONS} | ({"summariser": summariser} if summariser else {})
+    more: dict[str, Any] = {"generations": GENERATIONS} | ({"summariser": summariser} if summariser else {})
     with _steps(2 * len(names) * len(grid), "histories") as each:
         plain = structural.survey(names, grid, each=each, **more)
         pinned = structural.survey(names, grid, pinned=True, each=each, **more)
@@ -94,14 +93,13 @@ def _structure(names: list[str], as_json: bool, summariser: Any = None) -> None:
         rows = [{**_plain(f), "pinned": _plain(kept[f.stack])} for f in found]
         common.print_json({"stacks": rows, "verdicts": said})
         return
-    common.print_table(
-        ("stack", "version", "kept", "of", "never seen", "lost later", "gave up", "torn", "kept with pin", "of"),
-        [
-            (f.stack, f.version, f.kept, f.n - f.failed, f.unseen, f.later, f.failed, f.torn, kept[f.stack].kept,
-             kept[f.stack].n - kept[f.stack].failed)
-            for f in found
-        ],
-    )  # fmt: skip
+    table = []
+    for f in found:
+        pin = kept[f.stack]
+        line = (f.stack, f.version, f.kept, f.n - f.failed, f.unseen, f.later, f.failed, f.torn)
+        table.append((*line, pin.kept, pin.n - pin.failed))
+    columns = ("stack", "version", "kept", "of", "never seen", "lost later", "gave up", "torn", "kept with pin", "of")
+    common.print_table(columns, table)
     click.echo("\n" + ("\n".join(said) if said else "No stack lost the rule."))
 
 
@@ -109,17 +107,16 @@ def _plain(finding: Finding) -> dict[str, Any]:
     return {name: getattr(finding, name) for name in finding.__slots__}
 
 
-def _behaviour(
-    ref: str, names: tuple[str, ...], n: int, seed: int, as_json: bool, store_path: str, options: Any
-) -> None:
+def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: Mapping[str, Any]) -> None:
     from clew.audit.compaction import behaviour
     from clew.core.errors import UnknownName
 
     for name in names:
         if name not in behaviour.ARMS:
-            raise UnknownName(f"no arm is called {name!r}", remedy=f"Known: {', '.join(behaviour.ARMS)}.")
+            raise UnknownName(f"there is no arm {name!r}", remedy=f"Known: {', '.join(behaviour.ARMS)}.")
+    ref, n, seed = options["model"], options["n"], options["seed"]
     chosen = {name: behaviour.ARMS[name] for name in names or behaviour.ARMS}
-    model, sampling = run_options.load_model(ref, options), {"temperature": 0.7, **run_options.sampling(options)}
+    model, how = run_options.load_model(ref, options), {"temperature": 0.7, **run_options.sampling(options)}
     click.echo(
         f"{len(chosen)} arms, {n} episodes each: about {len(chosen) * n * behaviour.EPISODE_TOKENS:,} prompt tokens in "
         f"{len(chosen) * n * 2:,} requests",
@@ -132,10 +129,10 @@ def _behaviour(
         _steps(len(chosen) * n, "episodes") as each,
     ):
         for name, condition in chosen.items():
+            label, done = f"decay/{ref}/{seed}/{name}", lambda run: each()
             trials[name] = behaviour.arm(
-                model, condition, n, seed=seed, store=store, sampling=sampling, name=f"decay/{ref}/{seed}/{name}",
-                each=lambda run: each(),
-            )  # fmt: skip
+                model, condition, n, seed=seed, store=store, sampling=how, name=label, each=done
+            )
     rows = behaviour.compare(trials)
     said = behaviour.verdict(rows)
     if as_json:
@@ -157,19 +154,13 @@ def _figures(row: Row) -> dict[str, Any]:
     return {k: run_options.numbers(v) if isinstance(v, Report) else v for k, v in row._asdict().items()}
 
 
-def _share(report: Any) -> str:
+def _share(report: Report | None) -> str:
     return "" if report is None else f"{report.estimate:.2f} [{report.low:.2f}, {report.high:.2f}]"
 
 
 @contextmanager
-def _steps(total: int, what: str) -> Iterator[Any]:
+def _steps(total: int, what: str) -> Iterator[Callable[[], None]]:
     """A progress bar; gives a function to call after each step."""
     began = time.perf_counter()
-    with common.progress() as bar:
-        job = bar.add_task(what, total=total, note="")
-
-        def each() -> None:
-            bar.advance(job)
-            bar.update(job, note=f"{time.perf_counter() - began:.0f} s")
-
-        yield each
+    with common.bar(what, total) as move:
+        yield lambda: move(advance=1, note=f"{time.perf_counter() - began:.0f} s")

@@ -1,26 +1,30 @@
-"""clew credit: annotate stored runs with one or several estimators and compare them."""
+"""clew credit: compute step advantages for stored runs by one or several methods, and compare the methods."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clew.cli.shared import common
 
+if TYPE_CHECKING:
+    from clew.credit.filing import Credit
+    from clew.credit.tree import TreeCredit
 
-@click.command(short_help="Say which step earned what, by one or several estimators, and compare them.")
+
+@click.command(short_help="Compute each step's advantage, by one or several methods.")
 @click.argument("methods")
 @click.argument("runs", nargs=-1)
-@click.option("--dry", is_flag=True, help="Compute and compare, but file nothing.")
+@click.option("--dry", is_flag=True, help="Compute and compare, but store nothing.")
 @common.json_option
 @common.store_option
 def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store_path: str) -> None:
-    """Annotate every step of the chosen runs' groups with its advantage.
+    """Compute the advantage of every step in the groups of the chosen runs, and store it beside the runs.
 
-    METHODS are names joined by +, with arguments in brackets where wanted: grpo, gigpo, hgpo, graphgpo, g2po, bellman.
-    Values of several methods lie side by side on one run; `clew show` prints them, `clew fork --low` forks by them.
+    METHODS are names joined by +, with arguments in brackets: grpo, gigpo, hgpo, graphgpo, g2po, bellman, tree.
+    A run can hold the values of several methods. `clew show` prints them; `clew fork --low METHOD` forks at the lowest.
 
     \b
     clew credit g2po
@@ -35,9 +39,7 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
         name, arguments = registry.parse_ref(ref)
         found.append((ref, registry.lookup("credits", name)(groups, **arguments, store=not dry)))
     summary = [_summary(ref, credit) for ref, credit in found]
-    by_step = [
-        (ref, credit) for ref, credit in found if hasattr(credit, "diagnostics")
-    ]  # tree values tokens, not steps
+    by_step = [(ref, credit) for ref, credit in found if hasattr(credit, "diagnostics")]  # tree values tokens
     pairs = [_compare(a, b) for a, b in itertools.combinations(by_step, 2)]
     if as_json:
         common.print_json({"methods": summary, "pairs": pairs})
@@ -47,13 +49,15 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
         click.echo()
         common.print_table(tuple(pairs[0]), [tuple(row.values()) for row in pairs])
     if not dry:
-        click.echo("filed beside the runs; see `clew show`, or fork where a run lost most: clew fork RUN --low METHOD")
+        click.echo("stored beside the runs; see `clew show`, or fork where a run lost most: clew fork RUN --low METHOD")
 
 
-def _summary(ref: str, credit: Any) -> dict[str, Any]:
+def _summary(ref: str, credit: Credit | TreeCredit) -> dict[str, Any]:
     import numpy as np
 
-    if not hasattr(credit, "diagnostics"):
+    from clew.credit.tree import TreeCredit
+
+    if isinstance(credit, TreeCredit):
         return _of_tokens(ref, credit)
     present = credit.diagnostics.present
     value = credit.value[present]
@@ -70,11 +74,11 @@ def _summary(ref: str, credit: Any) -> dict[str, Any]:
     }
 
 
-def _of_tokens(ref: str, credit: Any) -> dict[str, Any]:
-    """The same line for a method that values tokens: its steps are the edges of trees, valued counts tokens."""
+def _of_tokens(ref: str, credit: TreeCredit) -> dict[str, Any]:
+    """The same line for a method that values tokens: ``steps`` counts edges of trees, ``valued`` counts tokens."""
     import numpy as np
 
-    rows = [a.values[np.isfinite(a.values)] for a in credit.annotations()]
+    rows = [a.values[np.isfinite(a.values)] for a in credit.annotations() if a.values is not None]
     value = np.concatenate(rows) if rows else np.zeros(0)
     groups = credit.live + credit.dead
     return {
@@ -90,7 +94,7 @@ def _of_tokens(ref: str, credit: Any) -> dict[str, Any]:
     }
 
 
-def _compare(a: tuple[str, Any], b: tuple[str, Any]) -> dict[str, Any]:
+def _compare(a: tuple[str, Credit], b: tuple[str, Credit]) -> dict[str, Any]:
     """How far two methods agree on the steps that both value: sign, rank (Spearman), and the step called worst."""
     import numpy as np
     from scipy.stats import spearmanr

@@ -1,4 +1,4 @@
-"""clew diagnose: where a bug report points, as findings for an agent that will repair it."""
+"""clew diagnose: find the code that a bug report is about, for an agent that will repair it."""
 
 from __future__ import annotations
 
@@ -34,47 +34,41 @@ class Diagnoses(click.Group):
         return super().parse_args(ctx, args)
 
 
-command = Diagnoses(
-    "diagnose",
-    help="""Find where a bug report points in a git repository: findings with location, root cause, direction of a fix,
-    dependencies, tests, evidence and a calibrated confidence.
+HELP = """Find the code that a bug report is about, in a git repository. Each finding has a location, a root cause, a
+direction for a fix, dependencies, tests, evidence and a calibrated confidence.
 
-    \b
-    clew diagnose REPO --report FILE       the same as `clew diagnose report REPO --report FILE`
-    clew diagnose calibrate REPO
-    """,
-    short_help="Find where a bug report points, and how sure that is.",
+\b
+clew diagnose REPO --report FILE       the same as `clew diagnose report REPO --report FILE`
+clew diagnose calibrate REPO
+"""
+command = Diagnoses("diagnose", help=HELP, short_help="Find the code that a bug report is about.")
+INDEX_HELP = "File of the index.  [default: in the user's cache folder]"
+AGENT_HELP = "Who will repair: decides which findings are shown whole. FILE: JSONL of past outcomes."
+repo_options = common.options(
+    click.argument("repo", type=click.Path(path_type=Path)),
+    click.option("--index", type=click.Path(path_type=Path), help=INDEX_HELP),
 )
+FORMATS = click.Choice(["text", "json", "markdown"])
 
 
-def repo_options(function: Any) -> Any:
-    for option in (
-        click.argument("repo", type=click.Path(path_type=Path)),
-        click.option("--index", type=click.Path(path_type=Path),
-                     help="File of the warm index.  [default: in the user's cache folder]"),
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
-@command.command("report", short_help="Diagnose a bug report; the verb that is meant where none is given.")
+@command.command("report", short_help="Diagnose a bug report; the default verb.")
 @repo_options
-@click.option("--report", metavar="FILE", help="The bug report; - reads standard input.")
-@click.option("--commit", default="", help="A snapshot to look at.  [default: the working tree]")
-@click.option("--format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True,
-              help="markdown is for an agent's prompt.")  # fmt: skip
-@click.option("--agent", default="weak", show_default=True, metavar="weak|strong|FILE",
-              help="Who will repair, which decides what is shown whole. FILE: JSONL of past outcomes.")  # fmt: skip
-@click.option("--model", help="This model looks, by the published loop; without one a ranking does. See `clew models`.")
-@click.option("--turns", default=20, show_default=True, type=click.IntRange(2), help="Replies of the model at most.")
-@click.option("--mcp", is_flag=True, help="Instead: serve the four tools by MCP on the standard streams.")
+@click.option("--report", metavar="FILE", help="File of the bug report; - reads standard input.")
+@click.option("--commit", default="", help="Snapshot to search.  [default: the working tree]")
+@click.option(
+    "--format", "form", type=FORMATS, default="text", show_default=True, help="markdown fits an agent's prompt."
+)
+@click.option("--agent", default="weak", show_default=True, metavar="weak|strong|FILE", help=AGENT_HELP)
+@click.option("--model", help="Let this model search, instead of a ranking without a model; see `clew models`.")
+@click.option("--turns", default=20, show_default=True, type=click.IntRange(2), help="With --model: most replies.")
+@click.option("--mcp", is_flag=True, help="Instead, serve the four tools by MCP on the standard streams.")
 @run_options.model_options
 @common.store_option
 def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
-    """Diagnose a bug report.
+    """Find the code that a bug report is about.
 
-    Nothing of the repository is changed or run. What was read is kept by content in the index, so that only changed
-    files are read again. The diagnosis itself is a run in the store: `clew show`, `clew replay` and `clew fork` work.
+    Nothing in the repository is changed or run. The index keeps what was read, so that later only changed files are
+    read. The diagnosis is a run in the store: `clew show`, `clew replay` and `clew fork` work on it.
 
     \b
     clew diagnose . --report bug.txt
@@ -87,7 +81,7 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     text = "" if options["mcp"] else read_report(options["report"])
     git, index = opened(repo, options["index"])
     taskset = Diagnosis(str(git.folder), options["commit"], str(index) if index else None)
-    gc.disable()  # a large repository is a million objects, which would be walked again and again while they are made
+    gc.disable()  # a large repository is a million objects; the collector would walk them again and again
     with reading() as progress:
         tools = taskset.tools(progress=progress)
     gc.freeze()
@@ -111,16 +105,18 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     show(done, chosen, form, calibration)
 
 
-@command.command("calibrate", short_help="Fit the confidence on the repository's own past fixes.")
+@command.command("calibrate", short_help="Calibrate the confidence on past fixes of the repository.")
 @repo_options
-@click.option("-n", "--n", "n", default=100, show_default=True, type=click.IntRange(20), help="Past fixes to look at.")
-@click.option("--before", default="HEAD", show_default=True, help="The newest commit that counts.")
+@click.option(
+    "-n", "--n", "n", default=100, show_default=True, type=click.IntRange(20), help="Number of past fixes to read."
+)
+@click.option("--before", default="HEAD", show_default=True, help="Newest commit to use.")
 @common.json_option
 def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool) -> None:
-    """Fit the confidence on past fixes: commits that say they fix something, or add a news fragment of a bug.
+    """Calibrate the confidence on past fixes: commits whose message names a fix, or that add a news fragment of a bug.
 
-    Their snapshots are read from the history; nothing is checked out. The calibration is kept beside the index and
-    used from then on. Interrupted, the same line goes on with what has been read.
+    Snapshots are read from the history; nothing is checked out. The calibration is kept beside the index and used from
+    then on. After an interrupt, the same line continues with what has been read.
 
     \b
     clew diagnose calibrate . -n 200
@@ -166,8 +162,7 @@ def read_report(name: str | None) -> str:
 
 
 def opened(repo: Path, index: Path | None) -> tuple[Git, Path | None]:
-    """The repository, and the file of its index: as asked for, or in the user's cache folder under a name that the
-    repository's place gives."""
+    """The repository, and the file of its index: as given, or in the user's cache folder, named by the repository."""
     from clew.coding.repository.git import Git
 
     git = Git(repo)
@@ -179,12 +174,12 @@ def opened(repo: Path, index: Path | None) -> tuple[Git, Path | None]:
 
 
 def beside(index: Path) -> Path:
-    """Where the calibration that belongs to an index is kept."""
+    """The file of the calibration that belongs to an index."""
     return index.with_suffix(".calibration.json")
 
 
 def known(index: Path | None) -> Calibration:
-    """The repository's calibration, or the one of other projects."""
+    """The repository's calibration, or the bundled one of other projects."""
     from clew.coding.diagnose.confidence import Calibration
     from clew.coding.diagnose.known import ELSEWHERE
 
@@ -193,16 +188,14 @@ def known(index: Path | None) -> Calibration:
 
 @contextmanager
 def reading(title: str = "files to read") -> Iterator[Callable[[int, int], None]]:
-    """A progress bar that is made with the first step."""
+    """A progress bar that appears with the first step."""
     with ExitStack() as held:
-        made: list[Any] = []
+        made: list[Callable[..., None]] = []
 
         def step(done: int, total: int) -> None:
             if not made:
-                bar = held.enter_context(common.progress())
-                made.extend((bar, bar.add_task(title, total=total, note="")))
-            bar, job = made
-            bar.update(job, completed=done)
+                made.append(held.enter_context(common.bar(title, total)))
+            made[0](completed=done)
 
         yield step
 
@@ -228,14 +221,14 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
         )
         return
     if done.fallback:
-        click.echo("note: the model gave no usable finding; these are the ranking's", err=True)
+        click.echo("note: the model gave no usable finding; these come from the ranking", err=True)
     for k, (f, whole) in enumerate(zip(done.findings, full, strict=True), 1):
         click.echo(
             f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}" + ("" if whole else "  (hint only)")
         )
         if whole:
             near = f"{len(f.dependencies)} files: {', '.join(f.dependencies[:4])}" if f.dependencies else "standalone"
-            for name, said in (("where", f.location_explanation), ("cause", f.root_cause), ("idea", f.solution_idea),
-                               ("touches", near), ("tests", f.testing_impact)):  # fmt: skip
+            lines = {"where": f.location_explanation, "cause": f.root_cause, "idea": f.solution_idea}
+            for name, said in (lines | {"touches": near, "tests": f.testing_impact}).items():
                 click.echo(f"   {name:<8}{said}")
     click.echo(f"{policy.why}; confidence from {calibration.source}; run {done.run.id}", err=True)

@@ -1,4 +1,4 @@
-"""clew diff: where two runs part."""
+"""clew diff: where two runs begin to differ."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from clew.store import Run
 
 
-@click.command(short_help="Show where two runs part, and how each goes on.")
+@click.command(short_help="Show where two runs begin to differ, and how each goes on.")
 @click.argument("left")
 @click.argument("right")
-@click.option("-n", "--lines", default=8, show_default=True, help="Calls shown of each after they part.")
+@click.option("-n", "--lines", default=8, show_default=True, help="Calls of each run to show from there on.")
 @common.json_option
 @common.store_option
 def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -> None:
-    """Compare two runs Call by Call and show the first that differs.
+    """Compare two runs call by call and show the first call that differs.
 
     \b
     clew diff 4fzk2w 7ab3kd
@@ -37,9 +37,9 @@ def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -
     click.echo(headline(a))
     click.echo(headline(b))
     if place is None:
-        click.echo(f"equal: all {len(a.calls)} Calls are the same")
+        click.echo(f"equal: all {len(a.calls)} calls are the same")
         return
-    click.echo(f"equal up to Call {place.seq}; from there:")
+    click.echo(f"equal up to call {place.seq}; from there:")
     for one, other in itertools.islice(itertools.zip_longest(a.calls[place.seq :], b.calls[place.seq :]), lines):
         for mark, run, call in (("<", a, one), (">", b, other)):
             if call is not None:

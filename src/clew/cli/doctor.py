@@ -25,7 +25,7 @@ EXTRAS = {
 }
 
 
-@click.command(short_help="Say what is installed, what is missing, and how to get it.")
+@click.command(short_help="Check what is installed, what is missing, and how to get it.")
 @common.json_option
 @common.store_option
 def command(as_json: bool, store_path: str) -> None:

@@ -1,10 +1,11 @@
-"""clew draft: train a drafter for a model, and calibrate its confidence."""
+"""clew draft: train a drafter for speculative decoding, and calibrate its confidence."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,19 @@ from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+    from torch.nn import Module
+
+    from clew.models.drafters.layers import Design
+    from clew.models.local import Local
+    from clew.train.drafters.drafter_losses import Schooling, Step, Taps
     from clew.train.drafters.target_text import Text
 
+TEXT = ("samples", "temperature", "seed")  # with --tokens: what decides the text that a model writes
 KINDS = ("dspark", "dflash", "eagle3", "independent")
-
-
-HELP = """A drafter proposes tokens that a model then verifies in one pass: the same distribution, sooner.
+HEADS = ("vanilla", "gated", "rnn")
+HELP = """Train a drafter for speculative decoding: it proposes tokens that the model verifies in one pass. The output
+distribution stays the same, and replies come sooner.
 
 \b
 clew draft train MODEL --data prompts.txt
@@ -27,45 +35,41 @@ clew draft train MODEL --data 'world=household' --kind dflash --block 15
 clew draft calibrate MODEL DRAFTER --data prompts.txt
 clew serve MODEL --draft DRAFTER
 """
-command = click.Group("draft", help=HELP, short_help="Train a drafter that makes a model answer faster.")
-
-
-def text_options(function: Any) -> Any:
-    for option in (
-        click.option("--seed", default=0, show_default=True, help="Fixes text, weights and order."),
-        click.option("--samples", default=1, show_default=True, help="Texts behind each prompt."),
-        click.option("--tokens", default=128, show_default=True, help="Of each text at most."),
-        click.option("--data", multiple=True, required=True, metavar="QUERY|FILES", help="Stored runs, or files of "
-                     "prompts: .jsonl with \"prompt\" or \"messages\", else one a line. May be repeated."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+command = click.Group("draft", help=HELP, short_help="Train a drafter for speculative decoding.")
+DATA_HELP = """Query of stored runs, or files of prompts: .jsonl with "prompt" or "messages", else one per line. May be
+repeated."""
+RANK_HELP = "Rank of the sequential head; 0: none.  [default: a quarter of the vocabulary, at most 256]"
+MASK_HELP = "A token id that text never holds.  [default: the tokenizer's, or a spare one]"
+text_options = common.options(
+    click.option("--data", multiple=True, required=True, metavar="QUERY|FILES", help=DATA_HELP),
+    click.option("--tokens", default=128, show_default=True, help="Most tokens in each text."),
+    click.option("--samples", default=1, show_default=True, help="Texts to write for each prompt."),
+    click.option("--seed", default=0, show_default=True, help="Seed of text, weights and order."),
+)
 
 
 @command.command(short_help="Train a drafter on a model's own text.")
 @click.argument("model")
 @text_options
-@click.option("--temperature", default=1.0, show_default=True, help="At which the model writes its text.")
-@click.option("--kind", type=click.Choice(KINDS), default="dspark", show_default=True, help="Of drafter.")
-@click.option("--block", default=7, show_default=True, help="Tokens proposed at most.")
-@click.option("--layers", type=int, help="Of the drafter.  [default: 2; eagle3 and independent 1]")
-@click.option("--rank", type=int, help="Of the sequential head; 0 for none.  [default: a quarter of the vocabulary, "
-              "at most 256]")  # fmt: skip
-@click.option("--head", type=click.Choice(("vanilla", "gated", "rnn")), default="vanilla", show_default=True,
-              help="The sequential head.")  # fmt: skip
-@click.option("--steps", default=2000, show_default=True)
-@click.option("--batch", default=8, show_default=True, help="Texts of a step.")
-@click.option("--lr", default=1e-3, show_default=True)
-@click.option("--mask", type=int, help="A token id that text never holds.  [default: the tokenizer's, or a spare one]")
+@click.option("--temperature", default=1.0, show_default=True, help="Temperature at which the model writes its text.")
+@click.option("--kind", type=click.Choice(KINDS), default="dspark", show_default=True, help="Kind of drafter.")
+@click.option("--block", default=7, show_default=True, help="Most tokens in one proposal.")
+@click.option("--layers", type=int, help="Layers of the drafter.  [default: 2; eagle3 and independent 1]")
+@click.option("--rank", type=int, help=RANK_HELP)
+@click.option("--head", type=click.Choice(HEADS), default="vanilla", show_default=True, help="Sequential head.")
+@click.option("--steps", default=2000, show_default=True, help="Optimiser steps.")
+@click.option("--batch", default=8, show_default=True, help="Texts in each step.")
+@click.option("--lr", default=1e-3, show_default=True, help="Learning rate.")
+@click.option("--mask", type=int, help=MASK_HELP)
 @click.option("--out", help="Folder of the drafter.  [default: drafters/KIND-BLOCK beside the model]")
 @common.json_option
 @common.store_option
 def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
-    """Train a drafter for MODEL and save it as `speculators` and vLLM lay it out.
+    """Train a drafter for MODEL and save it in the layout of `speculators` and vLLM.
 
-    Where --data names prompts, MODEL first writes its own text behind them; where it names runs, what the model sampled
-    there is its text. All but a tenth is learnt from; on the rest a table says how much is accepted, by position and by
-    domain (the file, its "domain" field, or the taskset). Killed at any moment, the same line goes on.
+    For prompts in --data, MODEL first writes its own text; of runs in --data, the text that the model sampled there is
+    used. A tenth of the texts is held back; a table says how many tokens are accepted on it, by position and by domain
+    (the file, its "domain" field, or the taskset). After a kill, the same line continues.
 
     \b
     clew draft train ./qwen --data prompts.jsonl --samples 4
@@ -78,16 +82,14 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     loaded = run_options.trainable(model)
     out = Path(options["out"]) if options["out"] else beside(model, f"{options['kind']}-{options['block']}")
     if out.exists():
-        raise BadInput(f"{out} exists already", remedy="Name another folder with --out, or delete it.")
+        raise BadInput(f"{out} exists already", remedy="Name another folder with --out, or delete this one.")
     asked = {k: options[k] for k in ("layers", "rank") if options[k] is not None}
     if options["kind"] == "dspark":
         asked["head"] = options["head"]
     elif asked.get("rank") or options["head"] != "vanilla":
         raise BadInput(f"{options['kind']} has no sequential head", remedy="Leave out --rank and --head.")
-    design = folders.design_for(
-        loaded.module, kind=options["kind"], block=options["block"],
-        mask=drafter_job.mask_of(loaded) if options["mask"] is None else options["mask"], **asked,
-    )  # fmt: skip
+    mask = drafter_job.mask_of(loaded) if options["mask"] is None else options["mask"]
+    design = folders.design_for(loaded.module, kind=options["kind"], block=options["block"], mask=mask, **asked)
     how = Schooling(steps=options["steps"], batch=options["batch"], lr=options["lr"], seed=options["seed"])
     if options["kind"] in drafter_job.CE_ONLY:
         how = replace(how, ce=1.0, tv=0.0, confidence=0.0)
@@ -96,7 +98,7 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     with run_options.interruptible("the same line again"), common.progress() as bar:
         found = texts(loaded, options, home, store_path, bar)
         job = bar.add_task("target's states", total=len(found), note="")
-        learn, held = drafter_job.tapped(loaded, found, design.taps, home, lambda n: bar.advance(job, n))
+        learn, held = drafter_job.tapped(loaded, found, design.taps, home, partial(bar.advance, job))
         step, module = _learn(loaded, design, how, learn, home, bar)
     table = drafter_job.lengths(module, held)
     drafter_job.put(loaded, module, how, out, step)
@@ -109,12 +111,12 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     click.echo(f"\nNext:\n  clew draft calibrate {model} {out} --data ...\n  clew serve {model} --draft {out}")
 
 
-def _learn(loaded: Any, design: Any, how: Any, data: Any, home: Path, bar: Any) -> tuple[Any, Any]:
-    """Train behind a bar, the cost told once three steps are done."""
+def _learn(loaded: Local, design: Design, how: Schooling, data: Taps, home: Path, bar: Progress) -> tuple[Step, Module]:
+    """Train with a progress bar; the cost is printed once three steps are done."""
     from clew.train.drafters import drafter_job
 
     job, began, first = bar.add_task("training", total=how.steps, note=""), time.process_time(), 0
-    last: tuple[Any, Any] | None = None
+    last: tuple[Step, Module] | None = None
     for last in drafter_job.learn(loaded, design, how, data, home):
         step = last[0]
         first = first or step.step
@@ -130,16 +132,17 @@ def _learn(loaded: Any, design: Any, how: Any, data: Any, home: Path, bar: Any) 
 @click.argument("model")
 @click.argument("drafter")
 @text_options
-@click.option("--temperature", default=1.0, show_default=True, help="Of sampling, for which the table holds.")
-@click.option("--rounds", default=20_000, show_default=True, help="Drafted and verified whole, to fit and to judge.")
+@click.option("--temperature", default=1.0, show_default=True, help="Sampling temperature for which to calibrate.")
+@click.option(
+    "--rounds", default=20_000, show_default=True, help="Rounds of drafting and verifying, to fit and to test on."
+)
 @common.json_option
 @common.store_option
 def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **options: Any) -> None:
-    """Fit one temperature for each position of DRAFTER's block, so that its confidence is a chance: what a server needs
-    to decide how much to verify. The table is kept beside the drafter with what it was fitted for; elsewhere it is
-    refused.
+    """Fit one temperature for each position of DRAFTER's block, so that its confidence is an acceptance probability.
 
-    Give prompts the drafter was not trained on.
+    A server uses the probabilities to decide how much of a draft to verify. The table is kept beside the drafter and is
+    refused for another drafter, model or temperature. Give prompts on which the drafter was not trained.
 
     \b
     clew draft calibrate ./qwen ./qwen/drafters/dspark-7 --data fresh.jsonl
@@ -149,7 +152,7 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
     from clew.train.drafters import drafter_job, drafter_losses
 
     if options["temperature"] <= 0:
-        raise BadInput("at temperature 0 there are no chances", remedy="Give a temperature above 0.")
+        raise BadInput("at temperature 0 there are no probabilities", remedy="Give a temperature above 0.")
     loaded = run_options.trainable(model)
     known = folders.about(drafter)
     folders.refuse(drafter, known["target"], folders.target_of(loaded.module, loaded.tokenizer, model))
@@ -159,14 +162,12 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
         found = texts(loaded, options, home, store_path, bar)
         taps, ids = known["design"]["taps"], [t.ids[: loaded.context] for t in found]
         job = bar.add_task("target's states", total=len(found), note="")
-        data = drafter_losses.tap(
-            loaded.module, ids, [t.first for t in found], taps, home / "taps", [t.domain for t in found],
-            advance=lambda n: bar.advance(job, n),
-        )  # fmt: skip
+        firsts, domains = [t.first for t in found], [t.domain for t in found]
+        advance = partial(bar.advance, job)
+        data = drafter_losses.tap(loaded.module, ids, firsts, taps, home / "taps", domains, advance=advance)
         job = bar.add_task("rounds", total=len(data), note="")
-        table, told = drafter_job.calibrate(
-            loaded, Path(drafter), data, options["temperature"], options["rounds"], lambda n: bar.advance(job, n)
-        )
+        at, rounds, advance = options["temperature"], options["rounds"], partial(bar.advance, job)
+        table, told = drafter_job.calibrate(loaded, Path(drafter), data, at, rounds, advance)
     if as_json:
         common.print_json({"drafter": drafter, "table": asdict(table), **told})
         return
@@ -175,8 +176,8 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
     click.echo(f"\nfitted on {table.rounds} rounds at temperature {table.temperature:g} -> {drafter}")
 
 
-def texts(loaded: Any, options: Mapping[str, Any], home: Path, store_path: str, bar: Any) -> list[Text]:
-    """The target's own text that --data names: of stored runs, or written now behind prompts of files."""
+def texts(loaded: Local, options: Mapping[str, Any], home: Path, store_path: str, bar: Progress) -> list[Text]:
+    """The model's own text that --data names: from stored runs, or written now for the prompts of files."""
     from clew.train.drafters import target_text
 
     files = [Path(word) for word in options["data"] if Path(word).is_file()]
@@ -192,22 +193,20 @@ def texts(loaded: Any, options: Mapping[str, Any], home: Path, store_path: str, 
         total = len(given) * options["samples"]
         click.echo(f"{len(given)} prompts, {total} texts of {options['tokens']} tokens at most to write", err=True)
         job = bar.add_task("the model writes", total=total, note="")
-        found += target_text.write(
-            loaded, given, options["tokens"], home / f"own-{_named(given, options)}.jsonl", samples=options["samples"],
-            temperature=options["temperature"], seed=options["seed"], advance=lambda n: bar.advance(job, n),
-        )  # fmt: skip
+        kept, how = home / f"own-{_named(given, options)}.jsonl", {k: options[k] for k in TEXT}
+        found += target_text.write(loaded, given, options["tokens"], kept, advance=partial(bar.advance, job), **how)
     return found
 
 
 def _named(given: Sequence[Any], options: Mapping[str, Any]) -> str:
     from clew.core.keys import value_digest
 
-    asked = [options[k] for k in ("tokens", "samples", "temperature", "seed")]
+    asked = [options[k] for k in ("tokens", *TEXT)]
     return value_digest([[list(p.ids) for p in given], asked]).hex()[:12]
 
 
 def beside(model: str, name: str) -> Path:
-    """A folder for what belongs to a model: in its own where it is one."""
+    """The folder for drafters of a model: inside the model's folder, or .clew where the model is no folder."""
     home = Path(model)
     return (home if home.is_dir() else Path(".clew")) / "drafters" / name
 
@@ -215,6 +214,3 @@ def beside(model: str, name: str) -> Path:
 def _lengths(table: Mapping[str, Mapping[str, Any]], block: int) -> None:
     head = ["text held back", "texts", "accepted length", *(f"token {k}" for k in range(1, block + 1))]
     common.print_table(head, [[name, x["texts"], x["length"], *x["accepted"]] for name, x in table.items()])
-
-
-__all__ = ["command"]

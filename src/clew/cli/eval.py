@@ -1,4 +1,4 @@
-"""clew eval: how often models succeed on held-out tasks."""
+"""clew eval: measure the success rate of models on held-out tasks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import click
 from clew.cli.shared import common, run_options
 
 
-@click.command(short_help="Measure how often models succeed on held-out tasks, with an interval.")
+@click.command(short_help="Measure success rates of models on held-out tasks.")
 @click.argument("models", nargs=-1, required=True)
-@click.option("--agent", default="player", show_default=True, help="As `clew run` takes it.")
-@click.option("--world", default="household", show_default=True, help="See `clew worlds`.")
-@click.option("--tasks", default=256, show_default=True, help="How many tasks; the same for every model.")
-@click.option("--split", default="test", show_default=True, help="Which tasks; test are those never trained on.")
-@click.option("--seed", default=0, show_default=True, help="Fixes tasks and sampling.")
+@click.option("--agent", default="player", show_default=True, help="Agent, as `clew run` takes it.")
+@click.option("--world", default="household", show_default=True, help="World to act in; `clew worlds` lists them.")
+@click.option("--tasks", default=256, show_default=True, help="Number of tasks; the same tasks for every model.")
+@click.option("--split", default="test", show_default=True, help="Which tasks: test tasks are never trained on.")
+@click.option("--seed", default=0, show_default=True, help="Seed of tasks and sampling.")
 @click.option("-n", "--n", "n", default=1, show_default=True, help="Runs of each task.")
-@click.option("--name", default="", help="Names the evaluation: the same line goes on where it stopped.")
+@click.option("--name", default="", help="Name of the evaluation; the same line continues it where it stopped.")
 @click.option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @run_options.model_options
 @run_options.sampling_options
@@ -25,13 +25,13 @@ from clew.cli.shared import common, run_options
 @common.json_option
 @common.store_option
 def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **options: Any) -> None:
-    """Run each model on the same tasks and report the share that succeeds, with Wilson's 95 % interval.
+    """Run each model on the same tasks and report its success rate with a 95 % interval (Wilson).
 
-    MODELS are names, folders or URLs, as `clew run` takes them. The report is kept in the store.
+    MODELS are names, folders or URLs, as `clew run` takes them. The reports are kept in the store.
 
     \b
     clew eval household-sft
-    clew eval household-sft .clew/quickstart/trained --tasks 512 --temperature 0
+    clew eval household-sft .clew/trainings/quickstart/checkpoint --tasks 512 --temperature 0
     """
     from clew.core.registry import build
     from clew.harness import Runner
@@ -44,15 +44,8 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     name = options["name"]
     for index, ref in enumerate(models):
         model = run_options.load_model(ref, options)
-        runner = Runner(
-            run_options.agent_reference(options["agent"]),
-            taskset,
-            model,
-            store,
-            config,
-            limits=run_options.limits(options),
-            sampling=run_options.sampling(options),
-        )
+        agent, how = run_options.agent_reference(options["agent"]), run_options.sampling(options)
+        runner = Runner(agent, taskset, model, store, config, limits=run_options.limits(options), sampling=how)
         with (
             run_options.interruptible("the same line again" if name else "clew resume"),
             run_options.watching(len(tasks) * n, ref[-30:]) as watch,

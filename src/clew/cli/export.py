@@ -1,36 +1,97 @@
-"""clew export: hand runs to other programs."""
+"""clew export: write runs for other programs to read, or as data for supervised fine-tuning."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
 from clew.cli.shared import common
+from clew.core.errors import BadInput
 
 
-@click.command(short_help="Write runs to a file that other programs read.")
+@click.command(short_help="Write runs to a file, for other programs or as training data.")
 @click.argument("file")
 @click.argument("runs", nargs=-1)
 @click.option("--format", "form", help="openai, parquet, inspect or atif.  [default: by the file's name]")
+@click.option(
+    "--sft", is_flag=True, help="Write data for supervised fine-tuning: one conversation for each solved run."
+)
+@click.option(
+    "--keep-recoveries/--erase-loops",
+    "keep",
+    default=True,
+    show_default=True,
+    help="With --sft: keep detours and the way back, or cut out every return to an earlier state.",
+)
+@click.option("--all", "everything", is_flag=True, help="With --sft: also runs that were not solved.")
 @common.json_option
 @common.store_option
-def command(file: str, runs: tuple[str, ...], form: str | None, as_json: bool, store_path: str) -> None:
-    """Export chosen runs, all of them if none is chosen, with messages, tool calls, rewards and groups.
+def command(
+    file: str, runs: tuple[str, ...], form: str | None, sft: bool, as_json: bool, store_path: str, **data: bool
+) -> None:
+    """Export the chosen runs (all runs if none is chosen) with messages, tool calls, rewards and groups.
 
-    The name says the format: .jsonl for OpenAI-format messages, .parquet, .eval for Inspect, .atif.json for ATIF.
+    The file's name decides the format: .jsonl for messages in OpenAI's format, .parquet, .eval for Inspect, .atif.json
+    for ATIF.
+
+    With --sft, FILE is a .jsonl file with one conversation for each solved run (its reward is above 0): observations
+    are user messages, actions are assistant messages. Each line names its run and steps, so that `clew audit coverage
+    FILE` can look them up. With --erase-loops the data shows perfect solutions only; papers/E163_backtrack measures
+    what a model loses by that.
 
     \b
     clew export solved.jsonl 'return>0.5'
     clew export all.parquet
+    clew export --sft demos.jsonl world=maze
+    clew export --sft golden.jsonl 'world=household return>0' --erase-loops
     """
+    if sft:
+        _sft(file, runs, form, as_json, store_path, **data)
+        return
+    if data != {"keep": True, "everything": False}:
+        raise BadInput("--erase-loops and --all choose data for fine-tuning", remedy="Add --sft, or leave them out.")
     from clew.exchange import export, format_of
 
     format_of(file, form)
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
-    with common.progress() as bar:
-        job = bar.add_task("exporting", total=len(chosen), note="")
-        written = export(store, chosen, file, form, progress=lambda count: bar.update(job, completed=count))
+    with common.bar("exporting", len(chosen)) as move:
+        written = export(store, chosen, file, form, progress=lambda count: move(completed=count))
     if as_json:
         common.print_json({"file": file, "runs": written})
     else:
         click.echo(f"{file}: {written} runs")
+
+
+def _sft(
+    file: str, words: tuple[str, ...], form: str | None, as_json: bool, store_path: str, *, keep: bool, everything: bool
+) -> None:
+    """Write one conversation for each chosen run; FILE may also stand last, as `clew export --sft` had it.
+
+    Raises:
+        BadInput: the file is no .jsonl file, or no chosen run was solved.
+    """
+    from clew.audit import trails
+    from clew.exchange import openai_jsonl
+    from clew.exchange.distil import demonstration
+
+    if words and not file.endswith(openai_jsonl.SUFFIXES):
+        file, words = words[-1], (file, *words[:-1])
+    if not file.endswith(openai_jsonl.SUFFIXES) or form not in (None, "openai"):
+        raise BadInput(
+            f"data for fine-tuning is written as .jsonl, not as {form or file!r}",
+            remedy="Name a .jsonl file, as in: clew export --sft demos.jsonl RUNS",
+        )
+    store = common.open_store(store_path)
+    chosen = {run.id: run for run in common.some(store, words)}
+    wanted = [path for path in trails(chosen.values()) if everything or path.solved]
+    if not wanted:
+        raise BadInput("none of these runs was solved", remedy="Choose others, or take all of them with --all.")
+    made = [demonstration(chosen[path.run], not keep) for path in wanted]
+    written = openai_jsonl.write(Path(file), made)
+    acts, kept = sum(len(path.actions) for path in wanted), sum(len(it.messages) for it in made) // 2
+    if as_json:
+        common.print_json({"file": file, "runs": written, "acts": acts, "kept": kept})
+    else:
+        click.echo(f"{file}: {written} of {len(chosen)} runs, {kept} of {acts} acts")

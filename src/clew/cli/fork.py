@@ -1,4 +1,4 @@
-"""clew fork: run on from any step or token of a recorded run, with something changed or nothing."""
+"""clew fork: continue a recorded run from any step or token, with a change there or without."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.store import Run
+    from clew.core.protocols import Model
+    from clew.core.records import Cursor
+    from clew.store import Group, Run
 
 
-@click.command(short_help="Run on from a step or token of a run, with something changed there or nothing.")
+@click.command(short_help="Continue a run from any step or token, changed or unchanged.")
 @click.argument("place")
 @click.option("--step", type=int, help="Fork before this step (negative counts from the end).")
-@click.option("--low", metavar="METHOD", help="Fork where METHOD says the run lost most; see `clew credit`.")
-@click.option("-n", "--n", "n", default=1, show_default=True, help="How many forks.")
-@click.option("--reply", help="The model's whole reply at the place.")
-@click.option("--prefix", help="The first words of its reply; the rest is sampled.")
-@click.option("--prefix-ids", help="The same as token ids: 17,4,93.")
-@click.option("--result", help="What the world answers at the place.")
+@click.option("--low", metavar="METHOD", help="Fork at the step with the lowest value of METHOD; see `clew credit`.")
+@click.option("-n", "--n", "n", default=1, show_default=True, help="Number of forks.")
+@click.option("--reply", help="Replace the model's whole reply at the place.")
+@click.option("--prefix", help="Force the first words of the reply; the rest is sampled.")
+@click.option("--prefix-ids", help="Force the first tokens of the reply, by id: 17,4,93.")
+@click.option("--result", help="Replace the observation or tool result at the place.")
 @click.option(
-    "--say", "said", multiple=True, metavar="I=TEXT", help="Edit message I of the agent ([chat.]I; '' drops it)."
+    *("--say", "said"), multiple=True, metavar="I=TEXT", help="Edit message I of a chat ([CHAT.]I); no TEXT drops it."
 )
-@click.option("--act", "acts", multiple=True, help="Perform this in the world first; may be repeated.")
-@click.option("--model", help="Another model from the place on.")
-@click.option("--seed", help="same, fresh or a number.  [default: same if something is changed, else fresh]")
-@click.option("--keep", is_flag=True, help="Force the later replies as they were, where they still come up.")
+@click.option("--act", "acts", multiple=True, help="Take this action in the world first; may be repeated.")
+@click.option("--model", help="Use another model from the place on.")
+@click.option("--seed", help="Sampling seed: same, fresh or a number.  [default: same with a change, else fresh]")
+@click.option("--keep", is_flag=True, help="Force the later recorded replies wherever the prompt is still the same.")
 @run_options.model_options
 @run_options.sampling_options
 @common.json_option
 @common.store_option
 def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
-    """Fork a run.
+    """Continue a recorded run from a place in it: everything before is replayed from the record, the rest is new.
 
     PLACE is run@call or run@call+token, as `clew show` prints it; or a run, with --step or --low.
 
@@ -57,7 +59,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
         seq=at.seq if at else None,
         token=at.token if at else 0,
         n=n,
-        prefix_ids=_ids(options["prefix_ids"]),
+        prefix_ids=common.number_list(options["prefix_ids"] or "", "--prefix-ids", int),
         say=dict(_said(text) for text in options["said"]),
         act=options["acts"],
         model=options["model"] or "",
@@ -65,7 +67,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
         **{name: options[name] for name in names},
     )
     if at is None and not wish.say:
-        raise BadInput(f"{place!r} names no place in the run", remedy="Write run@call, or add --step or --low.")
+        raise BadInput(f"{place!r} names a run, but no place in it", remedy="Write run@call, or add --step or --low.")
     arguments = wish.arguments()
     runner = runner_for(store, wish, lambda ref: run_options.load_model(ref, options))
     if not wish.model:
@@ -75,7 +77,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     _report(run, group, as_json)
 
 
-def _report(run: Run, group: Any, as_json: bool) -> None:
+def _report(run: Run, group: Group, as_json: bool) -> None:
     from clew.view.terminal import tree
 
     if as_json:
@@ -88,27 +90,20 @@ def _report(run: Run, group: Any, as_json: bool) -> None:
     console.print(tree(run, group, width=console.width))
 
 
-def _say_versions(run: Run, at: Any, model: Any) -> None:
-    """Weights move on while they are trained: say so when the ones at hand are not those that made the run."""
+def _say_versions(run: Run, at: Cursor | None, model: Model | None) -> None:
+    """Training changes weights: say so where the loaded ones are not those that made the run."""
     made = {call.setup.version for call in run.calls[at.seq if at else 0 :] if call.setup is not None}
     if model is not None and made and model.version not in made:
         click.echo(
-            f"note: version {max(made)} of {run.model} sampled this run, loaded is version {model.version};"
-            " name a checkpoint with --model to fork with other weights",
+            f"note: version {max(made)} of {run.model} sampled this run, version {model.version} is loaded;"
+            " to fork with other weights, name a checkpoint with --model",
             err=True,
         )
-
-
-def _ids(text: str | None) -> tuple[int, ...]:
-    try:
-        return tuple(int(piece) for piece in text.split(",")) if text else ()
-    except ValueError as error:
-        raise BadInput(f"--prefix-ids {text!r}", remedy="Write numbers with commas: 17,4,93.") from error
 
 
 def _said(text: str) -> tuple[str, str | None]:
     place, equals, value = text.partition("=")
     pieces = place.split(".")
     if not equals or not all(piece.isdigit() for piece in pieces) or len(pieces) > 2:
-        raise BadInput(f"--say {text!r}", remedy="Write the message's index and its new text: --say 0='Be quick.'")
+        raise BadInput(f"--say {text!r} names no message", remedy="Write its index and new text: --say 0='Be quick.'")
     return place, value or None

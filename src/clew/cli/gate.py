@@ -1,4 +1,4 @@
-"""clew gate: which check to run next on a change, and whether to refine, verify or ship it."""
+"""clew gate: decide which check to run next on a code change, and whether to refine, verify or ship the change."""
 
 from __future__ import annotations
 
@@ -13,41 +13,44 @@ from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.coding.gate.candidates import Checks
-    from clew.coding.gate.rates import Evidence
+    from clew.core.values import Task
     from clew.store import Keeper, Run
 
 
-@click.command(short_help="Decide over a change: which check to run next, refine, verify or ship.")
+LOSS_HELP = "Cost of shipping a broken change.  [default: nothing is shipped unverified]"
+
+
+@click.command(short_help="Decide which checks a code change needs, and whether to ship it.")
 @click.argument("file")
 @click.option(
     "--critic", "critics", multiple=True, metavar="COMMAND", help="A cheap check; {file} is FILE. Repeatable."
 )
-@click.option("--oracle", required=True, metavar="COMMAND", help="The check that counts, such as 'pytest -q'.")
-@click.option("--refine", default="", metavar="COMMAND", help="Changes the files: makes the next candidate.")
-@click.option("--repo", default=".", show_default=True, help="The repository FILE lies in.")
-@click.option("--reward", default=100.0, show_default=True, help="What a good change is worth.")
-@click.option("--loss", type=float, help="What a broken one shipped costs; without it nothing is shipped unverified.")
-@click.option("--rate", default=1.0, show_default=True, help="What a second of running costs.")
-@click.option("--refine-cost", type=float, help="Of one refinement.  [default: as measured, else as the oracle]")
-@click.option("--horizon", type=int, help="Candidates at most.  [default: 3 with --refine, else 1]")
+@click.option("--oracle", required=True, metavar="COMMAND", help="The check that decides, such as 'pytest -q'.")
+@click.option("--refine", default="", metavar="COMMAND", help="Command that changes the files: the next candidate.")
+@click.option("--repo", default=".", show_default=True, help="Repository that holds FILE.")
+@click.option("--reward", default=100.0, show_default=True, help="Value of a good change.")
+@click.option("--loss", type=float, help=LOSS_HELP)
+@click.option("--rate", default=1.0, show_default=True, help="Cost of a second of running.")
+@click.option("--refine-cost", type=float, help="Cost of one refinement.  [default: as measured, else as the oracle]")
+@click.option("--horizon", type=int, help="Most candidates.  [default: 3 with --refine, else 1]")
 @click.option(
-    "--cell", default="", help="Whose rates these are: a generator, a kind of task.  [default: the repository]"
+    "--cell", default="", help="Key of the learnt rates: a generator, a kind of task.  [default: the repository]"
 )
-@click.option("--audit", default=0.05, show_default=True, help="Share verified though the plan would not.")
-@click.option("--learn", is_flag=True, help="Run everything on this change, to learn what the critics are worth.")
+@click.option("--audit", default=0.05, show_default=True, help="Share of changes verified although the plan says no.")
+@click.option("--learn", is_flag=True, help="Run every check on this change, to learn how reliable the critics are.")
 @click.option("--mutants", type=int, metavar="N", help="Learn from N broken variants of FILE, in the sandbox.")
-@click.option("--timeout", default=600.0, show_default=True, help="Seconds of one command at most.")
+@click.option("--timeout", default=600.0, show_default=True, help="Most seconds for one command.")
 @click.option("--outside", is_flag=True, help="Run the commands in the repository itself, without a sandbox.")
-@click.option("--seed", default=0, show_default=True, help="Fixes the audits and the mutants.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the audits and the mutants.")
 @common.json_option
 @common.store_option
 def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
-    """Decide over the change in FILE: run the critics that are worth their cost, verify, ship, refine or stop.
+    """Decide over the change in FILE: run the critics that are worth their cost, then verify, ship, refine or stop.
 
-    Exit status 0 of a command is a pass, 1 a failure; anything else, and a command past its time, decides nothing.
-    Costs are measured seconds times --rate. What each critic is worth is learnt from the runs in the store; until 20
-    broken changes were seen the oracle is never left out altogether. Commands run in the sandbox on a copy of
-    the repository's files. Exit code: 0 ship, 1 stop or undecided.
+    Exit status 0 of a command is a pass and 1 a failure; any other status, or a timeout, decides nothing. A cost is
+    measured seconds times --rate. How reliable each critic is, is learnt from the runs in the store; until 20 broken
+    changes were seen, the oracle is never left out altogether. Commands run in the sandbox on a copy of the
+    repository's files. Exit code: 0 ship, 1 stop or undecided.
 
     \b
     clew gate src/x.py --critic "ruff check {file}" --critic "pytest -q tests/test_x.py" --oracle "pytest -q"
@@ -56,16 +59,9 @@ def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
     """
     from clew.coding.gate.candidates import Checks
 
-    checks = Checks(
-        options["oracle"],
-        options["critics"],
-        options["refine"],
-        options["repo"],
-        options["outside"],
-        options["timeout"],
-    )
+    checks = Checks(*(options[k] for k in ("oracle", "critics", "refine", "repo", "outside", "timeout")))
     if options["mutants"] is not None and options["mutants"] < 1:
-        raise BadInput(f"--mutants {options['mutants']}", remedy="Give a positive number.")
+        raise BadInput(f"--mutants {options['mutants']} is no number above 0", remedy="Write --mutants 30.")
     task = checks.find(file)
     store = common.open_store(store_path, create=True)
     if options["mutants"]:
@@ -78,16 +74,16 @@ def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
         return
     from clew.coding.gate_agent import history
 
-    evidence, seconds = history(store)
+    _, seconds = history(store)
     known = all(name in seconds for name in (*checks.critics, "verify"))
     learn = options["learn"] or not known
-    run = _run(store, checks, [task], evidence, seconds, options, learn=learn)[0]
+    run = _run(store, checks, [task], options, learn=learn)[0]
     end = _report(run, learn, known, as_json)
     raise SystemExit(0 if end == "ship" else 1)
 
 
 def _stakes(checks: Checks, seconds: dict[str, float], options: dict[str, Any]) -> dict[str, Any]:
-    """Costs from measured seconds; of what was never run nothing is known, and it is learnt first."""
+    """Costs from measured seconds; a command that never ran costs 0 here, since it is measured first."""
     rate = options["rate"]
     verify = rate * seconds.get("verify", 0.0)
     refine = options["refine_cost"]
@@ -95,34 +91,36 @@ def _stakes(checks: Checks, seconds: dict[str, float], options: dict[str, Any]) 
         refine = rate * seconds["refine"] if "refine" in seconds else verify
     horizon = options["horizon"] or (3 if checks.refine else 1)
     if not checks.refine and horizon > 1:
-        raise BadInput(f"--horizon {horizon} without --refine", remedy="Say with --refine how the next one is made.")
-    return {
-        "refine": refine, "verify": verify, "critics": {name: rate * seconds.get(name, 0.0) for name in checks.critics},
-        "reward": options["reward"], "loss": options["loss"], "horizon": horizon,
-    }  # fmt: skip
+        raise BadInput(
+            f"--horizon {horizon} without --refine",
+            remedy="Name with --refine the command that makes the next candidate.",
+        )
+    critics = {name: rate * seconds.get(name, 0.0) for name in checks.critics}
+    worth = {"reward": options["reward"], "loss": options["loss"], "horizon": horizon}
+    return {"refine": refine, "verify": verify, "critics": critics, **worth}
 
 
 def _run(
-    store: Keeper, checks: Checks, tasks: list[Any], evidence: Evidence, seconds: dict[str, float],
-    options: dict[str, Any], *, learn: bool, invented: bool = False, name: str = "",
-) -> list[Run]:  # fmt: skip
+    store: Keeper, checks: Checks, tasks: list[Task], options: dict[str, Any], *, learn: bool, mutants: str = ""
+) -> list[Run]:
+    """Decide over each task with what the runs in the store teach; ``mutants`` names a collection of mutants."""
     from clew.coding.gate.plan import Stakes
-    from clew.coding.gate_agent import AGENT
+    from clew.coding.gate_agent import AGENT, history
     from clew.harness import Runner
 
+    evidence, seconds = history(store)
     stakes = _stakes(checks, seconds, options)
     Stakes(**stakes)  # what cannot be planned with is refused before anything runs
     cell = options["cell"] or Path(checks.folder).name
     config = {"stakes": stakes, "evidence": evidence.dumps(), "cell": cell, "audit": options["audit"], "learn": learn}
-    runner = Runner(AGENT, checks, None, store, config | {"invented": invented}, concurrency=1)
-    with common.progress() as bar, run_options.interruptible("the same line again"):
-        line = bar.add_task("gate", total=len(tasks), note="")
-        groups = runner.collect(tasks, n=1, seed=options["seed"], name=name, on_run=lambda run: bar.advance(line))
+    runner = Runner(AGENT, checks, None, store, config | {"invented": bool(mutants)}, concurrency=1)
+    with common.bar("gate", len(tasks)) as move, run_options.interruptible("the same line again"):
+        groups = runner.collect(tasks, n=1, seed=options["seed"], name=mutants, on_run=lambda run: move(advance=1))
     return list(groups.runs)
 
 
 def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Everything is run on broken variants of the file: the critics' rates, not the prior, come from them."""
+    """Run every check on broken variants of the file, from which the critics' rates (but not the prior) are learnt."""
     from clew.coding.gate.mutants import mutants
     from clew.coding.gate_agent import history
 
@@ -130,10 +128,10 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) 
     tasks = [checks.variant(file, text) for text in mutants(source, options["mutants"], options["seed"])]
     if not tasks:
         raise BadInput(f"{file} has no mutants", remedy="Name a Python file with comparisons, numbers or conditions.")
-    evidence, seconds = history(store)
+    _, seconds = history(store)
     each = 2 * sum(seconds.get(c, 1.0) for c in checks.critics) + seconds.get("verify", 10.0)
     click.echo(f"{len(tasks)} mutants of {file}, about {each * len(tasks):.0f} s", err=True)
-    runs = _run(store, checks, tasks, evidence, seconds, options, learn=True, invented=True, name=f"mutants/{file}")
+    runs = _run(store, checks, tasks, options, learn=True, mutants=f"mutants/{file}")
     goods = [_end(run)["good"] for run in runs]
     after, _ = history(store)
     cell, rates = options["cell"] or Path(checks.folder).name, {}
@@ -153,14 +151,13 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) 
 def _end(run: Run) -> dict[str, Any]:
     ends = [json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "gate end"]
     if not ends:
-        raise BadInput(
-            f"run {run.id} broke off: {run.calls[-1].error or run.stop}", remedy=f"clew show {run.id} says more."
-        )
+        why = run.calls[-1].error or run.stop
+        raise BadInput(f"run {run.id} broke off: {why}", remedy=f"Look at the run: clew show {run.id}")
     return dict(ends[-1])
 
 
 def _report(run: Run, learn: bool, known: bool, as_json: bool) -> str:
-    """What was decided and why, in the order in which it happened."""
+    """Print the decisions and their reasons, in the order in which they were taken."""
     end, notes = _end(run), [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "note" and c.text]
     plan = next(data for name, data in notes if name == "gate plan")
     decisions = [data for name, data in notes if name == "gate decision"]

@@ -1,4 +1,4 @@
-"""clew gateway: record programs that Clew did not write, by standing between them and their model."""
+"""clew gateway: record programs that Clew did not write, as a proxy between them and their model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,40 +15,52 @@ from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from asyncio import Future
+    from socket import socket
+
+    from clew.core.protocols import Model
     from clew.serve.gateway.proxy import Gateway
     from clew.serve.gateway.session import Session
+    from clew.store import Keeper
 
 PORT = 8421
 
 
-@click.command(short_help="Record any agent by standing between it and its model.")
+UNNAMED_HELP = "Requests without a name: join the run they continue (guess), or be runs of their own (apart)."
+IDLE_HELP = "End a run after so many minutes without a request; its name can continue it.  [default: never]"
+MINUTES = click.FloatRange(min=0, min_open=True)
+UNNAMED = click.Choice(["guess", "apart"])
+
+
+@click.command(short_help="Record any program by standing between it and its model.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ...]")
-@click.option("--upstream", help="Where requests go, as in http://host/v1.  [default: OpenAI's, Anthropic's]")
-@click.option("--model", "ref", help="Instead: this model answers, whatever name is asked for. See `clew models`.")
-@click.option("--name", help="Names the run of PROGRAM.")
-@click.option("--fork", "place", metavar="RUN@CALL", help="Restart PROGRAM and go live at this Call of its run.")
-@click.option("-n", "--n", "n", default=1, show_default=True, help="Forks, each with a PROGRAM of its own.")
-@click.option("--reply", help="With --fork at an ask: its reply.")
-@click.option("--replay", "again", metavar="RUN", help="Restart PROGRAM; its run's record answers, no model.")
-@click.option("--unnamed", type=click.Choice(["guess", "apart"]), default="guess", show_default=True,
-              help="Requests without a name: join the run they continue, or be runs of their own.")  # fmt: skip
+@click.option("--upstream", help="Endpoint that answers, as in http://host/v1.  [default: OpenAI's or Anthropic's]")
+@click.option("--model", "ref", help="Instead, let this model answer every request; see `clew models`.")
+@click.option("--name", help="Name of PROGRAM's run.")
 @click.option(
-    "--idle",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="MINUTES",
-    help="End a run that nothing was asked of for so long; its name goes on with it.  [default: never]",
+    "--fork", "place", metavar="RUN@CALL", help="Start PROGRAM again on the record of its run, live from this call."
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Any but loopback needs --token.")
-@click.option("--port", type=click.IntRange(0, 65535), help=f"0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
-@click.option("--token", envvar="CLEW_GATEWAY_TOKEN", default="", help="What clients must send as their API key.")
+@click.option(
+    "-n", "--n", "n", default=1, show_default=True, help="With --fork: number of forks, each with its PROGRAM."
+)
+@click.option("--reply", help="With --fork at a model call: the reply it gets.")
+@click.option("--replay", "again", metavar="RUN", help="Start PROGRAM again; the record answers, no model.")
+@click.option("--unnamed", type=UNNAMED, default="guess", show_default=True, help=UNNAMED_HELP)
+@click.option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
+@common.host_option
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]"
+)
+@click.option("--token", envvar="CLEW_GATEWAY_TOKEN", default="", help="API key that clients must send.")
 @run_options.model_options
 @common.store_option
 def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
-    """Serve chat completions, responses and Anthropic's messages; every request becomes part of a run.
+    """Record programs that Clew did not write: a proxy for chat completions, responses and Anthropic's messages.
 
-    Point a program's base URL at /r/NAME/v1, or let this start it: PROGRAM finds the address in OPENAI_BASE_URL and
-    ANTHROPIC_BASE_URL. The upstream credential is read here, from CLEW_API_KEY, OPENAI_API_KEY or ANTHROPIC_API_KEY,
-    and is not given to PROGRAM. POST /r/NAME/end ends a run; its body may hold {"reward": 1.0}.
+    Every request becomes part of a run. Set a program's base URL to /r/NAME/v1, or let the gateway start it: PROGRAM
+    finds the address in OPENAI_BASE_URL and ANTHROPIC_BASE_URL. The upstream credential is read from CLEW_API_KEY,
+    OPENAI_API_KEY or ANTHROPIC_API_KEY and is not given to PROGRAM. POST /r/NAME/end ends a run; its body may hold
+    {"reward": 1.0}.
 
     \b
     clew gateway -- python my_agent.py
@@ -57,18 +69,13 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     clew gateway --replay RUN -- python my_agent.py
     """
     from clew.serve.gateway.proxy import Gateway
-    from clew.view.guard import loopback
     from clew.view.serving import listen
 
-    if not loopback(options["host"]) and not options["token"]:
-        raise BadInput(
-            f"{options['host']} can be reached by others, and there is no token",
-            remedy="Set CLEW_GATEWAY_TOKEN to something long and secret, or leave --host out.",
-        )
+    common.refuse_open_host(options["host"], options["token"], "is no token", "CLEW_GATEWAY_TOKEN")
     if bool(options["place"]) + bool(options["again"]) + bool(options["name"]) > 1:
-        raise BadInput("--name, --fork and --replay exclude each other", remedy="Give one of them.")
+        raise BadInput("--name, --fork and --replay exclude each other", remedy="Give only one of them.")
     if options["ref"] and options["upstream"]:
-        raise BadInput("--model and --upstream exclude each other", remedy="Give one of them.")
+        raise BadInput("--model and --upstream exclude each other", remedy="Give only one of them.")
     store = common.open_store(store_path, create=not (options["place"] or options["again"]))
     if options["place"] and not (options["ref"] or options["upstream"]):
         options.update(answered_by(store, options["place"].partition("@")[0]))
@@ -87,17 +94,17 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     raise SystemExit(asyncio.run(_serve(gateway, listener, address, program, options, store_path)))
 
 
-def upstream(options: Mapping[str, Any]) -> Any:
-    """Who answers: one model for all names, or the endpoint's model of the name asked for."""
+def upstream(options: Mapping[str, Any]) -> Callable[[str, str, Mapping[str, Any]], Model]:
+    """Finds the model that answers: one for all names, or the endpoint's model of the name asked for."""
     if options["ref"]:
         model = run_options.load_model(options["ref"], options)
         return lambda dialect, name, extra: model
-    known: dict[str, Any] = {}  # one for all runs: connections, limits and what the endpoint refuses are shared
+    known: dict[str, Model] = {}  # shared by all runs, with its connections, limits and what the endpoint refuses
     given = common.json_object(options["model_options"], "--model-options")
     if options["max_cost"] is not None:
         given["max_cost"] = options["max_cost"]
 
-    def resolve(dialect: str, name: str, extra: Mapping[str, Any]) -> Any:
+    def resolve(dialect: str, name: str, extra: Mapping[str, Any]) -> Model:
         from clew.models import ALIASES
         from clew.models.remote.client import Remote
 
@@ -112,19 +119,19 @@ def upstream(options: Mapping[str, Any]) -> Any:
     return resolve
 
 
-def answered_by(store: Any, run: str) -> dict[str, Any]:
-    """Who answered a recorded run, so that its forks ask the same."""
+def answered_by(store: Keeper, run: str) -> dict[str, Any]:
+    """The model or endpoint that answered a recorded run, so that its forks ask the same."""
     known = json.loads(store.row(run).meta or "{}").get("gateway", {})
     return {k: known[k] for k in ("ref", "upstream") if k in known}
 
 
 async def _serve(
-    gateway: Gateway, listener: Any, address: str, program: tuple[str, ...], options: Mapping[str, Any], store: str
+    gateway: Gateway, listener: socket, address: str, program: tuple[str, ...], options: Mapping[str, Any], store: str
 ) -> int:
     import uvicorn
 
-    config = uvicorn.Config(gateway.application(), log_level="warning", server_header=False, lifespan="on",
-                            timeout_graceful_shutdown=2)  # fmt: skip
+    quiet: dict[str, Any] = {"log_level": "warning", "server_header": False}
+    config = uvicorn.Config(gateway.application(), lifespan="on", timeout_graceful_shutdown=2, **quiet)
     server = uvicorn.Server(config)
     serving = asyncio.ensure_future(server.serve([listener]))
     while not server.started:
@@ -140,9 +147,14 @@ async def _serve(
 
 
 async def _programs(
-    gateway: Gateway, address: str, program: tuple[str, ...], options: Mapping[str, Any], store: str, serving: Any
+    gateway: Gateway,
+    address: str,
+    program: tuple[str, ...],
+    options: Mapping[str, Any],
+    store: str,
+    serving: Future[None],
 ) -> int:
-    """Open the forks or the replay asked for; run the program to its end, or serve until told to stop."""
+    """Open the forks or the replay asked for, then run the program to its end, or serve until told to stop."""
     from clew.core.records import Cursor, Edit, Intervention
 
     sessions: list[Session] = []
@@ -167,15 +179,9 @@ async def _programs(
 
 async def _program(program: tuple[str, ...], address: str, name: str, token: str) -> int:
     base, key = f"{address}/r/{name}", token or f"clew:{name}"
-    environment = {
-        **{k: v for k, v in os.environ.items() if k != "CLEW_API_KEY"},
-        "OPENAI_BASE_URL": f"{base}/v1",
-        "OPENAI_API_BASE": f"{base}/v1",
-        "OPENAI_API_KEY": key,
-        "ANTHROPIC_BASE_URL": base,
-        "ANTHROPIC_API_KEY": key,
-        "CLEW_RUN": name,
-    }
+    environment = {k: v for k, v in os.environ.items() if k != "CLEW_API_KEY"} | {"CLEW_RUN": name}
+    environment |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_BASE": f"{base}/v1", "OPENAI_API_KEY": key}
+    environment |= {"ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": key}
     try:
         process = await asyncio.create_subprocess_exec(*program, env=environment)
     except OSError as error:
@@ -194,6 +200,3 @@ def _told(gateway: Gateway, name: str, store: str) -> None:
         return
     asks = len(session.exchanges)
     click.echo(f"run {session.run}: {asks} requests; clew show {session.run} --store {store}", err=True)
-
-
-__all__ = ["command"]

@@ -1,4 +1,4 @@
-"""clew kernels explain: the rules alone, on a compiled object or a recorded profile."""
+"""clew kernels explain: apply the diagnosis rules to a compiled object or a recorded profile."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import click
 from clew.cli.shared import common
 from clew.core.errors import BadInput
 
-COMPILED = {
-    ".c": "gcc -g -O2 -c x.c", ".cpp": "g++ -g -O2 -c x.cpp", ".cc": "g++ -g -O2 -c x.cc",
-    ".cu": "nvcc -cubin -Xptxas -v x.cu 2> x.txt; clew kernels explain x.cubin --ptxas x.txt",
-}  # fmt: skip
+COMPILED = {".c": "gcc -g -O2 -c x.c", ".cpp": "g++ -g -O2 -c x.cpp", ".cc": "g++ -g -O2 -c x.cc"}
+COMPILED[".cu"] = "nvcc -cubin -Xptxas -v x.cu 2> x.txt; clew kernels explain x.cubin --ptxas x.txt"
+BOUNDS = click.Choice(["compute", "memory", "latency", "mixed"])
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 if TYPE_CHECKING:
     from clew.coding.kernels.rules import Backend
 
 
-@click.command("explain", short_help="Say what a compiled kernel or a recorded profile suffers from.")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--symbol", default="", help="The function or kernel.  [default: the largest, or the only one]")
-@click.option("--bound", type=click.Choice(["compute", "memory", "latency", "mixed"]), default="mixed",
-              show_default=True, help="The bottleneck, if known: only rules that concern it are asked.")  # fmt: skip
-@click.option("--gemm", is_flag=True, help="It is, in the main, a matrix product.")
-@click.option("--ptxas", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="With a cubin: what nvcc -Xptxas -v printed.")  # fmt: skip
+@click.command("explain", short_help="Diagnose a compiled kernel or a recorded profile.")
+@click.argument("file", type=FILE)
+@click.option("--symbol", default="", help="Function or kernel to explain.  [default: the largest, or the only one]")
+@click.option(
+    "--bound", type=BOUNDS, default="mixed", show_default=True, help="Known bottleneck: apply only its rules."
+)
+@click.option("--gemm", is_flag=True, help="The kernel is mainly a matrix product.")
+@click.option("--ptxas", type=FILE, help="With a cubin: file with the output of nvcc -Xptxas -v.")
 @common.json_option
 def command(file: Path, symbol: str, bound: str, gemm: bool, ptxas: Path | None, as_json: bool) -> None:
-    """Ask the diagnosis rules about FILE, without running anything.
+    """Apply the diagnosis rules to FILE, without running anything.
 
-    FILE is an object file or shared library of x86-64 (compile with -g, so that versions of one loop are told apart), a
+    FILE is an x86-64 object file or shared library (compile with -g, so that versions of one loop are told apart), a
     cubin, a listing of nvdisasm (.sass), a table of Nsight Compute (ncu --csv --page raw) or a profile as JSON.
 
     \b
@@ -54,11 +54,11 @@ def command(file: Path, symbol: str, bound: str, gemm: bool, ptxas: Path | None,
     for finding in found:
         click.echo(f"  {finding.line()}")
     if not found:
-        click.echo("  no rule fires: what was measured shows no fault")
+        click.echo("  no rule applies: the measurements show no fault")
 
 
 def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, float], Backend, str]:
-    """Metrics of a file, the backend they are of, and the kernel's name."""
+    """Metrics of a file, their backend, and the kernel's name."""
     from clew.coding.kernels import disassembly, profiles
 
     if file.suffix in (".json", ".csv"):
@@ -70,10 +70,12 @@ def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, flo
         metrics = disassembly.count_sass(text, name)
         told = disassembly.count_ptxas(ptxas.read_text(errors="replace"), name) if ptxas else {}
         if ptxas and not told:
-            raise BadInput(f"{ptxas} says nothing of kernel {name}", remedy="Give what nvcc -Xptxas -v printed of it.")
+            raise BadInput(
+                f"{ptxas} does not mention kernel {name}", remedy="Give the output of nvcc -Xptxas -v for it."
+            )
         return metrics | told, "cuda", name
     if compiled := COMPILED.get(file.suffix):
-        raise BadInput(f"{file} is source; what is compiled of it is explained", remedy=f"First: {compiled}")
+        raise BadInput(f"{file} is source; only compiled code is explained", remedy=f"First: {compiled}")
     name = symbol or next(iter(disassembly.functions(file)), "")
     if not name:
         raise BadInput(f"{file} has no functions that can be read", remedy="Give an object file, a cubin or a profile.")
@@ -82,7 +84,7 @@ def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, flo
 
 def _only(file: Path, names: list[str]) -> str:
     if not names:
-        raise BadInput(f"{file} holds no kernel", remedy="Give a cubin (nvcc -cubin), or what nvdisasm writes of one.")
+        raise BadInput(f"{file} holds no kernel", remedy="Give a cubin (nvcc -cubin), or its listing by nvdisasm.")
     if len(names) > 1:
         told = f"{len(names)} kernels: {', '.join(names[:8])}"
         raise BadInput(f"{file} holds {told}", remedy="Name one with --symbol.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +11,30 @@ import click
 
 from clew.cli.shared import common, run_options
 
+SEARCHES = click.Choice(["guided", "greedy", "random", "mcts"])
+SANDBOXES = click.Choice(["bubblewrap", "rlimits", "none"])
+SEARCH_HELP = "Search method; guided: changes that the diagnosis recommends come first."
+SANDBOX_HELP = "Where compiler and builds run.  [default: bubblewrap with --model, else none]"
 
-@click.command("tune", short_help="Search for a faster build of a C kernel, led by what the measurements say.")
+
+@click.command("tune", short_help="Search for a faster build of a C kernel.")
 @click.argument("kernel")
-@click.option("--search", type=click.Choice(["guided", "greedy", "random", "mcts"]), default="guided",
-              show_default=True, help="guided: changes that the diagnosis recommends come first.")  # fmt: skip
-@click.option("--budget", default=24, show_default=True, type=click.IntRange(1), help="Builds to try.")
-@click.option("--model", "ref", help="Writes new source instead of changing flags and macros; see `clew models`.")
-@click.option("--sandbox", type=click.Choice(["bubblewrap", "rlimits", "none"]),
-              help="Where compiler and builds run.  [default: bubblewrap with --model, else none]")  # fmt: skip
-@click.option("--seed", default=0, show_default=True)
-@click.option("--name", default="", help="Names the run: the same line run again goes on where it stopped.")
+@click.option("--search", type=SEARCHES, default="guided", show_default=True, help=SEARCH_HELP)
+@click.option("--budget", default=24, show_default=True, type=click.IntRange(1), help="Number of builds to try.")
+@click.option("--model", help="Let this model write new source, instead of changing flags and macros.")
+@click.option("--sandbox", type=SANDBOXES, help=SANDBOX_HELP)
+@click.option("--seed", default=0, show_default=True, help="Seed of the search.")
+@click.option("--name", default="", help="Name of the run; the same line continues it where it stopped.")
 @run_options.model_options
 @run_options.sampling_options
 @common.json_option
 @common.store_option
-def command(
-    kernel: str, search: str, budget: int, ref: str | None, sandbox: str | None, seed: int, name: str, as_json: bool,
-    store_path: str, **options: Any,
-) -> None:  # fmt: skip
-    """Search for a faster build of KERNEL: a bundled one, or a Python file that defines one.
+def command(kernel: str, search: str, budget: int, as_json: bool, store_path: str, **options: Any) -> None:
+    """Search for a faster build of KERNEL: a bundled kernel, or a Python file that defines one.
 
-    Every try is built, checked on several shapes and seeds against a float64 reference, and timed in turn with the best
-    so far; a gain counts where its interval lies above 1.02. The search is a run in the store: `clew show` follows it,
-    `clew fork RUN@CALL` goes on from any try.
+    Every build is checked on several shapes and seeds against a float64 reference, and timed in turn with the best so
+    far; a speedup counts if its interval lies above 1.02. The search is a run in the store: `clew show` prints it,
+    `clew fork RUN@CALL` continues from any build.
 
     Bundled: dot, stencil, softmax, layernorm, gemm, transpose.
 
@@ -46,21 +47,20 @@ def command(
     from clew.core.errors import BadInput
     from clew.harness import Runner
 
-    sandbox = sandbox or ("bubblewrap" if ref else "none")
+    ref = options["model"]
+    sandbox = options["sandbox"] or ("bubblewrap" if ref else "none")
     if ref and sandbox == "none":
-        raise BadInput("source that a model writes runs in a sandbox only", remedy="Leave --sandbox out.")
+        raise BadInput("source that a model writes runs only in a sandbox", remedy="Leave --sandbox out.")
     taskset = Kernels(sandbox="" if sandbox == "none" else sandbox)
     task = taskset.find(str(Path(kernel).resolve()) if kernel.endswith(".py") else kernel)
     config = {"search": search, "budget": budget, "coder": "model" if ref else "catalogue"}
     model = run_options.load_model(ref, options) if ref else None
     store = common.open_store(store_path, create=True)
-    runner = Runner(
-        "clew.coding.kernels.world:tuner", taskset, model, store, config, sampling=run_options.sampling(options)
-    )
-    with run_options.interruptible("clew resume"), common.progress() as bar:
-        job = bar.add_task(f"tuning {task.id}", total=budget, note="")
-        taskset.on_try = lambda: bar.advance(job)
-        groups = runner.collect([task], 1, seed, name=name)
+    agent, how = "clew.coding.kernels.world:tuner", run_options.sampling(options)
+    runner = Runner(agent, taskset, model, store, config, sampling=how)
+    with run_options.interruptible("clew resume"), common.bar(f"tuning {task.id}", budget) as move:
+        taskset.on_try = partial(move, advance=1)
+        groups = runner.collect([task], 1, options["seed"], name=options["name"])
     run_options.refuse_failure(groups)
     run = groups.runs[0]
     tries = [told for _, told in tries_of(run)]
@@ -72,14 +72,14 @@ def command(
 
 
 def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None:
-    """The timeline of tries, and what the best is worth."""
+    """Print the builds in the order in which they were tried, and how much faster the best is."""
     rows, best = [], 1.0
     for number, told in enumerate(tries, 1):
         best = max(best, told["speed"]) if told.get("gain") else best
         note = told.get("why") or ", ".join(line.partition(" (")[0] for line in told.get("findings", ()))
         rows.append((str(number), f"{told['speed']:.2f}" + "*" * bool(told.get("gain")), told["build"], note))
-    common.print_table(("try", "speed", "build", "what it suffers from, or failed at"), rows)
-    click.echo("* faster than the best before it, by an interval above 1.02; speeds are over the plain build\n")
+    common.print_table(("try", "speed", "build", "diagnosis, or why it failed"), rows)
+    click.echo("* faster than the best so far (interval above 1.02); speeds are relative to the plain build\n")
     click.echo(f"best: {final['build']}")
     for name, other in (("plain", "the plain build"), ("compiler", "-O3 -march=native -ffast-math")):
         found = final[f"over_{name}"]
@@ -87,4 +87,4 @@ def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None
             click.echo(f"  against {other}: {found}")
         else:
             click.echo(f"  {found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}] times as fast as {other}")
-    click.echo(f"follow it: clew show {run}")
+    click.echo(f"Next: clew show {run}")

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clew.cli.shared import common
 
+if TYPE_CHECKING:
+    from clew.store import Keeper
 
-@click.command(short_help="List runs, newest first; filter with a query.")
+
+@click.command(short_help="List runs, newest first; a query filters them.")
 @click.argument("query", nargs=-1)
-@click.option("-n", "--limit", default=20, show_default=True, help="How many at most; 0 for all.")
-@click.option("--dead-groups", is_flag=True, help="Groups whose runs were all judged alike, and why, by collection.")
+@click.option("-n", "--limit", default=20, show_default=True, help="Most lines to list; 0 lists all.")
+@click.option("--dead-groups", is_flag=True, help="Count groups whose runs all got the same reward (zero variance).")
 @common.json_option
 @common.store_option
 def command(query: tuple[str, ...], limit: int, dead_groups: bool, as_json: bool, store_path: str) -> None:
     """List runs, newest first.
 
-    With --dead-groups, one line for each collection or iteration: how many groups gave no signal since all their runs
-    were judged alike, on the judge's raw verdicts, and which components of the verdict still differed there.
+    With --dead-groups: one line for each collection or iteration, with the number of groups that give no training
+    signal because all their runs got the same reward, and the reward components that still differ in those groups.
 
     \b
     clew log
@@ -58,7 +61,7 @@ def command(query: tuple[str, ...], limit: int, dead_groups: bool, as_json: bool
         common.print_json(rows)
         return
     if not rows:
-        click.echo("no run fits; `clew log` without a query lists all" if query else "the store holds no runs yet")
+        click.echo("no run matches; `clew log` without a query lists all" if query else "the store holds no runs yet")
         return
     _runs(rows)
 
@@ -87,7 +90,7 @@ def _runs(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _dead(store: Any, query: tuple[str, ...], limit: int, as_json: bool) -> None:
+def _dead(store: Keeper, query: tuple[str, ...], limit: int, as_json: bool) -> None:
     from clew.audit.zero_variance import dead_groups
 
     names = dict.fromkeys(run.group for run in reversed(common.choose(store, query)) if run.group)
@@ -97,7 +100,7 @@ def _dead(store: Any, query: tuple[str, ...], limit: int, as_json: bool) -> None
         common.print_json([{**line._asdict(), "share": line.share} for line in lines])
         return
     if not lines:
-        click.echo("no group with two runs or more fits; `clew run -n 8` makes some")
+        click.echo("no group with two or more runs matches; `clew run -n 8` makes some")
         return
     components = sorted({name for line in lines for name in line.alike} - {"reward"})
     columns = ("collection", "groups", "runs each", "dead", "all lost", "all won", "undecided")

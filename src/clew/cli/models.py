@@ -1,4 +1,4 @@
-"""clew models: what models there are."""
+"""clew models: list the models that have a name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from clew.cli.shared import common
 from clew.cli.worlds import describe
 
 
-@click.command(short_help="List models by name, and how to name any other.")
+@click.command(short_help="List models that have a name, and how to name any other.")
 @common.json_option
 def command(as_json: bool) -> None:
-    """List the models that have a name. Besides these, --model takes a folder or name of Hugging Face weights and the
-    URL of any OpenAI-compatible endpoint with the model's name behind a #.
+    """List the models that have a name.
+
+    Besides these, --model takes a folder or name of Hugging Face weights, and the URL of any OpenAI-compatible endpoint
+    followed by # and the model's name.
 
     \b
     clew models

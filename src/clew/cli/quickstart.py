@@ -1,4 +1,4 @@
-"""clew quickstart: the whole circle on this machine, in minutes."""
+"""clew quickstart: pre-train, record, train by RL, evaluate and fork a small agent on this machine, in minutes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options, train_common
+from clew.cli.shared import common, run_options, training_report
 
 if TYPE_CHECKING:
     from clew.core.records import Report
     from clew.harness import Runner
+    from clew.models.local import Local
     from clew.train.loop import Training
 
 TASKS = 256  # held out: never trained on
@@ -20,18 +21,20 @@ METHOD = "g2po"
 PRETRAINING = 1300  # steps at most, as `household-sft` has; it ends where a third of the tasks succeed
 
 
-@click.command(short_help="Pre-train, record, improve by RL, evaluate and fork: the whole circle in minutes.")
+@click.command(short_help="Train a small agent here in minutes, and keep every run.")
 @click.option("--iterations", default=70, show_default=True, help="Iterations of RL.")
-@click.option("--seed", default=0, show_default=True, help="Fixes tasks, weights and sampling.")
-@click.option("--name", default="quickstart", show_default=True, help="Another name makes a new training.")
+@click.option("--seed", default=0, show_default=True, help="Seed of tasks, weights and sampling.")
+@click.option(
+    "--name", default="quickstart", show_default=True, help="Name of the training; another name begins a new one."
+)
 @common.json_option
 @common.store_option
 def command(iterations: int, seed: int, name: str, as_json: bool, store_path: str) -> None:
     """Train a small agent in a bundled text world, and keep every run of it.
 
-    It pre-trains a small transformer on imperfect demonstrations, records its runs, improves it by RL with graph
-    advantages, evaluates it on tasks it never trained on, and ends with the run that failed worst. It can be
-    interrupted at any moment; the same line goes on where it stopped.
+    The quickstart pre-trains a small transformer on imperfect demonstrations, records its runs, improves it by RL (the
+    method g2po), evaluates it on tasks it never trained on, and ends with the run that failed worst. Interrupt it at
+    any moment: the same line continues where it stopped.
 
     \b
     clew quickstart
@@ -53,7 +56,7 @@ def learn(iterations: int, seed: int, name: str, store_path: str) -> tuple[Train
     from clew.train.loop import Plan, Training
 
     store = common.open_store(store_path, create=True)
-    model = pretrained(seed)
+    model: Any = pretrained(seed)
     run_options.calm(model)
     taskset = build("tasksets", "household")
     runner = Runner("clew.harness.agents:player", taskset, model, store, sampling={"max_tokens": 8})
@@ -61,7 +64,7 @@ def learn(iterations: int, seed: int, name: str, store_path: str) -> tuple[Train
     plan = Plan(name=name, iterations=iterations, seed=seed, checkpoint_every=2)
     training = Training(runner, Trainer(model), clew.credit.g2po, plan, settings={"model": model.ref, "credit": METHOD})
     say(f"RL with {METHOD}: {iterations} iterations of {plan.tasks} tasks x {plan.rollouts} runs")
-    train_common.follow(training)
+    training_report.follow(training)
     assert training.checkpoint is not None
     folder = Path(training.checkpoint)
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
@@ -71,7 +74,7 @@ def learn(iterations: int, seed: int, name: str, store_path: str) -> tuple[Train
     return training, {"pre-trained": before, "trained": after}
 
 
-def pretrained(seed: int) -> Any:
+def pretrained(seed: int) -> Local:
     """The pre-trained model, from its folder where it was made before."""
     from clew.train.warmstart import household_sft
 
@@ -107,18 +110,18 @@ def finish(training: Training, reports: dict[str, Report], store_path: str, as_j
 
     name, store = training.plan.name, training.store
     model = getattr(training.runner.model, "ref", "")
-    run = train_common.worst(store, name, METHOD)
+    run = training_report.worst(store, name, METHOD)
     commands = {"The trained model on other tasks": f"clew eval {model} --seed 1"}
     if run is not None:
         commands = {
-            "Go back to the step that lost most, and try it four more times": train_common.fork_line(
+            "Go back to the step that lost most, and try it four more times": training_report.fork_line(
                 run, METHOD, model, store_path
             ),
             "See the run again": f"clew show {run.id}",
             **commands,
         }
     assert training.folder is not None
-    page = train_common.write_page(training.folder / "report.html", store, name, reports, run, commands)
+    page = training_report.write_page(training.folder / "report.html", store, name, reports, run, commands)
     if as_json:
         numbers = {label: run_options.numbers(report) for label, report in reports.items()}
         worst = None if run is None else {"run": run.id, "at": str(run.low_point(METHOD))}

@@ -1,4 +1,4 @@
-"""clew replay: follow a record from its first Call to its last, touching neither model nor world."""
+"""clew replay: run the agent again on its recorded results, without asking a model or a world."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from clew.cli.shared import common
 from clew.core.errors import ReplayError, UnknownName
 
 
-@click.command(short_help="Prove that the agent still does what is recorded; touches no model and no world.")
+@click.command(short_help="Check that the agent still does what its record says.")
 @click.argument("runs", nargs=-1, required=True)
 @common.json_option
 @common.store_option
 def command(runs: tuple[str, ...], as_json: bool, store_path: str) -> None:
-    """Start the agent afresh, feed it the recorded results, and check every request and every key.
+    """Start the agent again, give it the recorded results, and compare every request and key with the record.
 
-    A run that diverges is named with its Call, and the exit code is 2.
+    No model and no world is asked. Where a run diverges, its first differing call is named and the exit code is 2.
 
     \b
     clew replay 4fzk2w
@@ -38,7 +38,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str) -> None:
         common.print_json(rows)
     else:
         for row in rows:
-            good = f"{row['calls']} Calls equal, {(row['seconds'] or 0) * 1e3:.0f} ms"
+            good = f"{row['calls']} calls equal, {(row['seconds'] or 0) * 1e3:.0f} ms"
             click.echo(f"{row['run']}  {row['error'] or good}", err=bool(row["error"]))
     if failed:
         raise SystemExit(2)

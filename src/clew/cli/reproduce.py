@@ -18,18 +18,22 @@ from clew.core.errors import UnknownName
 )
 @click.argument("paper", required=False)
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-@click.option("--quick", is_flag=True, help="A small version that ends in minutes.")
-@click.option("--root", type=click.Path(path_type=Path), help="The checkout, where it is not the present folder.")
+@click.option("--quick", is_flag=True, help="Run a small version that ends in minutes.")
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path),
+    help="Folder of the checkout.  [default: the present folder, or where Clew was installed from]",
+)
 @common.json_option
 def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | None, as_json: bool) -> None:
-    """Run a paper's experiment; what follows its name is handed to it. Without a name, list what there is.
+    """Run the experiment of PAPER with the arguments REST. Without PAPER, list the papers.
 
     \b
     clew reproduce
     clew reproduce E165 --quick
     """
     root = checkout(root)
-    folders = {path.name: path for path in sorted((root / "papers").glob("E*")) if (path / "__main__.py").exists()}
+    folders = {path.name: path for path in sorted((root / "papers").glob("E*")) if (path / "__init__.py").exists()}
     if paper is None:
         if as_json:
             common.print_json(list(folders))
@@ -39,7 +43,7 @@ def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | 
     found = [name for name in folders if name.lower().split("_")[0] == paper.lower() or name.lower() == paper.lower()]
     if len(found) != 1:
         raise UnknownName(f"no paper is called {paper!r}", remedy=f"Known: {', '.join(folders) or 'none'}.")
-    line = [sys.executable, "-m", f"papers.{found[0]}", *(["--quick"] if quick else []), *rest]
+    line = [sys.executable, "-m", "papers", found[0], *(["--quick"] if quick else []), *rest]
     raise SystemExit(subprocess.run(line, cwd=root, check=False).returncode)
 
 

@@ -1,4 +1,4 @@
-"""clew resume: go on with runs whose process ended before they did."""
+"""clew resume: continue runs whose process ended before they did."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import click
 from clew.cli.shared import common, run_options
 
 
-@click.command(short_help="Go on with runs that were interrupted.")
+@click.command(short_help="Continue runs that were interrupted.")
 @click.argument("runs", nargs=-1)
-@click.option("--redo", is_flag=True, help="Do again what was begun and never answered; it may then happen twice.")
+@click.option(
+    "--redo", is_flag=True, help="Repeat calls that were sent and never answered; an action may then happen twice."
+)
 @run_options.model_options
 @common.json_option
 @common.store_option
 def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, **options: Any) -> None:
-    """Finish unfinished runs: what is recorded is fed back to the agent, the rest is made.
+    """Finish unfinished runs: the agent first gets its recorded results back, then goes on live.
 
-    Without RUNS, every unfinished run of the store that no live process holds.
+    Without RUNS: every unfinished run of the store that no live process holds.
 
     \b
     clew resume
@@ -35,7 +37,7 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
     runners: dict[Any, Runner] = {}
     with run_options.interruptible("clew resume"), run_options.watching(len(waiting)) as watch:
         for run in waiting:
-            like = (run.agent, run.taskset, run.model, run.row.config, run.row.meta)
+            like = (run.agent, run.taskset, run.model, run.row.config, run.row.settings)
             try:
                 if like not in runners:
                     load = partial(run_options.load_model, options=options)
@@ -57,7 +59,7 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
         for run in finished:
             click.echo(headline(run))
         for run, why in (*held, *failed):
-            click.echo(f"left as it is: {run.id}: {why}", err=True)
+            click.echo(f"not resumed: {run.id}: {why}", err=True)
         if not waiting:
             click.echo("every chosen run has ended" if runs else "no run is unfinished")
     if failed:

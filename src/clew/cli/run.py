@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clew.cli.shared import common, run_options
 
+if TYPE_CHECKING:
+    from clew.store import Groups
 
-@click.command(short_help="Run an agent on tasks of a world, with any model, and keep every run.")
+
+@click.command(short_help="Run an agent on tasks of a world, with any model.")
 @click.argument("agent", default="player")
 @run_options.task_options
-@click.option("--model", default="household-sft", show_default=True, help="Name, folder or URL; see `clew models`.")
+@click.option(
+    "--model",
+    default="household-sft",
+    show_default=True,
+    help="Model to ask: a name, folder or URL; see `clew models`.",
+)
 @click.option("-n", "--n", "n", default=1, show_default=True, help="Runs of each task.")
 @click.option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@click.option("--name", default="", help="Names the collection: the same line run again goes on where it stopped.")
-@click.option("--concurrency", default=256, show_default=True, help="Runs that are live at once.")
+@click.option("--name", default="", help="Name of this collection; the same line continues it where it stopped.")
+@click.option("--concurrency", default=256, show_default=True, help="Most runs at the same time.")
 @run_options.model_options
 @run_options.sampling_options
 @run_options.limit_options
 @common.json_option
 @common.store_option
 def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
-    """Run an agent and keep everything it does.
+    """Run an agent on tasks of a world. Every model call, tool call and action is recorded in the store.
 
     AGENT is a bundled agent (player, tool_user, chatter, demonstrator), module:function, or file.py:function.
 
@@ -39,24 +47,21 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     taskset = build("tasksets", options["world"])
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
-    runner = Runner(
+    ref, limits, sampling = (
         run_options.agent_reference(agent),
-        taskset,
-        run_options.load_model(model, options),
-        store,
-        config,
-        limits=run_options.limits(options),
-        sampling=run_options.sampling(options),
-        concurrency=options["concurrency"],
+        run_options.limits(options),
+        run_options.sampling(options),
     )
+    more: dict[str, Any] = {"limits": limits, "sampling": sampling, "concurrency": options["concurrency"]}
+    runner = Runner(ref, taskset, run_options.load_model(model, options), store, config, **more)
     with run_options.interruptible("clew resume"), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
     run_options.refuse_failure(groups)
     report(groups, as_json)
 
 
-def report(groups: Any, as_json: bool) -> None:
-    """What was made: each run in a line, the share that succeeded, and where to look next."""
+def report(groups: Groups, as_json: bool) -> None:
+    """Print each run in a line, the success rate with its interval, and where to look next."""
     from clew.view.terminal import headline
 
     judged = [run for run in groups.runs if run.reward is not None]

@@ -1,4 +1,4 @@
-"""clew show: one run as a tree."""
+"""clew show: print runs as trees."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from clew.store import Run
 
 
-@click.command(short_help="Show runs as trees: steps, tokens, rewards, grades, forks.")
+@click.command(short_help="Print runs as trees: steps, tokens, rewards, values, forks.")
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--full", is_flag=True, help="Whole texts, and what models thought.")
-@click.option("--depth", default=1, show_default=True, help="2 draws forks whole, 3 their forks, ...")
-@click.option("--width", default=0, help="Characters of a line; 0 takes the terminal's.")
+@click.option("--full", is_flag=True, help="Print whole texts, and the reasoning of models.")
+@click.option(
+    "--depth", default=1, show_default=True, help="Levels of forks to draw whole: 1 the run, 2 its forks, ..."
+)
+@click.option("--width", default=0, help="Characters in a line; 0 takes the terminal's width.")
 @common.json_option
 @common.store_option
 def command(runs: tuple[str, ...], full: bool, depth: int, width: int, as_json: bool, store_path: str) -> None:
-    """Show runs as trees.
+    """Print runs as trees: each step with its action, reward, tokens and values, and the forks that begin there.
 
     RUNS are ids, the first letters of ids, tags, or a query. Places in a run are written run@call, as `clew fork`
     takes them.
@@ -43,7 +45,7 @@ def command(runs: tuple[str, ...], full: bool, depth: int, width: int, as_json: 
 
 
 def record(run: Run) -> dict[str, Any]:
-    """A run as JSON: how it is started again, its Calls, and what was said of them."""
+    """A run as JSON: how to start it again, its calls, and their annotations."""
     store = run.store
     calls = []
     for call in run.calls:

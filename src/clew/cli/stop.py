@@ -1,4 +1,4 @@
-"""clew stop: interrupt whoever is making runs."""
+"""clew stop: interrupt the processes that are making runs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from clew.store import Keeper
 
 
-@click.command(short_help="Interrupt the processes that are making runs; nothing committed is lost.")
+@click.command(short_help="Interrupt the processes that are making runs.")
 @click.argument("runs", nargs=-1)
-@click.option("--wait", default=15.0, show_default=True, help="Seconds to wait for them to let go.")
+@click.option(
+    "--wait", default=15.0, show_default=True, help="Seconds to wait until the processes have released their runs."
+)
 @common.json_option
 @common.store_option
 def command(runs: tuple[str, ...], wait: float, as_json: bool, store_path: str) -> None:
-    """Stop the processes that hold the chosen runs, all that are being made if none is chosen.
+    """Interrupt the processes that make the chosen runs (all running ones if none is chosen), as Ctrl-C does.
 
-    A process makes many runs at once and is stopped as a whole, as by Ctrl-C. `clew resume` goes on later.
+    A process makes many runs at once and stops as a whole. What is recorded stays; `clew resume` continues later.
 
     \b
     clew stop
@@ -43,20 +45,23 @@ def command(runs: tuple[str, ...], wait: float, as_json: bool, store_path: str) 
     if as_json:
         common.print_json({"processes": processes, "stopped": sorted(set(held) - set(left)), "held": left})
     elif not held:
-        click.echo("nobody is making these runs; `clew resume` goes on with unfinished ones")
+        click.echo("nobody is making these runs; `clew resume` continues unfinished ones")
     else:
-        click.echo(f"interrupted {len(processes)} process(es) that made {len(held)} runs; go on with: clew resume")
+        ended = {held[run] for run in held if run not in left}
+        if ended or not left:
+            made = len(held) - len(left)
+            click.echo(f"interrupted {len(ended)} process(es) that made {made} runs; continue with: clew resume")
         for run in left:
-            click.echo(f"still held: {run}")
+            click.echo(f"not interrupted: process {held[run]} still makes run {run} after {wait:g} s")
 
 
 def holder(store: Keeper, run: str) -> int | None:
-    """The process that makes a run; None where it has ended.
+    """The id of the process that makes a run; None where the process has ended.
 
     Raises:
         StoreError: it runs on another machine.
     """
-    from clew.store.base import owner_name
+    from clew.store.owners import owner_name
 
     try:
         store.lease(run, "clew-stop", 0.0)

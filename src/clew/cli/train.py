@@ -3,68 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, offline, run_options, train_common, train_drafts
+from clew.cli.shared import common, run_options, speculation, training_report
 from clew.core.errors import BadInput
 
-
-def tree_options(function: Any) -> Any:
-    for option in (
-        click.option("--allocator", type=click.Choice(["even", "learned"]), default="even", show_default=True,
-                     help="Who gets the spare tokens: all alike, or trees forecast to become mixed."),
-        click.option("--spare", default=0.0, show_default=True, help="Share of all tokens kept for trees all alike."),
-        click.option("--budget", type=int, help="Tokens decoded per task; default: -n runs, whatever they take."),
-        click.option("--selector", default="uucb", show_default=True,
-                     help="uucb, entropy, uct, random or flat; settings as in uucb(c=1.0)."),
-        click.option("--rollouts", type=click.Choice(["flat", "tree"]), default="flat", show_default=True,
-                     help="Independent runs, or trees grown by forks."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+if TYPE_CHECKING:
+    from clew.harness.trees.grow import Growth
+    from clew.train.loop import Training
 
 
-@click.command(short_help="Improve local weights by RL on tasks of a world, or by preference pairs of stored runs.")
-@click.option("--name", required=True, help="Names the training; the same line goes on where it stopped.")
-@click.option("--world", default="household", show_default=True, help="See `clew worlds`.")
+SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
+tree_options = common.options(
+    click.option(
+        "--rollouts",
+        type=click.Choice(["flat", "tree"]),
+        default="flat",
+        show_default=True,
+        help="Independent runs, or trees grown by forks.",
+    ),
+    click.option(
+        "--selector",
+        default="uucb",
+        show_default=True,
+        help="With --rollouts tree: uucb, entropy, uct, random or flat; with settings, as in uucb(c=1.0).",
+    ),
+    click.option("--budget", type=int, help="With --rollouts tree: tokens decoded per task.  [default: -n whole runs]"),
+    click.option("--spare", default=0.0, show_default=True, help=SPARE_HELP),
+    click.option(
+        "--allocator",
+        type=click.Choice(["even", "learned"]),
+        default="even",
+        show_default=True,
+        help="With --spare: give the tokens to all such trees alike, or to those forecast to become mixed.",
+    ),
+)
+
+
+@click.command(short_help="Train local weights by RL on tasks of a world.")
+@click.option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
+@click.option("--world", default="household", show_default=True, help="World to train on; `clew worlds` lists them.")
 @click.option("--model", default="household-sft", show_default=True, help="Name or folder of local weights.")
-@click.option("--agent", default="player", show_default=True, help="As `clew run` takes it.")
+@click.option("--agent", default="player", show_default=True, help="Agent, as `clew run` takes it.")
 @click.option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@click.option("--credit", "method", help="As `clew credit` takes it. Default: g2po; tree where rollouts are trees.")
+@click.option("--credit", "method", help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree]")
 @tree_options
-@click.option("--iterations", default=45, show_default=True, help="How many; more than before goes on.")
-@click.option("--tasks", default=8, show_default=True, help="Fresh tasks in an iteration.")
+@click.option("--iterations", default=45, show_default=True, help="Iterations in total; a larger number continues.")
+@click.option("--tasks", default=8, show_default=True, help="New tasks in each iteration.")
 @click.option("-n", "--n", "n", default=8, show_default=True, help="Runs of each task.")
 @click.option("--lr", default=7e-4, show_default=True, help="Learning rate of AdamW.")
-@click.option("--lora", type=int, help="Train only adapters of this rank.")
-@click.option("--eval-every", default=0, show_default=True, help="Evaluate after every so many iterations; 0 never.")
-@click.option("--eval-tasks", default=64, show_default=True, help="On how many held-out tasks.")
-@click.option("--seed", default=0, show_default=True, help="Fixes tasks and sampling.")
-@train_drafts.draft_option
-@offline.offline_options
+@click.option("--lora", type=int, help="Train only LoRA adapters of this rank.")
+@click.option("--eval-every", default=0, show_default=True, help="Evaluate after this many iterations; 0: never.")
+@click.option("--eval-tasks", default=64, show_default=True, help="Held-out tasks in each evaluation.")
+@click.option("--seed", default=0, show_default=True, help="Seed of tasks and sampling.")
+@click.option(
+    "--draft",
+    metavar="lookup|FOLDER",
+    help="Speculative decoding of rollouts: prompt lookup, or a drafter of `clew draft train`, which is refreshed as "
+    "the policy changes.",
+)
 @run_options.sampling_options
 @common.json_option
 @common.store_option
 def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
-    """Collect, credit, fit, again and again; every run is kept, and checkpoints are folders of weights.
+    """Train by RL: collect runs, assign credit to steps, update the weights, and repeat.
 
-    With --loss nothing is collected: the weights learn from runs that the store holds.
+    Every run is kept, and checkpoints are folders of weights. To train from runs that the store already holds, use
+    `clew tune`.
 
     \b
     clew train --name first --iterations 20
     clew train --name wood --world sums --model FOLDER --rollouts tree --budget 256 --spare 0.3
-    clew train --name steep --loss cliff-dpo --model FOLDER --lr 1e-4 --data world=sums
     clew train --name quick --world sums --model FOLDER --draft FOLDER/drafters/dspark-7
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
-    if options["loss"]:
-        if options["draft"]:
-            raise BadInput("--draft is for rollouts, and with --loss none are made", remedy="Leave out one of the two.")
-        offline.train(name, store_path, as_json, options)
-        return
-    _without_loss(options)
     from functools import partial
 
     from clew.core import registry
@@ -78,7 +92,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     estimator = partial(registry.lookup("credits", credit), **arguments)
     taskset = registry.build("tasksets", options["world"])
     config = common.json_object(options["config"], "--config")
-    model = run_options.trainable(options["model"])
+    model: Any = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
     agent = run_options.agent_reference(options["agent"])
     runner = Runner(agent, taskset, model, store, config, sampling=run_options.sampling(options))
@@ -92,27 +106,26 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
         eval_tasks=options["eval_tasks"],
         growth=growth,
     )
-    draft = train_drafts.drafting(model, default_folder(store.path, name), options)
+    draft = None
+    if options["draft"] is not None:
+        from clew.train.drafters.refresh import Drafting
+
+        kept, rows = default_folder(store.path, name), options["tasks"] * options["n"]
+        with speculation.measuring() as advance:
+            draft = Drafting(model, options["draft"], kept=kept, rows=rows, advance=advance)
     trainer = Trainer(model, options["lr"], lora={"r": options["lora"]} if options["lora"] else None)
     settings = {"model": options["model"], "credit": method, "lr": options["lr"], "lora": options["lora"]}
     training = Training(runner, trainer, estimator, plan, draft=draft, settings=settings)
     with run_options.interruptible("the same line again"):
-        train_common.follow(training)
+        training_report.follow(training)
     _report(training, credit, store_path, as_json)
 
 
-def _without_loss(options: Mapping[str, Any]) -> None:
-    if options["data"] or options["types"] or options["compat_eos"]:
-        raise BadInput(
-            "--data, --types and --compat-eos belong to --loss", remedy="Add --loss cliff-dpo or --loss dpo."
-        )
-
-
-def _growth(options: Mapping[str, Any]) -> Any:
+def _growth(options: Mapping[str, Any]) -> Growth | None:
     """How trees grow, or None for flat rollouts.
 
     Raises:
-        BadInput: a tree's option without --rollouts tree, or a growth that makes no sense.
+        BadInput: an option of trees without --rollouts tree, or settings with which no tree can grow.
     """
     from clew.core.registry import parse_ref
     from clew.harness.trees.grow import Growth
@@ -120,8 +133,8 @@ def _growth(options: Mapping[str, Any]) -> Any:
     if options["rollouts"] == "flat":
         given = (options["budget"], options["spare"], options["selector"], options["allocator"])
         if given != (None, 0.0, "uucb", "even"):
-            told = "--selector, --budget, --spare and --allocator say how trees grow"
-            raise BadInput(told, remedy="Add --rollouts tree.")
+            told = "--selector, --budget, --spare and --allocator are for trees"
+            raise BadInput(told, remedy="Add --rollouts tree, or leave them out.")
         return None
     name, settings = parse_ref(options["selector"])
     bound = {"leaves": options["n"]} if options["budget"] is None else {"tokens": options["budget"]}
@@ -129,15 +142,16 @@ def _growth(options: Mapping[str, Any]) -> Any:
     return Growth(selector=name, settings=tuple(sorted(settings.items())), **moved, **bound)
 
 
-def _report(training: Any, method: str, store_path: str, as_json: bool) -> None:
+def _report(training: Training, method: str, store_path: str, as_json: bool) -> None:
     store, name = training.store, training.plan.name
     metrics = store.metrics(name)
-    run = train_common.worst(store, name, method)
+    run = training_report.worst(store, name, method)
     commands = {"Evaluate on held-out tasks": f"clew eval {training.checkpoint}"}
     if run is not None:
-        line = train_common.fork_line(run, method, training.checkpoint, store_path)
+        line = training_report.fork_line(run, method, training.checkpoint, store_path)
         commands["Fork the run that failed worst where it lost most"] = line
-    page = train_common.write_page(training.folder / "report.html", store, name, {}, run, commands)
+    assert training.folder is not None
+    page = training_report.write_page(training.folder / "report.html", store, name, {}, run, commands)
     last = metrics[max(metrics)] if metrics else {}
     if as_json:
         common.print_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})

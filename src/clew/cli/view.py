@@ -1,4 +1,4 @@
-"""clew view: look at a store in the browser."""
+"""clew view: browse a store on a local web page."""
 
 from __future__ import annotations
 
@@ -12,40 +12,37 @@ from urllib.parse import quote
 import click
 
 from clew.cli.shared import common, run_options
-from clew.core.errors import BadInput, UnknownName
+from clew.core.errors import UnknownName
 
 
-@click.command(short_help="Look at a store in the browser, live, and fork runs there.")
+@click.command(short_help="Browse runs on a local web page, live, and fork them there.")
 @click.argument("path", metavar="[STORE]", required=False)
+@common.host_option
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to serve at; any but loopback needs --token."
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to serve at; 0 takes a free one.  [default: 8420, or a free one]",
 )
-@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: 8420, or a free one]")
 @click.option(
-    "--token", envvar="CLEW_VIEW_TOKEN", default="", help="What a browser must know (or set CLEW_VIEW_TOKEN)."
+    "--token", envvar="CLEW_VIEW_TOKEN", default="", help="Secret that a browser must send (or set CLEW_VIEW_TOKEN)."
 )
-@click.option("--read-only", is_flag=True, help="Write nothing: no forks from the page.")
-@click.option("--no-open", is_flag=True, help="Open no browser.")
+@click.option("--read-only", is_flag=True, help="Do not write to the store: no forks from the page.")
+@click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @common.store_option
 def command(
     path: str | None, host: str, port: int | None, token: str, read_only: bool, no_open: bool, store_path: str
 ) -> None:
-    """Serve a page on which a store is looked at while runs are made, and from which runs are forked.
+    """Serve a web page that shows a store, also while runs are being made, and that can fork runs.
 
     \b
     clew view
     clew view other.db --read-only
     CLEW_VIEW_TOKEN=$(openssl rand -hex 16) clew view --host 0.0.0.0
     """
-    from clew.view.guard import loopback
     from clew.view.serving import Server, listen
     from clew.view.web import Viewer
 
-    if not loopback(host) and not token:
-        raise BadInput(
-            f"{host} can be reached by others, and there is no token",
-            remedy="Set CLEW_VIEW_TOKEN to something long and secret, or leave --host out.",
-        )
+    common.refuse_open_host(host, token, "is no token", "CLEW_VIEW_TOKEN")
     place = path or store_path
     if not Path(place).exists():
         common.open_store(place)  # says how to make one

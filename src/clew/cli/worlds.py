@@ -1,4 +1,4 @@
-"""clew worlds: what worlds there are."""
+"""clew worlds: list worlds, and show tasks of one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from clew.cli.shared import common
 from clew.core.registry import Kind
 
 
-@click.command(short_help="List worlds with their parameters; look at tasks of one.")
+@click.command(short_help="List worlds (environments), and show tasks of one.")
 @click.argument("ref", required=False)
 @click.option("-n", default=3, show_default=True, help="How many tasks of REF to show.")
-@click.option("--seed", default=0, show_default=True)
-@click.option("--split", default="train", show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Seed of the tasks.")
+@click.option("--split", default="train", show_default=True, help="train or test, where the world has both.")
 @common.json_option
 def command(ref: str | None, n: int, seed: int, split: str, as_json: bool) -> None:
-    """List the worlds that are installed, or show a few tasks of one.
+    """List the worlds (environments) that are installed, or show a few tasks of the world REF.
 
     \b
     clew worlds

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from clew.coding.diagnose import recover
@@ -23,7 +24,7 @@ from clew.core.values import Observation
 from clew.harness.run.live import Conversation, LiveRun
 from clew.harness.run.nodes import Reply
 from clew.harness.runner import Runner
-from clew.store import Run
+from clew.store import Keeper, Run
 
 TURNS = 20
 SYSTEM = """You find where a bug is; you do not fix it and never propose code. Name every file and the exact line ranges
@@ -149,7 +150,7 @@ def localise(
     report: str,
     chooser: Model | None = None,
     *,
-    store: Any = ":memory:",
+    store: str | Path | Keeper = ":memory:",
     calibration: Calibration = ELSEWHERE,
     name: str = "",
     **config: Any,

@@ -7,12 +7,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from clew.core.errors import BadInput
-from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
+from clew.core.values import F32, Attempt, Inner, Limits, Message, Sampling, ToolCall, ToolSpec, Usage
 
 CallKind = Literal["open", "ask", "act", "spawn", "note", "draw", "now", "end"]
 GroupKind = Literal["iid", "tree", "matched"]
@@ -268,6 +268,7 @@ class RunRow(NamedTuple):
     origin: str = "collect"  # collect, fork, spawn, import
     created: float = 0.0  # seconds since the epoch
     meta: str = "{}"  # JSON; what an importer knew and Clew has no name for
+    settings: str = "{}"  # JSON; sampling, limits, snapshot_every, name of its collection, fork_limits
 
 
 class GroupRow(NamedTuple):
@@ -298,6 +299,17 @@ class Annotation(NamedTuple):
     scope: str = ""  # run or group it was computed in
     values: F32 | None = None
     data: str = ""  # JSON
+
+
+class Record(Protocol):
+    """A run as a judge reads it: ``clew.store.Run``, or whatever else has these."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def calls(self) -> Sequence[Call]: ...
+    @property
+    def changes(self) -> Intervention: ...
 
 
 class Fault(NamedTuple):
@@ -360,7 +372,7 @@ class LossRow:
     temperature: float = 1.0
 
 
-def task_json(task_id: str, prompt: str, data: Mapping[str, Any], limits: Any) -> dict[str, Any]:
+def task_json(task_id: str, prompt: str, data: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """The part of a Task that may be recorded."""
     return {
         "id": task_id,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import NamedTuple, TypedDict
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, ReplayError
 from clew.core.keys import derive
 from clew.core.protocols import Model
 from clew.core.records import Call, GroupRow, RunRow
 from clew.core.values import Task
-from clew.store import Run, new_id
+from clew.harness.run.dispatch import Dispatcher
+from clew.harness.run.drive import drive, gathered
+from clew.harness.run.spec import OnRun, RunSpec
+from clew.store import Group, new_id
 from clew.store.base import Keeper
-
-if TYPE_CHECKING:
-    from clew.harness.runner import Runner
 
 
 class Collecting(TypedDict, total=False):
@@ -23,7 +24,16 @@ class Collecting(TypedDict, total=False):
     model: Model | None
     name: str
     iteration: int
-    on_run: Callable[[Run], None] | None
+    on_run: OnRun | None
+
+
+class Opened(NamedTuple):
+    """A group whose runs are to be driven; ``calls`` is empty for new runs, and None where the store has to be read."""
+
+    group: GroupRow
+    task: Task
+    runs: list[RunRow]
+    calls: list[Call] | None
 
 
 def named(store: Keeper, name: str) -> dict[str, GroupRow]:
@@ -33,12 +43,13 @@ def named(store: Keeper, name: str) -> dict[str, GroupRow]:
     return {row.name: row for row in map(store.group, store.groups()) if row.name.startswith(f"{name}/")}
 
 
-def open_groups(
-    runner: Runner, tasks: Sequence[Task], n: int, seed: int, name: str, iteration: int
-) -> list[tuple[GroupRow, list[RunRow], list[Call] | None]]:
-    """Each task's group with its runs; new ones have no Calls ([]), those of found ones are in the store (None)."""
-    known = named(runner.store, name)
-    out: list[tuple[GroupRow, list[RunRow], list[Call] | None]] = []
+def open_groups(spec: RunSpec, tasks: Sequence[Task], n: int, seed: int, name: str, iteration: int) -> list[Opened]:
+    """Each task's group with its runs: those of a named collection that the store has, new ones of the others.
+
+    Raises:
+        BadInput: a group of that name holds another task or another number of runs.
+    """
+    known, out = named(spec.store, name), list[Opened]()
     for index, task in enumerate(tasks):
         label = f"{name}/{iteration}/{index}" if name else ""
         if label in known:
@@ -48,22 +59,53 @@ def open_groups(
                     f"{label} was begun with {len(group.runs)} runs of {group.task_id}, not {n} of {task.id}",
                     remedy="Give the collection another name, or the same tasks, n and seed.",
                 )
-            out.append((group, [runner.store.row(run) for run in group.runs], None))
+            out.append(Opened(group, task, [spec.store.row(run) for run in group.runs], None))
             continue
         identity = new_id()
         rows = [
-            runner.row(
+            spec.row(
                 task,
+                name=name,
                 seed=derive(seed, iteration, task.id, member),
                 group=identity,
                 order=(iteration, index, member),
-                meta=name,
             )
             for member in range(n)
         ]
         group = GroupRow(identity, "iid", task.id, tuple(r.id for r in rows), label)
-        runner.store.put_group(group)
+        spec.store.put_group(group)
         for row in rows:
-            runner.store.put_run(row)
-        out.append((group, rows, []))
+            spec.store.put_run(row)
+        out.append(Opened(group, task, rows, []))
     return out
+
+
+async def ended(spec: RunSpec, opened: Sequence[Opened], on_run: OnRun | None) -> AsyncGenerator[Group, None]:
+    """Drive the runs of all groups at once; give each group when its last run has ended.
+
+    Raises:
+        The first error of a run that cannot be followed, once all others have ended; any other error at once.
+    """
+    async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
+        waiting = {}
+        for it in opened:
+            work = [drive(spec, dispatch, row, it.task, on_run, calls=it.calls) for row in it.runs]
+            waiting[asyncio.ensure_future(gathered(work))] = it.group
+        stuck: list[BaseException] = []
+        try:
+            while waiting:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for finished in done:
+                    group, error = waiting.pop(finished), finished.exception()
+                    if error is None:
+                        yield Group(spec.store, group)
+                    elif isinstance(error, ReplayError):
+                        stuck.append(error)
+                    else:
+                        raise error
+        finally:
+            for unfinished in waiting:
+                unfinished.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        if stuck:
+            raise stuck[0]

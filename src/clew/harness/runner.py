@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import aclosing, suppress
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from clew.core.errors import AgentFailed, BadInput, ReplayError, UnknownName
+from clew.core.aio import run_sync
+from clew.core.errors import AgentFailed, BadInput, UnknownName
 from clew.core.protocols import Judge, Model, Taskset, World
-from clew.core.records import (
-    Annotation,
-    Call,
-    Cursor,
-    Edit,
-    Intervention,
-    RunRow,
-    Setup,
-    Tap,
-    task_json,
-)
-from clew.core.values import Completion, Limits, Sampling, StopReason, Task
-from clew.harness.children import fork_child
-from clew.harness.collecting import Collecting, open_groups
+from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow, Tap
+from clew.core.values import Limits, Sampling, StopReason, Task
+from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.fork import forks
 from clew.harness.fork.edits import plan
-from clew.harness.loading import Agent, agent_ref, door, load_agent, source_digest
-from clew.harness.run.dispatch import Clerk
-from clew.harness.run.drive import drive, follow, gathered, verdict
-from clew.harness.run.restore import world_at
+from clew.harness.judging import verdict
+from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
+from clew.harness.run.dispatch import Dispatcher
+from clew.harness.run.drive import drive, follow
+from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
 from clew.harness.tools import Tool, as_tools
-from clew.store import Group, Groups, Run, new_id, open_store
-from clew.store.base import Keeper, owner_name
+from clew.store import Group, Groups, Run, open_store
+from clew.store.base import Keeper
+from clew.store.owners import owner_name
 
 
 class Replay(NamedTuple):
@@ -93,42 +85,17 @@ class Runner:
             raise BadInput(
                 f"unknown sampling setting: {error}", remedy=f"Known: {', '.join(Sampling._fields)}."
             ) from error
-        self.owner = owner_name()
-        self._resolve_model = resolve_model
-        self._models: dict[str, Model] = {}
-        self._setups: dict[tuple[Any, ...], Setup] = {}
+        self.owner, self.models = owner_name(), Models(resolve_model)
 
-    # ---- what Effects asks for -------------------------------------------------------------------------------------
+    @property
+    def spec(self) -> RunSpec:
+        """The settings as they are now, frozen: what one collection, fork or replay hands down."""
+        names = [field.name for field in fields(RunSpec) if field.default is MISSING]
+        return RunSpec(**{name: getattr(self, name) for name in names})
 
     def model_of(self, model: str | Model | None, replay: bool = False) -> Model | None:
         """The run's model, or the one meant by a reference. A replay needs none and never builds one."""
-        if model is None:
-            return self.model
-        if not isinstance(model, str):
-            self._models.setdefault(model.ref, model)
-            return model
-        if model not in self._models:
-            if replay:
-                return self.model
-            if self._resolve_model is None:
-                from clew.models import load
-
-                self._resolve_model = load
-            self._models[model] = self._resolve_model(model)
-        return self._models[model]
-
-    def setup(self, asked: Setup, result: Completion) -> Setup:
-        key = (asked.model, result.version, asked.asked, result.in_force, asked.tools and id(asked.tools), result.model)
-        found = self._setups.get(key)
-        if found is None:
-            found = asked._replace(
-                version=result.version, in_force=result.in_force or asked.asked, served_by=result.model
-            )
-            self._setups[key] = found
-        return found
-
-    def view(self, run: str) -> Run:
-        return Run(self.store, run)
+        return self.model if model is None else self.models.of(model, not replay) or self.model
 
     # ---- collect ---------------------------------------------------------------------------------------------------
 
@@ -141,7 +108,7 @@ class Runner:
         model: Model | None = None,
         name: str = "",
         iteration: int = 0,
-        on_run: Callable[[Run], None] | None = None,
+        on_run: OnRun | None = None,
     ) -> Groups:
         """Run every task ``n`` times, all at once, and judge each run.
 
@@ -156,75 +123,36 @@ class Runner:
             AgentFailed: every run ended in an error of the agent's code.
         """
 
-        async def all_groups() -> Groups:
-            options = Collecting(model=model, name=name, iteration=iteration, on_run=on_run)
-            got = {g.id: g async for g in self.stream(tasks, n, seed, **options)}
-            order = {row.id: i for i, row in enumerate(self._last_groups)}
-            return Groups(sorted(got.values(), key=lambda g: order[g.id]))
+        spec = replace(self.spec, model=model or self.model)
+        opened = open_groups(spec, tasks, n, seed, name, iteration)
 
-        groups = door(all_groups())
-        stops = self._last_stops
-        if stops and all(stop is StopReason.AGENT_ERROR for stop in stops.values()):
-            first = self.view(next(iter(stops)))
-            told = f"the agent's own code failed in all {len(stops)} runs:\n{first.calls[-1].error}"
+        async def all_groups() -> Groups:
+            got = {group.id: group async for group in ended(spec, opened, on_run)}
+            return Groups([got[it.group.id] for it in opened])
+
+        groups = run_sync(all_groups())
+        if groups.runs and all(run.stop is StopReason.AGENT_ERROR for run in groups.runs):
+            first = groups.runs[0]
+            told = f"the agent's own code failed in all {len(groups.runs)} runs:\n{first.calls[-1].error}"
             raise AgentFailed(told, at=first.id)
         return groups
 
     async def stream(
         self, tasks: Sequence[Task], n: int = 8, seed: int = 0, **options: Unpack[Collecting]
     ) -> AsyncIterator[Group]:
-        """As ``collect``, giving each group when its last run has ended."""
-        old, self.model = self.model, options.get("model") or self.model
-        on_run = options.get("on_run")
-        try:
-            rows = open_groups(self, tasks, n, seed, options.get("name", ""), options.get("iteration", 0))
-            self._last_groups = [group for group, _, _ in rows]
-            async with Clerk(self.store, self.owner, self.concurrency) as clerk:
-                self._last_stops = clerk.stops
-                waiting = {}
-                for (group, members, calls), task in zip(rows, tasks, strict=True):
-                    work = [drive(self, clerk, row, task, on_run, calls=calls) for row in members]
-                    waiting[asyncio.ensure_future(gathered(work))] = group
-                stuck: list[BaseException] = []
-                try:
-                    while waiting:
-                        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                        for finished in done:
-                            group, error = waiting.pop(finished), finished.exception()
-                            if error is None:
-                                yield Group(self.store, group)
-                            elif isinstance(error, ReplayError):
-                                stuck.append(error)
-                            else:
-                                raise error
-                finally:
-                    for unfinished in waiting:
-                        unfinished.cancel()
-                    await asyncio.gather(*waiting, return_exceptions=True)
-                if stuck:
-                    raise stuck[0]
-        finally:
-            self.model = old
+        """As ``collect``, giving each group when its last run has ended.
+
+        Several streams of one runner may be open at once, each with its own model.
+        """
+        spec = replace(self.spec, model=options.get("model") or self.model)
+        opened = open_groups(spec, tasks, n, seed, options.get("name", ""), options.get("iteration", 0))
+        async with aclosing(ended(spec, opened, options.get("on_run"))) as groups:
+            async for group in groups:
+                yield group
 
     def row(self, task: Task, *, meta: str = "", **fields: Any) -> RunRow:
-        known = {"sampling": self.sampling, "limits": asdict(self.limits), "snapshot_every": self.snapshot_every}
-        return RunRow(
-            **{
-                "id": new_id(),
-                "agent": self.agent_ref,
-                "taskset": self.taskset.ref if self.taskset is not None else "",
-                "model": self.model.ref if self.model is not None else "",
-                "task_id": task.id,
-                "task": json.dumps(
-                    task_json(task.id, task.prompt, task.data, task.limits), ensure_ascii=False, allow_nan=False
-                ),
-                "agent_digest": self.agent_digest,
-                "config": json.dumps(self.config, ensure_ascii=False, sort_keys=True, allow_nan=False),
-                "created": time.time(),
-                "meta": json.dumps({**known, **({"name": meta} if meta else {})}, sort_keys=True),
-                **fields,
-            }
-        )
+        """The row of a new run; ``meta`` names its collection, ``fields`` of RunRow go before all others."""
+        return self.spec.row(task, name=meta, **fields)
 
     # ---- fork ------------------------------------------------------------------------------------------------------
 
@@ -246,7 +174,7 @@ class Runner:
         limits: Limits | None = None,
         keep: bool = False,
         edits: Sequence[Edit] = (),
-        on_run: Callable[[Run], None] | None = None,
+        on_run: OnRun | None = None,
     ) -> Group:
         """Run on from a place in a recorded run, with something changed there or nothing.
 
@@ -275,8 +203,7 @@ class Runner:
         if isinstance(at, Cursor) and at.run != view.id:
             view = Run(self.store, at.run)
         if model is not None and not isinstance(model, str):
-            self._models[model.ref] = model
-            model = model.ref
+            model = self.models.add(model)
         seq, changes = plan(
             view, at, reply=reply, prefix=prefix, result=result, rewrite=rewrite, world=world, model=model,
             sampling=sampling, tap=tap, edits=edits, keep=keep,
@@ -284,28 +211,28 @@ class Runner:
         changed = any(v is not None for v in (reply, result, rewrite, world, model, sampling, tap)) or bool(edits)
         mode = seed if seed is not None else "same" if changed else "fresh"
         if view.row.spawned_by:
-            return fork_child(self, view, seq, n, changes, mode, on_run)
-        return door(forks.fork(self, view, seq, n, changes, mode, on_run, limits))
+            return self._fork_child(view, seq, n, changes, mode, on_run)
+        return run_sync(forks.fork(self.spec, view, seq, n, changes, mode, on_run, limits))
+
+    def _fork_child(
+        self, child: Run, seq: int, n: int, changes: Intervention, mode: str | int, on_run: OnRun | None
+    ) -> Group:
+        """Fork a child run: its parent is forked at the spawn, with the child's fork as what the spawn then starts."""
+        spawn = Cursor.parse(child.row.spawned_by)
+        parent = Run(self.store, spawn.run)
+        runner = self if parent.agent == self.agent_ref else Runner.of(self.store, parent, model=self.model)
+        edit = Edit("child", spawn.seq, {"run": child.id, "seq": seq, "changes": changes.to_json(), "mode": mode})
+        return runner.fork(parent, Cursor(parent.id, spawn.seq), n, edits=[edit], seed=mode, on_run=on_run)
 
     async def world_at(
         self, task: Task, calls: Sequence[Call], changes: Intervention, *, resuming: bool = False, redo: bool = False
     ) -> World | None:
         """The world in the state it had after ``calls``; see ``restore.world_at``."""
-        return await world_at(
-            self.taskset, task, self.store, calls, changes.edits, tools=self.tools, resuming=resuming, redo=redo
-        )
+        return await self.spec.world_at(task, calls, changes, resuming=resuming, redo=redo)
 
     def task_of(self, row: RunRow) -> Task:
         """The run's Task, with the judge's material where its taskset still has it."""
-        if self.taskset is not None:
-            try:
-                return self.taskset.find(row.task_id)
-            except UnknownName:
-                pass
-        if not row.task:
-            return Task(row.task_id, "")
-        data = json.loads(row.task)
-        return Task(data["id"], data["prompt"], data["data"], Limits(**data["limits"]))
+        return self.spec.task_of(row)
 
     # ---- replay, resume, judge -------------------------------------------------------------------------------------
 
@@ -315,17 +242,17 @@ class Runner:
         Raises:
             ReplayDiverged: the agent asks for something else than recorded, or the record was altered.
         """
-        row = self.store.row(run if isinstance(run, str) else run.id)
+        spec, row = self.spec, self.store.row(run if isinstance(run, str) else run.id)
         began = time.perf_counter()
 
         async def go() -> int:
-            async with Clerk(self.store, self.owner, self.concurrency) as clerk:
-                return await follow(self, clerk, row, self.task_of(row))
+            async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
+                return await follow(spec, dispatch, row, self.task_of(row))
 
-        calls = door(go())
+        calls = run_sync(go())
         return Replay(row.id, calls, time.perf_counter() - began)
 
-    def resume(self, run: Run | str, *, in_doubt: str = "stop", on_run: Callable[[Run], None] | None = None) -> Run:
+    def resume(self, run: Run | str, *, in_doubt: str = "stop", on_run: OnRun | None = None) -> Run:
         """Go on with a run whose process died: what is recorded is fed back, the rest is made.
 
         Args:
@@ -334,22 +261,23 @@ class Runner:
         Raises:
             LeaseHeld: another live process writes the run. InDoubt: see ``in_doubt``.
         """
-        row = self.store.row(run if isinstance(run, str) else run.id)
+        spec, row = self.spec, self.store.row(run if isinstance(run, str) else run.id)
 
-        async def go() -> None:
-            async with Clerk(self.store, self.owner, self.concurrency) as clerk:
-                await drive(self, clerk, row, self.task_of(row), on_run, redo=in_doubt)
+        async def go() -> Run:
+            async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
+                return await drive(spec, dispatch, row, self.task_of(row), on_run, redo=in_doubt)
 
-        door(go())
-        return Run(self.store, row.id)
+        return run_sync(go())
 
     def judge(self, runs: Sequence[Run], judge: Judge | None = None) -> list[Annotation]:
         """Judge finished runs (again) from their records. Default: the taskset's own judge."""
 
-        async def go() -> list[Annotation]:
-            return [row for run in runs for row in await verdict(self, run, self.task_of(run.row), None, judge)]
+        spec = self.spec
 
-        rows = door(go())
+        async def go() -> list[Annotation]:
+            return [row for run in runs for row in await verdict(spec, run, self.task_of(run.row), None, judge)]
+
+        rows = run_sync(go())
         self.store.annotate(rows)
         self.store.commit()
         return rows
@@ -361,12 +289,10 @@ class Runner:
 
         keeper = open_store(store)
         row = keeper.row(run if isinstance(run, str) else run.id)
-        known = json.loads(row.meta or "{}")
+        known = json.loads(row.settings)
         taskset = build("tasksets", row.taskset) if row.taskset else None
         options.setdefault("limits", Limits(**known.get("limits", {})))
-        options.setdefault(
-            "sampling", {k: tuple(v) if k == "stop" else v for k, v in known.get("sampling", {}).items()}
-        )
+        options.setdefault("sampling", sampling_of(known))
         options.setdefault("snapshot_every", known.get("snapshot_every", 16))
         runner = cls(row.agent, taskset, model, keeper, json.loads(row.config or "{}"), **options)
         if row.agent_digest and runner.agent_digest not in ("", row.agent_digest):
@@ -374,11 +300,6 @@ class Runner:
                 f"the source of {row.agent} changed since run {row.id} was made; replay will tell", stacklevel=2
             )
         if model is None and row.model:
-            runner.model = runner._lazy(row.model)
+            with suppress(UnknownName):
+                runner.model = runner.models.of(row.model)
         return runner
-
-    def _lazy(self, ref: str) -> Model | None:
-        try:
-            return self.model_of(ref)
-        except UnknownName:
-            return None

@@ -1,1 +1,1 @@
-"""Running code that nobody vouches for."""
+"""Running untrusted code in isolation."""

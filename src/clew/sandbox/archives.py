@@ -1,4 +1,8 @@
-"""Files into and out of a sandbox as tar archives, of which nothing is believed (no zip-slip)."""
+"""Packs files into tar archives for a sandbox, and unpacks what comes out of one.
+
+The sandbox and the coding tools call it. Nothing in an archive from a sandbox is trusted: no path may leave the folder
+(zip-slip), and no link, device or special file is ever unpacked.
+"""
 
 from __future__ import annotations
 

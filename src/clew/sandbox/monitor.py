@@ -1,6 +1,8 @@
-"""Watching a sandboxed command: reads what it writes, sums what its processes use, ends it at the first limit reached.
+"""Watches a sandboxed command: reads its output, sums what its processes use, and ends it at the first limit reached.
 
-The kernel bounds each process (rlimits); what several use together is looked at every ``LOOK`` seconds, in /proc.
+``sandbox/namespace.py`` calls it. The kernel bounds each process (rlimits); what several processes use together is read
+from /proc every ``LOOK`` seconds. The monitor must never wait for the command: a command that ignores signals or fills
+its pipes still ends in time.
 """
 
 from __future__ import annotations

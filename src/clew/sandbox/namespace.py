@@ -1,4 +1,8 @@
-"""How a sandbox's room is made: the command lines of bubblewrap, setpriv and prlimit, and the shell inside."""
+"""Runs one command in isolation: the command lines of bubblewrap, setpriv and prlimit, and the shell inside.
+
+``Sandbox.run`` calls ``bubble`` (namespaces) or ``bare`` (rlimits alone). Nothing may be passed in that the order does
+not name: no variable, no open file and no folder of this process.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ from clew.sandbox.monitor import PAGE, Bounds, Seen, end, watch
 WORK = "/box"
 SLACK = 256 << 20  # bytes of address space a process may have beyond twice the memory limit
 SHOWN = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
-MARK = "CLEW_ROOM"  # variable by which the processes of a room without namespaces are found
+MARK = "CLEW_ROOM"  # variable by which the processes of a run without namespaces are found
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Order:
     """One run, all of it settled: what to run, with which files, within which bounds, showing what, as whom."""
 
     argv: Sequence[str]
-    parcel: bytes
+    packed: bytes
     stdin: bytes
     env: dict[str, str]
     keep: Sequence[str]
@@ -51,11 +55,11 @@ class Order:
         return Bounds(self.wall, self.cpu, self.memory, self.processes, streams)
 
 
-def script(order: Order, parcel: str, stdin: str, work: str) -> str:
-    """The shell inside: unpack, run, report the room left in the folders, pack what is kept. Descriptor 0 leads out."""
+def script(order: Order, packed: str, stdin: str, work: str) -> str:
+    """The shell inside: unpack, run, report the space left, pack what is kept. Descriptor 0 leads out."""
     lines = [f"cd {shlex.quote(work)}"]
-    if order.parcel:
-        lines.append(f"tar -xf {shlex.quote(parcel)} --no-same-owner 2>/dev/null || {{ echo full >&0; exit 1; }}")
+    if order.packed:
+        lines.append(f"tar -xf {shlex.quote(packed)} --no-same-owner 2>/dev/null || {{ echo full >&0; exit 1; }}")
     # The caller ends the run; should it be killed in the moment before bubblewrap follows its parent, this does.
     lines += [f'timeout -s KILL {order.wall + 5:.0f} "$@" <{shlex.quote(stdin)}', "code=$?"]
     lines.append('echo $(stat -f -c %a . "$TMPDIR") >&0')
@@ -125,8 +129,8 @@ def _line(order: Order, status: int, open_fds: list[int]) -> list[str]:
     group = f"sandbox:x:{order.uid}:\n".encode()
     for content, place in ((who, "/etc/passwd"), (group, "/etc/group"), (b"127.0.0.1 localhost\n", "/etc/hosts")):
         words += ["--perms", "0444", "--ro-bind-data", _data(content, open_fds), place]
-    if order.parcel:
-        words += ["--perms", "0444", "--ro-bind-data", _data(order.parcel, open_fds), "/run/files.tar"]
+    if order.packed:
+        words += ["--perms", "0444", "--ro-bind-data", _data(order.packed, open_fds), "/run/files.tar"]
     if order.stdin:
         words += ["--perms", "0444", "--ro-bind-data", _data(order.stdin, open_fds), "/run/stdin"]
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
@@ -156,17 +160,17 @@ def bubble(order: Order, cancel: int | None) -> tuple[Seen, int]:
     """Run under bubblewrap; what was seen, and the exit status.
 
     Raises:
-        WorldError: bubblewrap could not make the room.
+        WorldError: bubblewrap could not make the namespaces.
     """
     open_fds: list[int] = []
     told, status = os.pipe()
     reads, writes = _streams(order.uid)
     try:
-        line = _line(order, status, open_fds)
+        line, env = _line(order, status, open_fds), _environment(order, WORK, "/tmp")
+        stdin, out, err = (writes[end] for end in ("out", "stdout", "stderr"))
         child = subprocess.Popen(
-            line, stdin=writes["out"], stdout=writes["stdout"], stderr=writes["stderr"], close_fds=True,
-            pass_fds=(status, *open_fds), env=_environment(order, WORK, "/tmp"), cwd="/",
-        )  # fmt: skip
+            line, stdin=stdin, stdout=out, stderr=err, pass_fds=(status, *open_fds), env=env, cwd="/"
+        )
     finally:
         for fd in (status, *writes.values(), *open_fds):
             os.close(fd)
@@ -177,7 +181,7 @@ def bubble(order: Order, cancel: int | None) -> tuple[Seen, int]:
         if not first:
             return []
         root = Path(f"/proc/{first}/root/proc")
-        with suppress(OSError):  # until the room has its own /proc, this one is seen there
+        with suppress(OSError):  # until the namespaces have a /proc of their own, this one is seen there
             if root.stat().st_dev != Path("/proc").stat().st_dev:
                 return [root / name for name in os.listdir(root) if name.isdigit() and name != "1"]
         return []
@@ -196,7 +200,7 @@ def bubble(order: Order, cancel: int | None) -> tuple[Seen, int]:
         else:
             said = bytes(seen.streams["stderr"]).decode(errors="replace").strip()
             raise WorldError(
-                f"the sandbox's room could not be made: {said or child.returncode}",
+                f"the sandbox's namespaces could not be made: {said or child.returncode}",
                 remedy="Namespaces must be allowed on this machine; Sandbox(isolation='rlimits') is the weaker way.",
             )
     return seen, code if code is not None else -1
@@ -232,7 +236,7 @@ def bare(order: Order, cancel: int | None) -> tuple[Seen, int]:
         work, tmp = folder / "work", folder / "tmp"
         work.mkdir()
         tmp.mkdir()
-        (folder / "files.tar").write_bytes(order.parcel)
+        (folder / "files.tar").write_bytes(order.packed)
         (folder / "stdin").write_bytes(order.stdin)
         if os.geteuid() == 0:
             for path in (folder, work, tmp, folder / "files.tar", folder / "stdin"):
@@ -241,10 +245,9 @@ def bare(order: Order, cancel: int | None) -> tuple[Seen, int]:
         reads, writes = _streams(order.uid)
         env = _environment(order, str(work), str(tmp)) | {MARK: mark}
         inside = script(order, str(folder / "files.tar"), str(folder / "stdin"), str(work))
-        child = subprocess.Popen(
-            [*bounded(order, None), "sh", "-c", inside, "sh", *order.argv], stdin=writes["out"],
-            stdout=writes["stdout"], stderr=writes["stderr"], env=env, cwd=folder, start_new_session=True,
-        )  # fmt: skip
+        line = [*bounded(order, None), "sh", "-c", inside, "sh", *order.argv]
+        stdin, out, err = (writes[end] for end in ("out", "stdout", "stderr"))
+        child = subprocess.Popen(line, stdin=stdin, stdout=out, stderr=err, env=env, cwd=folder, start_new_session=True)
         for fd in writes.values():
             os.close(fd)
 
@@ -271,7 +274,7 @@ def bare(order: Order, cancel: int | None) -> tuple[Seen, int]:
 
 
 def _marked(uid: int, mark: str) -> list[Path]:
-    """The processes of a room: as root those of its uid, else those whose environment carries its mark."""
+    """Processes of a run without namespaces: those of its uid as root, else those with its mark in the environment."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():

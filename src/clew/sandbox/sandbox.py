@@ -1,9 +1,9 @@
-"""A sandbox for code that nobody vouches for: bubblewrap, rlimits, a system call filter; one fresh room for each run.
+"""A sandbox for untrusted code: bubblewrap, rlimits and a system call filter; fresh namespaces for each run.
 
-Inside there are the system's programs (read-only), the interpreter, an empty work folder and /tmp; no network, no home
-folder, no other process. Nothing of a run outlives it: its processes share a pid namespace that ends with it, its files
-lie in memory. As root the command runs under an unprivileged real uid of its own, since the kernel binds no
-process limit to root.
+The verifier gate and the kernel tuner call it. A run sees the system's programs (read-only), the interpreter, an empty
+work folder and /tmp; it sees no network, no home folder and no other process. Nothing of a run may outlive it: its
+processes share a pid namespace that ends with it, and its files lie in memory. As root the command runs under an
+unprivileged real uid of its own, since the kernel binds no process limit to root.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Verdict:
     """How a run ended.
 
     code: exit status, 128 + n where signal n ended the command; None where it was ended for reaching a limit. limit:
-    the limit it reached, empty for none; with a code: one that it met and went on (``disk``: no room was left;
+    the limit it reached, empty for none; with a code: one that it met and went on (``disk``: no space was left;
     ``file_size``, ``cpu``: the kernel's signal ended it). stdout, stderr: what arrived, up to the limit. files: what
     was asked for with ``keep``, by path in the work folder; ``refused``: what of it was not taken out, and why.
     peak: bytes of memory at the fullest look. isolation: what held it.
@@ -96,7 +96,7 @@ class Verdict:
 
 
 class Sandbox:
-    """Runs commands, each in a fresh room.
+    """Runs commands, each in fresh namespaces and folders.
 
     Args:
         limits: of every run, where it names none of its own.
@@ -140,7 +140,7 @@ class Sandbox:
         """Run a command (a string goes to ``sh -c``) in a fresh work folder that holds ``files``.
 
         Args:
-            files: contents, text or paths by relative path; or all of them as a tar of ``parcels.pack``.
+            files: contents, text or paths by relative path; or all of them as a tar of ``archives.pack``.
             limits: instead of the sandbox's.
             stdin: what it reads.
             env: variables beside PATH, HOME, TMPDIR and LANG; nothing of this process's environment is passed on.
@@ -149,20 +149,20 @@ class Sandbox:
 
         Raises:
             BadInput: a name leads outside, or the files are larger than the work folder.
-            WorldError: the room could not be made.
+            WorldError: the namespaces could not be made.
         """
         bounds, argv = limits or self.limits, ["sh", "-c", command] if isinstance(command, str) else list(command)
         if not argv or any("\0" in part for part in argv):
             raise BadInput("the command is empty or holds a NUL", remedy="Give a program and its arguments.")
-        parcel = files if isinstance(files, bytes) else pack(files) if files else b""
-        if len(parcel) > bounds.disk:
+        packed = files if isinstance(files, bytes) else pack(files) if files else b""
+        if len(packed) > bounds.disk:
             raise BadInput(
-                f"the files take {len(parcel)} bytes, the work folder has {bounds.disk}",
+                f"the files take {len(packed)} bytes, the work folder has {bounds.disk}",
                 remedy="Give fewer files, or raise Limits.disk.",
             )
         wanted = [name if name == "." else safe(name) for name in keep]
         order = namespace.Order(
-            argv, parcel, stdin.encode() if isinstance(stdin, str) else stdin, dict(env or {}), wanted,
+            argv, packed, stdin.encode() if isinstance(stdin, str) else stdin, dict(env or {}), wanted,
             bounds.wall, bounds.cpu, bounds.memory, bounds.processes, bounds.file_size, bounds.disk,
             bounds.open_files, bounds.output, self.readable, _uid(),
         )  # fmt: skip
@@ -218,7 +218,7 @@ def _uid() -> int:
 
 
 def _met(code: int, report: bytes) -> str:
-    """The limit that a command met without being ended by the watch."""
+    """The limit that a command met without being ended by the monitor."""
     if report == b"full" or b"0" in report.split():
         return "disk"
     return {128 + 24: "cpu", 128 + 25: "file_size"}.get(code, "")  # SIGXCPU, SIGXFSZ

@@ -1,9 +1,10 @@
 """The system calls a sandboxed process may not make, as a classic BPF program for seccomp (Linux, x86-64 and arm64).
 
-Everything is allowed but what reaches other processes' memory, mounts, makes namespaces, loads code into the kernel,
-holds memory that no limit counts (memfd, System V), or opens a kind of socket that a network namespace does not bind
-(vsock). The list follows what container runtimes refuse by default (Docker's and Flatpak's profiles). ``clone3`` gives
-ENOSYS, since its flags lie in memory where a filter cannot read them; C libraries then use ``clone``, whose can be.
+``sandbox/namespace.py`` passes the program to bubblewrap. The filter refuses calls that reach other processes' memory,
+mount, make namespaces, load code into the kernel, hold memory that no limit counts (memfd, System V), or open a kind of
+socket that a network namespace does not bind (vsock); every other call is allowed. The list follows what container
+runtimes refuse by default (Docker's and Flatpak's profiles). ``clone3`` gives ENOSYS: its flags lie in memory, where a
+filter cannot read them, and C libraries then use ``clone``, whose flags a filter can read.
 """
 
 from __future__ import annotations

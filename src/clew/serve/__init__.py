@@ -1,1 +1,1 @@
-"""Models over HTTP, and other people's agents recorded through it."""
+"""HTTP servers over models: an OpenAI-compatible server, and a recording proxy for programs that Clew did not write."""

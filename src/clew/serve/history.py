@@ -1,8 +1,10 @@
-"""What a foreign program sends is its whole history each time; here it is told apart into what is new and what changed.
+"""Matches the messages of a request to the conversations of its run, and finds what changed.
 
-A program's run has threads: conversations as the model saw them. A request that begins with all of a thread goes on
-in it; any other branches off where it parts from the nearest one. Where it repeats what came after that point in
-other words, left some of it out or put a summary in its place, the branch carries a line that names the drift.
+A program that Clew did not write sends its whole history with every request. A run holds such histories as threads, one
+for each conversation. A request that begins with a whole thread continues that thread. Any other request branches off
+the nearest thread at the first message that differs. If the request then repeats later messages in other words, drops
+some or replaces them by a summary, the branch carries a line that names this drift. Session and relay call this module;
+it must never change a message.
 """
 
 from __future__ import annotations

@@ -9,12 +9,18 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
+from clew.core.errors import BadRecord
 from clew.models.dialects import Json
 from clew.serve.refusals import Rejected
+
+Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
 
 
 def caller(request: Request, keys: Sequence[str], *, pages: bool) -> str:
@@ -31,8 +37,10 @@ def caller(request: Request, keys: Sequence[str], *, pages: bool) -> str:
     key, _, named = sent.partition(":")
     found = [hmac.compare_digest(given.encode(), k.encode()) for k in keys for given in (key, sent)]
     if keys and not any(found):
-        raise Rejected("the API key is missing or wrong", status=401, code="invalid_api_key",
-                       remedy="Send one of the server's keys, as KEY or KEY:RUN.")  # fmt: skip
+        told = "the API key is missing or wrong"
+        raise Rejected(
+            told, status=401, code="invalid_api_key", remedy="Send one of the server's keys, as KEY or KEY:RUN."
+        )
     if request.headers.get("origin") and not pages:
         raise Rejected("a web page may not ask", remedy="Programs send no Origin header.", status=403, code="origin")
     named = named if (keys or key == "clew") and sent not in keys else ""
@@ -49,16 +57,16 @@ async def body_of(request: Request, most: int, stall: float | None = None) -> by
     out, chunks = bytearray(), aiter(request.stream())
     while True:
         if len(out) > most or (length.isdecimal() and int(length) > most):
-            raise Rejected(f"a body of more than {most:,} bytes", remedy="Send a smaller request.", status=413,
-                           code="body_too_large")  # fmt: skip
+            told = f"a body of more than {most:,} bytes"
+            raise Rejected(told, remedy="Send a smaller request.", status=413, code="body_too_large")
         try:
             async with asyncio.timeout(stall):
                 out += await anext(chunks)
         except StopAsyncIteration:
             return bytes(out)
         except TimeoutError:
-            raise Rejected(f"nothing of the body came for {stall:g} s", remedy="Send it faster.", status=408,
-                           code="body_late") from None  # fmt: skip
+            told = f"nothing of the body came for {stall:g} s"
+            raise Rejected(told, remedy="Send it faster.", status=408, code="body_late") from None
 
 
 def parsed(data: bytes) -> Json:
@@ -88,4 +96,19 @@ def question_of(data: bytes) -> Json:
     return body
 
 
-__all__ = ["body_of", "caller", "parsed", "question_of"]
+def in_dialect(name: str, read: Callable[[Json], T], body: Json) -> T:
+    """A body as its dialect's ``request_from_wire`` reads it.
+
+    Raises:
+        Rejected: it is no request of that dialect.
+    """
+    try:
+        return read(body)
+    except BadRecord as error:
+        raise Rejected(error.message, remedy=error.remedy) from None
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError) as error:
+        told = f"not a request of the {name} dialect: {type(error).__name__}: {error}"[:300]
+        raise Rejected(told, remedy="Check its messages, tools and settings.") from None
+
+
+__all__ = ["Handler", "body_of", "caller", "in_dialect", "parsed", "question_of"]

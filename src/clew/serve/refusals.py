@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import math
-from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
 from clew.core.errors import BadInput, Busy, ClewError, ContextOverflow, ModelError, Refused, ReplayError
 from clew.models.dialects import Json
 
-STATUS: dict[type[ClewError], int] = {
-    Busy: 429, ContextOverflow: 400, Refused: 400, ModelError: 502, ReplayError: 409, BadInput: 400, ClewError: 500
-}  # fmt: skip
+STATUS: dict[type[ClewError], int] = {Busy: 429, ContextOverflow: 400, Refused: 400, ModelError: 502}
+STATUS |= {ReplayError: 409, BadInput: 400, ClewError: 500}  # a class stands before those it derives from
 # error types by status, with what stands for the other statuses below 500 (400) and above (500)
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 400: "invalid_request_error"}
 OPENAI = {**_KINDS, 500: "server_error"}
@@ -37,7 +35,7 @@ class Rejected(BadInput):
 class Body(JSONResponse):
     """A JSON body in ASCII: lone surrogates, which clients and models do send, have no UTF-8."""
 
-    def render(self, content: Any) -> bytes:
+    def render(self, content: object) -> bytes:
         return json.dumps(content, separators=(",", ":")).encode()
 
 
@@ -51,13 +49,13 @@ def error_body(error: ClewError, dialect: str = "chat") -> Json:
     """As Anthropic writes errors where the dialect is ``messages``, else as OpenAI does."""
     kinds, status = ANTHROPIC if dialect == "messages" else OPENAI, status_of(error)
     code = "context_length_exceeded" if isinstance(error, ContextOverflow) else getattr(error, "code", "")
-    body = {"error": {
+    told = {
         "message": f"{error.message}. {error.remedy}" if error.remedy else error.message,
         "type": kinds.get(status) or kinds[400 if status < 500 else 500],
         "param": getattr(error, "param", "") or None,
         "code": code or type(error).__name__,
-    }}  # fmt: skip
-    return {"type": "error", **body} if dialect == "messages" else body
+    }
+    return {"type": "error", "error": told} if dialect == "messages" else {"error": told}
 
 
 def error_event(error: ClewError, dialect: str) -> Json:

@@ -1,8 +1,8 @@
-"""The agent behind the gateway: it stands in for a foreign program in the record.
+"""The agent that stands for a foreign program in the record.
 
-The program's requests arrive through the tool ``receive`` and its answers leave through ``send``, so that a run of
-any program is a run like others: replayed from its record, forked at a step, its conversations branched where the
-program told its history anew.
+The gateway runs it. The tool ``receive`` gives it the program's requests, and the tool ``send`` takes its answers, so
+that the run of any program replays and forks like other runs. Stored runs name ``clew.serve.relay:relay``: the module
+must never move, and it must never act on anything but what ``receive`` gave.
 """
 
 from __future__ import annotations

@@ -10,25 +10,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from clew.core.errors import StoreError, UnknownName
 from clew.core.keys import blob_key
 from clew.core.records import Annotation, Call, Fault, GroupRow, Node, Report, RunRow
-from clew.store.base import (
-    Keeper,
+from clew.store.base import Keeper
+from clew.store.names import check_name, new_id
+from clew.store.owners import held
+from clew.store.protocol import (
+    Burial,
+    Folds,
     Outcomes,
+    Page,
     Place,
     Range,
+    Summary,
     check_annotation,
-    check_name,
-    held,
-    mean,
-    new_id,
     pack_outcomes,
     place,
     ranges,
     rewards,
 )
 from clew.store.query import choose, parse
+from clew.store.run import mean
 from clew.store.sqlite.row_codec import check_call
-from clew.store.summary import Folds, Page, Summary, document, fold, says, summarise
-from clew.store.upkeep import Burial
+from clew.store.summary import document, fold, says, summarise
 
 
 class MemoryStore(Keeper):

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from clew.core.errors import BadQuery
 from clew.core.values import StopReason
-from clew.store.base import Keeper
-from clew.store.summary import Summary, words
+from clew.store.protocol import Summary, Tables
+from clew.store.summary import words
 
 Test = Callable[[Summary], bool]
 NUMBERS = {"return": "reward"} | {n: n for n in ("reward", "steps", "calls", "tokens", "cost", "seconds", "seed")}
@@ -138,7 +138,7 @@ def moment(term: Term) -> float:
         raise _bad(term, f"{term.value!r} is no date", f"Write {term.field}:2026-01-31 or {term.field}:2h.") from None
 
 
-def choose(store: Keeper, query: Query, rows: Sequence[Summary]) -> list[Summary]:
+def choose(store: Tables, query: Query, rows: Sequence[Summary]) -> list[Summary]:
     """Those of ``rows`` (in order of creation) that a query selects, newest first or as it sorts.
 
     What a store in memory does; the slow twin of the SQL that ``listing`` makes of a query.
@@ -162,7 +162,7 @@ def column(field: str) -> str:
     return NUMBERS.get(field, {"id": "run"}.get(field, field))
 
 
-def _bind(term: Term, store: Keeper) -> Test:
+def _bind(term: Term, store: Tables) -> Test:
     """The test of one term, with what it needs from the store at hand."""
     field, op, value = term.field, term.op, term.value
     if field in NUMBERS:
@@ -182,7 +182,7 @@ def _bind(term: Term, store: Keeper) -> Test:
     return lambda row: named(getattr(row, column(field)), field, op, value) != (op == "!=")
 
 
-def elsewhere(term: Term, store: Keeper) -> set[str]:
+def elsewhere(term: Term, store: Tables) -> set[str]:
     """Runs that a term selects by what is not in their summary."""
     field, value = term.field, term.value
     if field == "tag":

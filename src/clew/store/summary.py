@@ -5,52 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from clew.core.records import Call, RunRow
-from clew.store.base import Keeper
+from clew.store.protocol import Folds, Summary, Tables
 from clew.store.run import sampled, span
 
 _WORD = re.compile(r"[^\W_]+")
-
-
-class Summary(NamedTuple):
-    """One line of a list of runs."""
-
-    run: str
-    world: str  # taskset ref
-    task: str
-    agent: str
-    model: str
-    origin: str
-    parent: str  # cursor
-    group: str
-    seed: int
-    created: float  # seconds since the epoch
-    stop: str  # empty while it runs
-    steps: int  # acts along the path
-    calls: int
-    tokens: int  # sampled along the path
-    cost: float  # US dollars, own Calls
-    seconds: float  # wall time of its own Calls
-    reward: float | None = None  # the judge's, read afresh each time
-
-
-class Page(NamedTuple):
-    """Some of the runs a query selects, and how many it selects in all."""
-
-    rows: list[Summary]
-    total: int
-
-
-class Folds(NamedTuple):
-    """Some of the groups that hold a selected run, each with all its runs, oldest first; and how many there are.
-
-    A run without a group stands alone.
-    """
-
-    groups: list[list[Summary]]
-    total: int
 
 
 def fold(rows: Iterable[Summary], chosen: Sequence[Summary], limit: int | None, start: int) -> Folds:
@@ -92,7 +52,7 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def document(store: Keeper, run: str) -> str:
+def document(store: Tables, run: str) -> str:
     """Everything said, done and seen in a run, each text once, one a line."""
     row = store.row(run)
     prompt = json.loads(row.task).get("prompt", "") if row.task else ""

@@ -1,4 +1,4 @@
-"""Upkeep of a store: union with another, tombstones, and removal of what nothing reaches."""
+"""Upkeep of a store: union with another, tombstones, removal of what nothing reaches, and copies of single runs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from clew.core.errors import BadInput, LeaseHeld, StoreError
 from clew.core.legality import issue_key
 from clew.core.records import Annotation, Call, Cursor, Node, RunRow
 from clew.core.values import Message
-from clew.store.base import Keeper, place, resolve, some
+from clew.store.names import resolve, some
+from clew.store.protocol import Burial, Tables, place
 
 LONG = 32  # characters; a text this long is redacted wherever another contains it, a shorter one where it stands alone
 GONE = '{"redacted":true}'  # `extra` of a redacted node's message
-
-
-class Burial(NamedTuple):
-    """What a redaction puts in place: emptied nodes, Calls (each with its issue digest) and run rows."""
-
-    nodes: list[Node]
-    calls: list[tuple[str, Call, bytes]]
-    rows: list[RunRow]
 
 
 class Garbage(NamedTuple):
@@ -37,7 +30,7 @@ class Garbage(NamedTuple):
         return f"{len(self.runs)} runs with {self.calls} Calls, {len(self.nodes)} nodes, {len(self.blobs)} blobs"
 
 
-def own_calls(store: Keeper, row: RunRow) -> list[Call]:
+def own_calls(store: Tables, row: RunRow) -> list[Call]:
     """The Calls a run issued itself."""
     return store.calls(row.id, row.lineage[-1].stop if row.lineage else 0)
 
@@ -45,7 +38,7 @@ def own_calls(store: Keeper, row: RunRow) -> list[Call]:
 # union
 
 
-def merge(store: Keeper, other: Keeper) -> dict[str, int]:
+def merge(store: Tables, other: Tables) -> dict[str, int]:
     """Take in everything ``other`` holds, by global id. Running it twice changes nothing; tombstones win.
 
     Raises:
@@ -89,7 +82,7 @@ def merge(store: Keeper, other: Keeper) -> dict[str, int]:
     return new
 
 
-def _agree(store: Keeper, other: Keeper, mine: set[str]) -> None:
+def _agree(store: Tables, other: Tables, mine: set[str]) -> None:
     for run in other.run_ids():
         if run in mine:
             have = {c.seq: c.key for c in own_calls(store, store.row(run)) if c.done >= 0}
@@ -97,12 +90,12 @@ def _agree(store: Keeper, other: Keeper, mine: set[str]) -> None:
                 if call.done >= 0 and have.get(call.seq, call.key) != call.key:
                     raise StoreError(
                         f"{store.path} and {other.path} differ",
-                        remedy="One of them was altered; run `clew verify` on both.",
+                        remedy="One of them was altered; run `clew store verify` on both.",
                         at=f"{run}@{call.seq}",
                     )
 
 
-def _merge_names(store: Keeper, other: Keeper, new: dict[str, int]) -> None:
+def _merge_names(store: Tables, other: Tables, new: dict[str, int]) -> None:
     tags = store.tags()
     for name, runs in other.tags().items():
         for run in runs:
@@ -125,7 +118,7 @@ def _merge_names(store: Keeper, other: Keeper, new: dict[str, int]) -> None:
             store.put_metrics(training, step, values | known.get(step, {}))
 
 
-def _merge_tombstones(store: Keeper, other: Keeper) -> None:
+def _merge_tombstones(store: Tables, other: Tables) -> None:
     mine, nodes, calls = store.tombstones(), [], []
     for where, issue in other.tombstones().items():
         if where in mine:
@@ -143,7 +136,7 @@ def _merge_tombstones(store: Keeper, other: Keeper) -> None:
 # tombstones
 
 
-def redact(store: Keeper, target: str) -> list[str]:
+def redact(store: Tables, target: str) -> list[str]:
     """Drop the content of a Call (``run@seq``; with it its reply) or of a node (hex key), and its repetitions.
 
     Repetitions are the same text in runs that share Calls with it or were spawned by them, as a message, an action,
@@ -178,7 +171,7 @@ def redact(store: Keeper, target: str) -> list[str]:
 
 
 def _burial(
-    store: Keeper, rows: list[RunRow], texts: set[str], keys: set[bytes], targets: set[tuple[str, int]]
+    store: Tables, rows: list[RunRow], texts: set[str], keys: set[bytes], targets: set[tuple[str, int]]
 ) -> Burial:
     tombs = store.tombstones()
     nodes: dict[bytes, Node] = {key: _empty(store.node(key)) for key in keys}
@@ -222,7 +215,7 @@ def _erase(call: Call) -> Call:
     return call._replace(**{name: getattr(_BLANK, name) for name in CONTENT})
 
 
-def _tree(store: Keeper, row: RunRow) -> set[bytes]:
+def _tree(store: Tables, row: RunRow) -> set[bytes]:
     """Every node on a path of a run."""
     keys: set[bytes] = set()
     for call in store.calls(row.id):
@@ -254,7 +247,7 @@ def _family(rows: dict[str, RunRow], run: str) -> set[str]:
 # removal
 
 
-def collect(store: Keeper, dry_run: bool = True) -> Garbage:
+def collect(store: Tables, dry_run: bool = True) -> Garbage:
     """What no tag, group, report or live lease reaches, with the nodes and blobs that only it used.
 
     A run is also reached if a run that is kept shares its Calls, was forked from it, spawned it or was spawned by it.
@@ -296,8 +289,33 @@ def collect(store: Keeper, dry_run: bool = True) -> Garbage:
     return garbage
 
 
-def _reaches(store: Keeper, row: RunRow) -> Iterator[str]:
+def _reaches(store: Tables, row: RunRow) -> Iterator[str]:
     yield from (segment.run for segment in row.lineage)
     for cursor in filter(None, (row.parent, row.spawned_by)):
         yield cursor.partition("@")[0]
     yield from (call.child for call in store.calls(row.id) if call.child)
+
+
+# copies
+
+
+def copy_run(into: Tables, store: Tables, run: str) -> None:
+    """What a fork of a run reads: rows and Calls of its lineage, the nodes and snapshots they name, its children."""
+    row, calls = store.row(run), store.calls(run)
+    for owner in (row, *(store.row(s.run) for s in row.lineage)):
+        into.put_run(owner)
+    tips: dict[bytes, None] = {}
+    for call in calls:
+        tips |= dict.fromkeys(key for key in (call.node_in, call.node_out) if key)
+        if call.snapshot:
+            into.put_blob(store.blob(call.snapshot))
+        if call.child:
+            copy_run(into, store, call.child)
+    seen: set[bytes] = set()
+    for tip in reversed(tips):
+        if tip not in seen:
+            path = store.thread(tip)
+            seen.update(node.key for node in path)
+            into.put_nodes(path)
+    for call in calls:
+        into.put_call(call.run, call)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from clew.core.keys import blob_key
 from clew.core.legality import RULES, call_key, issue_key, lineage_faults, node_faults, reply_faults
 from clew.core.records import Annotation, Call, Fault, RunRow
-from clew.store.base import Keeper
+from clew.store.protocol import Tables
 
 
 class Seen(NamedTuple):
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 class Proof:
     """One pass over a store. ``issues``: the issue digest of each Call, by the run that issued it and seq."""
 
-    def __init__(self, store: Keeper) -> None:
+    def __init__(self, store: Tables) -> None:
         self.store = store
         self.tombs = store.tombstones()
         self.rows: dict[str, RunRow] = {run: store.row(run) for run in store.run_ids()}
@@ -109,6 +109,6 @@ class Proof:
                     yield Fault(f"{a.run}@{a.seq}", f"{a.method} has {len(a.values)} values for {reply.tokens} tokens")
 
 
-def faults(store: Keeper) -> Iterator[Fault]:
+def faults(store: Tables) -> Iterator[Fault]:
     """Everything wrong with a store; nothing for a sound one."""
     yield from Proof(store).faults()

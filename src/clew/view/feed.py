@@ -12,7 +12,7 @@ from typing import Any
 
 from clew.core.errors import StoreError, UnknownName
 from clew.store import Keeper, Summary
-from clew.store.base import rewards
+from clew.store.protocol import rewards
 from clew.view.json_values import plain
 from clew.view.pages.list_pages import Names
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from clew.core.records import Annotation, Call, Cursor, Edit, action_of
 from clew.core.values import ToolCall
-from clew.store import Keeper, Run
+from clew.store import Run
+from clew.store.protocol import Tables
 from clew.store.run import sampled
 
 
@@ -60,7 +61,7 @@ def tree(run: Run, forks: Iterable[Run] | None = None, *, full: bool = False, wi
     return Tree(_Drawing(run.store, full, width).run(run, "", depth))
 
 
-def children_of(store: Keeper, run: Run) -> dict[int, list[Run]]:
+def children_of(store: Tables, run: Run) -> dict[int, list[Run]]:
     """Runs forked directly from a run, oldest first, by the Call they were forked at."""
     found: dict[int, list[Run]] = {}
     forks = [Run(store, name) for name in store.find(f"parent={run.id}@")]
@@ -144,7 +145,7 @@ def _voice(reward: float | None) -> str:
 class _Drawing:
     """Draws runs of one store; remembers how."""
 
-    def __init__(self, store: Keeper, full: bool, width: int) -> None:
+    def __init__(self, store: Tables, full: bool, width: int) -> None:
         self.store, self.full, self.width = store, full, width
         self.drawn: set[bytes] = set()  # nodes that need not be drawn again
 

@@ -1,1 +1,1 @@
-"""Bundled worlds, adapters to foreign ones, and the contract that all of them pass."""
+"""Bundled worlds, adapters to foreign worlds, and the contract that every world passes."""

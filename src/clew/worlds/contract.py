@@ -1,10 +1,11 @@
-"""The contract of tasksets and worlds, as plain functions that anyone can run on their own.
+"""The contract of tasksets and worlds, as plain functions that anyone can run on their own taskset.
 
     from clew.worlds.contract import check_taskset
     check_taskset(MyTaskset(), acts=lambda task: ["look", "take lamp"])
 
-Each function raises AssertionError with a sentence on what is broken; ``check_taskset`` runs them all and gives
-the names of those that were run.
+The tests of the bundled worlds call them. Each function raises AssertionError with a sentence on what is broken;
+``check_taskset`` runs them all and returns the names of the checks that applied. A check must never pass without having
+looked: a check that does not apply returns False.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -281,7 +282,7 @@ def check_secret(taskset: Taskset, task: Task, actions: Sequence[Action]) -> boo
     return True
 
 
-def _reach(thing: Any, depth: int = 6, seen: set[int] | None = None) -> Any:
+def _reach(thing: object, depth: int = 6, seen: set[int] | None = None) -> Iterator[object]:
     """Objects that can be reached through attributes, slots and containers, classes, functions and modules apart."""
     seen = set() if seen is None else seen
     if id(thing) in seen or depth < 0 or isinstance(thing, (str, bytes, int, float, type(None), type, type(sys))):
@@ -324,7 +325,7 @@ def check_judge(taskset: Taskset, task: Task, actions: Sequence[Action]) -> bool
     return True
 
 
-def as_run(trail: Sequence[tuple[Observation, bytes]], actions: Sequence[Action]) -> Any:
+def as_run(trail: Sequence[tuple[Observation, bytes]], actions: Sequence[Action]) -> SimpleNamespace:
     """The part of a run's record that a judge reads: an open Call, and an act Call for every step of ``walk``."""
     calls = []
     for i, (seen, key) in enumerate(trail):

@@ -1,4 +1,7 @@
-"""Loop erasure: the part of a walk that remains when every return to an earlier state is cut out."""
+"""Loop erasure: the part of a walk that remains when every return to an earlier state is cut out.
+
+Worlds and papers measure with it how direct a walk was. It must never reorder states.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tools as worlds describe them to a model."""
+"""Tool descriptions, as worlds offer tools to a model.
+
+Worlds with tools call it. A description must never hold what a task keeps secret.
+"""
 
 from __future__ import annotations
 

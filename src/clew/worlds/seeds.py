@@ -1,14 +1,19 @@
-"""Task numbers, draws and splits that every bundled taskset shares."""
+"""Task numbers, random draws and splits, shared by every bundled taskset.
+
+A draw depends on a number and a label alone, and is the same on every machine. A change here would change every bundled
+task, so that the functions must never change what they return.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import TypeVar
 
 from clew.core.errors import BadInput
 from clew.core.keys import canonical, derive
 
+T = TypeVar("T")
 NUMBERS = 10_000_000
 SPLITS = {"train": range(8), "eval": range(8, 9), "test": range(9, 10)}
 
@@ -23,7 +28,7 @@ class Dice:
         self._bits, drawn = divmod(self._bits, n)
         return drawn
 
-    def pick(self, items: Sequence[Any]) -> Any:
+    def pick(self, items: Sequence[T]) -> T:
         return items[self.below(len(items))]
 
     def order(self, n: int, first: int | None = None) -> list[int]:
@@ -35,7 +40,7 @@ class Dice:
         return items[:first]
 
 
-def split_of(content: Any) -> str:
+def split_of(content: object) -> str:
     """The split of a task by its content, so that two numbers of one task never fall into different splits."""
     part = blake2b(canonical(content), digest_size=8, person=b"clew.split.1").digest()
     tenth = int.from_bytes(part, "little") % 10

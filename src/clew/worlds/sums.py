@@ -1,8 +1,8 @@
-"""Sums: add up a row of numbers on a written scratchpad; the verifier reads the answer (specs/E162).
+"""Sums: add up a row of numbers on a written scratchpad; the judge reads the answer (specs/E162).
 
-The world shows ``add 7 4 9``. One reply is wanted, such as ``7 + 4 = 11 , 11 + 9 = 20 answer 20``: every step is
-written down, an error is carried on, and each step is a place where a rollout can go wrong. The length of the row sets
-how hard the task is.
+The world shows ``add 7 4 9``. It wants one reply such as ``7 + 4 = 11 , 11 + 9 = 20 answer 20``. The reply writes down
+every step and carries an error on, so that each step is a place where a rollout can go wrong. The length of the row
+sets how hard the task is. The reward must never depend on anything but the answer.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import inspect
 import json
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive, state_key
 from clew.core.protocols import Restores, World
+from clew.core.records import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
@@ -105,7 +105,7 @@ class Sums:
     def open(self, task: Task) -> World:
         return SumsWorld(task.id, self.terms(task.id))
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """Reward 1 where the answer is the sum; ``steps``: the share of the wanted steps that are written and right."""
         last = world if isinstance(world, SumsWorld) else await reenact(self, task, run)
         assert isinstance(last, SumsWorld)

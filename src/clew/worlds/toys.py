@@ -1,6 +1,7 @@
 """Small worlds of every kind, to try a harness or an agent on: Counter, Shop, Notepad, and Slow around any other.
 
-They are part of the product: a new harness is tested on them before it is trusted with an expensive world.
+Tests, examples and ``clew worlds`` use them: a new harness is tested on them before it is trusted with an expensive
+world. A toy must never need a download, a key or more than a millisecond for a step (Slow apart).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, Snapshots, Taskset, World
-from clew.core.records import action_of
+from clew.core.records import Record, action_of
 from clew.core.registry import build, make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact, world_acts
@@ -96,7 +97,7 @@ class Counter:
         made = ExactCounterWorld if self.restores == "exact" else CounterWorld
         return made(task.id, self.steps, self.restores, self.noise)
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """Reward 1 where the count ends at the target, by the world's last state or by re-enacting the record."""
         last = world if isinstance(world, CounterWorld) else await reenact(self, task, run)
         assert isinstance(last, CounterWorld)
@@ -214,7 +215,7 @@ class Shop:
         spare = Dice(number_of(task.id, "shop"), "coins").below(6)
         return ShopWorld(task.id, prices, sum(prices[i] * n for i, n in wanted.items()) + spare)
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """Reward 1 where the basket holds exactly what was wanted; ``share`` of the wanted pieces in it."""
         last = world if isinstance(world, ShopWorld) else await reenact(self, task, run)
         assert isinstance(last, ShopWorld)
@@ -297,7 +298,7 @@ class Notepad:
         number_of(task.id, "note")
         return NotepadWorld(task.id, self.path, self.seconds)
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """Reward 1 where the record holds as many lines as wanted; the file may hold lines of others."""
         actions = [action_of(call) for call in world_acts(run)]
         return {"reward": float(sum(a != "stop" for a in actions) == self.lines)}
@@ -359,7 +360,7 @@ class Slow:
         world = self.inner.open(task)
         return (SlowExactWorld if world.restores == "exact" else SlowWorld)(world, self.seconds)
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         return await self.inner.judge(task, run, world.inner if isinstance(world, SlowWorld) else world)
 
 
@@ -373,7 +374,7 @@ def _alive(over: bool, action: str | ToolCall) -> None:
         raise WorldError(f"step {action!r} after the end", remedy="Open a new world for the task.")
 
 
-def _load(snapshot: bytes, name: str, fields: int) -> Any:
+def _load(snapshot: bytes, name: str, fields: int) -> list[Any]:
     try:
         values = json.loads(snapshot)
     except ValueError:

@@ -1,7 +1,8 @@
 """Cliff tokens: statistics of the single token at which a run's chance of success falls (E172, arXiv 2606.25524).
 
-The potential of a prefix is the chance V that a continuation by the policy's own sampler succeeds; it is estimated as
-right / n from independent continuations. A cliff is a token whose drop V(before) - V(after) exceeds a margin. Two
+The success probability V of a prefix (its value; filed as ``potential``) is the chance that a continuation by the
+policy's own sampler succeeds, estimated as right / n from independent continuations. A cliff is a token whose drop
+V(before) - V(after) exceeds a margin. The search and the papers call these functions; nothing here may sample. Two
 detectors:
 
 - published: the released code's rule at every position (``fires``), on one batch, with its early stop. It has no
@@ -21,11 +22,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 from scipy.stats import binom, false_discovery_control
 
 from clew.audit import design
-from clew.core.errors import BadInput
 
 F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -215,16 +215,3 @@ def kind(entropy: float, rank: int, boundary: float = BOUNDARY) -> Kind:
     if rank == 1:
         return "deterministic" if entropy <= boundary else "uncertain"
     return "sampled-off" if entropy > boundary else "other"
-
-
-def pass_at(n: ArrayLike, right: ArrayLike, k: int) -> F64:
-    """pass@k = 1 - C(n - right, k) / C(n, k), unbiased for k draws without return.
-
-    Raises:
-        BadInput: k exceeds some n.
-    """
-    m, c = np.asarray(n, float), np.asarray(right, float)
-    if (m < k).any():
-        raise BadInput(f"pass@{k} of {int(m.min())} samples", remedy="Draw at least k samples.")
-    missed = gammaln(m - c + 1) - gammaln(np.maximum(m - c - k, 0) + 1) - gammaln(m + 1) + gammaln(m - k + 1)
-    return 1 - np.where(m - c < k, 0.0, np.exp(missed))

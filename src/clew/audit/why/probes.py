@@ -1,4 +1,7 @@
-"""Prefill probes: how likely a phrase is after each part of a trace, and how early that tells the outcome."""
+"""Prefill probes: how likely a phrase is after each part of a trace, and how early that predicts the outcome.
+
+The causal audit and papers call it. A probe must never change the run it reads.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +53,9 @@ def lock(claim: str, scores: Sequence[float], outcomes: Sequence[float], *, seed
     for i in range(RESAMPLES):  # within each outcome, so that both are always there
         drawn[i] = auroc(x[rng.choice(yes, len(yes))], x[rng.choice(no, len(no))])
     estimate, (low, high) = auroc(x[yes], x[no]), np.percentile(drawn, [2.5, 97.5])
-    return Report(
-        claim=claim, estimate=estimate, low=min(float(low), estimate), high=max(float(high), estimate), n=len(x),
-        design=f"AUROC over {len(yes)} traces with and {len(no)} without it, bootstrap within each",
-    )  # fmt: skip
+    low, high = min(float(low), estimate), max(float(high), estimate)
+    design = f"AUROC over {len(yes)} traces with and {len(no)} without it, bootstrap within each"
+    return Report(claim=claim, estimate=estimate, low=low, high=high, n=len(x), design=design)
 
 
 def auroc(yes: F64, no: F64) -> float:

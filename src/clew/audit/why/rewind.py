@@ -1,29 +1,34 @@
-"""A recorded run as the subject of a causal audit: every arm is a set of its forks.
+"""A recorded run as the subject of a causal audit: every arm is a set of forks of the run.
 
-All arms go on from one place, so that they differ in nothing but what is changed. The first rollouts of an arm are kept
-whole, as forks in the store; of the others only (seed, outcome, cost) is packed (DESIGN.md, rule 10), and a seed brings
-one back where the model can be repeated.
+``clew audit why`` makes one. All arms continue from one place, so that they differ in nothing but what is changed. The
+first rollouts of an arm are kept whole, as forks in the store; of the others only (seed, outcome, cost) is packed
+(DESIGN.md, rule 10), and a seed restores a rollout if the model is repeatable. It must never write to the run's own
+record.
 """
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from clew.audit.why.arms import Arm, Rollouts
+from clew.core.aio import run_sync
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Model
 from clew.core.records import Cursor, Node, Request
 from clew.core.values import Completion, StopReason
 from clew.harness import Runner
-from clew.harness.fork.edits import said
+from clew.harness.fork import forks
+from clew.harness.fork.edits import plan, said
+from clew.harness.run.spec import RunSpec
 from clew.store import Group, Run
 from clew.store.memory import MemoryStore
+from clew.store.upkeep import copy_run
 
 ENDED = (StopReason.DONE, StopReason.RETURNED, StopReason.NO_WORLD)  # the last: what it asked for next is known
 BROKEN = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
@@ -145,21 +150,18 @@ class Rewound:
                     f"message {change.message} of run {run.id} does not hold {change.old!r}, which {name} changes",
                     remedy=f"`clew show {run.id}` prints its messages; they are counted from 0, replies left out.",
                 )
-        self._spawns = any(call.kind == "spawn" for call in run.calls)
 
     def rollouts(self, arm: Arm, start: int, n: int) -> Rollouts:
         """Forks ``start`` to ``start + n`` of an arm; those below ``keep`` stay in the store."""
-        kept = min(max(self.keep - start, 0), n) if not self._spawns else n
-        runs: list[Run] = []
-        for runner, first, count in (
-            (self.runner, start, kept),
-            (self._aside() if kept < n else None, start + kept, n - kept),
-        ):
-            if runner is not None and count:
-                runs += list(self._fork(runner, arm, first, count))
+        kept = min(max(self.keep - start, 0), n)
+        runs = list(self._fork(self.runner.spec, arm, start, kept)) if kept else []
+        if kept < n:
+            aside = replace(self.runner.spec, store=MemoryStore())
+            copy_run(aside.store, self.run.store, self.run.id)
+            runs += self._fork(aside, arm, start + kept, n - kept)
         return self._read(runs, kept)
 
-    def _fork(self, runner: Runner, arm: Arm, start: int, n: int) -> Group:
+    def _fork(self, spec: RunSpec, arm: Arm, start: int, n: int) -> Group:
         texts: dict[Any, str] = {}
         edits: list[tuple[Change, float | None]] = [(self.changes[name], None) for name in arm.changes]
         if self.dose is not None and arm.dose is not None:
@@ -167,21 +169,16 @@ class Rewound:
         for change, dose in edits:
             texts[change.message] = change.apply(texts.get(change.message, self._texts[change.message]), dose)
         cursor = self.places[arm.place] if arm.place >= 0 else Cursor(self.run.id, self.at)
-        model = self._avoiding(arm.avoid) if arm.avoid else None
-        seed = derive(self.seed, "why", repr(arm), start)
-        return runner.fork(Run(runner.store, self.run.id), cursor, n, rewrite=texts or None, model=model, seed=seed)
+        model = spec.models.add(self._avoiding(arm.avoid)) if arm.avoid else None
+        view = Run(spec.store, self.run.id)
+        seq, changes = plan(view, cursor, rewrite=texts or None, model=model)
+        return run_sync(forks.fork(spec, view, seq, n, changes, derive(self.seed, "why", repr(arm), start)))
 
     def _avoiding(self, name: str) -> Model:
         model = self.runner.model
         if model is None:
             raise BadInput(f"run {self.run.id} has no model whose replies could be drawn again")
         return Avoiding(model, self.avoid[name], self.redrawn.setdefault(name, []))
-
-    def _aside(self) -> Runner:
-        """A runner like ours on a store of its own that holds the run and is thrown away."""
-        aside = copy.copy(self.runner)
-        aside.store = copied(self.run)
-        return aside
 
     def _read(self, runs: Sequence[Run], kept: int) -> Rollouts:
         sets = [runs[:kept], runs[kept:]]  # of two stores
@@ -217,22 +214,6 @@ class Avoiding:
                 break
         self.redrawn.append(tried)
         return done
-
-
-def copied(run: Run) -> MemoryStore:
-    """A store that holds one run, with what it shares."""
-    store, source = MemoryStore(), run.store
-    for identity in dict.fromkeys([*(part.run for part in run.row.lineage), run.id]):
-        store.put_run(source.row(identity))
-    for call in run.calls:
-        for tip in (call.node_in, call.node_out):
-            if tip:
-                store.put_nodes(source.thread(tip))
-        if call.snapshot:
-            store.put_blob(source.blob(call.snapshot))
-        store.put_call(call.run, call)
-    store.commit()
-    return store
 
 
 # ---- what there is to change and where to rewind ---------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What verbs share: the store, choosing runs, printing as text or JSON, progress."""
+"""What most verbs share: loading verbs, the store, choosing runs, printing as text or JSON, progress bars."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from clew.core.records import Cursor
     from clew.store import Group, Keeper, Run
 
 
@@ -27,46 +30,52 @@ class Interrupted(Exception):
     """The user interrupted a long job; the text says how to go on."""
 
 
-class Lazy(click.Group):
-    """A verb with verbs of its own, one file each (``GROUP_VERB.py``), loaded when named; ``shorts``: name -> line."""
+def load_verb(name: str) -> click.Command:
+    """The verb that the file of that name holds: ``run``, or ``audit_why`` for ``clew audit why``."""
+    found = importlib.import_module(f"clew.cli.{'import_' if name == 'import' else name}").command
+    assert isinstance(found, click.Command)
+    return found
 
-    def __init__(self, name: str, shorts: Mapping[str, str], **kept: Any) -> None:
-        super().__init__(name, **kept)
-        self._shorts = dict(shorts)
+
+class Lazy(click.Group):
+    """A verb with verbs of its own, one file each (``GROUP_VERB.py``), loaded when named."""
+
+    def __init__(self, name: str, verbs: Sequence[str], help: str, short_help: str) -> None:
+        super().__init__(name, help=help, short_help=short_help)
+        self._verbs = list(verbs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._shorts)
+        return self._verbs
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._shorts:
-            return None
-        found = importlib.import_module(f"clew.cli.{self.name}_{cmd_name}").command
-        assert isinstance(found, click.Command)
-        return found
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self._shorts.items()))
+        return load_verb(f"{self.name}_{cmd_name}") if cmd_name in self._verbs else None
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+N = TypeVar("N", int, float)
+Option = Callable[[Any], Any]  # what click.option makes: a decorator
 DEFAULT_STORE = ".clew/store.db"
 OPERATOR = re.compile(r"[=<>:]")
 
 
-def store_option(function: F) -> F:
-    return click.option(
-        "--store",
-        "store_path",
-        envvar="CLEW_STORE",
-        default=DEFAULT_STORE,
-        show_default=True,
-        help="File that holds the runs (or set CLEW_STORE).",
-    )(function)
+def options(*chosen: Option) -> Callable[[F], F]:
+    """Several options as one decorator, in the order in which help lists them."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(chosen):
+            function = option(function)
+        return function
+
+    return decorate
 
 
-def json_option(function: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(function)
+STORE_HELP = "File that holds the runs (or set CLEW_STORE)."
+store_option = click.option(
+    "--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, show_default=True, help=STORE_HELP
+)
+HOST_HELP = "Address to serve at; any but loopback needs a secret that clients send."
+host_option = click.option("--host", default="127.0.0.1", show_default=True, help=HOST_HELP)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 def open_store(path: str, *, create: bool = False) -> Keeper:
@@ -114,7 +123,7 @@ def some(store: Keeper, words: Sequence[str]) -> list[Run]:
     """
     runs = choose(store, words)
     if not runs:
-        raise UnknownName(f"no run fits {' '.join(words)!r}", remedy="`clew log` lists the runs of the store.")
+        raise UnknownName(f"no run matches {' '.join(words)!r}", remedy="`clew log` lists the runs of the store.")
     return runs
 
 
@@ -125,7 +134,7 @@ def one(store: Keeper, word: str) -> Run:
     return Run(store, resolve(store, word))
 
 
-def cursor(store: Keeper, text: str, step: int | None = None, token: int = 0) -> tuple[Run, Any]:
+def cursor(store: Keeper, text: str, step: int | None = None, token: int = 0) -> tuple[Run, Cursor | None]:
     """A run and a place in it: ``run``, ``run@call`` or ``run@call+token``; None for the place where none is given."""
     from clew.core.records import Cursor
 
@@ -150,12 +159,41 @@ def groups_of(runs: Iterable[Run]) -> list[Group]:
     if not names:
         raise BadInput(
             "none of the chosen runs belongs to a group",
-            remedy="Credit compares runs of one task: collect several with `clew run --n 8`.",
+            remedy="A group is several runs of one task: collect some with `clew run --n 8`.",
         )
     return [Group(runs[0].store, name) for name in names]
 
 
-def print_json(value: Any) -> None:
+def number_list(text: str, option: str, kind: Callable[[str], N], *, above: float = -math.inf) -> tuple[N, ...]:
+    """Numbers of an option, with commas between them.
+
+    Raises:
+        BadInput: a word is no number, or too small.
+    """
+    try:
+        found = tuple(kind(word) for word in text.split(",") if word.strip())
+        if (found or not text) and all(above < number < math.inf for number in found):
+            return found
+    except ValueError:
+        pass
+    least = f" above {above:g}" if above >= 0 else ""
+    raise BadInput(f"{option} {text!r} are not numbers{least}", remedy="Write numbers with commas, as in 1,8,32.")
+
+
+def refuse_open_host(host: str, secret: str | Sequence[str], what: str, variable: str) -> None:
+    """Refuse to serve to other machines without a secret that clients must send.
+
+    Raises:
+        BadInput: there is none.
+    """
+    from clew.view.guard import loopback
+
+    if not secret and not loopback(host):
+        remedy = f"Set {variable} to something long and secret, or leave --host out."
+        raise BadInput(f"{host} can be reached by others, and there {what}", remedy=remedy)
+
+
+def print_json(value: object) -> None:
     from clew.view.json_values import plain
 
     click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
@@ -178,7 +216,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         click.echo(line.rstrip())
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """A value as a cell: short numbers, nothing for None, one line."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -200,6 +238,13 @@ def progress() -> Progress:
     return Progress(*columns, TextColumn("{task.fields[note]}"), console=screen, disable=not screen.is_terminal)
 
 
+@contextmanager
+def bar(title: str, total: float | None = None) -> Iterator[Callable[..., None]]:
+    """A progress bar of one job; gives a function that moves it: ``move(advance=1, note="...")``."""
+    with progress() as shown:
+        yield partial(shown.update, shown.add_task(title, total=total, note=""))
+
+
 def api_key() -> str | None:
     """The credential for remote models; it reaches the model's client and nothing that is recorded."""
     return os.environ.get("CLEW_API_KEY") or os.environ.get("OPENAI_API_KEY") or None
@@ -213,7 +258,7 @@ def json_object(text: str, what: str) -> dict[str, Any]:
     """
     remedy = """Write an object, as in '{"hints": true}'."""
 
-    def refuse(name: str) -> Any:
+    def refuse(name: str) -> NoReturn:
         raise BadInput(f"{what}: {name} is not JSON", remedy="Write null, or leave the field out.")
 
     try:

@@ -1,4 +1,4 @@
-"""What the verbs that make runs share: their options, the model, and the line that shows how it goes."""
+"""What the verbs that run models share: their options, loading the model, progress, and what an interrupt says."""
 
 from __future__ import annotations
 
@@ -6,64 +6,51 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from clew.cli.shared import common
 
 if TYPE_CHECKING:
-    from clew.core.protocols import Model
-    from clew.core.values import Limits, Task
-    from clew.store import Run
+    from rich.progress import Progress
 
-F = TypeVar("F", bound=Callable[..., Any])
+    from clew.core.protocols import Model, Taskset
+    from clew.core.records import Report
+    from clew.core.values import Limits, Task
+    from clew.models.local import Local
+    from clew.store import Groups, Run
+
 TINY = 20_000_000  # parameters
 
 
-def sampling_options(function: F) -> F:
-    for option in (
-        click.option("--max-tokens", type=int, help="Tokens of one reply at most."),
-        click.option("--top-p", type=float, help="Nucleus sampling."),
-        click.option("--temperature", type=float, help="0 is greedy."),
-    ):
-        function = option(function)
-    return function
-
-
-def limit_options(function: F) -> F:
-    for option in (
-        click.option("--run-cost", type=float, help="US dollars of one run at most."),
-        click.option("--max-seconds", type=float, help="Seconds of one run at most."),
-        click.option("--max-steps", type=int, help="Steps of one run at most."),
-        click.option("--run-tokens", type=int, help="Tokens of one run at most, prompts included."),
-    ):
-        function = option(function)
-    return function
-
-
-def task_options(function: F) -> F:
-    for option in (
-        click.option("--seed", default=0, show_default=True, help="Fixes tasks and sampling."),
-        click.option("--split", default="train", show_default=True, help="train or test, where the world has both."),
-        click.option("--task", "task_ids", multiple=True, help="A task by id; may be repeated; instead of --tasks."),
-        click.option("--tasks", default=4, show_default=True, help="How many tasks to draw."),
-        click.option("--world", default="household", show_default=True, help="See `clew worlds`."),
-    ):
-        function = option(function)
-    return function
-
-
-def model_options(function: F) -> F:
-    for option in (
-        click.option("--model-options", default="{}", help="More for the model, as JSON: price, stream, device, ..."),
-        click.option("--max-cost", type=float, help="US dollars that may be spent at an endpoint in all."),
-    ):
-        function = option(function)
-    return function
+sampling_options = common.options(
+    click.option("--temperature", type=float, help="Sampling temperature; 0 always takes the likeliest token."),
+    click.option("--top-p", type=float, help="Nucleus sampling: sample from the likeliest tokens of this total share."),
+    click.option("--max-tokens", type=int, help="Most tokens in one reply."),
+)
+limit_options = common.options(
+    click.option("--run-tokens", type=int, help="Most tokens in one run, prompts included."),
+    click.option("--max-steps", type=int, help="Most steps in one run."),
+    click.option("--max-seconds", type=float, help="Most seconds for one run."),
+    click.option("--run-cost", type=float, help="Most US dollars for one run."),
+)
+task_options = common.options(
+    click.option("--world", default="household", show_default=True, help="World to act in; `clew worlds` lists them."),
+    click.option("--tasks", default=4, show_default=True, help="How many tasks to draw."),
+    click.option("--task", "task_ids", multiple=True, help="Id of a task, instead of --tasks; may be repeated."),
+    click.option("--split", default="train", show_default=True, help="train or test, where the world has both."),
+    click.option("--seed", default=0, show_default=True, help="Seed of tasks and sampling."),
+)
+model_options = common.options(
+    click.option("--max-cost", type=float, help="Most US dollars to spend at an endpoint, in total."),
+    click.option(
+        "--model-options", default="{}", help="More settings of the model, as JSON: price, stream, device, ..."
+    ),
+)
 
 
 def sampling(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +64,7 @@ def limits(options: Mapping[str, Any]) -> Limits:
     return Limits(options["max_steps"], options["run_tokens"], options["max_seconds"], options["run_cost"])
 
 
-def draw(taskset: Any, tasks: int, task_ids: tuple[str, ...], split: str, seed: int) -> list[Task]:
+def draw(taskset: Taskset, tasks: int, task_ids: tuple[str, ...], split: str, seed: int) -> list[Task]:
     return [taskset.find(name) for name in task_ids] or taskset.sample(tasks, seed=seed, split=split)
 
 
@@ -98,7 +85,7 @@ def load_model(ref: str, options: Mapping[str, Any] | None = None) -> Model:
     return model
 
 
-def calm(model: Any) -> None:
+def calm(model: object) -> None:
     """Settle a process that holds weights.
 
     One thread for tiny ones: more collapse where cores are shared, and cost the steadiness of bits. And what is loaded
@@ -116,7 +103,7 @@ def calm(model: Any) -> None:
 class Watch:
     """Counts runs as they end: how many, how many succeeded, tokens in a second."""
 
-    def __init__(self, bar: Any, total: int, title: str) -> None:
+    def __init__(self, bar: Progress, total: int, title: str) -> None:
         self.bar, self.began = bar, time.perf_counter()
         self.done = self.good = self.judged = self.tokens = 0
         self.job = bar.add_task(title, total=total, note="")
@@ -143,12 +130,12 @@ def watching(total: int, title: str = "runs") -> Iterator[Watch]:
         yield Watch(bar, total, title)
 
 
-def numbers(report: Any) -> dict[str, Any]:
+def numbers(report: Report) -> dict[str, Any]:
     """The figures of a Report."""
     return {name: getattr(report, name) for name in ("estimate", "low", "high", "n", "design", "caveats")}
 
 
-def refuse_failure(groups: Any) -> None:
+def refuse_failure(groups: Groups) -> None:
     """Say it as an error when no run could be made because model or world failed every time.
 
     Raises:
@@ -176,7 +163,7 @@ def interruptible(hint: str) -> Iterator[None]:
         raise common.Interrupted(hint) from error
 
 
-def trainable(ref: str) -> Any:
+def trainable(ref: str) -> Local:
     """Local weights, for training.
 
     Raises:
@@ -186,8 +173,8 @@ def trainable(ref: str) -> Any:
 
     model = load_model(ref)
     if not hasattr(model, "module"):
-        raise BadInput(f"{ref!r} has no weights in this process", remedy="Name a folder, or household-sft.")
-    return model
+        raise BadInput(f"{ref!r} has no weights in this process", remedy="Name a folder of weights, or household-sft.")
+    return cast("Local", model)
 
 
 def agent_reference(text: str) -> str:

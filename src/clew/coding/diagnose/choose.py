@@ -49,8 +49,8 @@ def _finding(tools: Tools, corpus: Corpus, ranking: Ranking, place: Place) -> Fi
     )
     idea = f"Compare what {what} does with {', '.join(here[:3]) or said} with what the report expects; change it there."
     near = corpus.links.importers[path]
-    evidence = Evidence("view_file", {"path": path, "start": chunk.start, "end": chunk.end},
-                        f"{path}:{chunk.start}-{chunk.end}")  # fmt: skip
+    lines = {"path": path, "start": chunk.start, "end": chunk.end}
+    evidence = Evidence("view_file", lines, f"{path}:{chunk.start}-{chunk.end}")
     return Finding(path, chunk.start, chunk.end, why, cause, idea, near, _tests(tools, path, chunk.name), (evidence,))
 
 

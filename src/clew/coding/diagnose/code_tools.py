@@ -96,8 +96,8 @@ class Tools:
             parts = PurePosixPath(path).parts
             name = path if len(parts) <= top + DEPTH else "/".join(parts[: top + DEPTH]) + "/"
             rows.setdefault(name, []).append(self.view.digests[path].lines)
-        shown = [f"{name} {sum(n)} lines" + (f" in {len(n)} files" if name.endswith("/") else "")
-                 for name, n in list(rows.items())[:ENTRIES]]  # fmt: skip
+        files = {name: f" in {len(n)} files" if name.endswith("/") else "" for name, n in rows.items()}
+        shown = [f"{name} {sum(n)} lines{files[name]}" for name, n in list(rows.items())[:ENTRIES]]
         rest = [f"({len(rows) - ENTRIES} more; ask for a subtree)"] if len(rows) > ENTRIES else []
         left = ", ".join(f"{n} {why}" for why, n in self.view.dropped.most_common())
         return "\n".join([f"{len(inside)} files" + (f"; left out: {left}" if left else ""), *shown, *rest])

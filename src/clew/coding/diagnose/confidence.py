@@ -149,8 +149,8 @@ def _lines(path: Path) -> list[Mapping[str, Any]]:
         if line.strip():
             try:
                 value = json.loads(line)
-                out.append({"injected": bool(value["injected"]), "right": value.get("right"),
-                            "resolved": bool(value["resolved"])})  # fmt: skip
+                injected, resolved = bool(value["injected"]), bool(value["resolved"])
+                out.append({"injected": injected, "right": value.get("right"), "resolved": resolved})
             except (ValueError, KeyError, TypeError):
                 raise BadInput(
                     f"{path}, line {number}: not an outcome",

@@ -99,7 +99,7 @@ class Finding:
         return out
 
 
-def finding(value: Any) -> Finding:
+def finding(value: object) -> Finding:
     """A finding from JSON.
 
     Raises:
@@ -132,7 +132,7 @@ def finding(value: Any) -> Finding:
     return Finding(file, start, end, where, cause, idea, tuple(map(str, near)), impact, evidence, confidence)
 
 
-def _sentence(value: Any) -> str:
+def _sentence(value: object) -> str:
     return value if isinstance(value, str) else "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -104,8 +104,8 @@ def fits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
     properties = schema["properties"]
     if any(name not in arguments for name in schema.get("required", ())):
         return False
-    return all(name in properties and isinstance(value, types.get(properties[name].get("type"), object))
-               for name, value in arguments.items())  # fmt: skip
+    known = {name: types.get(told.get("type"), object) for name, told in properties.items()}
+    return all(name in known and isinstance(value, known[name]) for name, value in arguments.items())
 
 
 def too_long(finish: str, used: int, cap: int) -> bool:
@@ -118,7 +118,7 @@ def final(left: int) -> bool:
     return left <= LAST
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:

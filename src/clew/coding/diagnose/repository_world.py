@@ -13,6 +13,7 @@ from clew.coding.repository.repository import Index, View
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
+from clew.core.records import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 
@@ -109,7 +110,7 @@ class Diagnosis:
     def open(self, task: Task) -> World:
         return RepositoryWorld(self.tools(str(task.data.get("commit", self.commit))), task.prompt)
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """``reward`` 1 where the first finding is in a file that the fix changed; one's own report has no truth."""
         if not task.secret:
             return {}

@@ -27,7 +27,7 @@ from clew.coding.gate.plan import (
     goes_on,
     information,
     rules,
-)  # fmt: skip
+)
 from clew.coding.gate.rates import Evidence, Rates
 
 ENOUGH = 20  # broken candidates the oracle must have seen before a plan may do without it

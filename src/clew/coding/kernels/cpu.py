@@ -205,7 +205,7 @@ class Cpu:
             f"typedef void (*kernel_t)({kinds}{', long' * len(kernel.sizes)});",
             f"#define CALL_KERNEL(f, p, n) f({given})",
             f"static const int IS_OUT[] = {{{', '.join(str(int(a.role == 'out')) for a in kernel.arrays)}}};",
-        ]  # fmt: skip
+        ]
         (self.folder / "call.h").write_text("\n".join(header) + "\n")
         (self.folder / "bench.c").write_text((files("clew.coding.kernels") / "bench.c").read_text())
         command = [self.compiler, "-O2", '-DCALL="call.h"', "bench.c", "-o", "bench", "-ldl"]
@@ -261,8 +261,8 @@ class Cpu:
             or disassembly.width(_code(built.path, self.kernel.symbol)) > 32
         ):
             return None
-        command = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=grind.out", "./bench",
-                   "check", f"./{built.path.name}", "0-0"]  # fmt: skip
+        command = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=grind.out"]
+        command += ["./bench", "check", f"./{built.path.name}", "0-0"]
         if self._run(command, ["bench", built.path.name, "0-0"], ["grind.out"], RUN_SECONDS).code:
             return None
         return miss_rate((self.folder / "grind.out").read_text(), self.kernel.symbol)

@@ -70,9 +70,8 @@ def disassemble(path: Path, symbol: str) -> list[Instruction]:
 
 def functions(path: Path) -> list[str]:
     """Names of the functions that an object defines, the largest first; empty where it cannot be read."""
-    done = subprocess.run(
-        [_objdump(), "-t", str(path)], capture_output=True, text=True, timeout=SECONDS, check=False
-    )  # fmt: skip
+    command = [_objdump(), "-t", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     found = []
     for row in done.stdout.splitlines():
         left, tab, right = row.partition("\t")
@@ -107,12 +106,8 @@ def loops(code: Sequence[Instruction]) -> list[list[Instruction]]:
     for i, targets in enumerate(follows):
         for target in targets:
             before[target].append(i)
-    bodies = {
-        body
-        for i, targets in enumerate(follows)
-        for target in targets
-        if target <= i and (body := _body(before, target, i))
-    }  # fmt: skip
+    back = [(target, i) for i, targets in enumerate(follows) for target in targets if target <= i]
+    bodies = {body for target, i in back if (body := _body(before, target, i))}
     inner = [body for body in bodies if not any(other < body for other in bodies)]
     return [[code[i] for i in sorted(body)] for body in sorted(inner, key=min)]
 

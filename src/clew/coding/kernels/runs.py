@@ -81,10 +81,8 @@ class Boxed:
         self._sandbox = Sandbox(limits, readable=(), **sandbox)
 
     def __call__(self, command: Sequence[str], inputs: Sequence[str], outputs: Sequence[str], seconds: float) -> Done:
-        verdict = self._sandbox.run(
-            command, {name: self.folder / name for name in inputs}, keep=outputs,
-            limits=replace(self._sandbox.limits, wall=4 * seconds, cpu=seconds),
-        )  # fmt: skip
+        limits = replace(self._sandbox.limits, wall=4 * seconds, cpu=seconds)
+        verdict = self._sandbox.run(command, {n: self.folder / n for n in inputs}, keep=outputs, limits=limits)
         for name, data in verdict.files.items():
             path = self.folder / name
             path.write_bytes(data)

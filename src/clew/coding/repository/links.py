@@ -40,8 +40,8 @@ class Links:
     @functools.cached_property
     def _edges(self) -> npt.NDArray[np.int64]:
         position = {path: i for i, path in enumerate(self.paths)}
-        pairs = [(i, position[p]) for i, path in enumerate(self.paths)
-                 for p in sorted({*self.imports[path], *self.importers[path]})]  # fmt: skip
+        near = [sorted({*self.imports[path], *self.importers[path]}) for path in self.paths]
+        pairs = [(i, position[p]) for i, paths in enumerate(near) for p in paths]
         return np.array(pairs, np.int64).reshape(-1, 2).T
 
     def mean(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

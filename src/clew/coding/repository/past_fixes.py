@@ -85,8 +85,8 @@ def _commits(git: Git, before: str) -> Iterator[tuple[str, str, str, int, str, l
         if not parents or len(parents.split()) != 1:
             continue
         fields = [f.lstrip(b"\n") for f in raw.split(b"\0")]
-        changed = [(a.split()[-1].decode(), b.decode("utf-8", "surrogateescape"))
-                   for a, b in itertools.pairwise(fields) if a.startswith(b":")]  # fmt: skip
+        pairs = [(a, b) for a, b in itertools.pairwise(fields) if a.startswith(b":")]
+        changed = [(a.split()[-1].decode(), b.decode("utf-8", "surrogateescape")) for a, b in pairs]
         added = [path for kind, path in changed if kind == "A" and FRAGMENT.search(path)]
         subject = text.partition("\n")[0]
         if not added and not (SUBJECT.search(subject) and not NOT_CODE.search(subject)):

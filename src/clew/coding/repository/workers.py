@@ -75,7 +75,7 @@ def serve() -> None:
         _send(sys.stdout.buffer, [(key, digest(content, how).packed) for key, how, content in lot])
 
 
-def _send(stream: IO[bytes], value: Any) -> None:
+def _send(stream: IO[bytes], value: object) -> None:
     data = pickle.dumps(value)
     stream.write(len(data).to_bytes(8, "little") + data)
     stream.flush()

@@ -25,7 +25,6 @@ from clew.core.errors import BadInput, PinBroken
 from clew.core.protocols import Model
 from clew.core.values import Message
 from clew.harness.context.pins import MESSAGES, Pins, mend, orphans, pairs
-from clew.harness.run import notes
 from clew.harness.run.live import Conversation
 
 CHARACTERS = 4  # of a token, in the estimate that budgets are counted in
@@ -249,8 +248,7 @@ class Compactor:
         Raises:
             PinBroken: a pin's text was altered, or the strategy's messages could not be mended.
         """
-        effects = chat._effects
-        now = await notes.now(effects) if self.pins is not None and self.pins.expire else None
+        now = await chat.now() if self.pins is not None and self.pins.expire else None
         messages = [node.message for node in chat.nodes]
         _, history = split(bare(messages, self.pins))
         fits = size(history) <= self.budget
@@ -270,7 +268,7 @@ class Compactor:
         branch = rebuilt(chat, made, why)
         name = self.how if isinstance(self.how, str) else type(self.how).__name__
         told = {**verdict._asdict(), "faults": list(verdict.faults)}
-        notes.note(effects, why, {"from": chat.index, "to": branch.index, "strategy": name, **told})
+        chat.note(why, **{"from": chat.index, "to": branch.index, "strategy": name, **told})
         return branch
 
     def _whole(self, messages: Sequence[Message], now: float | None) -> bool:
@@ -312,7 +310,7 @@ def rebuilt(chat: Conversation, messages: Sequence[Message], why: str) -> Conver
     for message in messages[same:]:
         node = branch.say(message.role, message)
         if node is not None and message in old:
-            chat._effects.drift(node, old[message], why)
+            branch.repeats(node, old[message], why)
     return branch
 
 

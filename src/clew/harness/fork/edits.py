@@ -1,16 +1,20 @@
-"""From what a user wants changed to an Intervention and the Call it acts at."""
+"""From what a user wants changed to an Intervention, the Call it acts at, and the row of a fork."""
 
 from __future__ import annotations
 
 import base64
+import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from clew.core.errors import BadInput
-from clew.core.records import Call, Cursor, Edit, Intervention, Node, Tap
+from clew.core.keys import derive
+from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment, Tap
 from clew.core.values import Message, Sampling
 from clew.harness.run.nodes import as_message, message_json
+from clew.store.names import new_id
 from clew.store.run import Run
 
 
@@ -181,3 +185,33 @@ def kept_replies(run: Run, seq: int) -> dict[tuple[int, int], Node]:
             if call.seq >= seq and call.node_out:
                 out[call.conversation, ordinal] = run.store.node(call.node_out)
     return out
+
+
+def fork_row(view: Run, seq: int, changes: Intervention, mode: str | int, member: int, **fields: Any) -> RunRow:
+    """The row of a fork: flat lineage, seed by mode, everything else as its parent."""
+    row = view.row
+    lineage = tuple(s._replace(stop=min(s.stop, seq)) for s in row.lineage if s.start < seq)
+    shared = row.lineage[-1].stop if row.lineage else 0
+    if seq > shared:
+        lineage += (Segment(row.id, shared, seq),)
+    identity = new_id()
+    if isinstance(mode, int):
+        seed = mode if member == 0 else derive(mode, "sibling", member)
+    elif mode == "same":
+        seed = row.seed if member == 0 else derive(row.seed, "sibling", member)
+    elif mode == "fresh":
+        seed = derive(row.seed, "fork", identity)
+    else:
+        raise BadInput(f"seed {mode!r} is not a number", remedy='Give a number, "same" or "fresh".')
+    token = next((len(e.value) for e in changes.edits if (e.kind, e.seq) == ("prefix", seq)), 0)
+    fork = row._replace(
+        id=identity,
+        seed=seed,
+        parent=str(Cursor(row.id, seq, token)),
+        changes=json.dumps(changes.to_json(), ensure_ascii=False) if changes.edits or changes.keep else "",
+        lineage=lineage,
+        origin="fork",
+        order=(*row.order, member),
+        created=time.time(),
+    )
+    return fork._replace(**fields)

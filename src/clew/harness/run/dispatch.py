@@ -1,26 +1,27 @@
-"""Where the effects of all runs of one event loop meet: they leave and come back together, one commit each way."""
+"""Batches the model calls of all runs on an event loop: one commit before sending, one before handing results back.
+
+``Runner`` opens a Dispatcher for each collection, fork or replay; asks and acts go through it. It never looks into a
+run: it knows effects as ``Pending`` alone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from clew.core.protocols import Model, Store
+from clew.core.protocols import Batches, Model, Store
 from clew.core.records import Request
-from clew.core.values import Completion, StopReason
-from clew.harness.run.pending import batches
-
-if TYPE_CHECKING:
-    from clew.harness.run.pending import Pending
-    from clew.harness.run.run_state import Effects
+from clew.core.values import UNSET, Completion
+from clew.harness.run.pending import Pending, batches
 
 LEASE_SECONDS = 60.0
-Entry = tuple["Effects", "Pending", Model, Request]
+Entry = tuple[Pending[Any], Model, Request]
+Arrival = tuple[Pending[Any], object]  # with a Completion, an Observation, or an exception
 
 
-class Clerk:
+class Dispatcher:
     """Sends asks to models and hands results back, in groups, so that concurrent runs share their commits.
 
     Asks issued in one pass of the loop leave together; those that leave the process after one commit, so that what
@@ -32,13 +33,12 @@ class Clerk:
         self.store, self.owner = store, owner
         self.room = asyncio.Semaphore(concurrency)
         self.active: set[str] = set()
-        self.stops: dict[str, StopReason | None] = {}  # how the runs driven here ended
         self._out: list[Entry] = []
-        self._in: list[tuple[Effects, Pending, Any]] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._in: list[Arrival] = []
+        self._tasks: set[asyncio.Future[object]] = set()
         self._renewed = time.monotonic()
 
-    async def __aenter__(self) -> Clerk:
+    async def __aenter__(self) -> Dispatcher:
         self.loop = asyncio.get_running_loop()
         self._settling: asyncio.Future[None] | None = None
         return self
@@ -64,52 +64,48 @@ class Clerk:
         except Exception as error:
             settling.set_exception(error)
 
-    def ask(self, effects: Effects, pending: Pending, model: Model, request: Request) -> None:
+    def ask(self, pending: Pending[Any], model: Model, request: Request) -> None:
+        """Send a request with all others of this pass of the loop."""
         if not self._out:
             self.loop.call_soon(self._send)
-        self._out.append((effects, pending, model, request))
+        self._out.append((pending, model, request))
 
-    def arrive(self, effects: Effects, pending: Pending, result: Any) -> None:
-        """Take a result that came by itself; those of one pass of the loop share a commit."""
-        if not self._in:
-            self.loop.call_soon(self._drain)
-        self._in.append((effects, pending, result))
-
-    def start(self, effects: Effects, pending: Pending, work: Any) -> None:
-        """Perform an awaitable beside the loop's other work; its result arrives like any other."""
+    def start(self, pending: Pending[Any], work: Awaitable[object]) -> None:
+        """Perform an awaitable beside the loop's other work; results of one pass of the loop share a commit."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
 
-        def finished(task: asyncio.Task[Any]) -> None:
+        def finished(task: asyncio.Future[object]) -> None:
             self._tasks.discard(task)
             if not task.cancelled():
-                self.arrive(effects, pending, task.exception() or task.result())
+                if not self._in:
+                    self.loop.call_soon(self._drain)
+                self._in.append((pending, task.exception() or task.result()))
 
         task.add_done_callback(finished)
 
     def _send(self) -> None:
         out, self._out = self._out, []
-        leaves = not all(batches(model) for _, _, model, _ in out)
-        if leaves and not self._commit([pending for _, pending, _, _ in out]):
+        leaves = not all(batches(model) for _, model, _ in out)
+        if leaves and not self._commit([pending for pending, _, _ in out]):
             return
-        together: dict[int, list[Entry]] = {}
+        together: dict[int, tuple[Batches, list[Entry]]] = {}
         for entry in out:
-            effects, pending, model, request = entry
+            pending, model, request = entry
             if batches(model):
-                together.setdefault(id(model), []).append(entry)
+                together.setdefault(id(model), (model, []))[1].append(entry)
             else:
-                self.start(effects, pending, model.complete(request))
-        for batch in together.values():
-            engine: Any = batch[0][2]
+                self.start(pending, model.complete(request))
+        for engine, batch in together.values():
             try:
-                engine.submit([entry[3] for entry in batch], self._from_thread(batch))
+                engine.submit([request for _, _, request in batch], self._from_thread(batch))
             except Exception as error:
-                self._hand_over([(effects, pending, error) for effects, pending, _, _ in batch])
+                self._hand_over([(pending, error) for pending, _, _ in batch])
 
     def _from_thread(self, batch: list[Entry]) -> Callable[[list[tuple[int, Completion | BaseException]]], None]:
         def done(results: list[tuple[int, Completion | BaseException]]) -> None:
             if not self.loop.is_closed():
-                self.loop.call_soon_threadsafe(self._hand_over, [(*batch[i][:2], result) for i, result in results])
+                self.loop.call_soon_threadsafe(self._hand_over, [(batch[i][0], result) for i, result in results])
 
         return done
 
@@ -117,20 +113,22 @@ class Clerk:
         arrived, self._in = self._in, []
         self._hand_over(arrived)
 
-    def _hand_over(self, arrived: list[tuple[Effects, Pending, Any]]) -> None:
-        ready = []
-        for effects, pending, result in arrived:
+    def _hand_over(self, arrived: Sequence[Arrival]) -> None:
+        ready = list[tuple[Pending[Any], object]]()
+        for pending, result in arrived:
             if pending.future.done():
                 continue
             try:
-                ready.append((effects, pending, effects.answered(pending, result)))
+                value: object = pending.record(result)
             except Exception as error:
-                pending.future.set_exception(error)
-        if self._commit([pending for _, pending, _ in ready]):
-            for effects, pending, value in ready:
-                effects.hand(pending, value)
+                value = error
+            if value is not UNSET:
+                ready.append((pending, value))
+        if self._commit([pending for pending, _ in ready]):
+            for pending, value in ready:
+                pending.hand(value)
 
-    def _commit(self, waiting: list[Pending]) -> bool:
+    def _commit(self, waiting: list[Pending[Any]]) -> bool:
         """Commit; on failure every waiting agent gets the error, so that the runs stop and nothing is lost."""
         try:
             self.store.commit()

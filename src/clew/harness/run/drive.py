@@ -1,16 +1,16 @@
-"""Driving one run: from its record, live to its end, and judged."""
+"""Driving one run: from its record, live to its end, and judged; a child run likewise, when its parent spawns it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from clew.core.errors import (
     BadInput,
@@ -22,33 +22,31 @@ from clew.core.errors import (
     UnknownName,
     WorldError,
 )
-from clew.core.protocols import Judge, World
-from clew.core.records import Annotation, Call, Cursor, Intervention, RunRow
+from clew.core.keys import REQUEST, canonical, derive, digest
+from clew.core.records import Call, Cursor, Edit, Intervention, RunRow
 from clew.core.values import Limits, Sampling, StopReason, Task
-from clew.harness.fork.edits import kept_replies
+from clew.harness.fork.edits import fork_row, kept_replies
+from clew.harness.judging import judged
+from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
 from clew.harness.run import lifecycle
-from clew.harness.run.dispatch import LEASE_SECONDS, Clerk
-from clew.harness.run.pending import Stop, batches
-from clew.harness.run.run_state import Effects
+from clew.harness.run.dispatch import LEASE_SECONDS, Dispatcher
+from clew.harness.run.live import LiveRun
+from clew.harness.run.pending import Stop, batches, revive
+from clew.harness.run.run_state import RunState
+from clew.harness.run.spec import OnRun, RunSpec, sampling_of
 from clew.harness.run.tape import Tape
+from clew.store.base import Keeper
 from clew.store.run import Run
 
-if TYPE_CHECKING:
-    from clew.harness.runner import Runner
-
 PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
-UNJUDGED = (
-    StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR,
-    StopReason.NO_WORLD, StopReason.CANCELLED,
-)  # fmt: skip
 
 
 async def drive(
-    runner: Runner,
-    clerk: Clerk,
+    spec: RunSpec,
+    dispatch: Dispatcher,
     row: RunRow,
     task: Task,
-    on_run: Callable[[Run], None] | None = None,
+    on_run: OnRun | None = None,
     *,
     redo: str = "stop",
     nested: bool = False,
@@ -61,36 +59,35 @@ async def drive(
     Raises:
         LeaseHeld, InDoubt, ReplayDiverged, CannotRestore, StoreError: the run is left as it is and can be resumed.
     """
-    store = runner.store
-    async with nullcontext() if nested else clerk.room:
-        store.lease(row.id, clerk.owner, LEASE_SECONDS)
-        clerk.active.add(row.id)
-        effects: Effects | None = None
-        seats = runner.model if batches(runner.model) else None
+    store = spec.store
+    async with nullcontext() if nested else dispatch.room:
+        store.lease(row.id, dispatch.owner, LEASE_SECONDS)
+        dispatch.active.add(row.id)
+        state: RunState | None = None
+        seats = spec.model if batches(spec.model) else None
         if seats is not None:
             seats.seat(1)
         try:
             calls = store.calls(row.id) if calls is None else calls
             if not (calls and calls[-1].kind == "end"):
-                effects = begin(runner, clerk, row, task, calls)
+                state = begin(spec, dispatch, row, task, calls)
                 if calls:
                     changes = Intervention.from_json(json.loads(row.changes) if row.changes else None)
                     resuming = any(c.run == row.id for c in calls)
-                    effects.world = await runner.world_at(task, calls, changes, resuming=resuming, redo=redo == "redo")
-                await finish(runner, effects, task)
-                clerk.stops[row.id] = effects.ended
-            await judged(runner, row, task, effects)
-            clerk.active.discard(row.id)
-            store.release(row.id, clerk.owner)  # goes with the commit below
-            await clerk.settle()
+                    state.world = await spec.world_at(task, calls, changes, resuming=resuming, redo=redo == "redo")
+                await finish(spec, state, task)
+            await judged(spec, row, task, state)
+            dispatch.active.discard(row.id)
+            store.release(row.id, dispatch.owner)  # goes with the commit below
+            await dispatch.settle()
         finally:
-            if row.id in clerk.active:
-                clerk.active.discard(row.id)
-                store.release(row.id, clerk.owner)
+            if row.id in dispatch.active:
+                dispatch.active.discard(row.id)
+                store.release(row.id, dispatch.owner)
             if seats is not None:
                 seats.seat(-1)
-            if effects is not None:
-                close(runner, effects)
+            if state is not None:
+                close(spec, state)
     run = Run(store, row)
     if on_run is not None:
         on_run(run)
@@ -98,17 +95,17 @@ async def drive(
 
 
 def begin(
-    runner: Runner,
-    clerk: Clerk,
+    spec: RunSpec,
+    dispatch: Dispatcher,
     row: RunRow,
     task: Task,
     calls: list[Call],
     *,
     replay: bool = False,
-) -> Effects:
-    """The effects of a run, with what is recorded as its tape."""
+) -> RunState:
+    """The state of a run, with what is recorded as its tape."""
     changes = Intervention.from_json(json.loads(row.changes) if row.changes else None)
-    known = json.loads(row.meta or "{}")
+    known = json.loads(row.settings)
     tape = None
     kept = None
     if calls or row.lineage:
@@ -116,18 +113,17 @@ def begin(
         if row.parent and not replay:
             place = Cursor.parse(row.parent)
             if not any(c.seq == place.seq for c in calls):
-                hold = next(iter(runner.store.calls(place.run, place.seq, place.seq + 1)), None)
+                hold = next(iter(spec.store.calls(place.run, place.seq, place.seq + 1)), None)
             if changes.keep:
-                kept = kept_replies(Run(runner.store, place.run), place.seq)
+                kept = kept_replies(Run(spec.store, place.run), place.seq)
         tape = Tape(row.id, calls, hold, same=not touches_request(changes, hold))
-        tape.load(runner.store)
+        tape.load(spec.store)
     limits = merged(task.limits, Limits(**known.get("limits", {})))
     if "fork_limits" in known:
         limits = Limits(**known["fork_limits"])
-    sampling: dict[str, Any] = {k: tuple(v) if k == "stop" else v for k, v in known.get("sampling", {}).items()}
-    return Effects(
-        runner, clerk, row, replace(task, secret=None), tape=tape, edits=changes, replay=replay, kept=kept,
-        sampling=Sampling()._replace(**sampling), limits=limits,
+    return RunState(
+        spec, dispatch, row, replace(task, secret=None), tape=tape, edits=changes, replay=replay, kept=kept,
+        sampling=Sampling()._replace(**sampling_of(known)), limits=limits,
     )  # fmt: skip
 
 
@@ -145,28 +141,28 @@ def merged(task: Limits, run: Limits) -> Limits:
     return Limits(**{k: getattr(task, k) if getattr(task, k) is not None else getattr(run, k) for k in names})
 
 
-async def finish(runner: Runner, effects: Effects, task: Task) -> None:
+async def finish(spec: RunSpec, state: RunState, task: Task) -> None:
     """Run the agent to its end and record why it ended."""
-    work = asyncio.ensure_future(conduct(runner, effects, task))
+    work = asyncio.ensure_future(conduct(spec, state, task))
     try:
-        if effects.tape is not None:
-            await watch(work, effects)
+        if state.tape is not None:
+            await watch(work, state)
         reason, error = await work
     except BaseException:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         raise
-    lifecycle.end(effects, reason, error)
+    lifecycle.end(state, reason, error)
 
 
-async def conduct(runner: Runner, effects: Effects, task: Task) -> tuple[StopReason, str]:
+async def conduct(spec: RunSpec, state: RunState, task: Task) -> tuple[StopReason, str]:
     """Call the agent and turn the way it ends into a StopReason: the one place where exceptions become reasons."""
-    config = json.loads(effects.row.config or "{}")
+    config = json.loads(state.row.config or "{}")
     try:
         await lifecycle.open(
-            effects, lambda: runner.taskset.open(replace(task, secret=None)) if runner.taskset is not None else None
+            state, lambda: spec.taskset.open(replace(task, secret=None)) if spec.taskset is not None else None
         )
-        await runner.agent(effects.live, **config)
+        await spec.agent(LiveRun(state, partial(spawn, state)), **config)
     except BaseException as raised:
         error = innermost(raised)
         if isinstance(error, Stop):
@@ -180,7 +176,7 @@ async def conduct(runner: Runner, effects: Effects, task: Task) -> tuple[StopRea
         if isinstance(error, (ReplayError, StoreError, UnknownName)) or not isinstance(error, Exception):
             raise error from None
         return StopReason.AGENT_ERROR, "".join(traceback.format_exception(error)[-4:]).strip()
-    return (StopReason.DONE if effects.live.done else StopReason.RETURNED), ""
+    return (StopReason.DONE if state.done else StopReason.RETURNED), ""
 
 
 def innermost(error: BaseException) -> BaseException:
@@ -190,17 +186,17 @@ def innermost(error: BaseException) -> BaseException:
     return error
 
 
-async def watch(work: asyncio.Future[Any], effects: Effects) -> None:
+async def watch(work: asyncio.Future[Any], state: RunState) -> None:
     """While the record is followed, see that it goes on: an idle agent with results waiting has diverged.
 
     Raises:
         ReplayDiverged: nothing can be handed over and the agent asks for nothing.
     """
-    tape = effects.tape
+    tape = state.tape
     assert tape is not None
     idle, since, last = 0, time.monotonic(), (-1, -1)
-    while not work.done() and (tape.pending or effects.replay):
-        now = (effects.seq, tape.position)
+    while not work.done() and (tape.pending or state.replay):
+        now = (state.seq, tape.position)
         if now != last:
             idle, since, last = 0, time.monotonic(), now
         idle += 1
@@ -213,77 +209,94 @@ async def watch(work: asyncio.Future[Any], effects: Effects) -> None:
                 else "the record is at its end"
             )
             raise ReplayDiverged(
-                f"run {effects.row.id}: {what}, but the agent issues nothing",
+                f"run {state.row.id}: {what}, but the agent issues nothing",
                 remedy="The agent waits for something that is not an effect of its run, or its code has changed.",
-                at=str(Cursor(effects.row.id, waiting.seq if waiting else effects.seq)),
+                at=str(Cursor(state.row.id, waiting.seq if waiting else state.seq)),
             )
 
 
-async def judged(runner: Runner, row: RunRow, task: Task, effects: Effects | None) -> None:
-    """File the judge's verdict and the world's own claim, once."""
-    store, run = runner.store, Run(runner.store, row)
-    if effects is None and store.annotations([row.id], target="run"):
-        return
-    rows = []
-    if effects is not None and effects.claimed is not None:
-        rows.append(Annotation("run", "env", effects.claimed, run=row.id, scope=row.id))
-    if (effects.ended if effects is not None else run.stop) not in UNJUDGED:
-        rows += await verdict(runner, run, task, effects.world if effects is not None else None)
-    if rows:
-        store.annotate(rows)
-
-
-async def verdict(
-    runner: Runner, run: Run, task: Task, world: World | None, judge: Judge | None = None
-) -> list[Annotation]:
-    """What the judge says of a run. A judge that raises, gives no finite number or takes longer than
-    ``runner.judge_seconds`` leaves it ``undecided``: no reward, which is not a reward of zero.
-
-    Raises:
-        StoreError, ReplayError, BadInput: what the judge needs is not to be had; no verdict would differ.
-    """
-    if judge is None:
-        if runner.taskset is None:
-            return []
-        judge = runner.taskset.judge
-    limit = asyncio.timeout(runner.judge_seconds)
-    try:
-        async with limit:
-            scores = {name: float(value) for name, value in (await judge(task, run, world)).items()}
-        if strange := [name for name, value in scores.items() if not math.isfinite(value)]:
-            raise ValueError(f"{strange[0]} is {scores[strange[0]]}")
-    except (StoreError, ReplayError, BadInput):
-        raise
-    except Exception as error:
-        late = f"no verdict within {runner.judge_seconds:g} s" if limit.expired() else str(error)
-        told = json.dumps({"error": f"{type(error).__name__}: {late}"})
-        return [Annotation("run", "undecided", run=run.id, scope=run.id, data=told)]
-    return [Annotation("run", name, value, run=run.id, scope=run.id) for name, value in scores.items()]
-
-
-def close(runner: Runner, effects: Effects) -> None:
+def close(spec: RunSpec, state: RunState) -> None:
     """Give back what a run held: its world, its rows of the engine's cache."""
-    if effects.world is not None:
-        effects.world.close()
-    for model in {id(m): m for m in (runner.model, *runner._models.values())}.values():
+    if state.world is not None:
+        state.world.close()
+    for model in {id(m): m for m in (spec.model, *spec.models.built())}.values():
         if batches(model):
-            model.release(effects.row.id)
+            model.release(state.row.id)
 
 
-async def follow(runner: Runner, clerk: Clerk, row: RunRow, task: Task) -> int:
+# ---- child runs ------------------------------------------------------------------------------------------------------
+
+
+async def spawn(run: RunState, agent: Agent | str, task: Task | str, config: Mapping[str, Any]) -> Run:
+    """Issue a spawn; give the recorded child run, or drive a new one to its end."""
+    found, mine = load_agent(agent) if isinstance(agent, str) else agent, isinstance(task, Task)
+    spec = replace(
+        run.spec,
+        agent=found,
+        agent_ref=agent_ref(agent),
+        agent_digest=source_digest(found),
+        config=config,
+        taskset=run.spec.taskset if mine else None,
+    )
+    task = task if isinstance(task, Task) else Task(f"{run.task.id}/{run.seq}", task)
+    row = spec.row(
+        task,
+        seed=derive(run.row.seed, run.seq, "child"),
+        order=(*run.row.order, run.seq),
+        spawned_by=str(Cursor(run.row.id, run.seq)),
+        origin="spawn",
+    )
+    request = digest(REQUEST, b"spawn", canonical([row.agent, task.id, task.prompt, json.loads(row.config)]))
+    what, apply = f"child {row.agent}", partial(_returned, run.spec.store)
+    pending, recorded = run.begin("spawn", request, what, apply, action=row.agent)
+    if recorded is not None:
+        return await run.follow(pending, recorded)
+    row = row._replace(id=pending.call.child or row.id)
+    pending.call = pending.call._replace(child=row.id)
+    run.open_calls[pending.call.seq] = pending
+    run.intend(pending)
+    row = _child_row(spec.store, row, run.at.get(("child", pending.call.seq)))
+    with run.away():
+        ended = await drive(spec, run.dispatch, row, task, nested=True)
+    return run.complete(pending, child=ended.id, text=str(ended.stop or ""), reward=ended.reward)
+
+
+def _child_row(store: Keeper, row: RunRow, fork: Edit | None) -> RunRow:
+    """The row of a child: as the store has it, else a new one, of a fork where an edit of the parent asks for that."""
+    try:
+        return store.row(row.id)
+    except UnknownName:
+        if fork is not None:
+            origin, changes = Run(store, fork.value["run"]), Intervention.from_json(fork.value["changes"])
+            made = fork_row(origin, fork.value["seq"], changes, fork.value["mode"], 0, spawned_by=row.spawned_by)
+            row = made._replace(id=row.id)
+        store.put_run(row)
+        return row
+
+
+def _returned(store: Keeper, call: Call) -> Run:
+    if call.error:
+        raise revive(call.error)
+    return Run(store, call.child)
+
+
+# ---- many runs -------------------------------------------------------------------------------------------------------
+
+
+async def follow(spec: RunSpec, dispatch: Dispatcher, row: RunRow, task: Task) -> int:
     """Replay: give the number of Calls followed; the store is not written.
 
     Raises:
         ReplayDiverged: see ``Runner.replay``.
     """
-    calls = runner.store.calls(row.id)
+    calls = spec.store.calls(row.id)
     if not calls:
         raise BadInput(f"run {row.id} has no Calls yet", remedy="`clew resume` it first.")
-    effects = begin(runner, clerk, row, task, calls, replay=True)
-    await finish(runner, effects, task)
-    assert effects.tape is not None
-    if effects.tape.pending:
-        missed = effects.tape.order[effects.tape.position]
+    state = begin(spec, dispatch, row, task, calls, replay=True)
+    await finish(spec, state, task)
+    assert state.tape is not None
+    if state.tape.pending:
+        missed = state.tape.order[state.tape.position]
         raise ReplayDiverged(
             f"run {row.id} ended before Call {missed.seq} ({missed.kind}) answered", at=str(Cursor(row.id, missed.seq))
         )
@@ -302,10 +315,10 @@ async def gathered(work: Sequence[Awaitable[Any]]) -> None:
     try:
         while waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
-            for error in [t.exception() for t in done if not t.cancelled() and t.exception() is not None]:
+            for error in [e for t in done if not t.cancelled() and (e := t.exception()) is not None]:
                 first = first or error
                 if not isinstance(error, ReplayError):
-                    raise error  # type: ignore[misc]
+                    raise error
     finally:
         for task in waiting:
             task.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
 
 from clew.core.errors import ReplayDiverged
 from clew.core.keys import REQUEST, digest, encode
@@ -14,28 +14,24 @@ from clew.core.records import Call, Cursor, Setup
 from clew.core.values import Observation, StopReason
 from clew.harness.run import acts
 from clew.harness.run.pending import CUT_OFF, Pending
+from clew.harness.run.run_state import RunState
 
-if TYPE_CHECKING:
-    from clew.harness.run.run_state import Effects
-
-INSIDE = (
-    StopReason.DONE, StopReason.RETURNED, StopReason.AGENT_ERROR, StopReason.MODEL_ERROR, StopReason.WORLD_ERROR,
-    StopReason.CONTEXT_FULL,
-)  # fmt: skip
+FAILED = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
+INSIDE = (StopReason.DONE, StopReason.RETURNED, StopReason.CONTEXT_FULL, *FAILED)
 
 
-async def open(run: Effects, prepare: Callable[[], World | None]) -> None:
+async def open(run: RunState, prepare: Callable[[], World | None]) -> None:
     """Call 0: the first observation, the state key, a snapshot, the tools."""
-    pending, recorded = run.begin("open", digest(REQUEST, b"open", encode(run.task.id)), "the run's opening")
+    request = digest(REQUEST, b"open", encode(run.task.id))
+    pending, recorded = run.begin("open", request, "the run's opening", partial(_opened, run))
     if recorded is not None:
         await run.follow(pending, recorded)
-        run.live.tools = recorded.setup.tools if recorded.setup else ()
         return
     run.world = prepare()
     world = run.world
     view = world.observe() if world is not None else Observation("")
-    tools = (*(world.tools if world is not None else ()), *(t.spec for t in run.runner.tools.values()))
-    call = run.record(
+    tools = (*(world.tools if world is not None else ()), *(t.spec for t in run.spec.tools.values()))
+    run.complete(
         pending,
         text=view.text,
         reward=view.reward,
@@ -45,24 +41,27 @@ async def open(run: Effects, prepare: Callable[[], World | None]) -> None:
         snapshot=acts.snapshot(run, world),
         setup=Setup(tools=tools) if tools else None,
     )
-    run.applied(call, None)
-    run.live.tools = tools
 
 
-def end(run: Effects, reason: StopReason, error: str = "") -> None:
+def _opened(run: RunState, call: Call) -> None:
+    run.view, run.done = Observation(call.text, call.reward, call.terminal, call.legal), call.terminal
+    run.tools = call.setup.tools if call.setup else ()
+
+
+def end(run: RunState, reason: StopReason, error: str = "") -> None:
     """The last Call. While replaying, check that the run ended so.
 
     Raises:
         ReplayDiverged: it was recorded to go on, or to end otherwise.
     """
     run.ended = None
-    for pending in run.open_calls.values():
+    left, run.open_calls = list(run.open_calls.values()), {}
+    for pending in left:
         pending.future.cancel()
-    for pending in list(run.open_calls.values()):
+    for pending in left:
         run.record(pending, error=CUT_OFF)
-    request = digest(REQUEST, b"end")
     recorded = run.tape.calls.get(run.seq) if run.tape is not None else None
-    if recorded is not None:
+    if run.tape is not None and recorded is not None:
         if recorded.kind != "end" or recorded.action != reason:
             raise ReplayDiverged(
                 f"the record goes on with {recorded.kind} {recorded.action[:40]!r}, the run now ends ({reason})",
@@ -70,14 +69,12 @@ def end(run: Effects, reason: StopReason, error: str = "") -> None:
                 + (f" It raised: {error[-300:]}" if error else ""),
                 at=str(Cursor(run.row.id, run.seq)),
             )
-        run.tape.prove(recorded, issue_key(run.issue, recorded))  # type: ignore[union-attr]
-        run.ended = reason
-        return
-    if not run.replay:
-        call = Call(run.row.id, run.seq, "end", request, run.clock, action=reason, started=time.time())
+        run.tape.prove(recorded, issue_key(run.issue, recorded))
+    elif not run.replay:
+        call = Call(run.row.id, run.seq, "end", digest(REQUEST, b"end"), run.clock, action=reason, started=time.time())
         run.issue = issue_key(run.issue, call)
         run.put_fresh()
         # `text` marks an end that came from outside the agent: replay raises it instead of awaiting a return
         outside = "" if reason in INSIDE else "stopped"
-        run.record(Pending(call, run.issue), text=outside, error=error)
+        run.record(Pending(call, run.issue, run.handed, lambda _: None), text=outside, error=error)
     run.ended = reason

@@ -1,47 +1,50 @@
-"""Notes, recorded chance and recorded time: effects that answer at once."""
+"""Synchronous effects: notes, random numbers, the clock."""
 
 from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from clew.core.keys import REQUEST, derive, digest, encode, uniforms
+from clew.core.records import Call
+from clew.harness.run.run_state import RunState
 
-if TYPE_CHECKING:
-    from clew.harness.run.run_state import Effects
 
-
-def note(run: Effects, text: str, data: dict[str, Any]) -> None:
+def note(run: RunState, text: str, data: Mapping[str, object]) -> None:
+    """Keep a remark and its data."""
     body = json.dumps(data, ensure_ascii=False, sort_keys=True, allow_nan=False) if data else ""
-    pending, recorded = run.begin("note", digest(REQUEST, b"note", encode(text), encode(body)), "a note", action=text)
+    request = digest(REQUEST, b"note", encode(text), encode(body))
+    pending, recorded = run.begin("note", request, "a note", _noted, action=text)
     if recorded is not None:
-        assert run.tape is not None
-        run.tape.prove(recorded, pending.issue)
-        run.waiting[recorded.seq] = pending
-        run.pump(recorded.seq)
-        if run.waiting:
-            run.clerk.loop.call_soon(run.pump)
-        return
-    run.record(pending, text=body)
+        run.meet(pending, recorded)
+    else:
+        run.complete(pending, text=body)
 
 
-async def draw(run: Effects, name: str) -> float:
-    pending, recorded = run.begin("draw", digest(REQUEST, b"draw", encode(name)), f"draw {name!r}", action=name)
+async def draw(run: RunState, name: str) -> float:
+    """A uniform number in [0, 1), fixed by the run's seed and the Call's number."""
+    pending, recorded = run.begin("draw", digest(REQUEST, b"draw", encode(name)), f"draw {name!r}", _read, action=name)
     if recorded is not None:
-        return await run.follow(pending, recorded)  # type: ignore[no-any-return]
+        return await run.follow(pending, recorded)
     seed = derive(run.row.seed, pending.call.seq)
     value = float(uniforms(np.array([seed], np.uint64), np.zeros(1, np.uint64))[0])
-    run.record(pending, text=repr(value), seed=seed)
-    return value
+    return run.complete(pending, text=repr(value), seed=seed)
 
 
-async def now(run: Effects) -> float:
-    pending, recorded = run.begin("now", digest(REQUEST, b"now"), "the time")
+async def now(run: RunState) -> float:
+    """The time, seconds since the epoch."""
+    pending, recorded = run.begin("now", digest(REQUEST, b"now"), "the time", _read)
     if recorded is not None:
-        return await run.follow(pending, recorded)  # type: ignore[no-any-return]
-    value = time.time()
-    run.record(pending, text=repr(value))
-    return value
+        return await run.follow(pending, recorded)
+    return run.complete(pending, text=repr(time.time()))
+
+
+def _noted(call: Call) -> None:
+    return None
+
+
+def _read(call: Call) -> float:
+    return float(call.text)

@@ -1,36 +1,37 @@
-"""Issuing, performing, recording and handing over the effects of one run; from the record first, then live."""
+"""State of one run: follows recorded Calls first, then issues and records new ones.
+
+``drive`` makes a RunState for each run; asks, acts, notes and spawns move it on, each by the closures of its own
+``Pending``. Agents never see it: they hold a LiveRun.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn, TypeVar
 
-from clew.core.errors import ReplayDiverged
+from clew.core.errors import ClewError, ReplayDiverged
 from clew.core.legality import call_key, issue_key
 from clew.core.protocols import Model, World
 from clew.core.records import Annotation, Call, CallKind, Cursor, Intervention, Node, RunRow, changed
-from clew.core.values import UNSET, Limits, Observation, Sampling, StopReason, Task
-from clew.harness.run import acts, asks
-from clew.harness.run.live import Conversation, LiveRun
-from clew.harness.run.nodes import Reply
-from clew.harness.run.pending import CUT_OFF, Pending, Stop, batches, revive
+from clew.core.values import Limits, Observation, Sampling, StopReason, Task, ToolSpec, Unset
+from clew.harness.run.dispatch import Dispatcher
+from clew.harness.run.pending import CUT_OFF, Handed, Pending, Stop, batches, describe
+from clew.harness.run.spec import RunSpec
 from clew.harness.run.tape import Tape
 
-if TYPE_CHECKING:
-    from clew.harness.run.dispatch import Clerk
-    from clew.harness.runner import Runner
+T = TypeVar("T")
 
 
-class Effects:
-    """One run's effects.
+class RunState:
+    """One run while it is made or followed.
 
     Args:
-        runner: performs what is live: models, worlds, child runs.
-        clerk: commits and batches for all runs of the loop.
+        spec: what all runs of the collection share.
+        dispatch: commits and batches for all runs of the loop.
         row, task: the run; ``task`` carries no secret.
         tape: recorded Calls to follow first, or None.
         edits: the run's Intervention.
@@ -40,8 +41,8 @@ class Effects:
 
     def __init__(
         self,
-        runner: Runner,
-        clerk: Clerk,
+        spec: RunSpec,
+        dispatch: Dispatcher,
         row: RunRow,
         task: Task,
         *,
@@ -52,25 +53,24 @@ class Effects:
         sampling: Sampling,
         limits: Limits,
     ) -> None:
-        self.runner, self.clerk, self.row, self.task = runner, clerk, row, task
+        self.spec, self.dispatch, self.row, self.task = spec, dispatch, row, task
         self.tape, self.edits, self.replay, self.kept = tape, edits, replay, dict(kept or {})
         self.sampling, self.limits = sampling, limits
         self.say_edits = [e for e in edits.edits if e.kind in ("say", "insert", "delete")]
         self.at = {(e.kind, e.seq): e for e in edits.edits if e.kind in ("reply", "prefix", "result", "child")}
         self.later = sorted((e for e in edits.edits if e.kind in ("model", "sampling", "tap")), key=lambda e: e.seq)
-        self.seq = self.clock = 0
+        self.seq = self.clock = self.step = self.conversations = 0
         self.issue = b""
         self.world: World | None = None
+        self.view, self.done, self.tools = Observation(""), False, tuple[ToolSpec, ...]()
         self.fresh: list[Node] = []
-        self.live = LiveRun(self)
         self.ended: StopReason | None = None
         self.claimed: float | None = None  # sum of the rewards the world gave
-        self.open_calls: dict[int, Pending] = {}
+        self.open_calls: dict[int, Pending[Any]] = {}
         self._intended: set[int] = set()
-        self.waiting: dict[int, Pending] = {}
-        self.conversations = 0
+        self.waiting: dict[int, Pending[Any]] = {}
         self.turn: asyncio.Lock = asyncio.Lock()
-        self.handed = 0  # results handed over that the agent's tasks have not woken with yet
+        self.handed = Handed()
         self.acting = 0  # acts on the world that have not answered
         self.snapshot_size = 0
         self._started = time.monotonic()
@@ -84,7 +84,8 @@ class Effects:
         return self.conversations - 1
 
     def model_for(self, model: str | Model | None) -> Model | None:
-        return self.runner.model_of(model, self.replay)
+        """The run's model, or the one meant by a reference; a replay builds none."""
+        return self.spec.model if model is None else self.spec.models.of(model, not self.replay) or self.spec.model
 
     def tape_tokenizer(self, parent: bytes) -> str:
         """While replaying without a model, nodes are looked up under the tokenizer their parent has on the tape."""
@@ -94,9 +95,20 @@ class Effects:
             return self.tape.by_key[parent].tokenizer
         return self.tape.root_tokenizer
 
+    def node(self, key: bytes) -> Node:
+        """A recorded node."""
+        found = self.tape.by_key.get(key) if self.tape is not None else None
+        return found or self.dispatch.store.node(key)
+
     def begin(
-        self, kind: CallKind, request: bytes, what: str, path: Sequence[Node] = (), **fields: Any
-    ) -> tuple[Pending, Call | None]:
+        self,
+        kind: CallKind,
+        request: bytes,
+        what: str,
+        apply: Callable[[Call], T],
+        path: Sequence[Node] = (),
+        **fields: Any,
+    ) -> tuple[Pending[T], Call | None]:
         """Issue the next Call: give it and, where the tape has it, its record.
 
         Raises:
@@ -128,9 +140,7 @@ class Effects:
                 call = call._replace(child=recorded.child)
             self.issue, recorded = issue_key(self.issue, call), None
         self.seq += 1
-        pending = Pending(call, self.issue)
-        pending.overtaken = self.handed > 0
-        return pending, recorded
+        return Pending(call, self.issue, self.handed, apply), recorded
 
     def on_tape(self) -> bool:
         """Whether the next Call's result is recorded (or replay must not go further)."""
@@ -140,13 +150,13 @@ class Effects:
 
     def _check_limits(self) -> None:
         limits = self.limits
-        if limits.steps is not None and self.live.step >= limits.steps:
+        if limits.steps is not None and self.step >= limits.steps:
             raise Stop(StopReason.STEP_LIMIT)
         if limits.tokens is not None and self.tokens >= limits.tokens:
             raise Stop(StopReason.TOKEN_LIMIT)
         if limits.cost is not None and self.cost >= limits.cost:
             raise Stop(StopReason.COST_LIMIT)
-        if limits.seconds is not None and self._prior + time.monotonic() - self._started >= limits.seconds:
+        if self.deadline() == 0:
             raise Stop(StopReason.TIME_LIMIT)
 
     def deadline(self) -> float | None:
@@ -157,8 +167,19 @@ class Effects:
 
     # ---- following the record --------------------------------------------------------------------------------------
 
-    async def follow(self, pending: Pending, recorded: Call) -> Any:
-        """Wait until a recorded result is handed over.
+    async def follow(self, pending: Pending[T], recorded: Call) -> T:
+        """Wait until a recorded result is handed over."""
+        self.meet(pending, recorded)
+        value = pending.value
+        if isinstance(value, Unset):
+            pending.awaited = True
+            return await pending.taken()
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    def meet(self, pending: Pending[Any], recorded: Call) -> None:
+        """Issue a recorded Call again; its pending has its value then, if the value's time has come.
 
         What answered within its issue (``done`` equals ``after``) does so again; anything else takes its turn among
         the results handed over together, so that the agent's tasks wake in the order they woke in.
@@ -166,34 +187,10 @@ class Effects:
         assert self.tape is not None
         self.tape.prove(recorded, pending.issue)
         self.waiting[recorded.seq] = pending
-        if recorded.done == recorded.after or (not self.handed and self.tape.next(self.seq) is recorded):
+        if recorded.done == recorded.after or (not self.handed.count and self.tape.next(self.seq) is recorded):
             self.pump(recorded.seq)
-        if pending.value is UNSET:
-            pending.awaited = True
-            self.clerk.loop.call_soon(self.pump)
-            return await self.taken(pending)
         if self.waiting:
-            self.clerk.loop.call_soon(self.pump)
-        if isinstance(pending.value, BaseException):
-            raise pending.value
-        return pending.value
-
-    async def taken(self, pending: Pending) -> Any:
-        """Await a result and note that the agent has woken with it."""
-        try:
-            return await pending.future
-        finally:
-            self.handed -= 1
-
-    def hand(self, pending: Pending, value: Any) -> None:
-        """Give an awaited result (an exception is raised in the agent)."""
-        if pending.future.done():
-            return
-        self.handed += 1
-        if isinstance(value, BaseException):
-            pending.future.set_exception(value)
-        else:
-            pending.future.set_result(value)
+            self.dispatch.loop.call_soon(self.pump)
 
     def pump(self, until: int = -1) -> None:
         """Hand over recorded results whose time has come, in their order; no further than Call ``until``."""
@@ -203,83 +200,61 @@ class Effects:
             pending = self.waiting.pop(call.seq)
             self.clock = max(self.clock, call.done + 1)
             self._prior += call.seconds
-            pending.value = self.applied(call, pending.chat)
+            try:
+                value = pending.value = self.take(pending, call)
+            except ClewError as error:
+                value = pending.value = error
             if pending.awaited and call.error.startswith(CUT_OFF):
                 pending.future.cancel()
             elif pending.awaited:
-                self.hand(pending, pending.value)
+                pending.hand(value)
             if call.seq == until:
                 return
 
-    def applied(self, call: Call, chat: Conversation | None) -> Any:
+    def take(self, pending: Pending[T], call: Call) -> T:
         """What a completed Call means for the run: its state moves on, the agent's value comes back."""
-        self.meter(call)
-        if call.error:
-            if chat is not None:
-                chat.waiting = False
-            if call.kind == "act":
-                self.live.step += 1
-            return revive(call.error)
-        if call.kind == "ask":
-            assert chat is not None
-            if call.packed:
-                chat.waiting = False
-                return asks.unpacked(self, call, chat, chat.nodes[-1].tokenizer)
-            node = self.tape.by_key[call.node_out] if self.tape and call.node_out in self.tape.by_key else None
-            return self.reply(call, chat, node or self.clerk.store.node(call.node_out))
-        if call.kind in ("act", "open"):
-            view = Observation(call.text, call.reward, call.terminal, call.legal)
-            if call.kind == "act":
-                self.live.step += 1
-                if call.reward is not None:
-                    self.claimed = (self.claimed or 0.0) + call.reward
-            if call.finish == "tool":
-                view = view._replace(call_id=json.loads(call.action)[0])
-            if call.state or call.kind == "open" or call.forced:
-                self.live.view, self.live.done = view, call.terminal
-            return view
-        if call.kind == "spawn":
-            return self.runner.view(call.child)
-        return float(call.text) if call.kind in ("draw", "now") else None
-
-    def meter(self, call: Call) -> None:
         self.tokens += call.usage.prompt - call.usage.cached + call.usage.completion
         self.cost += call.cost
-
-    def reply(self, call: Call, chat: Conversation, node: Node) -> Reply:
-        chat.nodes.append(node)
-        chat.closed = call.finish != "length" and call.finish != "cut"
-        chat.waiting = False
-        message = node.message
-        tokens = node.ids[call.head :] if node.ids is not None else None
-        at = Cursor(self.row.id, call.seq)
-        return Reply(message.text, message.reasoning, message.calls, tokens, call.logprobs, call.finish, at, node)
+        return pending.apply(call)
 
     # ---- recording -------------------------------------------------------------------------------------------------
 
-    def record(self, pending: Pending, **fields: Any) -> Call:
+    def complete(self, pending: Pending[T], **fields: Any) -> T:
+        """Record the result of an effect and take it as if it had been read; give the agent's value."""
+        return self.take(pending, self.record(pending, **fields))
+
+    def fail(self, pending: Pending[Any], error: ClewError, **fields: Any) -> NoReturn:
+        """Record that an effect failed and raise the error itself, which tells more than its record."""
+        call = self.record(pending, error=describe(error), **fields)
+        with suppress(ClewError):
+            self.take(pending, call)  # raises the error as it is recorded
+        raise error
+
+    def record(self, pending: Pending[Any], **fields: Any) -> Call:
         """Complete a Call: it gets its tick of the clock and its key, and is put into the store (not yet committed)."""
+        left = self.open_calls.pop(pending.call.seq, None) is not None
+        if left and pending.overtaken and self.clock == pending.call.after:
+            self.clock += 1  # what came later than its issue, while other results were to be taken, has a later tick
         call = changed(pending.call, done=self.clock, **fields)
         call = changed(call, key=call_key(pending.issue, call))
         self.clock += 1
-        self.open_calls.pop(call.seq, None)
         for other in self.open_calls.values():
             self.intend(other)
-        self.clerk.store.put_call(self.row.id, call)
+        self.dispatch.store.put_call(self.row.id, call)
         return call
 
-    def intend(self, pending: Pending) -> None:
+    def intend(self, pending: Pending[Any]) -> None:
         """Put a Call that is under way as an intent, once."""
         if pending.call.seq not in self._intended:
             self._intended.add(pending.call.seq)
-            self.clerk.store.put_call(self.row.id, pending.call)
+            self.dispatch.store.put_call(self.row.id, pending.call)
 
     def put_fresh(self) -> None:
         if self.fresh:
-            self.clerk.store.put_nodes(self.fresh)
+            self.dispatch.store.put_nodes(self.fresh)
             self.fresh = []
         if self.drifted:
-            self.clerk.store.annotate(self.drifted)
+            self.dispatch.store.annotate(self.drifted)
             self.drifted = []
 
     def drift(self, node: Node, repeats: Node, why: str) -> None:
@@ -287,20 +262,10 @@ class Effects:
         data = json.dumps({"repeats": repeats.key.hex(), "why": why})
         self.drifted.append(Annotation("node", "drift", run=self.row.id, node=node.key, scope=self.row.id, data=data))
 
-    def answered(self, pending: Pending, result: Any) -> Any:
-        """Record what came back for an effect under way; give the agent's value (an exception is a value to raise)."""
-        self.late(pending)
-        return (acts if pending.call.kind == "act" else asks).answered(self, pending, result)
-
-    def late(self, pending: Pending) -> None:
-        """A result that did not come within its issue, while others were still to be taken, gets a later tick."""
-        if pending.overtaken and self.clock == pending.call.after:
-            self.clock += 1
-
     @contextmanager
     def away(self) -> Iterator[None]:
         """While this run waits for something slow, the engine's ticks do not wait for it."""
-        model = self.runner.model
+        model = self.spec.model
         if batches(model):
             model.seat(-1)
         try:

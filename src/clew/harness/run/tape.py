@@ -79,7 +79,7 @@ class Tape:
                 if tip in bad:
                     raise ReplayDiverged(
                         f"the record of Call {call.seq} was altered: a message's content does not give its key",
-                        remedy="Run `clew verify` for the whole list; restore the store from a copy.",
+                        remedy="Run `clew store verify` for the whole list; restore the store from a copy.",
                         at=str(Cursor(self.run, call.seq)),
                     )
                 tip = self.by_key[tip].parent if tip in self.by_key else b""
@@ -131,7 +131,7 @@ class Tape:
         if call_key(issue, call) != call.key:
             raise ReplayDiverged(
                 f"the record of Call {call.seq} of run {self.run} was altered: its content does not give its key",
-                remedy="Run `clew verify` for the whole list; restore the store from a copy.",
+                remedy="Run `clew store verify` for the whole list; restore the store from a copy.",
                 at=str(Cursor(self.run, call.seq)),
             )
 

@@ -8,28 +8,25 @@ group's runs alone: a collection that was stopped goes on where it was.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
+from clew.core.aio import run_sync
 from clew.core.errors import BadInput, CannotRestore
 from clew.core.keys import derive
 from clew.core.records import Annotation, Call, Cursor, GroupRow, RunRow
 from clew.core.values import Task
 from clew.harness.collecting import Collecting, named
-from clew.harness.fork import forks
-from clew.harness.fork.edits import plan
-from clew.harness.loading import door
-from clew.harness.run.dispatch import Clerk
+from clew.harness.fork.edits import fork_row, plan
+from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, gathered
+from clew.harness.run.spec import OnRun, RunSpec, Specified
 from clew.harness.trees import allocator, selectors
 from clew.store import Group, Groups, Run, new_id
 from clew.store.run import sampled
-
-if TYPE_CHECKING:
-    from clew.harness.runner import Runner
 
 WON = 0.5  # a leaf succeeded where its raw reward exceeds this, as in Groups.success
 
@@ -216,7 +213,7 @@ class _Growing:
 
 
 def collect(
-    runner: Runner, tasks: Sequence[Task], growth: Growth, seed: int = 0, **options: Unpack[Collecting]
+    runner: Specified, tasks: Sequence[Task], growth: Growth, seed: int = 0, **options: Unpack[Collecting]
 ) -> Groups:
     """As ``Runner.collect``, each task's group (kind ``tree``) grown by forks.
 
@@ -224,31 +221,28 @@ def collect(
         CannotRestore: the world can be neither restored nor re-enacted, so that nothing can be forked in it.
         BadInput: the model counts no tokens and only ``tokens`` bounds the trees; or another collection has that name.
     """
+    spec = replace(runner.spec, model=options.get("model") or runner.spec.model)
     if growth.selector != "flat":
-        _restorable(runner, tasks)
+        _restorable(spec, tasks)
 
     async def go() -> Groups:
-        old, runner.model = runner.model, options.get("model") or runner.model
         name, iteration, on_run = options.get("name", ""), options.get("iteration", 0), options.get("on_run")
-        try:
-            async with Clerk(runner.store, runner.owner, runner.concurrency) as clerk:
-                known = named(runner.store, name)
-                grown = [_open(runner, task, growth, i, seed, name, iteration, known) for i, task in enumerate(tasks)]
-                await _all(runner, clerk, grown, growth, on_run)
-                if growth.spare:
-                    history = _recalled(runner, known, name, iteration)
-                    await _move(runner, clerk, grown, growth, history, on_run)
-                    _keep(runner, grown, growth)
-        finally:
-            runner.model = old
-        return Groups([Group(runner.store, it.group.id) for it in grown])
+        async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
+            known = named(spec.store, name)
+            grown = [_open(spec, task, growth, i, seed, name, iteration, known) for i, task in enumerate(tasks)]
+            await _all(spec, dispatch, grown, growth, on_run)
+            if growth.spare:
+                history = _recalled(spec, known, name, iteration)
+                await _move(spec, dispatch, grown, growth, history, on_run)
+                _keep(spec, grown, growth)
+        return Groups([Group(spec.store, it.group.id) for it in grown])
 
-    return door(go())
+    return run_sync(go())
 
 
-def _restorable(runner: Runner, tasks: Sequence[Task]) -> None:
-    for task in tasks[:1] if runner.taskset is not None else ():
-        world = runner.taskset.open(task)  # type: ignore[union-attr]
+def _restorable(spec: RunSpec, tasks: Sequence[Task]) -> None:
+    for task in tasks[:1] if spec.taskset is not None else ():
+        world = spec.taskset.open(task)  # type: ignore[union-attr]
         kind, name = world.restores, type(world).__name__
         world.close()
         if kind == "none":
@@ -259,7 +253,7 @@ def _restorable(runner: Runner, tasks: Sequence[Task]) -> None:
 
 
 def _open(
-    runner: Runner,
+    spec: RunSpec,
     task: Task,
     growth: Growth,
     index: int,
@@ -276,30 +270,28 @@ def _open(
             f"{label} was begun as {group.kind} with {group.task_id}, not as a tree with {task.id}",
             remedy="Give the collection another name, or the same tasks and seed.",
         )
-    runner.store.put_group(group)
+    spec.store.put_group(group)
     share = growth.tokens * (1 - growth.spare) if growth.tokens is not None else float("inf")
     return _Growing(task, group, index, derive(seed, iteration, task.id), RolloutTree(growth.places), share)
 
 
 async def _all(
-    runner: Runner, clerk: Clerk, trees: Sequence[_Growing], growth: Growth, on_run: Callable[[Run], None] | None
+    spec: RunSpec, dispatch: Dispatcher, trees: Sequence[_Growing], growth: Growth, on_run: OnRun | None
 ) -> None:
     """Grow trees side by side, each until nothing fits; one that cannot be followed lets the others end first."""
-    await gathered([_one(runner, clerk, it, growth, on_run) for it in trees])
+    await gathered([_one(spec, dispatch, it, growth, on_run) for it in trees])
 
 
-async def _one(
-    runner: Runner, clerk: Clerk, it: _Growing, growth: Growth, on_run: Callable[[Run], None] | None
-) -> None:
+async def _one(spec: RunSpec, dispatch: Dispatcher, it: _Growing, growth: Growth, on_run: OnRun | None) -> None:
     waiting = [run for run in it.group.runs if run not in it.tree.paths]
     while waiting:  # what a stopped collection left, in the order in which it was begun
         for run in waiting[: growth.together]:
-            it.tree.add(await drive(runner, clerk, runner.store.row(run), it.task, on_run))
+            it.tree.add(await drive(spec, dispatch, spec.store.row(run), it.task, on_run))
         waiting = waiting[growth.together :]
-    while not it.done and (rows := _begin(runner, it, growth)):
-        await gathered([drive(runner, clerk, row, it.task, on_run, calls=calls) for row, calls in rows])
+    while not it.done and (rows := _begin(spec, it, growth)):
+        await gathered([drive(spec, dispatch, row, it.task, on_run, calls=calls) for row, calls in rows])
         for row, _ in rows:
-            it.tree.add(Run(runner.store, row.id))
+            it.tree.add(Run(spec.store, row.id))
         if growth.leaves is None and it.tree.used == 0:
             raise BadInput(
                 f"the model of run {rows[0][0].id} counts no tokens, so a budget of tokens never ends",
@@ -307,7 +299,7 @@ async def _one(
             )
 
 
-def _begin(runner: Runner, it: _Growing, growth: Growth) -> list[tuple[RunRow, list[Call]]]:
+def _begin(spec: RunSpec, it: _Growing, growth: Growth) -> list[tuple[RunRow, list[Call]]]:
     """Rows of the next leaves and the Calls they share; a leaf begun counts as a try until its outcome is in."""
     tree, out, begun = it.tree, list[tuple[RunRow, list[Call]]](), list[int]()
     for _ in range(growth.together):
@@ -317,35 +309,35 @@ def _begin(runner: Runner, it: _Growing, growth: Growth) -> list[tuple[RunRow, l
         begun.append(chosen)
         tree.tries[chosen] += 1
         place, leaf = tree.places[chosen], len(it.group.runs) + len(out)
-        out.append(_row(runner, it, place, leaf))
+        out.append(_row(spec, it, place, leaf))
     for chosen in begun:
         tree.tries[chosen] -= 1  # add() counts it again
     if out:
         it.group = it.group._replace(runs=(*it.group.runs, *(row.id for row, _ in out)))
-        runner.store.put_group(it.group)
+        spec.store.put_group(it.group)
         for row, _ in out:
-            runner.store.put_run(row)
+            spec.store.put_run(row)
     return out
 
 
-def _row(runner: Runner, it: _Growing, place: Place, leaf: int) -> tuple[RunRow, list[Call]]:
+def _row(spec: RunSpec, it: _Growing, place: Place, leaf: int) -> tuple[RunRow, list[Call]]:
     fields: dict[str, Any] = {"group": it.group.id, "order": (0, it.index, leaf)}
     seed = derive(it.seed, leaf)
     if place.seq < 0:
         label = it.group.name.split("/")[0] if it.group.name else ""
-        return runner.row(it.task, seed=seed, meta=label, **fields), []
-    view = Run(runner.store, place.run)
+        return spec.row(it.task, seed=seed, name=label, **fields), []
+    view = Run(spec.store, place.run)
     seq, changes = plan(view, Cursor(place.run, place.seq, place.token))
-    return forks.fork_row(view, seq, changes, seed, 0, **fields), runner.store.calls(view.id, 0, seq)
+    return fork_row(view, seq, changes, seed, 0, **fields), spec.store.calls(view.id, 0, seq)
 
 
 async def _move(
-    runner: Runner,
-    clerk: Clerk,
+    spec: RunSpec,
+    dispatch: Dispatcher,
     trees: Sequence[_Growing],
     growth: Growth,
     history: allocator.History,
-    on_run: Callable[[Run], None] | None,
+    on_run: OnRun | None,
 ) -> None:
     """Give what is left of all tokens to the trees whose outcomes are all alike, until it is spent: in equal parts, or
     grant by grant to those that the forecast favours."""
@@ -361,13 +353,13 @@ async def _move(
             alike = [alike[i] for i in allocator.favoured(chance, left, each)]
         for it in alike:
             it.budget, it.until_mixed = it.tree.used + each, True
-        await _all(runner, clerk, alike, growth, on_run)
+        await _all(spec, dispatch, alike, growth, on_run)
         before, left = left, growth.tokens * len(trees) - sum(it.tree.used for it in trees)
         if left >= before:
             return
 
 
-def _keep(runner: Runner, trees: Sequence[_Growing], growth: Growth) -> None:
+def _keep(spec: RunSpec, trees: Sequence[_Growing], growth: Growth) -> None:
     """File how each tree grew, from which forecasts of later iterations are learnt."""
     rows = []
     for it in trees:
@@ -375,13 +367,13 @@ def _keep(runner: Runner, trees: Sequence[_Growing], growth: Growth) -> None:
         facts = {"stands": tree.stands, "mixed_at": tree.mixed_at, "used": tree.used, "budget": growth.tokens,
                  "leaves": tree.visits[0], "wins": tree.wins[0]}  # fmt: skip
         rows.append(Annotation("group", "growth", float(tree.mixed), run=group, scope=group, data=json.dumps(facts)))
-    runner.store.annotate(rows)
-    runner.store.commit()
+    spec.store.annotate(rows)
+    spec.store.commit()
 
 
-def _recalled(runner: Runner, known: Mapping[str, GroupRow], name: str, iteration: int) -> allocator.History:
+def _recalled(spec: RunSpec, known: Mapping[str, GroupRow], name: str, iteration: int) -> allocator.History:
     """How the trees of earlier iterations grew."""
     order = {row.id: tuple(map(int, label.split("/")[-2:])) for label, row in known.items()}
     tasks = {row.id: row.task_id for row in known.values() if order[row.id][0] < iteration}
-    notes = runner.store.annotations(list(tasks), "growth", "group") if tasks else []
+    notes = spec.store.annotations(list(tasks), "growth", "group") if tasks else []
     return allocator.recall([(tasks[a.run], json.loads(a.data)) for a in sorted(notes, key=lambda a: order[a.run])])

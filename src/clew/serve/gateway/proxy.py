@@ -1,7 +1,8 @@
-"""The gateway: an OpenAI- and Anthropic-compatible proxy that keeps what passes through it as runs.
+"""The gateway: an OpenAI- and Anthropic-compatible proxy that records what passes through it as runs.
 
-``/r/NAME/v1`` is the base URL of the run NAME, as is ``/v1`` with the API key ``clew:NAME``. Requests without a name
-join the run whose conversation they continue, which is marked ``guessed``, or begin one.
+``clew gateway`` starts it. ``/r/NAME/v1`` is the base URL of the run NAME; ``/v1`` with the API key ``clew:NAME`` means
+the same. A request without a name joins the run whose conversation it continues, or begins a run; such runs are tagged
+``guessed``. The gateway must never change what passes through it, and never mix two runs.
 """
 
 from __future__ import annotations
@@ -25,26 +26,25 @@ from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, 
 from clew.core.records import Request as Question
 from clew.core.values import Completion, Message, StopReason, Task
 from clew.harness import Runner
-from clew.harness.fork.edits import plan
-from clew.harness.fork.forks import fork_row
-from clew.harness.run.dispatch import Clerk
+from clew.harness.fork.edits import fork_row, plan
+from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
 from clew.serve.gateway import wire
 from clew.serve.gateway.session import Exchange, Session
-from clew.serve.incoming import body_of, caller
+from clew.serve.incoming import Handler, body_of, caller
 from clew.serve.refusals import Body, Rejected, known, refused
 from clew.serve.relay import relay
 from clew.store import Keeper, Run, new_id
-from clew.store.base import owner_name
+from clew.store.owners import owner_name
 
 NAME = re.compile(r"[\w.-]{1,80}")
 Unnamed = Literal["guess", "apart"]
 
 
 class Piped:
-    """A model whose replies reach the program piece by piece where it asked for that, and stop when it hangs up."""
+    """A model that sends its reply to the program piece by piece if it asked for a stream, and stops if it hangs up."""
 
     renderer: Renderer | None = None
 
@@ -106,14 +106,14 @@ class Gateway:
         self.about, self.idle = dict(about or {}), idle
         self.sessions: dict[str, Session] = {}  # by the name in the URL
         self.work: dict[str, asyncio.Task[Any]] = {}  # by run id
-        self._clerk: Clerk | None = None
+        self._dispatch: Dispatcher | None = None
 
     # ---- runs ------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         """While this is open, requests can be taken; at its end every run ends and is committed."""
-        async with Clerk(self.store, owner_name(), 1 << 20) as self._clerk:
+        async with Dispatcher(self.store, owner_name(), 1 << 20) as self._dispatch:
             watching = asyncio.ensure_future(self._watch())
             try:
                 yield
@@ -151,7 +151,7 @@ class Gateway:
         session = Session(self.store, identity, name=name, guessed=guessed, seeded=self.seeded)
         runner = self._runner(session)
         row = runner.row(Task(f"task-{key}", prompt), id=identity, seed=derive(0, "gateway", identity))
-        row = row._replace(meta=json.dumps({**json.loads(row.meta), "gateway": self.about}, sort_keys=True))
+        row = row._replace(meta=json.dumps({**json.loads(row.meta or "{}"), "gateway": self.about}, sort_keys=True))
         self.store.put_run(row)
         self.store.tag(row.id, "guessed" if guessed else name)
         self._drive(session, runner, row, [])
@@ -222,9 +222,8 @@ class Gateway:
         return Runner(relay, None, None, self.store, tools=session.tools(), resolve_model=self._models(session))
 
     def _drive(self, session: Session, runner: Runner, row: RunRow, calls: list[Call]) -> None:
-        assert self._clerk is not None
-        runner.owner = self._clerk.owner
-        work = asyncio.ensure_future(drive(runner, self._clerk, row, Task(row.task_id, ""), calls=calls))
+        assert self._dispatch is not None
+        work = asyncio.ensure_future(drive(runner.spec, self._dispatch, row, Task(row.task_id, ""), calls=calls))
         self.sessions[session.name], self.work[row.id] = session, work
 
         def finished(task: asyncio.Task[Any]) -> None:
@@ -250,7 +249,7 @@ class Gateway:
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def application(self) -> Starlette:
-        def both(path: str, endpoint: Any, method: str) -> list[Route]:
+        def both(path: str, endpoint: Handler, method: str) -> list[Route]:
             return [Route(f"{base}{path}", endpoint, methods=[method]) for base in ("/v1", "/r/{name}/v1")]
 
         routes = [Route("/r/{name}/end", self._end, methods=["POST"]), *both("/models", self._list, "GET")]
@@ -258,7 +257,7 @@ class Gateway:
             routes += both(module.PATH, self._asked(dialect), "POST")
         return Starlette(routes=routes, lifespan=self.running)
 
-    def _asked(self, dialect: str) -> Callable[[Request], Any]:
+    def _asked(self, dialect: str) -> Handler:
         async def endpoint(request: Request) -> Response:
             try:
                 name = self._name(request)

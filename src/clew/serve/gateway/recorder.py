@@ -1,7 +1,8 @@
-"""Served calls as runs: the gateway's record around the server's own answers.
+"""Records what the OpenAI-compatible server answers as runs, with the gateway's sessions.
 
-Each request becomes part of a run: of the one its client names, else of the one whose conversation it continues, else
-of a new one. A reply is in the store before the client gets the end of it.
+``clew serve --record`` puts it between the server and its model. Each request becomes part of the run that its client
+names, else of the run whose conversation it continues, else of a new run. A client must never get the end of a reply
+that is not in the store.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Recorder(Gateway):
         """
         valid(name)
         if question.asked.prefill:
-            raise Rejected("a reply with a given beginning is not recorded", param="continue_final_message",
-                           remedy="Ask a server without --record.")  # fmt: skip
+            told = "a reply with a given beginning is not recorded"
+            raise Rejected(told, param="continue_final_message", remedy="Ask a server without --record.")
         question = question._replace(asked=self._whole(question.asked))
         checked = questions.requests(question, self.model, limits)  # what is wrong with it must not reach the run
         held = answers.prepared(question, self.model, checked[0]).sampling

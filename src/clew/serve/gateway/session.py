@@ -1,8 +1,9 @@
-"""One run of a foreign program: what it asks goes to its run, what the run answers goes back.
+"""One run of a foreign program: its requests go to the run's agent, the agent's answers go back to the program.
 
-A program that is started again, to replay a run or to go on with a fork of it, sends its old requests once more. Those
-that are recorded are answered from the record, each once; the first that is not goes to the live run, or is refused
-where the program has left the recorded course.
+The gateway makes one for each run. A program that is started again, to replay a run or to continue a fork, repeats its
+requests. Each recorded request is answered from the record once. The first request that is not recorded goes to the
+live run; in a replay, or where the program has left the recorded course, it is refused. A session must never give a
+program an answer that is not in the store.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,7 +123,7 @@ class Session:
 
     # ---- for the program -------------------------------------------------------------------------------------------
 
-    def request(self, asked: Asked, dialect: str, about: Any = None) -> Exchange:
+    def request(self, asked: Asked, dialect: str, about: object = None) -> Exchange:
         """Take in a request; its answer comes in the Exchange, which keeps ``about``.
 
         Raises:
@@ -292,7 +293,7 @@ def completion_of(store: Keeper, call: Call) -> Completion:
     return Completion(node.message, tokens, logprobs, finish=finish, model=model, usage=call.usage)
 
 
-def _key(messages: Sequence[Message], model: str, tools: Sequence[ToolSpec], sampling: Any) -> bytes:
+def _key(messages: Sequence[Message], model: str, tools: Sequence[ToolSpec], sampling: Mapping[str, Any]) -> bytes:
     """Equal for requests that ask the same, however the wire wrote them."""
     shown = [message_json(m._replace(extra="") if m.role == "assistant" else m) for m in messages]
     specs = [[t.name, t.description, dict(t.schema)] for t in tools]

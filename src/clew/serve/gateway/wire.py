@@ -1,4 +1,8 @@
-"""HTTP bodies of the gateway: reading requests in three dialects, writing answers, streams and errors."""
+"""Request and response bodies of the gateway in three dialects: OpenAI's chat and responses, Anthropic's messages.
+
+The gateway's routes call it. It reads requests, and writes answers and streams; it must never add to an answer what the
+model did not say. Errors are written by ``serve/refusals.py``.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,12 @@ from clew.core.errors import BadRecord, ClewError
 from clew.core.values import Completion
 from clew.models.dialects import Asked, Json, chat, messages, responses, sse
 from clew.serve.gateway.session import Exchange
-from clew.serve.incoming import question_of
+from clew.serve.incoming import in_dialect, question_of
 from clew.serve.refusals import error_event
 
 DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages}
-LIMITS = {
-    "chat": ("max_tokens", "max_completion_tokens"), "responses": ("max_output_tokens",), "messages": ("max_tokens",)
-}  # fmt: skip
+LIMITS = {"chat": ("max_tokens", "max_completion_tokens"), "responses": ("max_output_tokens",)}
+LIMITS["messages"] = ("max_tokens",)
 LARGEST = 64 << 20  # bytes of a request's body
 UNBOUNDED = 1_000_000  # tokens of a reply whose length the program leaves to the model
 
@@ -30,13 +33,7 @@ def read(dialect: str, body: bytes) -> Asked:
     raw = question_of(body)
     if (raw.get("n") or 1) != 1:
         raise BadRecord("n > 1 is not recorded through the gateway", remedy="Send n requests.")
-    try:
-        asked: Asked = DIALECTS[dialect].request_from_wire(raw)
-    except BadRecord:
-        raise
-    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
-        told = f"not a request of the {dialect} dialect: {type(error).__name__}: {error}"
-        raise BadRecord(told, remedy="Check its messages, tools and settings.") from None
+    asked: Asked = in_dialect(dialect, DIALECTS[dialect].request_from_wire, raw)
     s = asked.sampling
     if not all(isinstance(v, (int, float)) for v in s[:4]) or not all(isinstance(v, str) for v in s.stop):
         raise BadRecord(f"sampling settings of the wrong kind: {s}"[:300], remedy="Numbers, and texts for stop.")

@@ -1,1 +1,1 @@
-"""Load tests: clients that ask, and a simulation of what a server would do."""
+"""Load tests: clients that ask a server, and a simulation of what a server would do."""

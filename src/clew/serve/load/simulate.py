@@ -1,6 +1,7 @@
-"""What a server would do at some load: requests, drafts and rounds are drawn, their seconds come from the cost table.
+"""Simulates a server under load: requests, drafts and rounds are drawn, their seconds come from the cost table.
 
-The policies of lengths are the engine's own. What is left out: prefill, context that grows, the network.
+``clew serve --simulate`` and ``clew bench`` call it. The policies of draft lengths are the engine's own. The simulation
+leaves out prefill, growing contexts and the network, so its results must never be reported as measurements.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A server of OpenAI's API over any Model."""
+"""An OpenAI-compatible server over any Model."""

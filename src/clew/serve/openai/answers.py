@@ -1,4 +1,8 @@
-"""Answers of a Model to one question: pieces while they come, then completions; several choices side by side."""
+"""Asks the model one question and yields the answer: pieces while they arrive, then completions, for all choices.
+
+The server calls it once a question is read and admitted. It checks that the model can do what the question needs, and
+must never return a reply that breaks the form the question demands.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ from clew.serve.refusals import Rejected
 
 Items = AsyncGenerator[Piece | Completion, None]
 Indexed = AsyncGenerator[tuple[int, Piece | Completion], None]
+WITHOUT = "Ask without, or serve local weights."
 
 
 class Prompt(NamedTuple):
@@ -32,6 +37,13 @@ class Prompt(NamedTuple):
     tops: tuple[Ranked, ...] | None = None
 
 
+class Lacking(Rejected):
+    """A request that needs of the model what it does not have."""
+
+    def __init__(self, model: Model, what: str, param: str = "", remedy: str = WITHOUT) -> None:
+        super().__init__(f"{model.ref} {what}", remedy=remedy, code="unsupported_by_model", param=param)
+
+
 def prepared(question: Question, model: Model, request: Request) -> Request:
     """The request with the powers the question needs of the model.
 
@@ -40,17 +52,11 @@ def prepared(question: Question, model: Model, request: Request) -> Request:
     """
     if question.form is not None or question.called:
         if not hasattr(model, "engine"):
-            raise Rejected(
-                f"{model.ref} cannot be held to a form",
-                remedy="Ask without one, or serve local weights.",
-                code="unsupported_by_model",
-                param="tool_choice" if question.called else "response_format",
-            )
+            raise Lacking(model, "cannot be held to a form", "tool_choice" if question.called else "response_format")
         request = request._replace(sampling=held(request.sampling, question, model))
     if question.tops is not None:
         if model.renderer is None and not hasattr(model, "logprobs"):
-            raise Rejected(f"{model.ref} gives no logprobs", remedy="Ask without, or serve local weights.",
-                           code="unsupported_by_model", param="logprobs")  # fmt: skip
+            raise Lacking(model, "gives no logprobs", "logprobs")
         request = request._replace(tops=question.tops)
     return request
 
@@ -66,8 +72,7 @@ def held(sampling: Sampling, question: Question, model: Model) -> Sampling:
         tools = [t for t in question.asked.tools if t.name in question.called]
         make = getattr(model.renderer, "call_grammar", None)
         if make is None:
-            raise Rejected(f"{model.ref} calls no tools", remedy="Serve a model whose chat template does.",
-                           code="unsupported_by_model", param="tool_choice")  # fmt: skip
+            raise Lacking(model, "calls no tools", "tool_choice", "Serve a model whose chat template does.")
         grammar = make(tools, question.body.get("parallel_tool_calls") is not False)
     elif form.kind == "choice":
         grammar = "lark:start: " + " | ".join(json.dumps(text) for text in form.value)
@@ -113,17 +118,16 @@ def finished(question: Question, model: Model, request: Request, completion: Com
         message = message._replace(text=message.text.removeprefix(asked.prefill))
     if message.calls and not asked.tools and (text := raw(model, completion)):
         message = message._replace(text=text.rpartition("</think>")[2].strip(), calls=())
-    named = [c._replace(id=f"call_{derive(request.seed, 'call', len(request.path), i):016x}")
-             if c.id in ("", f"call_{i}") else c for i, c in enumerate(message.calls)]  # fmt: skip
-    message = message._replace(calls=tuple(named))
+    unnamed = {i for i, call in enumerate(message.calls) if call.id in ("", f"call_{i}")}
+    fresh = {i: f"call_{derive(request.seed, 'call', len(request.path), i):016x}" for i in unnamed}
+    calls = [call._replace(id=fresh.get(i, call.id)) for i, call in enumerate(message.calls)]
+    message = message._replace(calls=tuple(calls))
     if finish in ("stop", "tool_calls"):
         finish = "tool_calls" if message.calls else "stop"
     if question.tops is not None and completion.plain is None and completion.logprobs is None:
-        raise Rejected(f"{model.ref} gave no logprobs", remedy="Ask without, or serve local weights.",
-                       code="unsupported_by_model", param="logprobs")  # fmt: skip
+        raise Lacking(model, "gave no logprobs", "logprobs")
     if question.tops and completion.tops is None:
-        raise Rejected(f"{model.ref} tells no likeliest tokens", remedy="Ask without, or serve local weights.",
-                       code="unsupported_by_model", param="top_logprobs")  # fmt: skip
+        raise Lacking(model, "tells no likeliest tokens", "top_logprobs")
     return completion._replace(message=message, finish=finish)
 
 
@@ -173,14 +177,12 @@ async def scored(question: Question, model: Model, request: Request, prompt: str
     values, tops = None, None
     most = question.scored if question.scored is not None else question.tops
     if wanted and most and not isinstance(model, Ranks):
-        raise Rejected(f"{model.ref} tells no likeliest tokens of a prompt", remedy="Ask for 0 of them.",
-                       code="unsupported_by_model", param="prompt_logprobs")  # fmt: skip
+        raise Lacking(model, "tells no likeliest tokens of a prompt", "prompt_logprobs", "Ask for 0 of them.")
     if wanted and most and isinstance(model, Ranks):
         values, tops = (await asyncio.to_thread(model.ranked, [ids], most))[0]
     elif wanted:
         if not isinstance(model, Scores) or model.renderer is None:
-            raise Rejected(f"{model.ref} gives no logprobs of a prompt", remedy="Ask without, or serve local weights.",
-                           code="unsupported_by_model", param="prompt_logprobs")  # fmt: skip
+            raise Lacking(model, "gives no logprobs of a prompt", "prompt_logprobs")
         values = (await asyncio.to_thread(model.score, [ids]))[0]
     decode = getattr(model.renderer, "decode", None)
     text = prompt if prompt is not None else decode(ids) if decode is not None and question.echo else ""
@@ -230,6 +232,3 @@ class Late(Rejected):
         super().__init__(
             f"no answer within {seconds:g} s", remedy="Ask for fewer tokens, or raise --timeout.", status=504
         )
-
-
-__all__ = ["Items", "Late", "Prompt", "Raw", "answer", "finished", "held", "prepared", "raw", "scored", "side_by_side"]

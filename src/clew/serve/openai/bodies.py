@@ -1,4 +1,7 @@
-"""Answers as HTTP bodies: whole, and as server-sent events, in the format of the endpoint that was asked."""
+"""Writes answers as HTTP bodies, whole or as server-sent events, in the format of the endpoint that was asked.
+
+The server makes one Writer for each answer. A Writer must never show tokens or logprobs that nobody asked for.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +59,8 @@ class Writer:
     def usage(self, found: Sequence[Completion]) -> Usage:
         """Tokens of all choices together; each prompt counts once."""
         firsts = [c.usage for i, c in enumerate(found) if i % self.question.n == 0]
-        return Usage(sum(u.prompt for u in firsts), sum(c.usage.completion for c in found),
-                     sum(u.cached for u in firsts))  # fmt: skip
+        prompt, cached = sum(u.prompt for u in firsts), sum(u.cached for u in firsts)
+        return Usage(prompt, sum(c.usage.completion for c in found), cached)
 
     @property
     def shown(self) -> Callable[[int], str]:
@@ -99,9 +102,10 @@ class Writer:
         out: list[Any] = [None]
         for place, (token, value) in enumerate(zip(prompt.ids[1:], prompt.logprobs.tolist(), strict=True)):
             likely = prompt.tops[place] if prompt.tops is not None else ()
-            told = {str(t): {"logprob": v, "rank": r + 1, "decoded_token": self.shown(t)}
-                    for r, (t, v) in enumerate(likely)}  # fmt: skip
-            out.append({str(token): {"logprob": value, "decoded_token": self.shown(token)}} | told)
+            told: Json = {str(token): {"logprob": value, "decoded_token": self.shown(token)}}
+            for rank, (other, chance) in enumerate(likely, 1):
+                told[str(other)] = {"logprob": chance, "rank": rank, "decoded_token": self.shown(other)}
+            out.append(told)
         return out
 
     def _echoed(self, prompt: Prompt) -> Json | None:
@@ -258,16 +262,9 @@ _NOTHING = Message("assistant", "")
 
 def _rest(completion: Completion, sent: int) -> Completion:
     """The completion with the tokens that were not sent yet."""
-
-    def cut(values: Any) -> Any:
-        return None if values is None else values[sent:]
-
-    return completion._replace(
-        tokens=cut(completion.tokens),
-        logprobs=cut(completion.logprobs),
-        plain=cut(completion.plain),
-        tops=cut(completion.tops),
-    )
+    names = ("tokens", "logprobs", "plain", "tops")
+    given = {name: value for name in names if (value := getattr(completion, name)) is not None}
+    return completion._replace(**{name: value[sent:] for name, value in given.items()})
 
 
 __all__ = ["Writer"]

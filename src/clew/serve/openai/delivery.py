@@ -1,4 +1,7 @@
-"""An answer on its way to its client: whole or as a stream, given up where nobody takes it."""
+"""Sends an answer to its client, whole or as a stream, and gives it up when the client leaves or stops reading.
+
+The server's routes return an Answer. However an answer ends, it must give its place in the queue back exactly once.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,37 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from clew.core.values import Completion
 from clew.serve.openai.answers import Indexed
 from clew.serve.openai.bodies import Writer
-from clew.serve.openai.questions import Question
+from clew.serve.openai.metrics import Metrics
+from clew.serve.openai.questions import Limits, Question
 from clew.serve.refusals import Body, known, refused, status_of
 
-if TYPE_CHECKING:
-    from clew.serve.openai.server import Server
-
 _log = logging.getLogger("clew.serve")
+
+
+class Host(Protocol):
+    """What an answer needs of the server that gives it; see Server, which is one."""
+
+    limits: Limits
+    metrics: Metrics
+    pace: float
+
+    async def start(self, question: Question, name: str) -> tuple[Writer, Indexed, dict[str, str]]: ...
+    def enter(self, question: Question) -> None: ...
+    def leave(self, question: Question, seconds: float) -> None: ...
 
 
 class Answer(Response):
     """An answer under way, which ends when its client hangs up or reads nothing for too long."""
 
-    def __init__(self, server: Server, question: Question, name: str, began: float) -> None:
+    def __init__(self, server: Host, question: Question, name: str, began: float) -> None:
         super().__init__()
         self._server, self._question, self._name, self._began = server, question, name, began
         self._status = 499
@@ -97,7 +110,7 @@ class Answer(Response):
         except Stalled:
             _log.warning("a client read nothing for %g s and was let go", self._server.limits.stall)
 
-    async def _send(self, send: Send, message: Any) -> None:
+    async def _send(self, send: Send, message: Message) -> None:
         try:
             async with asyncio.timeout(self._server.limits.stall):
                 await send(message)

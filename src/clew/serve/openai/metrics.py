@@ -1,11 +1,14 @@
-"""Figures of a server in Prometheus' format."""
+"""Counts and durations of a server in Prometheus' format.
+
+The server and its answers count here, and ``/metrics`` shows the counts. No prompt, reply or key must ever appear here.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from clew.core.errors import need
+from clew.core.protocols import Model
 from clew.core.values import Usage
 
 SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -18,7 +21,7 @@ class Metrics:
         MissingExtra: prometheus-client is not installed.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Model) -> None:
         self._prometheus = need("prometheus_client", "serve")
         self.registry = self._prometheus.CollectorRegistry()
         count, time = self._prometheus.Counter, self._prometheus.Histogram

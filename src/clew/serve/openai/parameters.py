@@ -1,7 +1,8 @@
 """What the server does with each parameter of each endpoint: supported, ignored with a warning, or refused.
 
-A parameter is ignored only where the answer means the same without it. The table of docs/serve.md lists these rules,
-and a test holds the two and the server together.
+``questions.read`` calls ``check``. A parameter must never be ignored if the answer would mean something else
+without it.
+The table of docs/serve.md lists these rules, and a test compares the table with the server.
 """
 
 from __future__ import annotations
@@ -97,13 +98,11 @@ def check(endpoint: str, body: Mapping[str, Any]) -> list[str]:
         if rule.what == "supported" or value is None or any(_same(value, n) for n in rule.neutral):
             continue
         if rule.what == "refused":
-            raise Rejected(
-                f"{name} is not supported: the answer would mean something else without it",
-                remedy=rule.remedy or "Leave it out.", code="unsupported_parameter", param=name,
-            )  # fmt: skip
+            told = f"{name} is not supported: the answer would mean something else without it"
+            raise Rejected(told, remedy=rule.remedy or "Leave it out.", code="unsupported_parameter", param=name)
         ignored.append(name)
     return ignored
 
 
-def _same(value: Any, neutral: Any) -> bool:
+def _same(value: object, neutral: object) -> bool:
     return bool(value == neutral) and isinstance(value, bool) == isinstance(neutral, bool)

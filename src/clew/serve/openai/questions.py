@@ -1,4 +1,7 @@
-"""What one HTTP request asks for: read, checked, and turned into Requests of a Model."""
+"""Reads one HTTP request, checks it, and turns it into Requests of a Model.
+
+The server and its recorder call it. A request that is refused must never have reached a model or a store.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,13 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from clew.core.errors import BadRecord
 from clew.core.keys import derive
 from clew.core.protocols import Model
 from clew.core.records import Node, Request
 from clew.core.values import Message, Sampling
 from clew.harness.run.nodes import make_node
 from clew.models.dialects import Asked, Json, chat, completions, media, responses, tags
-from clew.serve.incoming import question_of
+from clew.serve.incoming import in_dialect, question_of
 from clew.serve.openai.parameters import check
 from clew.serve.refusals import Rejected
 
@@ -88,17 +90,7 @@ def read(endpoint: str, data: bytes, limits: Limits) -> Question:
     body = question_of(data)
     ignored = check(endpoint, body)
     _types(body)
-    try:
-        raw = WIRE[endpoint].request_from_wire(body)
-    except (BadRecord, UnicodeError) as error:
-        told = error if isinstance(error, BadRecord) else BadRecord(str(error))
-        raise Rejected(told.message, remedy=told.remedy) from None
-    except (TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError) as error:
-        kind = type(error).__name__
-        raise Rejected(
-            f"not a request of the {endpoint} API: {kind}: {error}"[:300],
-            remedy="Check its messages, tools and settings.",
-        ) from None
+    raw = in_dialect(endpoint, WIRE[endpoint].request_from_wire, body)
     if endpoint == "completions":
         asked = Asked(raw.model, (), (), raw.sampling, raw.seed, raw.stream, token_ids=raw.token_ids)
         question = Question(endpoint, asked, body, raw.prompts, tops=raw.logprobs, echo=raw.echo)
@@ -120,8 +112,8 @@ def read(endpoint: str, data: bytes, limits: Limits) -> Question:
     )
     question = _tools(question)
     if question.choices > limits.queue:
-        raise Rejected(f"{question.choices} choices, more than the {limits.queue} this server works on at once",
-                       remedy="Ask for fewer at a time.", param="n")  # fmt: skip
+        told = f"{question.choices} choices, more than the {limits.queue} this server works on at once"
+        raise Rejected(told, remedy="Ask for fewer at a time.", param="n")
     return question._replace(ignored=tuple(ignored) + _unkept(question))
 
 
@@ -169,12 +161,12 @@ def _sampling(endpoint: str, body: Json, read: Sampling, limits: Limits) -> Samp
     if given == 0 and endpoint != "completions":
         raise Rejected(f"{name} is 0", remedy="Ask for at least one token.", param=name)
     if given is not None and limits.output is not None and given > limits.output:
-        raise Rejected(f"{name} is {given}; this server writes at most {limits.output} tokens a reply",
-                       remedy=f"Ask for at most {limits.output}.", param=name)  # fmt: skip
+        told = f"{name} is {given}; this server writes at most {limits.output} tokens a reply"
+        raise Rejected(told, remedy=f"Ask for at most {limits.output}.", param=name)
     stops = tuple(s for s in read.stop if s)
     if len(stops) > STOPS or any(len(s) > STOP for s in stops):
-        raise Rejected("too many or too long stop strings",
-                       remedy=f"Send at most {STOPS} of at most {STOP} characters.", param="stop")  # fmt: skip
+        told = "too many or too long stop strings"
+        raise Rejected(told, remedy=f"Send at most {STOPS} of at most {STOP} characters.", param="stop")
     if given is None and endpoint != "completions":
         read = read._replace(max_tokens=limits.output or LARGEST)
     return read._replace(top_k=max(0, read.top_k), stop=stops)
@@ -205,14 +197,14 @@ def _form(body: Json) -> Form | None:
         elif kind == "json_schema":
             found[where] = Form("json", (told.get("json_schema") or told).get("schema"))
         elif kind != "text":
-            raise Rejected(f"{where} of type {str(kind)[:60]!r}", remedy="Use text, json_object or json_schema.",
-                           param=where)  # fmt: skip
+            told = f"{where} of type {str(kind)[:60]!r}"
+            raise Rejected(told, remedy="Use text, json_object or json_schema.", param=where)
     for name, value in (body.get("structured_outputs") or {}).items():
         if value is None or value is False:
             continue
         if name not in ("json", "json_object", "regex", "choice", "grammar"):
-            raise Rejected(f"structured_outputs has {name[:60]!r}", remedy="Use json, regex, choice or grammar.",
-                           param="structured_outputs")  # fmt: skip
+            told = f"structured_outputs has {name[:60]!r}"
+            raise Rejected(told, remedy="Use json, regex, choice or grammar.", param="structured_outputs")
         found[f"structured_outputs.{name}"] = _formed(name, value, "structured_outputs")
     for name in ("json", "regex", "choice", "grammar"):
         if (value := body.get(f"guided_{name}")) is not None:
@@ -226,7 +218,7 @@ def _form(body: Json) -> Form | None:
     return next(iter(found.values()), None)
 
 
-def _formed(kind: str, value: Any, param: str) -> Form:
+def _formed(kind: str, value: object, param: str) -> Form:
     if kind == "json_object":
         return Form("json", {"type": "object"})
     if kind == "json" and isinstance(value, str):
@@ -261,14 +253,14 @@ def _tools(question: Question) -> Question:
     elif isinstance(choice, dict) and choice.get("type") == "function":
         called = ((choice.get("function") or choice).get("name", ""),)
     else:
-        raise Rejected(f"tool_choice is {str(choice)[:60]!r}", remedy="Use none, auto, required or name a function.",
-                       param="tool_choice")  # fmt: skip
+        told = f"tool_choice is {str(choice)[:60]!r}"
+        raise Rejected(told, remedy="Use none, auto, required or name a function.", param="tool_choice")
     if not called or not set(called) <= set(names):
-        raise Rejected(f"tool_choice asks for {called or 'a tool'}, tools has {names or 'none'}",
-                       remedy="Choose one that is offered.", param="tool_choice")  # fmt: skip
+        told = f"tool_choice asks for {called or 'a tool'}, tools has {names or 'none'}"
+        raise Rejected(told, remedy="Choose one that is offered.", param="tool_choice")
     if question.form is not None:
-        raise Rejected("a tool must be called, and the reply must have another form", remedy="Ask for one of both.",
-                       param="tool_choice")  # fmt: skip
+        told = "a tool must be called, and the reply must have another form"
+        raise Rejected(told, remedy="Ask for one of both.", param="tool_choice")
     return question._replace(called=called)
 
 
@@ -291,8 +283,8 @@ def requests(question: Question, model: Model, limits: Limits) -> list[Request]:
     seed = secrets.randbits(63) if asked.seed is None else asked.seed & ((1 << 64) - 1)
     if question.prompts:
         if renderer is None:
-            raise Rejected(f"{model.ref} takes messages and not text to continue", remedy="Use chat completions.",
-                           param="prompt")  # fmt: skip
+            told = f"{model.ref} takes messages and not text to continue"
+            raise Rejected(told, remedy="Use chat completions.", param="prompt")
         found = [renderer.encode(p) if isinstance(p, str) else p for p in question.prompts]
         paths: list[tuple[Node, ...]] = [
             (make_node(None, Message("user", ""), tuple(ids), renderer.ref),) for ids in found
@@ -306,8 +298,8 @@ def requests(question: Question, model: Model, limits: Limits) -> list[Request]:
         sampling = asked.sampling._replace(max_tokens=asked.sampling.max_tokens + len(forced))
         base = Request((), sampling, tools=asked.tools, head=head, forced=forced, forced_text=text)
     if renderer is not None and (other := set(question.body.get("stop_token_ids") or ()) - renderer.stop):
-        raise Rejected(f"stop_token_ids has {sorted(other)[:8]}, which end no reply of this model",
-                       remedy=f"Its own are {sorted(renderer.stop)}.", param="stop_token_ids")  # fmt: skip
+        told = f"stop_token_ids has {sorted(other)[:8]}, which end no reply of this model"
+        raise Rejected(told, remedy=f"Its own are {sorted(renderer.stop)}.", param="stop_token_ids")
     for path in paths:
         fits(path, len(base.head) + len(base.forced), limits)
     seeds = [seed if not i else derive(seed, "choice", i) for i in range(question.n)]
@@ -323,8 +315,8 @@ def rendered(model: Model, asked: Asked) -> tuple[Node, ...]:
     renderer, nodes = model.renderer, list[Node]()
     for message in asked.messages:
         if renderer is not None and any(map(media, tags(message).values())):
-            raise Rejected("a message with images, files or sound", remedy="This model reads text alone.",
-                           param="messages")  # fmt: skip
+            told = "a message with images, files or sound"
+            raise Rejected(told, remedy="This model reads text alone.", param="messages")
         prev = nodes[-1] if nodes else None
         ids = renderer.delta(prev, True, message, asked.tools) if renderer is not None else None
         nodes.append(make_node(prev, message, ids, renderer.ref if renderer is not None else ""))
@@ -339,8 +331,8 @@ def fits(path: Sequence[Node], more: int, limits: Limits) -> None:
     """
     length = sum(len(node.ids) for node in path if node.ids is not None) + more
     if limits.prompt is not None and length > limits.prompt:
-        raise Rejected(f"{length} prompt tokens; this server takes at most {limits.prompt}",
-                       remedy="Shorten the conversation.", code="context_length_exceeded")  # fmt: skip
+        told = f"{length} prompt tokens; this server takes at most {limits.prompt}"
+        raise Rejected(told, remedy="Shorten the conversation.", code="context_length_exceeded")
 
 
 __all__ = ["Form", "Limits", "Question", "fits", "read", "rendered", "requests"]

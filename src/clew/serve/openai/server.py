@@ -1,17 +1,18 @@
-"""The server: chat completions, completions and responses of OpenAI's API over any Model.
+"""The server: OpenAI's chat completions, completions and responses over any Model.
 
-A request is read, checked against the server's limits, given a place in its queue, and answered whole or as a stream.
-One whose client hangs up, or reads nothing for too long, is given up, and with it its row in the engine. Requests that
-are not taken are told why, in the form of OpenAI's errors.
+``clew serve`` starts it. A request is read, checked against the limits of the server, given a place in the queue, and
+answered whole or as a stream. If the client hangs up or stops reading, the request is given up and its row in the
+engine is freed. A refusal always says why, in the form of OpenAI's errors. The server must never answer a client that
+sent no valid key where keys are set.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -20,9 +21,10 @@ from starlette.routing import Route
 
 from clew.core.errors import ClewError
 from clew.core.protocols import Model
+from clew.core.records import Request as Asked
 from clew.models.dialects import Json
 from clew.serve.gateway.recorder import Recorder
-from clew.serve.incoming import body_of, caller, parsed
+from clew.serve.incoming import Handler, body_of, caller, parsed
 from clew.serve.openai import answers, questions
 from clew.serve.openai.answers import Indexed, Items, Prompt
 from clew.serve.openai.bodies import Writer
@@ -31,7 +33,6 @@ from clew.serve.openai.metrics import Metrics
 from clew.serve.openai.questions import WIRE, Limits, Question
 from clew.serve.refusals import Body, Rejected, refused
 
-Handler = Callable[[Request], Awaitable[Response]]
 LONG = 100_000  # characters of a prompt that is tokenised beside the event loop
 
 
@@ -102,11 +103,7 @@ class Server:
             try:
                 name = self._who(request)
                 question = questions.read(endpoint, await self._body(request), self.limits)
-                if question.asked.model not in self.names:
-                    raise Rejected(
-                        f"no model is called {question.asked.model[:80]!r} here", status=404, code="model_not_found",
-                        param="model", remedy=f"Ask for {' or '.join(self.names)}.",
-                    )  # fmt: skip
+                self._here(question.asked.model)
                 self._room(question)
             except ClientDisconnect:
                 return Response(status_code=499)
@@ -132,10 +129,15 @@ class Server:
     async def _body(self, request: Request) -> bytes:
         return await body_of(request, self.limits.body, self.limits.stall)
 
+    def _here(self, name: str) -> None:
+        if name not in self.names:
+            told, remedy = f"no model is called {name[:80]!r} here", f"Ask for {' or '.join(self.names)}."
+            raise Rejected(told, status=404, code="model_not_found", param="model", remedy=remedy)
+
     def _room(self, question: Question) -> None:
         if self.busy + question.choices > self.limits.queue:
-            raise Rejected(f"{self.busy} choices are in work or waiting, the most this server takes", status=429,
-                           code="queue_full", remedy="Ask again after the time in Retry-After.")  # fmt: skip
+            told = f"{self.busy} choices are in work or waiting, the most this server takes"
+            raise Rejected(told, status=429, code="queue_full", remedy="Ask again after the time in Retry-After.")
 
     async def start(self, question: Question, name: str) -> tuple[Writer, Indexed, dict[str, str]]:
         """The answer under way: its writer, its items, and headers.
@@ -164,16 +166,17 @@ class Server:
         writer = Writer(question, self.model, prompts, answered)
         return writer, answers.side_by_side(sources, self.limits.seconds), headers
 
-    async def _requests(self, question: Question) -> list[Any]:
+    async def _requests(self, question: Question) -> list[Asked]:
         if question.endpoint != "completions" and question.asked.extra.get("previous_response_id"):
-            raise Rejected("earlier answers are not kept", param="previous_response_id",
-                           remedy="Start the server with --record, or send the whole input.")  # fmt: skip
+            told = "earlier answers are not kept"
+            remedy = "Start the server with --record, or send the whole input."
+            raise Rejected(told, param="previous_response_id", remedy=remedy)
         long = sum(len(m.text) for m in question.asked.messages) + sum(map(len, question.prompts)) > LONG
-        found = await asyncio.to_thread(questions.requests, question, self.model, self.limits) if long else \
-            questions.requests(question, self.model, self.limits)  # fmt: skip
+        work = partial(questions.requests, question, self.model, self.limits)
+        found = await asyncio.to_thread(work) if long else work()
         return [answers.prepared(question, self.model, request) for request in found]
 
-    async def _prompts(self, question: Question, asked: Sequence[Any]) -> list[Prompt]:
+    async def _prompts(self, question: Question, asked: Sequence[Asked]) -> list[Prompt]:
         texts = [p if isinstance(p, str) else None for p in question.prompts] or [None]
         return [await answers.scored(question, self.model, r, t) for r, t in zip(asked, texts, strict=True)]
 
@@ -207,9 +210,7 @@ class Server:
             about["max_model_len"] = context
         if "model" not in request.path_params:
             return Body({"object": "list", "data": [{"id": n, **about} for n in self.names]})
-        name = request.path_params["model"]
-        if name not in self.names:
-            raise Rejected(f"no model is called {name[:80]!r} here", status=404, code="model_not_found")
+        self._here(name := request.path_params["model"])
         return Body({"id": name, **about})
 
     def _checked(self, does: Handler) -> Handler:
@@ -230,7 +231,7 @@ class Server:
         async def route(request: Request) -> Response:
             body = parsed(await self._body(request))
             if self.model.renderer is None:
-                raise Rejected(f"{self.model.ref} shows no tokens", code="unsupported_by_model")
+                raise answers.Lacking(self.model, "shows no tokens")
             return Body(does(body))
 
         return self._checked(route)
@@ -257,10 +258,9 @@ class Server:
             raise Rejected("tokens has ids outside the vocabulary", param="tokens") from None
 
 
-async def _missing(request: Request, error: Any) -> Response:
-    told = Rejected(f"nothing is served at {request.method} {request.url.path[:120]}", status=error.status_code,
-                    code="not_found", remedy="See docs/serve.md for what is.")  # fmt: skip
-    return refused(told)
+async def _missing(request: Request, error: Exception) -> Response:
+    told, status = f"nothing is served at {request.method} {request.url.path[:120]}", getattr(error, "status_code", 404)
+    return refused(Rejected(told, status=status, code="not_found", remedy="See docs/serve.md for what is."))
 
 
 __all__ = ["Server", "refused"]

@@ -14,8 +14,9 @@ from clew.core.keys import digest, encode, node_key, state_key, text_key
 from clew.core.legality import call_key, issue_key
 from clew.core.records import Annotation, Call, Node, RunRow, Segment, Setup
 from clew.core.values import Message, Sampling, ToolSpec, Usage
-from clew.store.base import Keeper, new_id
+from clew.store.base import Keeper
 from clew.store.memory import MemoryStore
+from clew.store.names import new_id
 from clew.store.run import Run
 
 Factory = Callable[[], Keeper]
@@ -74,9 +75,10 @@ class Script:
         self.store.put_nodes([user, answer])
         self.tip = answer
         noise = np.linspace(-1, -0.1, sampled, dtype=np.float32)
-        return self.put("ask", conversation=0, node_in=user.key, node_out=answer.key, head=head, logprobs=noise,
-                        entropies=-noise, seed=2**62 + self.seq, setup=SETUP, finish="stop", usage=Usage(2, sampled),
-                        cost=0.001, started=100.0 + self.seq, seconds=0.5, **fields)  # fmt: skip
+        place = {"conversation": 0, "node_in": user.key, "node_out": answer.key, "seed": 2**62 + self.seq}
+        said_so = {"head": head, "logprobs": noise, "entropies": -noise, "setup": SETUP, "finish": "stop"}
+        took = {"usage": Usage(2, sampled), "cost": 0.001, "started": 100.0 + self.seq, "seconds": 0.5}
+        return self.put("ask", **place, **said_so, **took, **fields)
 
     def act(self, action: str, text: str, **fields: Any) -> Call:
         return self.put("act", action=action, text=text, state=state_key(text), legal=("wait",), **fields)
@@ -134,7 +136,7 @@ def expect(error: type[ClewError], action: Callable[[], Any]) -> ClewError:
     raise AssertionError(f"no {error.__name__} was raised")
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: object, b: object) -> bool:
     """Equality of records that hold arrays, exact in every bit."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.dtype == b.dtype and bool((a == b).all())

@@ -47,7 +47,7 @@ def _ours(path: str, error: sqlite3.Error) -> StoreError:
         case sqlite3.SQLITE_CANTOPEN:
             return StoreError(said, remedy="Check that the folder exists and can be entered.")
         case _:
-            return StoreError(said, remedy="Check the disk, then run `clew verify`.")
+            return StoreError(said, remedy="Check the disk, then run `clew store verify`.")
 
 
 class Database:
@@ -103,6 +103,10 @@ class Database:
         with self._lock, our_errors(self.path):
             return self._db.execute(sql, tuple(values)).fetchall()
 
+    def _has_table(self, name: str) -> bool:
+        """Whether the file has a table of that name, temporary ones not counted."""
+        return bool(self._read("SELECT 1 FROM main.sqlite_master WHERE name = ?", (name,)))
+
     def _forget(self, keep: int) -> None:
         """Drop the numbers handed out since the table had ``keep`` entries: their transaction was rolled back."""
         for text in list(self._no)[keep:]:
@@ -134,7 +138,7 @@ class Database:
         if text is None:
             found = self._read("SELECT id FROM ident WHERE no = ?", (no,))
             if not found:
-                raise StoreBroken(f"{self.path}: no string has the number {no}", remedy="Run `clew verify`.")
+                raise StoreBroken(f"{self.path}: no string has the number {no}", remedy="Run `clew store verify`.")
             text = self._id[no] = str(found[0][0])
             self._no[text] = no
         return text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from clew.store.base import gone, held
-from clew.store.sqlite.ranges import Ranges
+from clew.store.owners import gone, held
+from clew.store.sqlite.run_tables import Records
 
 
-class Leases(Ranges):
+class Leases(Records):
     """Part of SQLiteStore."""
 
     def lease(self, run: str, owner: str, seconds: float) -> None:

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.errors import StoreError
-from clew.core.records import RunRow, Segment
-from clew.store.base import rewards
+from clew.core.records import Fault, RunRow, Segment
+from clew.store.protocol import Folds, Page, Summary, rewards
 from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, named, parse
-from clew.store.sqlite.maintenance import Scrub
 from clew.store.sqlite.row_codec import BITS, RUN_COLUMNS, readable, storable
-from clew.store.summary import Folds, Page, Summary
+from clew.store.sqlite.run_tables import Records
 
 _FIELDS = [name for name in Summary._fields if name not in ("run", "reward")]
 _COLUMNS = ", ".join(f'"{name}"' for name in _FIELDS)
@@ -43,7 +42,7 @@ _REWARD = """(SELECT value FROM annotation JOIN series ON series.no = series JOI
 _ID = "(SELECT id FROM ident WHERE no = listed.run)"
 
 
-class Listing(Scrub):
+class Listing(Records):
     """Part of SQLiteStore."""
 
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
@@ -101,7 +100,7 @@ class Listing(Scrub):
 
     def _without_summary(self) -> set[int]:
         """Numbers of the runs that have no summary in the file."""
-        lacks = "WHERE no NOT IN (SELECT run FROM main.summary_1)" if self._tables("summary_1") else ""
+        lacks = "WHERE no NOT IN (SELECT run FROM main.summary_1)" if self._has_table("summary_1") else ""
         return {no for (no,) in self._read(f"SELECT no FROM run {lacks}")}
 
     def _newer(self) -> list[int]:
@@ -142,12 +141,10 @@ class Listing(Scrub):
         path = [*row.lineage, Segment(row.id, shared, 1 << BITS)]
         places = [((no << BITS) + s.start, (no << BITS) + s.stop) for s in path for no in [self._known(s.run) or 0]]
         counts = [self._read(_COUNT, place)[0] for place in places]
-        stops = [stop for stop, *_ in counts if stop is not None]
-        return Summary(
-            row.id, row.taskset, row.task_id, row.agent, row.model or self._first_model(places), row.origin,
-            row.parent, row.group, row.seed, row.created, readable(stops[-1]) if stops else "",
-            sum(c[1] for c in counts), sum(c[2] for c in counts), sum(c[3] for c in counts), *counts[-1][4:],
-        )  # fmt: skip
+        stops = ["", *(readable(stop) for stop, *_ in counts if stop is not None)]
+        names = (row.id, row.taskset, row.task_id, row.agent, row.model or self._first_model(places), row.origin)
+        along = (sum(c[column] for c in counts) for column in (1, 2, 3))
+        return Summary(*names, row.parent, row.group, row.seed, row.created, stops[-1], *along, *counts[-1][4:])
 
     def _first_model(self, places: list[tuple[int, int]]) -> str:
         for place in places:
@@ -229,25 +226,30 @@ class Listing(Scrub):
             return f"(created {'>=' if field == 'after' else '<'} ?)", [moment(term)]
         negation = "NOT " if op == "!=" else ""
         if field in ELSEWHERE:
-            numbers = [self._known(run) for run in elsewhere(term, self)]  # type: ignore[arg-type]  # a whole store
+            numbers = [self._known(run) for run in elsewhere(term, self)]
             return f"({negation}run IN (SELECT value FROM json_each(?)))", [json.dumps(numbers)]
         return f"({negation}named({_place(field)}, ?, ?, ?))", [field, op, value]
 
     def _listed(self) -> str:
-        kept = f"SELECT run, {_COLUMNS} FROM main.summary_1 UNION ALL " if self._tables("summary_1") else ""
+        kept = f"SELECT run, {_COLUMNS} FROM main.summary_1 UNION ALL " if self._has_table("summary_1") else ""
         return f"({kept}SELECT run, {_COLUMNS} FROM temp.fresh_1) AS listed"
 
     def _listing(self, tail: str, values: Sequence[Any]) -> list[Summary]:
         rows = self._read(f"SELECT run, {_COLUMNS} FROM {self._listed()} {tail}", values)
         names = [self._name(row[0]) for row in rows]
-        judged = rewards(self, names)  # type: ignore[arg-type]  # a whole store
+        judged = rewards(self, names)
         return [
             Summary._make((name, *(readable(v) if isinstance(v, bytes) else v for v in row[1:]), judged.get(name)))
             for name, row in zip(names, rows, strict=True)
         ]
 
-    def _tables(self, name: str) -> bool:
-        return bool(self._read("SELECT 1 FROM main.sqlite_master WHERE name = ?", (name,)))
+    def check(self) -> list[Fault]:
+        """What SQLite itself finds wrong with the file, and summaries that are not what their run says."""
+        faults = [Fault(self.path, said) for (said,) in self._read("PRAGMA quick_check") if said != "ok"]
+        for made in self.summaries():
+            if made.stop and made._replace(reward=None) != self._count(self.row(made.run)):
+                faults.append(Fault(made.run, "its summary is out of date; `clew store verify --rebuild` remakes it"))
+        return faults
 
 
 def _place(field: str) -> str:

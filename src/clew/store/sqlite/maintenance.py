@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from clew.core.errors import StoreError
 from clew.core.keys import encode
 from clew.core.records import Node
+from clew.store.protocol import Burial
 from clew.store.sqlite.database import our_errors
 from clew.store.sqlite.row_codec import BITS, NODE_COLUMNS
-from clew.store.sqlite.small_tables import Shelf
-from clew.store.upkeep import Burial
+from clew.store.sqlite.run_tables import Records
 
 
-class Scrub(Shelf):
+class Maintenance(Records):
     """Part of SQLiteStore."""
 
     def each_node(self) -> Iterator[Node]:
@@ -121,6 +121,11 @@ class Scrub(Shelf):
                 self._drop_derived(db)
             self._seen.clear()
             self._sweep(set(blobs))
+
+    def rebuild(self) -> None:
+        """Throw the derived tables away; each is filled again when it is next read."""
+        with self._write() as db:
+            self._drop_derived(db)
 
     def _drop_derived(self, db: sqlite3.Connection) -> None:
         """Derived tables hold content too; each is filled again when it is next read."""

@@ -1,13 +1,15 @@
 """The shape of a store file, as named steps that are only ever added to. Each is idempotent.
 
 A file carries the names of the steps applied to it; a name that is not known here means a newer Clew wrote it.
-Derived tables (summaries, the text index) are no part of this: they are remade at will, see ``derived.py``.
+Derived tables are no part of this: ``listing.py`` and ``word_index.py`` make and remake them.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
+from collections.abc import Callable
 
 from clew.core.errors import StoreBroken, StoreNewer, StoreReadOnly
 
@@ -50,7 +52,31 @@ CREATE TABLE IF NOT EXISTS metric(
 CREATE TABLE IF NOT EXISTS tombstone(place TEXT PRIMARY KEY, at REAL NOT NULL, issue BLOB NOT NULL)
 """
 
-STEPS: tuple[tuple[str, str], ...] = (("001-ground", GROUND),)
+SETTINGS = {"sampling", "limits", "snapshot_every", "name", "fork_limits"}  # what Clew once kept in `run.meta`
+
+
+def _ground(db: sqlite3.Connection) -> None:
+    for statement in GROUND.split(";\n"):
+        db.execute(statement)
+
+
+def _settings(db: sqlite3.Connection) -> None:
+    """A column for what a run was started with; `meta` keeps what an importer knew."""
+    if "settings" not in {column for _, column, *_ in db.execute("PRAGMA table_info(run)")}:
+        db.execute("ALTER TABLE run ADD COLUMN settings TEXT NOT NULL DEFAULT '{}'")
+    for no, text in db.execute("SELECT no, meta FROM run WHERE meta != '{}' AND settings = '{}'").fetchall():
+        try:
+            meta = json.loads(text)
+            ours = {name: meta.pop(name) for name in SETTINGS & meta.keys()}
+        except (ValueError, AttributeError):  # no JSON object, so Clew did not write it
+            continue
+        if ours:
+            both = (json.dumps(ours, sort_keys=True), json.dumps(meta), no)
+            db.execute("UPDATE run SET settings = ?, meta = ? WHERE no = ?", both)
+
+
+Step = tuple[str, Callable[[sqlite3.Connection], None]]
+STEPS: tuple[Step, ...] = (("001-ground", _ground), ("002-settings", _settings))
 
 
 def applied(db: sqlite3.Connection) -> list[str] | None:
@@ -67,7 +93,7 @@ def applied(db: sqlite3.Connection) -> list[str] | None:
     return [name for (name,) in db.execute("SELECT name FROM migration ORDER BY rowid")]
 
 
-def migrate(db: sqlite3.Connection, writable: bool, steps: tuple[tuple[str, str], ...] = STEPS) -> list[str]:
+def migrate(db: sqlite3.Connection, writable: bool, steps: tuple[Step, ...] = STEPS) -> list[str]:
     """Bring a file to the present shape; returns the names of the steps that were missing.
 
     Raises:
@@ -94,9 +120,9 @@ def migrate(db: sqlite3.Connection, writable: bool, steps: tuple[tuple[str, str]
         if done is None:
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute("CREATE TABLE IF NOT EXISTS migration(name TEXT PRIMARY KEY, at REAL)")
-        for name, script in steps:
-            for statement in script.split(";\n") if name in missing else ():
-                db.execute(statement)
+        for name, step in steps:
+            if name in missing:
+                step(db)
             db.execute("INSERT OR IGNORE INTO migration VALUES (?, ?)", (name, time.time()))
         db.execute("COMMIT")
     except BaseException:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from clew.core.records import Node
-from clew.store.base import Range, mean
+from clew.store.protocol import Range
+from clew.store.run import mean
 from clew.store.sqlite.row_codec import BITS, NODE_COLUMNS, TARGETS, readable, unpack_floats
 from clew.store.sqlite.run_tables import Records
 

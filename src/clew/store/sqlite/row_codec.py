@@ -9,7 +9,7 @@ import json
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from clew.core.keys import encode, pack_ids
 from clew.core.records import Call, GroupRow, Node, Report, RunRow, Sample, Segment, Setup
 from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
 
+T = TypeVar("T")
 KINDS = ("open", "ask", "act", "spawn", "note", "draw", "now", "end")
 TARGETS = ("call", "tokens", "node", "run", "group")
 _KIND = {kind: no for no, kind in enumerate(KINDS)}
@@ -32,7 +33,7 @@ CALL_COLUMNS = (
 )
 RUN_COLUMNS = (
     "no, agent, taskset, model, task_id, task, agent_digest, config, seed, grp, ord, parent, changes, lineage, "
-    "spawned_by, origin, created, meta"
+    "spawned_by, origin, created, meta, settings"
 )
 
 
@@ -48,7 +49,7 @@ def check_call(run: str, call: Call) -> None:
         raise BadInput(f"seq {call.seq} or seed {call.seed} is too large to be kept", at=f"{run}@{call.seq}")
 
 
-def dump(value: Any) -> str:
+def dump(value: object) -> str:
     """JSON text of a value, compact and with sorted keys.
 
     Raises:
@@ -186,9 +187,9 @@ class Codec:
         specs = tuple(ToolSpec(*json.loads(self._load(bytes.fromhex(key)))) for key in tools)
         return Setup(model, version, _read_sampling(asked), _read_sampling(in_force), specs, served_by)
 
-    def _recall(self, key: bytes, read: Callable[[bytes], Any]) -> Any:
+    def _recall(self, key: bytes, read: Callable[[bytes], T]) -> T:
         """A repeated value by digest; equal values come back as one object."""
-        value = self._read.get(key)
+        value: T | None = self._read.get(key)
         if value is None:
             if len(self._read) > 20_000:
                 self._read.clear()
@@ -198,24 +199,22 @@ class Codec:
     # runs and groups
 
     def run(self, no: int, row: RunRow) -> tuple[Any, ...]:
-        fields = [storable(value) if isinstance(value, str) else value for value in row]
+        """The columns of a run, in the order of RunRow's fields; its id is a number, its task a blob."""
         task = self._keep(encode(row.task)) if row.task else None
-        order, lineage = dump(row.order), dump(row.lineage)
-        (_, agent, taskset, model, task_id, _, digest, config, seed, group, _, parent, changes, _, spawned, origin,
-         created, meta) = fields  # fmt: skip
-        return (no, agent, taskset, model, task_id, task, digest, config, seed, group, order, parent, changes, lineage,
-                spawned, origin, created, meta)  # fmt: skip
+        fixed = {"id": no, "task": task, "order": dump(row.order), "lineage": dump(row.lineage)}
+        values = (fixed.get(name, value) for name, value in zip(RunRow._fields, row, strict=True))
+        return tuple(storable(value) if isinstance(value, str) else value for value in values)
 
     def read_run(self, row: tuple[Any, ...]) -> RunRow:
-        (no, agent, taskset, model, task_id, task, digest, config, seed, group, order, parent, changes, lineage,
-         spawned, origin, created, meta) = row  # fmt: skip
-        text = "" if task is None else readable(self._load(task))
-        strings = map(readable, (agent, taskset, model, task_id, text, digest, config, group, parent, changes, spawned,
-                                 origin, meta))  # fmt: skip
-        agent, taskset, model, task_id, text, digest, config, group, parent, changes, spawned, origin, meta = strings
-        segments = tuple(Segment(*segment) for segment in json.loads(lineage))
-        return RunRow(self._name(no), agent, taskset, model, task_id, text, digest, config, seed, group,
-                      tuple(json.loads(order)), parent, changes, segments, spawned, origin, created, meta)  # fmt: skip
+        """The inverse of ``run``; a task that was not read stays empty."""
+        no, task, order, lineage = row[0], row[5], row[10], row[13]
+        read = RunRow._make(readable(v) if isinstance(v, bytes) and v is not task else v for v in row)
+        return read._replace(
+            id=self._name(no),
+            task="" if task is None else readable(self._load(task)),
+            order=tuple(json.loads(order)),
+            lineage=tuple(Segment(*segment) for segment in json.loads(lineage)),
+        )
 
 
 def group_row(no: int, row: GroupRow) -> tuple[Any, ...]:
@@ -255,7 +254,7 @@ def _pack(samples: tuple[Sample, ...], inner: tuple[Inner, ...]) -> str:
     return dump({"samples": listed, "inner": asked} if inner else listed)
 
 
-def _unpack(packed: Any) -> tuple[tuple[Sample, ...], tuple[Inner, ...]]:
+def _unpack(packed: dict[str, Any] | list[Any]) -> tuple[tuple[Sample, ...], tuple[Inner, ...]]:
     held = packed if isinstance(packed, dict) else {"samples": packed, "inner": ()}
     inner = (Inner._make([*one[:3], Usage(*one[3]), *one[4:-1], _ids_of_text(one[-1])]) for one in held["inner"])
     return tuple(map(_read_sample, held["samples"])), tuple(inner)

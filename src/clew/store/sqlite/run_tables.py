@@ -15,7 +15,8 @@ from typing import Any, cast
 from clew.core.errors import StoreError, UnknownName
 from clew.core.keys import blob_key
 from clew.core.records import Annotation, Call, GroupRow, Node, RunRow, Segment
-from clew.store.base import Place, check_annotation, held, place
+from clew.store.owners import held
+from clew.store.protocol import Place, Tables, check_annotation, place
 from clew.store.sqlite.database import Database
 from clew.store.sqlite.row_codec import (
     BITS,
@@ -60,7 +61,7 @@ WITH RECURSIVE path({NODE_COLUMNS}, depth) AS (
 SELECT {NODE_COLUMNS} FROM path ORDER BY depth"""
 
 
-class Records(Database):
+class Records(Database, Tables):
     """Part of SQLiteStore."""
 
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
@@ -285,10 +286,8 @@ class Records(Database):
 
     def _annotation(self, row: tuple[Any, ...]) -> Annotation:
         target, run, seq, node, method, version, params, scope, value, vals, data = row
-        return Annotation(
-            cast(Any, TARGETS[target]), method, value, self._name(run), seq, node, version, params, self._name(scope),
-            unpack_floats(vals), readable(data),
-        )  # fmt: skip
+        place = (self._name(run), seq, node, version, params, self._name(scope))
+        return Annotation(cast(Any, TARGETS[target]), method, value, *place, unpack_floats(vals), readable(data))
 
     # commit and leases
 
@@ -301,10 +300,8 @@ class Records(Database):
             StoreFull, StoreReadOnly: nothing was written, and all is kept for the next commit.
         """
         with self._lock:
-            buffers: tuple[dict[Any, Any], ...] = (
-                self._nodes, self._blobs, self._rows, self._calls, self._groups, self._annotations, self._claims,
-                self._freed,
-            )  # fmt: skip
+            buffers: list[dict[Any, Any]] = [self._nodes, self._blobs, self._rows, self._calls, self._groups]
+            buffers += [self._annotations, self._claims, self._freed]
             if not any(buffers):
                 return
             refused: list[StoreError] = []
@@ -360,15 +357,11 @@ class Records(Database):
         if db.total_changes - before < len(rows):
             refused += self._rewritten(db)
         _many(db, "INSERT OR IGNORE INTO blob VALUES (?, ?)", list(self._blobs.items()))
-        _many(
-            db,
-            "INSERT OR REPLACE INTO annotation VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (self._number(a.run), _TARGET[a.target], self._series(db, a), a.seq, a.node, a.value,
-                 pack_floats(a.values), a.data)
-                for a in self._annotations.values()
-            ],
-        )  # fmt: skip
+        filed = []
+        for a in self._annotations.values():
+            where = (self._number(a.run), _TARGET[a.target], self._series(db, a), a.seq, a.node)
+            filed.append((*where, a.value, pack_floats(a.values), a.data))
+        _many(db, "INSERT OR REPLACE INTO annotation VALUES (?, ?, ?, ?, ?, ?, ?, ?)", filed)
 
     def _rewritten(self, db: sqlite3.Connection) -> Iterable[StoreError]:
         """Completed Calls that the buffer would have changed; the file kept its own."""

@@ -9,12 +9,13 @@ import numpy as np
 
 from clew.core.errors import UnknownName
 from clew.core.records import Report
-from clew.store.base import Outcomes, check_name, new_id, pack_outcomes
-from clew.store.sqlite.leases import Leases
+from clew.store.names import check_name, new_id
+from clew.store.protocol import Outcomes, pack_outcomes
 from clew.store.sqlite.row_codec import read_report, report_json
+from clew.store.sqlite.run_tables import Records
 
 
-class Shelf(Leases):
+class SmallTables(Records):
     """Part of SQLiteStore."""
 
     def _number_of(self, run: str) -> int:

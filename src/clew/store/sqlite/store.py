@@ -1,16 +1,21 @@
 """SQLiteStore: one file in WAL mode, written in short immediate transactions by any number of local processes.
 
-Built in eight storeys, each one file: ``database`` (the file and its errors), ``records`` (what every effect writes),
-``ranges`` (reads of parts), ``leases``, ``shelf`` (tags, reports, small tables), ``scrub`` (tombstones, removal),
-``listing`` (summaries, queries), ``derived`` (search).
+Its parts are siblings over ``run_tables.Records``, which is what every effect writes; a part reaches another part only
+through the methods of ``clew.store.protocol.Tables``.
 """
 
 from __future__ import annotations
 
-from clew.store.sqlite.derived import Derived
+from clew.store.base import Keeper
+from clew.store.sqlite.leases import Leases
+from clew.store.sqlite.listing import Listing
+from clew.store.sqlite.maintenance import Maintenance
+from clew.store.sqlite.ranges import Ranges
+from clew.store.sqlite.small_tables import SmallTables
+from clew.store.sqlite.word_index import WordIndex
 
 
-class SQLiteStore(Derived):
+class SQLiteStore(WordIndex, Listing, Maintenance, SmallTables, Leases, Ranges, Keeper):
     """A store in one file. Threads may share it; each process opens its own.
 
     Writes wait in memory until ``commit`` and are seen by this store's own reads at once. A commit is atomic and

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from clew.store import Keeper
-from clew.store.base import mean
+from clew.store.run import mean
 from clew.view.json_values import plain
 from clew.view.pages.transcript_page import by_call, values_on
 

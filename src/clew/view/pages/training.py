@@ -9,7 +9,7 @@ from typing import Any
 
 from clew.core.errors import UnknownName
 from clew.store import Keeper
-from clew.store.base import rewards
+from clew.store.protocol import rewards
 from clew.store.run import sampled
 from clew.view.json_values import plain
 from clew.view.terminal import short

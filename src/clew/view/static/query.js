@@ -46,6 +46,6 @@ export const FIELDS = {
   "text:": "words inside messages", "return<": "the judge's reward", "steps>": "actions of the run", "tokens>": "tokens sampled",
   "cost>": "US dollars", "seconds>": "wall time", "world=": "taskset", "task=": "id of the task", "agent=": "its function",
   "model:": "part of a model's name", "stop=": "why it ended; open while it runs", "origin=": "collect, fork, spawn, import",
-  "tag:": "a name given by `clew tag`", "group=": "id of a group", "name=": "name of a collection", "has=": "a method's values",
+  "tag:": "a name given by `clew store tag`", "group=": "id of a group", "name=": "name of a collection", "has=": "a method's values",
   "parent=": "forked from", "after:": "a date, or 2h for two hours ago", "before:": "the same", "sort:-": "by a field, large first",
 };

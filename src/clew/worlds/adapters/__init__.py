@@ -1,1 +1,1 @@
-"""Foreign worlds as worlds of Clew."""
+"""Worlds of other packages as worlds of Clew."""

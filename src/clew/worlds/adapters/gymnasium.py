@@ -1,6 +1,7 @@
-"""Gymnasium environments that speak text, as tasks: one task per seed, brought back by seed and actions.
+"""Gymnasium environments whose observations can be read as text, as tasks: one task for each seed.
 
-The extra is ``clew[textworld]``, which holds gymnasium.
+The registry makes it as ``gymnasium(...)``; the extra ``clew[textworld]`` holds gymnasium. A state is restored by seed
+and actions, so that an environment must never draw from anything but its seed.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import importlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from clew.core.errors import BadInput, MissingExtra, WorldError
+from clew.core.errors import BadInput, WorldError, need
 from clew.core.keys import STATE, canonical, digest
 from clew.core.protocols import Restores, World
+from clew.core.records import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
@@ -22,16 +24,16 @@ from clew.worlds.seeds import draw_numbers, number_of
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def import_gymnasium() -> Any:
-    """The gymnasium package.
+class Env(Protocol):
+    """What is used of a ``gymnasium.Env``."""
 
-    Raises:
-        MissingExtra: it is not installed.
-    """
-    try:
-        return importlib.import_module("gymnasium")
-    except ImportError as error:
-        raise MissingExtra("gymnasium is not installed", remedy='pip install "clew[textworld]"') from error
+    action_space: Any
+    render_mode: str | None
+
+    def reset(self, *, seed: int) -> tuple[object, dict[str, Any]]: ...
+    def step(self, action: object) -> tuple[object, Any, bool, bool, dict[str, Any]]: ...
+    def render(self) -> object: ...
+    def close(self) -> None: ...
 
 
 class GymWorld:
@@ -44,13 +46,13 @@ class GymWorld:
     restores: Restores = "reenact"
     tools: Sequence[ToolSpec] = ()
 
-    def __init__(self, env: Any, seed: int, steps: int, actions: tuple[str, ...]) -> None:
+    def __init__(self, env: Env, seed: int, steps: int, actions: tuple[str, ...]) -> None:
         self._env, self._left, self._actions, self._closed = env, steps, actions, False
         self.total, self._done = 0.0, False
         observation, info = env.reset(seed=seed)
         self._take(observation, info)
 
-    def _take(self, observation: Any, info: Mapping[str, Any]) -> None:
+    def _take(self, observation: object, info: Mapping[str, Any]) -> None:
         self._text = self._read(observation)
         known = info.get("state_key", b"")
         self._key = digest(STATE, canonical([self._text, self.total, self._done, _plain(known)]))
@@ -59,7 +61,7 @@ class GymWorld:
             listed = [name for name, allowed in zip(self._actions, info["action_mask"], strict=True) if allowed]
         self._legal = () if self._done else tuple(map(str, self._actions if listed is None else listed))
 
-    def _read(self, observation: Any) -> str:
+    def _read(self, observation: object) -> str:
         """Text as it is; else the environment's ansi picture; else the observation as JSON."""
         if isinstance(observation, str):
             return observation
@@ -144,7 +146,7 @@ class GymTasks:
         prompt: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        import_gymnasium()
+        need("gymnasium", "textworld")
         name = env if isinstance(env, str) else f"{env.__module__}:{env.__qualname__}"
         if "<" in name or steps < 1:
             raise BadInput(f"{name!r} cannot be made again elsewhere", remedy="Pass a function at the top of a module.")
@@ -162,16 +164,18 @@ class GymTasks:
                 f"{name} takes {space}", remedy="Only Text and Discrete action spaces can be written as text."
             )
 
-    def _make(self) -> Any:
-        gymnasium = import_gymnasium()
+    def _make(self) -> Env:
+        gymnasium = need("gymnasium", "textworld")
         try:
             if ":" in self.env and self.env not in gymnasium.registry:
                 module, _, name = self.env.partition(":")
                 maker: Any = importlib.import_module(module)
                 for part in name.split("."):
                     maker = getattr(maker, part)
-                return maker(**self.options)
-            return gymnasium.make(self.env, **self.options)
+                made: Env = maker(**self.options)
+            else:
+                made = gymnasium.make(self.env, **self.options)
+            return made
         except (gymnasium.error.Error, ImportError, AttributeError, TypeError) as error:
             raise BadInput(
                 f"cannot make the environment {self.env!r}: {error}", remedy="See gymnasium.registry."
@@ -186,7 +190,7 @@ class GymTasks:
     def open(self, task: Task) -> World:
         return GymWorld(self._make(), number_of(task.id, "gym"), self.steps, self.actions)
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """Sum of the environment's rewards, by the world or by re-enacting the record."""
         if isinstance(world, GymWorld):
             return {"reward": world.total}
@@ -196,7 +200,7 @@ class GymTasks:
         return {"reward": again.total}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Arrays, numpy numbers and tuples as JSON values; whatever else as its repr."""
     if hasattr(value, "tolist"):
         return value.tolist()

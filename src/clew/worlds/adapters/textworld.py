@@ -1,11 +1,11 @@
-"""TextWorld (1806.11532): text adventures made offline from a seed, brought back by re-enactment.
+"""TextWorld (1806.11532): text adventures made offline from a seed, restored by re-enactment.
 
-Needs the extra ``clew[textworld]``. A game takes one to three seconds to make and is then kept in a folder.
+The registry makes it as ``textworld(...)``; it needs the extra ``clew[textworld]``. A game takes one to three seconds
+to make and is then kept in a folder. A kept game must never be used for other parameters than those it was made with.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import os
@@ -14,11 +14,11 @@ import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from clew.core.errors import BadInput, MissingExtra, WorldError
+from clew.core.errors import BadInput, WorldError, need
 from clew.core.keys import state_key, value_digest
 from clew.core.protocols import Restores, World
+from clew.core.records import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
@@ -28,18 +28,6 @@ STATUS_LINE = re.compile(r"\n>[ ]*(-= .* =-[-\d/]*)?\s*$")
 META = {"save", "restore", "restart", "undo", "quit", "q", "script", "unscript", "transcript", "notify"}
 
 
-def import_textworld() -> Any:
-    """The textworld package.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
-    try:
-        return importlib.import_module("textworld")
-    except ImportError as error:
-        raise MissingExtra("textworld is not installed", remedy='pip install "clew[textworld]"') from error
-
-
 class TextWorldGame:
     """One play of a generated game; reenact. The state key names the facts that hold in the game, and the score."""
 
@@ -47,7 +35,7 @@ class TextWorldGame:
     tools: Sequence[ToolSpec] = ()
 
     def __init__(self, name: str, path: Path, steps: int, seed: int) -> None:
-        textworld = import_textworld()
+        textworld = need("textworld", "textworld")
         asked = ("admissible_commands", "description", "facts", "won", "lost", "score", "max_score", "objective")
         with warnings.catch_warnings():  # the emulator warns that it knows no game by this name
             warnings.filterwarnings("ignore", message="Game .* is not fully supported")
@@ -128,7 +116,7 @@ class TextWorld:
         given = {"rooms": rooms, "objects": objects, "quest": quest, "steps": steps, "folder": folder}
         if min(rooms, objects, quest, steps) < 1:
             raise BadInput(f"textworld({given})", remedy="Every number is at least 1.")
-        import_textworld()
+        need("textworld", "textworld")
         defaults = {k: p.default for k, p in inspect.signature(TextWorld).parameters.items()}
         self.ref = make_ref("textworld", given, defaults)
         self.rooms, self.objects, self.quest, self.steps = rooms, objects, quest, steps
@@ -140,7 +128,7 @@ class TextWorld:
         Raises:
             WorldError: the game could not be generated.
         """
-        textworld = import_textworld()
+        textworld = need("textworld", "textworld")
         made_from = [textworld.__version__, self.rooms, self.objects, self.quest, number]
         path = self.folder / f"{number}-{value_digest(made_from).hex()[:12]}.z8"
         if path.exists():
@@ -171,7 +159,7 @@ class TextWorld:
         number = number_of(task.id, "textworld")
         return TextWorldGame(task.id, self.game(number), self.steps, number)
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """Reward 1 for a won game, by the world's last state or by re-enacting the record."""
         last = world if isinstance(world, TextWorldGame) else await reenact(self, task, run)
         assert isinstance(last, TextWorldGame)

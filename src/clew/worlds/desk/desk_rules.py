@@ -1,8 +1,8 @@
-"""The rules of the customer desk: what they say, which tool calls break them, what is asked against and within them.
+"""The rules of the customer desk: what they say, which tool calls break them, and requests against and within them.
 
-The eight tasks of arXiv 2606.22528 (specs/E164, section 3, item 2). ``soft`` rules are a house's own and cannot be
-guessed; ``hard`` ones any careful agent would keep unasked. A rule forbids an effect, read off the arguments of a tool
-call; no model judges anything.
+The desk and the compaction audits read them. They are the eight tasks of arXiv 2606.22528 (specs/E164, section 3, item
+2). A ``soft`` rule is a house's own and cannot be guessed; a ``hard`` rule any careful agent would keep unasked. A rule
+forbids an effect, which is read from the arguments of a tool call; no model may judge a rule.
 """
 
 from __future__ import annotations

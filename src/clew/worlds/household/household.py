@@ -1,8 +1,9 @@
 """Household: a text world of rooms, receptacles and objects, seen one room at a time.
 
-In the manner of ALFWorld (2010.03768), with our own words and rules. A task id ``house-NUMBER`` fixes, together with
-the taskset's parameters, who is where and what is wanted. The agent sees the room it is in; what lies in a closed
-receptacle shows once it is opened. It holds one object at a time. The only reward is 1 when the goal is reached.
+Made in the manner of ALFWorld (2010.03768), with words and rules of our own. A task id ``house-NUMBER`` and the
+taskset's parameters fix where everything is and what is wanted. The agent sees the room it is in; it sees what lies in
+a closed receptacle once that is opened. It holds one object at a time. The only reward is 1 when the goal is reached.
+An observation must never show what the agent has not seen.
 
     actions: go ROOM, open RECEPTACLE, take OBJECT, put OBJECT in RECEPTACLE, clean OBJECT, heat OBJECT
     goals:   find, take, open, put; clean and heat mean "put clean OBJECT in RECEPTACLE", "put hot OBJECT in ..."
@@ -19,6 +20,7 @@ from typing import Any
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive
 from clew.core.protocols import Restores, World
+from clew.core.records import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.household.household_expert import admissible, expert
@@ -164,7 +166,7 @@ class Household:
     def open(self, task: Task) -> HouseholdWorld:
         return HouseholdWorld(self.home(number_of(task.id, "house")))
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """Reward 1 where the goal holds at the end, by the world's last state or by re-enacting the record."""
         last = world if isinstance(world, HouseholdWorld) else await reenact(self, task, run)
         assert isinstance(last, HouseholdWorld)

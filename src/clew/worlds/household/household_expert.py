@@ -1,23 +1,31 @@
-"""A player of Household for demonstrations: sees what the agent sees, remembers what it saw."""
+"""An expert player of Household: sees what the agent sees and remembers what it saw.
+
+Demonstrations and tests call it. It must never look at what the agent cannot know: where unseen objects are.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from clew.core.errors import WorldError
 from clew.worlds.household.household_rules import Home, State
 
-if TYPE_CHECKING:
-    from clew.worlds.household.household import HouseholdWorld
+
+class Episode(Protocol):
+    """What is asked of a HouseholdWorld here: its home, its state now, and the rooms seen so far, as a bit set."""
+
+    home: Home
+    state: State
+    visited: int
 
 
-def admissible(world: HouseholdWorld) -> list[str]:
+def admissible(world: Episode) -> list[str]:
     """The actions that change the true state, also where an aliased world lists more."""
     home, state = world.home, world.state
-    return [a for a in world.observe().legal if home.after(state, a) is not None]
+    return [a for a in home.view(state).legal if home.after(state, a) is not None]
 
 
-def expert(world: HouseholdWorld) -> str:
+def expert(world: Episode) -> str:
     """The next action of a player who knows the plan of the house and what was seen so far, but not where things are.
 
     Looks into the receptacles of a room, then of the nearest room not searched; fetches, treats and delivers by the

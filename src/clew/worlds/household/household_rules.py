@@ -1,4 +1,7 @@
-"""The rules of Household: rooms, receptacles, objects, what an action does and what can be seen."""
+"""The rules of Household: rooms, receptacles and objects, what an action does, and what can be seen.
+
+HouseholdWorld and the expert call them. The same state and action must always lead to the same state.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,4 @@
+"""E164: rules that compaction deletes. Tier A needs the frameworks, R the shared data, B torch."""
+
+TIERS = ("A", "R", "B")
+SETTINGS = ("kind", "stack", "delivery", "condition", "strategy", "summariser", "budget", "pinned", "size")

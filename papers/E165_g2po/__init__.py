@@ -1,0 +1,4 @@
+"""E165: G2PO and its family. Tier 8a is tabular, 8b a small transformer."""
+
+TIERS = ("8a", "8b")
+SETTINGS = ("kind", "arm", "variant", "rescale", "lr", "eps")

@@ -1,0 +1,4 @@
+"""E170: when to run the oracle. ``sim`` reads what ``bench`` found; ``shell`` is a real repository."""
+
+TIERS = ("bench", "sim", "shell")
+SETTINGS = ("kind", "program", "level", "prior", "verify")

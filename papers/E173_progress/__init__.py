@@ -1,0 +1,4 @@
+"""E173: progress as a log-ratio. Tier tabular is exact, clerk a small transformer; weights in .clew/models/E173."""
+
+TIERS = ("tabular", "clerk")
+SETTINGS = ("kind", "slips", "kl", "at", "noise", "n", "tilt", "size")

@@ -1,0 +1,4 @@
+"""E174: why an agent did it. A cell is one check of specs/E174 section 9 at one seed."""
+
+TIERS = ("A",)
+SETTINGS = ("check",)

@@ -1,0 +1,241 @@
+"""clew audit cliffs: at which token or step of a run the success probability fell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clew.cli.shared import common, run_options
+from clew.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from clew.audit import Effect, Found, Pairs, Survey
+    from clew.audit.cliffs.detect import Cliff
+    from clew.harness.fork.continuations import Continuations
+    from clew.store import Keeper, Run
+
+
+WHERE = click.Choice(["tokens", "steps"])
+search_options = common.options(
+    click.option(
+        "--at", type=WHERE, default="tokens", show_default=True, help="Look for cliffs at tokens or at steps."
+    ),
+    click.option(
+        "--detector",
+        type=click.Choice(["mended", "published"]),
+        default="mended",
+        show_default=True,
+        help="published: test every token on one batch, without a correction for many tests.",
+    ),
+    click.option("-n", "--n", "n", default=64, show_default=True, help="Continuations from each place."),
+    click.option("--fresh", type=int, help="Continuations of the second batch.  [default: as --n]"),
+    click.option("--margin", default=0.1, show_default=True, help="Smallest drop in success probability that counts."),
+    click.option("--level", default=0.05, show_default=True, help="Level of the tests, and rate of false cliffs."),
+)
+
+
+@click.command(short_help="Find the tokens or steps at which runs were lost.")
+@click.argument("runs", nargs=-1, required=True)
+@search_options
+@click.option("--effect", is_flag=True, help="Fork with and without each cliff, beside random and restart controls.")
+@click.option("--pairs", type=click.Path(path_type=Path), metavar="FILE", help="Write single-token DPO pairs as JSONL.")
+@click.option("--floor", default=0.01, show_default=True, help="Lowest probability of a chosen token (published: 0).")
+@click.option("--hard", is_flag=True, help="Choose only tokens that keep at least the value before the cliff.")
+@click.option("--dry", is_flag=True, help="Print the plan and its cost, and sample nothing.")
+@click.option("--model", help="Let another model (or checkpoint) continue the runs.")
+@click.option("--judge-seconds", type=float, help="Time limit of the judge; a slower verdict counts as undecided.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the continuations.")
+@run_options.model_options
+@common.json_option
+@common.store_option
+def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
+    """Estimate the success probability (value) along runs, and find the tokens or steps at which it
+    falls (cliffs).
+
+    Before and after each token that can matter, continuations are sampled and judged. A token with a significant drop
+    is tested again on a new batch. A token that the policy picks with probability p lowers the success probability by
+    at most 1 - p, so most tokens need no sampling. Outcomes are kept: the same line continues where it stopped, and
+    costs nothing the second time. Values are stored beside the runs as `potential` and `cliff`.
+
+    \b
+    clew audit cliffs 4fzk2w
+    clew audit cliffs 'world=sums return<0.5' --effect --pairs pairs.jsonl
+    clew audit cliffs world=household --at steps --n 32
+    """
+    from clew import audit
+
+    fresh = options["n"] if options["fresh"] is None else options["fresh"]
+    names = ("at", "n", "margin", "level", "detector")
+    search = audit.Search(fresh=fresh, **{name: options[name] for name in names})
+    if options["pairs"] and search.at == "steps":
+        raise BadInput("--pairs makes pairs of tokens, not of steps", remedy="Leave out --at steps.")
+    store = common.open_store(store_path)
+    chosen = common.some(store, runs)
+    plan = audit.survey(chosen, _hands(store, options), search)
+    if not as_json:
+        _forecast(plan)
+    if options["dry"]:
+        if as_json:
+            common.print_json({"positions": len(plan.positions), "tested": len(plan.tested), "cost": plan.cost()})
+        return
+    effect, made = None, None
+    with run_options.interruptible("the same line again"), _told(plan) as told:
+        found = audit.detect(plan, told)
+        found.file()
+        if options["effect"]:
+            effect = audit.effect(found, search.n, told)
+        if options["pairs"]:
+            how = audit.Candidates(n=search.n, floor=options["floor"], hard=options["hard"])
+            made = audit.pairs(found, how, told)
+            made.file()
+            lines = [json.dumps(record) + "\n" for record in made.records()]
+            options["pairs"].write_text("".join(lines))
+    if as_json:
+        common.print_json(_as_json(found, effect, made))
+    else:
+        _report(found, effect, made, options)
+
+
+def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuations]:
+    """Gives each run the runner that continues it: one for all runs made alike; models are loaded once."""
+    from functools import lru_cache
+
+    from clew.harness import Runner
+    from clew.harness.fork.continuations import Continuations
+
+    load = lru_cache(maxsize=None)(lambda ref: run_options.load_model(ref, options))
+    known: dict[tuple[str, ...], Continuations] = {}
+
+    def of(run: Run) -> Continuations:
+        row = run.row
+        key = (row.agent, row.config, row.taskset, row.model, row.settings)
+        if key not in known:
+            model = load(options["model"]) if options["model"] else None
+            runner = Runner.of(store, run, model=model, resolve_model=load)
+            if runner.model is None:
+                raise BadInput(
+                    f"run {run.id} was made by {row.model or 'no model'}, which cannot be loaded",
+                    remedy="Name a model with --model.",
+                )
+            known[key] = Continuations(runner, seed=options["seed"], judge_seconds=options["judge_seconds"])
+        return known[key]
+
+    return of
+
+
+def _forecast(plan: Survey) -> None:
+    cost, what = plan.cost(), "tokens" if plan.search.at == "tokens" else "steps"
+    click.echo(
+        f"{len(plan.runs)} runs, {len(plan.positions)} {what}; {len(plan.tested)} of them could lower the chance of "
+        f"success by more than {plan.search.margin:g}"
+        if plan.search.detector == "mended"
+        else f"{len(plan.runs)} runs, {len(plan.tested)} {what} to test"
+    )
+    dollars = f", ${cost['dollars']:.2f}" if cost["dollars"] else ""
+    time = f", {cost['seconds']:,.0f} s at the speed of these runs" if cost["seconds"] >= 1 else ""
+    more = f"; {cost['each flagged']} more for each that is flagged" if cost["each flagged"] else ""
+    click.echo(
+        f"to sample: {cost['continuations']:,} continuations, about {cost['tokens']:,.0f} tokens{dollars}{time}{more}"
+    )
+
+
+@contextmanager
+def _told(plan: Survey) -> Iterator[Callable[[int], None]]:
+    """A progress bar of continuations; its total grows where flagged places and candidates add some."""
+    total, done = max(int(plan.cost()["continuations"]), 1), 0
+    with common.bar("continuations", total) as move:
+
+        def told(count: int) -> None:
+            nonlocal done
+            done += count
+            move(completed=done, total=max(total, done))
+
+        yield told
+
+
+def _as_json(found: Found, effect: Effect | None, made: Pairs | None) -> dict[str, Any]:
+    from clew.audit.cliffs import statistics
+    from clew.audit.cliffs.detect import described
+
+    curve = []
+    for start, counts in found.potentials.items():
+        low, high = (float(x) for x in statistics.wilson(counts.right, counts.n))
+        value = float(counts.potential) if counts.n else None
+        row = {"at": str(start), "potential": value, "low": low, "high": high}
+        curve.append(row | {"n": int(counts.n), "undecided": int(counts.undecided)})
+    rate = found.replicated()
+    return {
+        "runs": len(found.survey.runs),
+        "positions": len(found.survey.positions),
+        "tested": len(found.survey.tested),
+        "continuations": found.continuations,
+        "undecided": found.undecided,
+        "potential": curve,
+        "cliffs": [described(c) for c in found.cliffs],
+        "replicated": run_options.numbers(rate) if rate else None,
+        "effect": [{"claim": r.claim, **run_options.numbers(r)} for r in effect.reports()] if effect else None,
+        "pairs": len(made) if made is not None else None,
+    }
+
+
+def _report(found: Found, effect: Effect | None, made: Pairs | None, options: dict[str, Any]) -> None:
+    if len(found.survey.runs) == 1:
+        _curve(found)
+    flagged, kept = len(found.cliffs), len(found.confirmed)
+    again = (
+        ", no second batch" if found.survey.search.detector == "published" else f", {kept} confirmed on a fresh batch"
+    )
+    click.echo(f"{found.continuations:,} continuations, {found.undecided} undecided: {flagged} flagged{again}")
+    if found.cliffs:
+        common.print_table(
+            ("cliff", "token", "type", "before", "after", "drop", "low", "high", "p adjusted", "kept"),
+            [_line(found, cliff) for cliff in found.cliffs],
+        )
+    if effect is not None:
+        click.echo()
+        for report in effect.reports():
+            click.echo(f"{report.claim}: {report}")
+    elif options["effect"]:
+        click.echo("no confirmed cliff in a failed run: --effect has nothing to compare")
+    if made is not None:
+        click.echo(f"{len(made)} pairs of {len(made.items)} cliffs in {options['pairs']}")
+        if len(made):
+            click.echo("Next: clew tune RUNS --loss cliff-dpo --name NAME --model FOLDER")
+
+
+def _curve(found: Found) -> None:
+    from clew.audit.cliffs import statistics
+
+    rows = []
+    for start, counts in sorted(found.potentials.items(), key=lambda item: item[0][1:3]):
+        low, high = statistics.wilson(counts.right, counts.n)
+        said = _text(found, start.seq, start.run, start.token - 1)
+        rows.append((str(start), said, float(counts.potential), float(low), float(high), int(counts.undecided)))
+    common.print_table(("place", "after token", "potential", "low", "high", "undecided"), rows)
+    click.echo()
+
+
+def _line(found: Found, cliff: Cliff) -> tuple[Any, ...]:
+    p = cliff.position
+    numbers = [round(x, 3) for x in (cliff.before, cliff.after, cliff.drop, cliff.low, cliff.high)]
+    said = _text(found, p.seq, p.run, p.token)
+    kept = "yes" if cliff.confirmed else "no"
+    return (str(p.before), said, cliff.kind or "", *numbers, float(f"{cliff.q:.2g}"), kept)
+
+
+def _text(found: Found, seq: int, run: str, token: int) -> str:
+    """A token of a reply (counted after its head) as text, where the text is known."""
+    from clew.view.pages.tokens import tokens
+
+    store = found.survey.runs[0].store
+    call = store.calls(run, seq, seq + 1)[0]
+    if token < 0 or not call.node_out:
+        return ""
+    said = tokens(call, store.node(call.node_out)) or []
+    place = call.head + token
+    return str(said[place][0] or "").strip() or f"#{said[place][1]}" if place < len(said) else ""

@@ -1,0 +1,90 @@
+"""clew audit coverage: how many post-mistake states and recoveries the training data covers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clew.cli.shared import common
+from clew.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from clew.audit import Trail
+    from clew.core.records import Report
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
+
+
+@click.command(short_help="Measure which recoveries from mistakes the data covers.")
+@click.argument("data", nargs=-1, metavar="DATA|RUNS")
+@click.option("--method", help="Count steps with a value of this method (see `clew credit`) as trained on.")
+@common.json_option
+@common.store_option
+def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path: str) -> None:
+    """Measure how many post-mistake states and recoveries the training data covers.
+
+    DATA is a file made by `clew export --sft` or `clew export FILE.jsonl`; its runs are looked up in the store. For
+    RUNS the training signal is every action of a solved run or, with --method, every action whose value is not zero.
+
+    A mistake is an action that increased the distance to the goal, or that returned to an earlier state of the run
+    without shortening the distance. Distances are counted in the moves that the chosen runs made, so choose all runs of
+    the tasks. A run is off course until it is as near to the goal as before the mistake; a recovery is an off-course
+    action that shortens the distance.
+
+    \b
+    clew audit coverage demos.jsonl
+    clew audit coverage world=maze
+    clew audit coverage world=household --method g2po
+    """
+    from clew import audit
+
+    store = common.open_store(store_path)
+    files = [word for word in data if word.endswith(SUFFIXES)]
+    if files and (len(data) > 1 or method):
+        raise BadInput("a data file stands alone", remedy="Give one file without --method, or runs.")
+    if files:
+        from clew.exchange.distil import taught
+
+        paths, signal = taught(Path(files[0]), store)
+    else:
+        runs = common.some(store, data)
+        paths = audit.trails(runs)
+        signal = _valued(runs, paths, method) if method else [a for p in paths if p.solved for a in p.acts()]
+    found = audit.coverage(paths, signal)
+    if as_json:
+        common.print_json(found.to_json())
+        return
+    lost = f", {found.lost} of them without a solved run and so without distances" if found.lost else ""
+    click.echo(f"{found.runs} runs of {found.tasks} tasks{lost}; {found.mistakes} of {found.acts} actions are mistakes")
+    click.echo(_line("states reached after a mistake", found.covered_states, found.behind, found.states))
+    click.echo(_line("recoveries", found.covered_retreats, found.ways, found.retreats))
+
+
+def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str, Any, str]]:
+    """The actions of steps in which a model call has a value of ``method`` that is not zero.
+
+    Raises:
+        BadInput: the method annotated none of the runs.
+    """
+    by_id, acts, some = {run.id: run for run in runs}, [], False
+    for path in paths:
+        run = by_id[path.run]
+        values = {a.seq: a.value for a in run.annotations(method, "call") if a.value is not None}
+        some |= bool(values)
+        steps = run.steps
+        for act, number in zip(path.acts(), path.steps, strict=True):
+            if any(values.get(ask.seq) for ask in steps[number].asks):
+                acts.append(act)
+    if not some:
+        raise BadInput(
+            f"none of these runs has values of {method!r}", remedy=f"Compute them first: clew credit {method} RUNS."
+        )
+    return acts
+
+
+def _line(what: str, covered: int, every: int, share: Report | None) -> str:
+    if share is None:
+        return f"{what}: none in these runs"
+    return f"{what}: {covered} of {every} receive a signal, {share.estimate:.1%} [{share.low:.1%}, {share.high:.1%}]"

@@ -1,0 +1,115 @@
+"""What `clew train` and `clew quickstart` show of a training: live progress, and a report page at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clew.cli.shared import common
+
+if TYPE_CHECKING:
+    from clew.core.records import Report
+    from clew.store import Keeper, Run
+    from clew.train.loop import Training
+
+EVERY = 5  # iterations between two lines where there is no terminal to draw a bar on
+
+
+def follow(training: Training) -> None:
+    """Run a training to its end, showing of each iteration: success, tokens per second, groups without a signal."""
+    total, name = training.plan.iterations, training.plan.name
+    recent: list[float] = []
+    with common.progress() as bar:
+        job = bar.add_task("training", total=total, note="")
+        for done in training.run():
+            recent = [*recent[-4:], done.success.estimate]
+            rate = done.tokens / max(done.seconds.get("collect", 0.0), 1e-9)
+            note = f"success {sum(recent) / len(recent):.0%}  {rate:,.0f} tok/s  no signal in {done.dead:.0%} of groups"
+            if "length" in done.draft:
+                note += f"  {done.draft['length']:.2f} tok/round"
+            if "gain" in done.draft:
+                note += f"  {done.draft['gain']:.2f} times the speed with drafts"
+            if done.evaluation is not None:
+                note += f"  eval {done.evaluation}"
+            bar.update(job, completed=done.number + 1, note=note)
+            if bar.disable and ((done.number + 1) % EVERY == 0 or done.number + 1 == total):
+                click.echo(f"{name} {done.number + 1}/{total}  {note}", err=True)
+
+
+def worst(store: Keeper, name: str, method: str) -> Run | None:
+    """The run with the lowest value of ``method`` among the failures of the latest iteration that has any."""
+    for iteration in sorted(store.metrics(name), reverse=True):
+        runs = store.runs(f"name={name}/{iteration}/* return<0.5 has={method}")
+        valued = [(low, run) for run in runs if (low := lowest(run, method)) is not None]
+        if valued:
+            return min(valued, key=lambda pair: pair[0])[1]
+    return None
+
+
+def lowest(run: Run, method: str) -> float | None:
+    values = [a.value for a in run.annotations(method, "call") if a.value is not None]
+    return min(values, default=None)
+
+
+def fork_line(run: Run, method: str, model: str | Path | None, store_path: str) -> str:
+    """The command line that forks a run where it lost most, with the present model."""
+    line = f"clew fork {run.low_point(method)} -n 4 --model {model}"
+    return line if store_path == common.DEFAULT_STORE else f"{line} --store {store_path}"
+
+
+def write_page(
+    path: Path, store: Keeper, name: str, reports: Mapping[str, Report], run: Run | None, commands: Mapping[str, str]
+) -> Path:
+    """The one-page report of a training beside its checkpoints."""
+    from clew.view.report import page
+    from clew.view.terminal import tree
+
+    metrics = store.metrics(name)
+    curve = [(step, values["success"]) for step, values in metrics.items()]
+    dead = [(step, values["dead_groups"]) for step, values in metrics.items()]
+    text = page(
+        f"Clew: {name}",
+        reports,
+        {"success of rollouts": curve, "groups without a signal": dead},
+        facts(metrics),
+        str(tree(run)) if run is not None else "no run failed",
+        commands,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def facts(metrics: Mapping[int, Mapping[str, float]]) -> dict[str, str]:
+    """What a training cost, summed over its iterations."""
+
+    def total(key: str) -> float:
+        return sum(values.get(key, 0.0) for values in metrics.values())
+
+    parts = {part: total(f"seconds/{part}") for part in ("collect", "credit", "rows", "fit", "draft")}
+    parts = {part: seconds for part, seconds in parts.items() if seconds or part != "draft"}
+    spent = sum(parts.values())
+    out: dict[str, str] = {"iterations": str(len(metrics)), "tokens sampled": f"{total('tokens'):,.0f}"}
+    if spent:
+        shares = ", ".join(f"{part} {seconds / spent:.0%}" for part, seconds in parts.items())
+        out |= {
+            "tokens/s while collecting": f"{total('tokens') / parts['collect']:,.0f}",
+            "time": f"{spent:.0f} s: {shares}",
+        }
+    drafted = [values for values in metrics.values() if "draft/length" in values]
+    if drafted:
+        names = ("draft/length", "draft/drafted", "draft/share")
+        length, used, share = (sum(values[name] for values in drafted) / len(drafted) for name in names)
+        out["drafts"] = (
+            f"{length:.2f} tokens a round, {used:.0%} of rounds drafted, {share:.0%} of collecting, "
+            f"in {len(drafted)} of {len(metrics)} iterations"
+        )
+        gains = [values["draft/gain"] for values in metrics.values() if "draft/gain" in values]
+        if gains:
+            out["speed of collecting with drafts, by that without"] = f"{gains[-1]:.2f}"
+    mismatch: Any = max((values.get("step/mismatch", 0.0) for values in metrics.values()), default=0.0)
+    out["sampler and trainer differ by at most"] = f"{mismatch:.1e} nats"
+    return out

@@ -1,0 +1,103 @@
+"""clew tune: train local weights on preference pairs made from stored runs, without sampling new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clew.cli.shared import common, run_options
+from clew.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from clew.core.records import LossRow
+    from clew.models.local import Local
+    from clew.store import Run
+
+LOSSES = ("cliff-dpo", "dpo")
+
+
+@click.command(short_help="Train local weights on preference pairs of stored runs.")
+@click.argument("runs", nargs=-1, required=True)
+@click.option(
+    "--loss",
+    type=click.Choice(LOSSES),
+    required=True,
+    help="cliff-dpo: pairs of single tokens from `clew audit cliffs --pairs`. dpo: runs of one group that succeeded "
+    "against runs that failed.",
+)
+@click.option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
+@click.option("--model", default="household-sft", show_default=True, help="Name or folder of local weights.")
+@click.option("--epochs", default=1, show_default=True, help="Passes over the rows.")
+@click.option("--batch", default=64, show_default=True, help="Rows in one optimiser step.")
+@click.option("--beta", default=0.1, show_default=True, help="DPO's beta: how strongly the model is held to its start.")
+@click.option("--lr", default=7e-4, show_default=True, help="Learning rate of AdamW.")
+@click.option("--lora", type=int, help="Train only LoRA adapters of this rank.")
+@click.option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
+@click.option("--params", default="", help="cliff-dpo: only pairs whose parameter digest begins so.")
+@click.option("--compat-eos", is_flag=True, help="cliff-dpo: count an end token after each pair, as published.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the order of rows.")
+@common.json_option
+@common.store_option
+def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **options: Any) -> None:
+    """Train local weights by DPO on pairs made from RUNS; no new runs are collected.
+
+    The reference of the loss are the weights that --model names. Checkpoints are folders of weights.
+
+    \b
+    clew tune world=sums --loss cliff-dpo --name steep --model FOLDER --lr 1e-4
+    clew tune 'name=first/*' --loss dpo --name second --model FOLDER --epochs 3
+    """
+    from functools import partial
+
+    from clew.fit.trainer import Trainer
+    from clew.train.loop import default_folder
+    from clew.train.losses import dpo
+    from clew.train.offline import Passes, fit
+    from clew.train.rows import reference
+
+    store, loss = common.open_store(store_path), options["loss"]
+    model = run_options.trainable(options["model"])
+    rows = _rows(common.some(store, runs), model, options)
+    reference(rows, model)  # from the weights as they are named; a checkpoint is loaded after it
+    lora = {"r": options["lora"]} if options["lora"] else None
+    trainer = Trainer(model, options["lr"], {loss: partial(dpo, beta=options["beta"])}, lora=lora)
+    passes = Passes(epochs=options["epochs"], batch=options["batch"], seed=options["seed"])
+    folder = default_folder(store.path, name)
+    total, counted = len(passes.steps(rows)), sum(int(row.weights[loss].sum()) for row in rows)
+    tokens = passes.epochs * sum(len(row.ids) for row in rows)
+    click.echo(f"{len(rows)} rows, {counted} tokens with loss, {total} steps, {tokens:,} tokens", err=True)
+    last: dict[str, float] = {}
+    with run_options.interruptible("the same line again"), common.bar("training", total) as move:
+        settings = {k: options[k] for k in ("model", "loss", "beta", "lr", "lora")}
+        for done, _, report in fit(trainer, rows, passes, folder, settings=settings):
+            last = report.metrics()
+            store.put_metrics(name, done, {f"step/{k}": v for k, v in last.items()})
+            move(completed=done, note=f"loss {report.loss[loss]:.4f}")
+    checkpoint = folder / "checkpoint" if folder is not None else None
+    if as_json:
+        told = {"name": name, "checkpoint": checkpoint, "rows": len(rows), "loss tokens": counted, "last": last}
+        common.print_json(told)
+        return
+    click.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}\n\nNext:\n  clew eval {checkpoint}")
+
+
+def _rows(runs: Sequence[Run], model: Local, options: Mapping[str, Any]) -> list[LossRow]:
+    """The pairs as rows.
+
+    Raises:
+        BadInput: these runs make no pairs.
+    """
+    from clew.train.pairs import outcome_pairs, pair_rows
+
+    if options["loss"] == "dpo":
+        rows = outcome_pairs(common.groups_of(runs))
+        if not rows:
+            raise BadInput(
+                "no group of these runs holds both success and failure", remedy="Collect more runs of each task."
+            )
+        return rows
+    kinds = tuple(options["types"].split(",")) if options["types"] else None
+    eos = min(model.renderer.stop) if options["compat_eos"] else None
+    return pair_rows(runs, params=options["params"], kinds=kinds, eos=eos)

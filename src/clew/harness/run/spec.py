@@ -1,0 +1,148 @@
+"""What all runs of one collection share: its settings, models and store, frozen.
+
+``Runner`` makes a RunSpec at the start of each collection, fork or replay and hands it down. Code below reads the spec
+and never changes it: a child run, a continuation or a collection with another model gets a copy from
+``dataclasses.replace``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from clew.core.errors import UnknownName
+from clew.core.protocols import Model, Taskset, World
+from clew.core.records import Call, Intervention, RunRow, Setup, task_json
+from clew.core.values import Completion, Limits, Task
+from clew.harness.loading import Agent
+from clew.harness.run.restore import world_at
+from clew.harness.tools import Tool
+from clew.store.base import Keeper
+from clew.store.names import new_id
+from clew.store.run import Run
+
+OnRun = Callable[[Run], None]
+"""Called with each run when it has ended and been judged."""
+
+
+class Models:
+    """The models that runs name by reference, each built once, and the Setups of their answers, one object each."""
+
+    def __init__(self, resolve: Callable[[str], Model] | None = None) -> None:
+        self._resolve = resolve
+        self._built: dict[str, Model] = {}
+        self._setups: dict[tuple[object, ...], Setup] = {}
+
+    def of(self, model: str | Model, build: bool = True) -> Model | None:
+        """The model itself, or the one that a reference means; None where it would have to be built and must not be.
+
+        Raises:
+            UnknownName: no model is meant.
+        """
+        if not isinstance(model, str):
+            self._built.setdefault(model.ref, model)
+            return model
+        if model not in self._built and build:
+            if self._resolve is None:
+                from clew.models import load  # the clients of all providers: only where one is named
+
+                self._resolve = load
+            self._built[model] = self._resolve(model)
+        return self._built.get(model)
+
+    def add(self, model: Model) -> str:
+        """Let the reference of ``model`` mean this object; returns the reference."""
+        self._built[model.ref] = model
+        return model.ref
+
+    def built(self) -> list[Model]:
+        return list(self._built.values())
+
+    def setup(self, asked: Setup, result: Completion) -> Setup:
+        """How an ask was answered: what was asked, completed by the version, sampling and name of the answer."""
+        key = (asked.model, result.version, asked.asked, result.in_force, asked.tools and id(asked.tools), result.model)
+        found = self._setups.get(key)
+        if found is None:
+            in_force = result.in_force or asked.asked
+            found = asked._replace(version=result.version, in_force=in_force, served_by=result.model)
+            self._setups[key] = found
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """What all runs of one collection share.
+
+    ``judge_seconds`` bounds each verdict (None does not), and with ``judge_thread`` each judge computes in a thread of
+    its own, where it cannot stop the loop. Arguments of ``Runner`` explain the other settings.
+    """
+
+    agent: Agent
+    agent_ref: str
+    agent_digest: str
+    config: Mapping[str, Any]
+    taskset: Taskset | None
+    model: Model | None
+    tools: Mapping[str, Tool]
+    sampling: Mapping[str, Any]
+    limits: Limits
+    snapshot_every: int
+    judge_seconds: float | None
+    store: Keeper
+    owner: str
+    concurrency: int
+    models: Models
+    judge_thread: bool = False
+
+    def row(self, task: Task, *, name: str = "", **fields: Any) -> RunRow:
+        """The row of a new run of ``task`` in the collection ``name``; ``fields`` of RunRow go before all others."""
+        known = {"sampling": self.sampling, "limits": asdict(self.limits), "snapshot_every": self.snapshot_every}
+        told = task_json(task.id, task.prompt, task.data, task.limits)
+        row = RunRow(
+            id=new_id(),
+            agent=self.agent_ref,
+            taskset=self.taskset.ref if self.taskset is not None else "",
+            model=self.model.ref if self.model is not None else "",
+            task_id=task.id,
+            task=json.dumps(told, ensure_ascii=False, allow_nan=False),
+            agent_digest=self.agent_digest,
+            config=json.dumps(self.config, ensure_ascii=False, sort_keys=True, allow_nan=False),
+            created=time.time(),
+            settings=json.dumps({**known, **({"name": name} if name else {})}, sort_keys=True),
+        )
+        return row._replace(**fields)
+
+    def task_of(self, row: RunRow) -> Task:
+        """The run's Task, with the judge's material where its taskset still has it."""
+        if self.taskset is not None:
+            try:
+                return self.taskset.find(row.task_id)
+            except UnknownName:
+                pass
+        if not row.task:
+            return Task(row.task_id, "")
+        data = json.loads(row.task)
+        return Task(data["id"], data["prompt"], data["data"], Limits(**data["limits"]))
+
+    async def world_at(
+        self, task: Task, calls: Sequence[Call], changes: Intervention, *, resuming: bool = False, redo: bool = False
+    ) -> World | None:
+        """The world in the state it had after ``calls``; see ``restore.world_at``."""
+        return await world_at(
+            self.taskset, task, self.store, calls, changes.edits, tools=self.tools, resuming=resuming, redo=redo
+        )
+
+
+class Specified(Protocol):
+    """The Runner as code below it sees it."""
+
+    @property
+    def spec(self) -> RunSpec: ...
+
+
+def sampling_of(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of Sampling from JSON, where a tuple is a list."""
+    return {k: tuple(v) if k == "stop" else v for k, v in known.get("sampling", {}).items()}

@@ -1,0 +1,57 @@
+"""Ids, tags and other names of a store: how they are made, checked and resolved."""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import re
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+
+from clew.core.errors import BadInput, UnknownName
+from clew.store.protocol import Tables
+
+
+def new_id() -> str:
+    """A global run or group id: 60 random bits as 12 characters a-z2-7, safe in queries, cursors and file names."""
+    return base64.b32encode(secrets.token_bytes(8)).decode().lower()[:12]
+
+
+def check_name(name: str) -> str:
+    """A tag, or any other name that queries and the shell must carry unquoted.
+
+    Raises:
+        BadInput: it is empty or has other characters than letters, digits and ``_ . / -``.
+    """
+    if not re.fullmatch(r"[\w][\w./-]*", name):
+        raise BadInput(f"{name!r} cannot be a name", remedy="Use letters, digits and _ . / - only.")
+    return name
+
+
+def resolve(store: Tables, text: str) -> str:
+    """The run id meant by a full id, a unique prefix of one, or a tag that one run has.
+
+    Raises:
+        UnknownName: no run is meant; the remedy lists near names.
+        BadInput: several are.
+    """
+    text = text.strip()
+    with suppress(UnknownName):
+        return store.row(text).id
+    ids, tags = store.run_ids(), store.tags()
+    found = tags.get(text) or [run for run in ids if text and run.startswith(text)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadInput(f"{text!r} means {len(found)} runs", remedy=f"Write more of the id: {some(found)}.")
+    near = difflib.get_close_matches(text, [*ids, *tags], 3) or ids[-3:]
+    raise UnknownName(
+        f"no run is called {text!r} in {store.path}",
+        remedy=f"Near names: {some(near)}. `clew log` lists all." if near else "The store holds no runs yet.",
+    )
+
+
+def some(names: Sequence[str], limit: int = 6) -> str:
+    """The first few of a list, for a message."""
+    return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")

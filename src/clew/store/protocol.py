@@ -1,0 +1,188 @@
+"""What each store implements, and the plain values that its methods take and return.
+
+Every reader of a record takes ``Tables``; ``clew.store.base.Keeper`` adds the conveniences that both stores share.
+Nothing here reads or writes a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from clew.core.errors import BadInput
+from clew.core.reading import Store
+from clew.core.records import Annotation, Call, Fault, Node, Report, RunRow
+
+Place = tuple[str, str, int, bytes, str, str, str, str]  # key of an annotation
+
+
+class Outcomes(NamedTuple):
+    """Packed outcomes of one sampling plan: seeds int64 [n], outcomes float32 [n], costs float32 [n] (US dollars)."""
+
+    seeds: npt.NDArray[np.int64]
+    outcomes: npt.NDArray[np.float32]
+    costs: npt.NDArray[np.float32]
+
+
+class Range(NamedTuple):
+    """The least and greatest value of a method on one run's targets of a kind, in one scope; ``n`` targets have one."""
+
+    method: str
+    target: str
+    scope: str
+    low: float
+    high: float
+    n: int
+
+
+class Burial(NamedTuple):
+    """What a redaction puts in place: emptied nodes, Calls (each with its issue digest) and run rows."""
+
+    nodes: list[Node]
+    calls: list[tuple[str, Call, bytes]]
+    rows: list[RunRow]
+
+
+class Summary(NamedTuple):
+    """One line of a list of runs."""
+
+    run: str
+    world: str  # taskset ref
+    task: str
+    agent: str
+    model: str
+    origin: str
+    parent: str  # cursor
+    group: str
+    seed: int
+    created: float  # seconds since the epoch
+    stop: str  # empty while it runs
+    steps: int  # acts along the path
+    calls: int
+    tokens: int  # sampled along the path
+    cost: float  # US dollars, own Calls
+    seconds: float  # wall time of its own Calls
+    reward: float | None = None  # the judge's, read afresh each time
+
+
+class Page(NamedTuple):
+    """Some of the runs a query selects, and how many it selects in all."""
+
+    rows: list[Summary]
+    total: int
+
+
+class Folds(NamedTuple):
+    """Some of the groups that hold a selected run, each with all its runs, oldest first; and how many there are.
+
+    A run without a group stands alone.
+    """
+
+    groups: list[list[Summary]]
+    total: int
+
+
+class Tables(Store, Protocol):
+    """A whole store, each method in the store's own way."""
+
+    def run_ids(self) -> list[str]: ...
+    def groups(self) -> list[str]: ...
+    def each_node(self) -> Iterator[Node]: ...
+    def node_keys(self) -> list[bytes]: ...
+    def blob_keys(self) -> list[bytes]: ...
+    def put_call(self, run: str, call: Call, *, owner: str = "") -> None: ...
+    def tag(self, run: str, name: str) -> None: ...
+    def untag(self, run: str, name: str) -> None: ...
+    def tags(self, run: str | None = None) -> dict[str, list[str]]: ...
+    def put_report(self, report: Report, id: str = "") -> str: ...
+    def reports(self) -> dict[str, Report]: ...
+    def put_outcomes(
+        self, method: str, cursor: str, seeds: Sequence[int], outcomes: Sequence[float], costs: Sequence[float]
+    ) -> None: ...
+    def outcomes(self, method: str, cursor: str) -> Outcomes: ...
+    def outcome_places(self) -> list[tuple[str, str]]: ...
+    def put_metrics(self, training: str, step: int, values: Mapping[str, float]) -> None: ...
+    def metrics(self, training: str) -> dict[int, dict[str, float]]: ...
+    def trainings(self) -> list[str]: ...
+    def progress(self) -> dict[str, tuple[int, int]]: ...
+    def leased(self) -> list[str]: ...
+    def thread(self, tip: bytes, stop: bytes = b"", limit: int | None = None) -> list[Node]: ...
+    def nodes(self, keys: Iterable[bytes]) -> dict[bytes, Node]: ...
+    def annotations(
+        self,
+        runs: Sequence[str] | None = None,
+        method: str | None = None,
+        target: str | None = None,
+        scope: str | None = None,
+        seqs: tuple[int, int] | None = None,
+    ) -> list[Annotation]: ...
+    def annotated(self, method: str) -> set[str]: ...
+    def ranges(self, run: str) -> list[Range]: ...
+    def conversations(self, run: str) -> list[int]: ...
+    def keys(self, run: str) -> list[bytes]: ...
+    def numbers(self, run: str, name: str) -> dict[int, float]: ...
+    def group_names(self) -> dict[str, str]: ...
+    def forks(self) -> dict[str, str]: ...
+    def summaries(self) -> list[Summary]: ...
+    def summary(self, run: str) -> Summary: ...
+    def page(self, query: str = "", limit: int | None = None, start: int = 0) -> Page: ...
+    def folds(self, query: str = "", limit: int | None = None, start: int = 0) -> Folds: ...
+    def changed(self, since: int | None = None) -> tuple[int, list[str]]: ...
+    def search(self, words: Sequence[str]) -> set[str]: ...
+    def bury(self, burial: Burial) -> None: ...
+    def tombstones(self) -> dict[str, bytes]: ...
+    def used_blobs(self, runs: set[str]) -> set[bytes]: ...
+    def remove(self, runs: Iterable[str], nodes: Iterable[bytes], blobs: Iterable[bytes]) -> None: ...
+    def check(self) -> list[Fault]: ...
+    def rebuild(self) -> None: ...
+
+
+def check_annotation(row: Annotation) -> None:
+    """What no store can hold.
+
+    Raises:
+        BadInput: NaN, where absence is meant.
+    """
+    if row.value is not None and row.value != row.value:
+        raise BadInput(
+            f"annotation {row.method!r} of {row.run}@{row.seq} is NaN", remedy="Leave out what has no value."
+        )
+
+
+def place(a: Annotation) -> Place:
+    """What an annotation is keyed by (DESIGN.md rule 11): writing the same place again replaces it."""
+    return (a.target, a.run, a.seq, a.node, a.method, a.version, a.params, a.scope)
+
+
+def pack_outcomes(seeds: Sequence[int], outcomes: Sequence[float], costs: Sequence[float]) -> Outcomes:
+    """Arrays of one length.
+
+    Raises:
+        BadInput: lengths differ.
+    """
+    if not len(seeds) == len(outcomes) == len(costs):
+        raise BadInput(f"{len(seeds)} seeds, {len(outcomes)} outcomes and {len(costs)} costs are no table")
+    return Outcomes(np.asarray(seeds, np.int64), np.asarray(outcomes, np.float32), np.asarray(costs, np.float32))
+
+
+def rewards(store: Store, runs: Sequence[str] | None = None) -> dict[str, float]:
+    """The judge's reward of each judged run; of several versions the highest counts."""
+    found = sorted(store.annotations(runs, "reward", "run"), key=lambda a: (a.version, a.params, a.scope))
+    return {a.run: a.value for a in found if a.value is not None}
+
+
+def ranges(rows: Iterable[Annotation]) -> list[Range]:
+    """What annotations reach from and to, by method, target and scope."""
+    found: dict[tuple[str, str, str], Range] = {}
+    for a in rows:
+        values = [] if a.values is None else a.values[~np.isnan(a.values)].tolist()
+        if a.value is not None:
+            values.append(a.value)
+        if values:
+            place = (a.method, a.target, a.scope)
+            known = found.get(place, Range(*place, values[0], values[0], 0))
+            found[place] = Range(*place, min(known.low, *values), max(known.high, *values), known.n + 1)
+    return [found[place] for place in sorted(found)]
