@@ -1,8 +1,8 @@
-"""Candidates in a repository as a world: each action runs one of the user's commands and says what it found.
+"""Candidates in a repository as a world: each action runs one of the user's commands and gives its verdict.
 
-Commands run in the sandbox, on a copy of the repository's files; the state is that copy, so that runs restore and fork.
-Only where it is asked for by name (``outside``) they run in the repository itself, without a sandbox, and nothing
-restores.
+``clew gate`` opens it. Commands run in the sandbox, on a copy of the repository's files; the state is that copy, so
+that runs restore and fork. Only with ``outside`` do they run in the repository itself, without a sandbox, and nothing
+restores. Without ``outside`` the user's own files must never change.
 """
 
 from __future__ import annotations
