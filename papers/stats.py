@@ -17,6 +17,8 @@ from clew.audit.design import rate, student, wilson
 from clew.core.records import Report
 from papers.experiment import Line
 
+Lines = Sequence[Line]
+
 # ---- what was found ------------------------------------------------------------------------------------------------
 
 

@@ -208,12 +208,7 @@ def ascent(house: Houses, steps: Steps, advantage: np.ndarray, logits: np.ndarra
 
 
 def learn(
-    house: Houses,
-    estimate: Estimate,
-    rescale: bool,
-    lr: float,
-    iterations: int,
-    coin: bool = False,
+    house: Houses, estimate: Estimate, rescale: bool, lr: float, iterations: int, coin: bool = False
 ) -> np.ndarray:
     """Plain gradient ascent from the uniform policy. Exact success before each update and after the last;
     float64 [iterations + 1, L]."""

@@ -10,33 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Cursor": "clew.core.records",
-    "Edit": "clew.core.records",
-    "Group": "clew.store",
-    "Groups": "clew.store",
-    "Limits": "clew.core.values",
-    "LiveRun": "clew.harness",
-    "Message": "clew.core.values",
-    "Observation": "clew.core.values",
-    "Report": "clew.core.records",
-    "Run": "clew.store",
-    "Runner": "clew.harness",
-    "Sampling": "clew.core.values",
-    "StopReason": "clew.core.values",
-    "Task": "clew.core.values",
-    "ToolCall": "clew.core.values",
-    "Trainer": "clew.fit.trainer",
-    "open_store": "clew.store",
-    "register": "clew.core.registry",
-    "rows": "clew.train.rows",
-    "tool": "clew.harness",
-    "tree": "clew.view.terminal",
+_NAMES = {
+    "clew.core.records": "Cursor Edit Report",
+    "clew.core.registry": "register",
+    "clew.core.values": "Limits Message Observation Sampling StopReason Task ToolCall",
+    "clew.fit.trainer": "Trainer",
+    "clew.harness": "LiveRun Runner tool",
+    "clew.store": "Group Groups Run open_store",
+    "clew.train.rows": "rows",
+    "clew.view.terminal": "tree",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = ("core", "store", "models", "worlds", "harness", "fit", "credit", "train", "exchange", "view")
 
 if TYPE_CHECKING:
     from clew import core, credit, exchange, fit, harness, models, store, train, view, worlds
+    from clew.core.protocols import Model, Taskset
     from clew.core.records import Cursor, Edit, Report
     from clew.core.registry import register
     from clew.core.values import Limits, Message, Observation, Sampling, StopReason, Task, ToolCall
@@ -46,14 +35,13 @@ if TYPE_CHECKING:
     from clew.train.rows import rows
     from clew.view.terminal import tree
 
-__all__ = [
-    "Cursor", "Edit", "Group", "Groups", "Limits", "LiveRun", "Message", "Observation", "Report", "Run", "Runner",
-    "Sampling", "StopReason", "Task", "ToolCall", "Trainer", "core", "credit", "exchange", "fit", "harness", "model",
-    "models", "open_store", "register", "rows", "store", "taskset", "tool", "train", "tree", "view", "worlds",
-]  # fmt: skip
+__all__ = ["Cursor", "Edit", "Group", "Groups", "Limits", "LiveRun", "Message", "Observation", "Report", "Run"]
+__all__ += ["Runner", "Sampling", "StopReason", "Task", "ToolCall", "Trainer", "core", "credit", "exchange", "fit"]
+__all__ += ["harness", "model", "models", "open_store", "register", "rows", "store", "taskset", "tool", "train"]
+__all__ += ["tree", "view", "worlds"]
 
 
-def taskset(ref: str) -> Any:
+def taskset(ref: str) -> Taskset:
     """A taskset by reference: ``household``, ``household(rooms=4)``.
 
     Raises:
@@ -61,10 +49,11 @@ def taskset(ref: str) -> Any:
     """
     from clew.core.registry import build
 
-    return build("tasksets", ref)
+    made: Taskset = build("tasksets", ref)
+    return made
 
 
-def model(ref: Any, **options: Any) -> Any:
+def model(ref: str | Model, **options: Any) -> Model:
     """A model by registered name, Hugging Face path or name, or OpenAI-compatible URL (``http://host/v1#name``).
 
     Raises:
@@ -75,7 +64,7 @@ def model(ref: Any, **options: Any) -> Any:
     return load(ref, **options)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _MODULES:

@@ -29,7 +29,7 @@ ClewError
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from types import ModuleType
 
 
 class ClewError(Exception):
@@ -144,7 +144,7 @@ class AgentFailed(ClewError):
     """Every run of a collection ended in an error of the agent's own code."""
 
 
-def need(module: str, extra: str) -> Any:
+def need(module: str, extra: str) -> ModuleType:
     """Import an optional dependency, which the extra of that name brings.
 
     Raises:

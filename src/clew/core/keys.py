@@ -18,10 +18,8 @@ from clew.core.errors import BadInput
 from clew.core.values import Message, Sampling
 
 SIZE = 16
-NODE, TEXT, CALL, REQUEST, STATE, BLOB, VALUE, SEED = (
-    b"clew.node.1", b"clew.text.1", b"clew.call.1", b"clew.req.1", b"clew.state.1", b"clew.blob.1",
-    b"clew.value.1", b"clew.seed.1",
-)  # fmt: skip
+NODE, TEXT, CALL, REQUEST = b"clew.node.1", b"clew.text.1", b"clew.call.1", b"clew.req.1"
+STATE, BLOB, VALUE, SEED = b"clew.state.1", b"clew.blob.1", b"clew.value.1", b"clew.seed.1"
 _pack_u32 = struct.Struct("<I").pack
 _short = [_pack_u32(n) for n in range(1024)]  # every effect takes several digests of short pieces
 _pack_f64 = struct.Struct("<d").pack
@@ -42,7 +40,7 @@ def encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def canonical(value: Any) -> bytes:
+def canonical(value: object) -> bytes:
     """The one byte string of a JSON-like value: type tag, length, content; keys sorted.
 
     Integers and floats are distinct, ``bytes`` enter by their blob digest.
@@ -55,7 +53,7 @@ def canonical(value: Any) -> bytes:
     return b"".join(out)
 
 
-def _walk(value: Any, out: list[bytes]) -> None:
+def _walk(value: object, out: list[bytes]) -> None:
     if value is None:
         out.append(b"n")
     elif value is True:
@@ -92,7 +90,7 @@ def _walk(value: Any, out: list[bytes]) -> None:
         raise BadInput(f"a {type(value).__name__} has no canonical form", remedy="Use JSON values or bytes.")
 
 
-def value_digest(value: Any, tag: bytes = VALUE) -> bytes:
+def value_digest(value: object, tag: bytes = VALUE) -> bytes:
     """Digest of a JSON-like value in canonical form."""
     return digest(tag, canonical(value))
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from clew.core.errors import BadInput
-from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
+from clew.core.values import F32, Attempt, Inner, Limits, Message, Sampling, ToolCall, ToolSpec, Usage
 
 CallKind = Literal["open", "ask", "act", "spawn", "note", "draw", "now", "end"]
 GroupKind = Literal["iid", "tree", "matched"]
@@ -372,7 +372,7 @@ class LossRow:
     temperature: float = 1.0
 
 
-def task_json(task_id: str, prompt: str, data: Mapping[str, Any], limits: Any) -> dict[str, Any]:
+def task_json(task_id: str, prompt: str, data: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """The part of a Task that may be recorded."""
     return {
         "id": task_id,

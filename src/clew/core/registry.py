@@ -1,31 +1,34 @@
-"""Names to things: six registries, filled by entry points of the groups ``clew.<kind>``."""
+"""Names to things: five registries, filled by entry points of the groups ``clew.<kind>``."""
 
 from __future__ import annotations
 
 import ast
 import difflib
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from clew.core.errors import BadInput, UnknownName
 
-Kind = Literal["models", "tasksets", "credits", "losses", "audits", "commands"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+Kind = Literal["models", "tasksets", "credits", "losses", "commands"]
 _local: dict[str, dict[str, Any]] = {}
 
 
-def register(kind: Kind, name: str, thing: Any) -> None:
+def register(kind: Kind, name: str, thing: object) -> None:
     """Add a name by hand, for notebooks and tests; packages use entry points."""
     _local.setdefault(kind, {})[name] = thing
 
 
 def names(kind: Kind) -> list[str]:
-    return sorted({e.name for e in _entries(group=f"clew.{kind}")} | set(_local.get(kind, {})))
+    return sorted(_entries(kind).names | set(_local.get(kind, {})))
 
 
-def _entries(**wanted: str) -> Any:
+def _entries(kind: Kind) -> EntryPoints:
     from importlib.metadata import entry_points  # slow to load, and many a process looks nothing up
 
-    return entry_points(**wanted)
+    return entry_points(group=f"clew.{kind}")
 
 
 def lookup(kind: Kind, name: str) -> Any:
@@ -36,7 +39,7 @@ def lookup(kind: Kind, name: str) -> Any:
     """
     if name in _local.get(kind, {}):
         return _local[kind][name]
-    for entry in _entries(group=f"clew.{kind}", name=name):
+    for entry in _entries(kind).select(name=name):
         return entry.load()
     known = names(kind)
     near = difflib.get_close_matches(name, known, 3) or known

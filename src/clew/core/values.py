@@ -171,9 +171,8 @@ class Piece(str):
         reasoning: str = "",
     ) -> Piece:
         piece = super().__new__(cls, text)
-        piece.tokens, piece.logprobs, piece.plain, piece.tops, piece.reasoning = (
-            tokens, logprobs, plain, tops, reasoning,
-        )  # fmt: skip
+        piece.tokens, piece.logprobs, piece.plain = tokens, logprobs, plain
+        piece.tops, piece.reasoning = tops, reasoning
         return piece
 
 

@@ -14,8 +14,9 @@ drawn by lot; with ``gamma=1`` they do not, but learn more slowly.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
+from clew.core.reading import Grouped
 from clew.credit import presets
 from clew.credit.alias import Aliasing, aliasing
 from clew.credit.family import Diagnostics, Term, advantages
@@ -24,13 +25,15 @@ from clew.credit.presets import Mode
 from clew.credit.steps import Move, Path, Steps, from_paths, steps
 
 
-def grpo(groups: Any, *, mode: Mode = "std", rescale: Rescale = None, store: bool = True, name: str = "grpo") -> Credit:
+def grpo(
+    groups: Grouped, *, mode: Mode = "std", rescale: Rescale = None, store: bool = True, name: str = "grpo"
+) -> Credit:
     """GRPO (arXiv 2402.03300): every step of a run carries its normalised return. Equal rewards give no rows."""
     return assign(groups, name, presets.grpo(mode), {"mode": mode}, rescale=rescale, store=store)
 
 
 def gigpo(
-    groups: Any,
+    groups: Grouped,
     *,
     w: float = 1.0,
     gamma: float = 0.95,
@@ -45,7 +48,7 @@ def gigpo(
 
 
 def hgpo(
-    groups: Any,
+    groups: Grouped,
     *,
     history: int = 2,
     alpha: float = 1.0,
@@ -65,7 +68,7 @@ def hgpo(
 
 
 def gagpo(
-    groups: Any,
+    groups: Grouped,
     *,
     gamma: float = 0.95,
     trace: float = 0.95,
@@ -80,7 +83,7 @@ def gagpo(
 
 
 def graphgpo(
-    groups: Any,
+    groups: Grouped,
     *,
     w: float = 1.0,
     omega: float = 0.1,
@@ -95,7 +98,7 @@ def graphgpo(
 
 
 def g2po(
-    groups: Any,
+    groups: Grouped,
     *,
     w: float = 1.0,
     gamma: float = 0.95,
@@ -115,7 +118,7 @@ def g2po(
 
 
 def bellman(
-    groups: Any,
+    groups: Grouped,
     *,
     lam: float | Literal["auto"] = 1.0,
     gamma: float = 0.95,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from clew.core.errors import BadInput, MissingExtra
+from clew.core.errors import BadInput, need
 from clew.core.keys import value_digest
+from clew.core.reading import Grouped
 from clew.core.records import Annotation
 from clew.credit.family import Diagnostics, Term, advantages
 from clew.credit.steps import F64, Steps, as_groups, steps
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Rescale = Literal["rms"] | None
 VERSION = "1"
@@ -52,19 +56,15 @@ class Credit:
             for (run, seq, group), v in found.items()
         ]
 
-    def frame(self) -> Any:
+    def frame(self) -> DataFrame:
         """A pandas DataFrame with one row per step; the advantage is NaN where absent.
 
         Raises:
             MissingExtra: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingExtra("data frames need pandas", remedy="pip install 'clew[frames]'") from error
         s = self.steps
         value = np.where(self.diagnostics.present, self.value, np.nan)
-        return pandas.DataFrame(
+        return need("pandas", "frames").DataFrame(
             {
                 "group": [s.groups[i] for i in s.group],
                 "run": [s.runs[i] for i in s.run],
@@ -86,7 +86,7 @@ class Credit:
 
 
 def assign(
-    groups: Any,
+    groups: Grouped,
     method: str,
     spec: Sequence[Term],
     params: Mapping[str, Any],

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -80,7 +80,9 @@ def grade(
     return Grades(token, step, over_steps(step, whose, step_agg))
 
 
-def _checked(policy: Any, ref: Any, spans: Any, owner: Any) -> tuple[F64, F64, Ints, Ints]:
+def _checked(
+    policy: npt.ArrayLike, ref: npt.ArrayLike, spans: npt.ArrayLike, owner: npt.ArrayLike | None
+) -> tuple[F64, F64, Ints, Ints]:
     p, r = np.asarray(policy, np.float64), np.asarray(ref, np.float64)
     where = np.asarray(spans, np.int64).reshape(-1, 2)
     whose = np.zeros(len(where), np.int64) if owner is None else np.asarray(owner, np.int64)
@@ -301,7 +303,7 @@ def cells(
 
 
 def by_task(
-    statistic: Any, task: npt.ArrayLike, resamples: int = 1000, seed: int = 0, level: float = 0.95
+    statistic: Callable[[F64], float], task: npt.ArrayLike, resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float, float]:
     """Estimate and percentile bootstrap interval over tasks.
 
@@ -323,7 +325,5 @@ def by_task(
     return estimate, min(float(low), estimate), max(float(high), estimate)
 
 
-__all__: Sequence[str] = [
-    "RULES", "STEP_AGGS", "TOKEN_AGGS", "Grades", "Selection", "auroc", "blame", "by_task", "calibrate_beta", "cells",
-    "drift", "grade", "pick", "residual", "select",
-]  # fmt: skip
+__all__ = ["RULES", "STEP_AGGS", "TOKEN_AGGS", "Grades", "Selection", "auroc", "blame", "by_task", "calibrate_beta"]
+__all__ += ["cells", "drift", "grade", "pick", "residual", "select"]

@@ -11,13 +11,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from clew.core.keys import value_digest
+from clew.core.protocols import Model
+from clew.core.reading import Grouped, Record
 from clew.core.records import Annotation
 from clew.core.values import F32
 from clew.credit import presets
 from clew.credit.filing import Credit, Rescale, assign
 from clew.credit.grade import Grades, Mode, TokenAgg, fold, grade
 from clew.credit.presets import Mode as Norm
-from clew.credit.steps import F64, Ask, Ints, steps
+from clew.credit.steps import F64, Ask, Ints, as_groups, steps
 
 Replies = Literal["sampled", "all"]
 
@@ -44,7 +46,7 @@ class Reading(NamedTuple):
 
 
 def read(
-    runs: Sequence[Any], policy: Mapping[Ask, F32], ref: Mapping[Ask, F32], replies: Replies = "sampled"
+    runs: Sequence[Record], policy: Mapping[Ask, F32], ref: Mapping[Ask, F32], replies: Replies = "sampled"
 ) -> Reading:
     """Join two models' logprobs of the runs' replies (as ``harness.scoring.score`` gives them) by step.
 
@@ -121,7 +123,7 @@ def filed(
 
 
 @lru_cache(maxsize=2)
-def _frozen(ref: str) -> Any:
+def _frozen(ref: str) -> Model:
     """A model by reference, loaded once, so that a training's iterations are graded by the same weights."""
     from clew.models import load
 
@@ -129,10 +131,10 @@ def _frozen(ref: str) -> Any:
 
 
 def graded(
-    groups: Any,
+    groups: Grouped,
     *,
-    policy: Any,
-    reference: Any,
+    policy: Model | str,
+    reference: Model | str,
     token: TokenAgg = "sum",
     mode: Mode = "ratio",
     w: float = 1.0,
@@ -155,7 +157,7 @@ def graded(
     from clew.harness import scoring
 
     columns = steps(groups)
-    members = [run for group in ([groups] if hasattr(groups, "kind") else groups) for run in group]
+    members = [run for group in as_groups(groups) for run in group]
     runs = {run.id: run for run in members}
     chosen = [runs[run] for run in columns.runs]
     models = [_frozen(m) if isinstance(m, str) else m for m in (policy, reference)]

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.core.errors import BadInput
+from clew.core.reading import Grouped, Record, RecordGroup
+from clew.core.records import Call
 from clew.store.protocol import rewards as judged
 
 F64 = npt.NDArray[np.float64]
@@ -179,12 +181,12 @@ def from_paths(groups: Iterable[Sequence[Path]], names: Sequence[str] = (), run_
 Key = Literal["state", "text", "text+legal"]
 
 
-def as_groups(groups: Any) -> list[Any]:
+def as_groups(groups: Grouped) -> list[RecordGroup]:
     """One group, Groups, or any sequence of groups, as a list of groups."""
-    return [groups] if hasattr(groups, "kind") else list(groups)
+    return [groups] if isinstance(groups, RecordGroup) else list(groups)
 
 
-def steps(groups: Any, rewards: Literal["judge", "world"] = "judge", key: Key = "state") -> Steps:
+def steps(groups: Grouped, rewards: Literal["judge", "world"] = "judge", key: Key = "state") -> Steps:
     """Read one ``clew.store.run.Group``, or several, into columns.
 
     Args:
@@ -209,11 +211,11 @@ def steps(groups: Any, rewards: Literal["judge", "world"] = "judge", key: Key = 
     return from_paths(paths, [g.id for g in chosen], names)
 
 
-def _path(run: Any, outcome: float, rewards: str, key: Key) -> Path:
+def _path(run: Record, outcome: float, rewards: str, key: Key) -> Path:
     moves, act = [], None
     for step in run.steps:
         act, before = step.act, step.before
-        legal = frozenset(before.legal)
+        legal = frozenset(before.legal if before else ())
         valid = act is None or not (act.error or (legal and act.action.strip() not in legal))
         reward = float(act.reward or 0.0) if act and rewards == "world" else 0.0
         asks = tuple((ask.run, ask.seq) for ask in step.asks)
@@ -222,11 +224,13 @@ def _path(run: Any, outcome: float, rewards: str, key: Key) -> Path:
         )
     if moves and rewards == "judge":
         moves[-1] = moves[-1]._replace(reward=outcome)
-    return Path(moves, outcome, (act and _name(act, key)) or None)
+    return Path(moves, outcome, _name(act, key) or None)
 
 
-def _name(call: Any, key: Key) -> Hashable:
+def _name(call: Call | None, key: Key) -> Hashable:
     """Node name of what an open or act Call led to; falsy where it has none."""
+    if call is None:
+        return None
     if key == "state":
         return bytes(call.state)
     return call.text if key == "text" or not call.text else (call.text, tuple(call.legal))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
+from clew.core.reading import Grouped, Record, RecordGroup
 from clew.core.records import Annotation, Call, Cursor
 from clew.core.values import F32
 from clew.credit.steps import as_groups
@@ -176,7 +177,7 @@ class Stretch(NamedTuple):
 
 
 def tree(
-    groups: Any, *, baseline: Baseline = "leave-out", normalise: bool = True, store: bool = True, name: str = "tree"
+    groups: Grouped, *, baseline: Baseline = "leave-out", normalise: bool = True, store: bool = True, name: str = "tree"
 ) -> TreeCredit:
     """Advantages of groups grown by forks, each sampled token once; a group of independent runs is a flat tree.
 
@@ -205,7 +206,7 @@ def tree(
     return TreeCredit(name, params, digest, sum(map(len, listed)), edges, live, len(listed) - live, tuple(out))
 
 
-def of_group(group: Any) -> tuple[Tree, list[Stretch]]:
+def of_group(group: RecordGroup) -> tuple[Tree, list[Stretch]]:
     """A group's runs as one tree, node 0 its root, and which sampled tokens lie on each edge.
 
     Runs that were forked from none of the group's start at the root.
@@ -245,7 +246,7 @@ def of_group(group: Any) -> tuple[Tree, list[Stretch]]:
 Spot = tuple[int, int]  # seq of an ask, token of its reply
 
 
-def _home(runs: Mapping[str, Any], run: Any) -> tuple[str, Spot] | None:
+def _home(runs: Mapping[str, Record], run: Record) -> tuple[str, Spot] | None:
     """The run of the group whose own tokens the fork was cut from, and where; None for the root."""
     at = run.parent
     while at is not None and at.run in runs:
@@ -259,7 +260,7 @@ def _home(runs: Mapping[str, Any], run: Any) -> tuple[str, Spot] | None:
     return None
 
 
-def _tree(group: Any, parent: list[int], ends: Mapping[str, int]) -> Tree:
+def _tree(group: RecordGroup, parent: list[int], ends: Mapping[str, int]) -> Tree:
     leaves, total, square = (np.zeros(len(parent)) for _ in range(3))
     for run, reward in zip(group, group.rewards, strict=True):
         if np.isfinite(reward):
@@ -276,7 +277,7 @@ def _tree(group: Any, parent: list[int], ends: Mapping[str, int]) -> Tree:
     return Tree(np.array(parent), draws, leaves, total, square)
 
 
-def _rows(group: Any, stretches: list[Stretch], value: F64, name: str, digest: str) -> list[Annotation]:
+def _rows(group: RecordGroup, stretches: list[Stretch], value: F64, name: str, digest: str) -> list[Annotation]:
     """One row of token values per ask."""
     filled: dict[tuple[str, int], F32] = {}
     for call, start, stop, node in stretches:

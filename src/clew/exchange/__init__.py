@@ -5,13 +5,23 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Protocol, cast
 
 from clew.core.errors import BadInput, BadRecord, UnknownName
 from clew.exchange.transcript import Transcript, recall, record, record_group, task_id_of, turns_of
 from clew.store import Keeper, Run, new_id, open_store
 
 __all__ = ["FORMATS", "Transcript", "export", "format_of", "import_file", "recall", "record"]
+
+
+class Format(Protocol):
+    """A module of this package that reads and writes one kind of file."""
+
+    SUFFIXES: tuple[str, ...]
+
+    def read(self, path: Path) -> Iterator[Transcript | BadRecord]: ...
+    def write(self, path: Path, transcripts: Iterable[Transcript]) -> int: ...
+
 
 FORMATS = {"openai": "openai_jsonl", "parquet": "parquet", "inspect": "inspect_log", "atif": "atif"}
 
@@ -119,9 +129,8 @@ def export(
             if progress is not None:
                 progress(count)
 
-    written: int = _module(format_of(path, format)).write(path, recalled())
-    return written
+    return _module(format_of(path, format)).write(path, recalled())
 
 
-def _module(format: str) -> Any:
-    return importlib.import_module(f"clew.exchange.{FORMATS[format]}")
+def _module(format: str) -> Format:
+    return cast(Format, importlib.import_module(f"clew.exchange.{FORMATS[format]}"))

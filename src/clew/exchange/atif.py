@@ -51,14 +51,14 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
             yield BadRecord(f"{where}: {error}", remedy=NEEDS)
 
 
-def transcript_of(data: Any, where: str = "") -> Transcript:
+def transcript_of(data: object, where: str = "") -> Transcript:
     """A document as a transcript.
 
     Raises:
         BadRecord: it is no trajectory, or of a version that is not known.
     """
     schema = str(data.get("schema_version", "")) if isinstance(data, dict) else ""
-    if not schema.startswith("ATIF-v1."):
+    if not isinstance(data, dict) or not schema.startswith("ATIF-v1."):
         raise BadRecord(f"schema_version {schema!r} is not ATIF-v1", remedy=NEEDS)
     steps = data.get("steps")
     if not isinstance(steps, list) or not steps:

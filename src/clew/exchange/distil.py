@@ -12,6 +12,7 @@ from clew.core.values import Message
 from clew.exchange import files
 from clew.exchange.transcript import Transcript
 from clew.store import Run
+from clew.store.protocol import Tables
 from clew.worlds.loops import loop_erase
 
 NEEDS = "Give a file made by `clew export --sft` or `clew export FILE.jsonl`, whose lines name their run."
@@ -68,7 +69,7 @@ def sources(path: Path) -> Iterator[tuple[str, list[int] | None]]:
         yield run, steps
 
 
-def taught(path: Path, store: Any) -> tuple[list[Trail], list[tuple[str, Any, str]]]:
+def taught(path: Path, store: Tables) -> tuple[list[Trail], list[tuple[str, Any, str]]]:
     """The whole trails of the runs a data set was made of, and (task, state, action) of every act it teaches.
 
     Raises:

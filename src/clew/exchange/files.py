@@ -32,7 +32,7 @@ def loads(text: str | bytes) -> Any:
     return json.loads(text, parse_constant=number, parse_float=number)
 
 
-def dumps(value: Any, **options: Any) -> bytes:
+def dumps(value: object, **options: Any) -> bytes:
     """Values to UTF-8 JSON text, escaped only where it must be; NaN is refused.
 
     Raises:

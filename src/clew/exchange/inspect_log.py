@@ -14,25 +14,26 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clew.core.errors import BadRecord, MissingExtra
+from clew.core.errors import BadRecord, need
 from clew.core.values import Message, ToolCall
 from clew.exchange import files
 from clew.exchange.transcript import Transcript, lost, regained, turns_of
 from clew.models.dialects import chat
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog, EvalSample
+    from inspect_ai.model import ChatMessage
 
 SUFFIXES = (".eval",)
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # inspect_ai.scorer: correct, partial, incorrect, no answer
 NEEDS = "Give a log that Inspect wrote (inspect log list)."
 
 
-def _inspect() -> Any:
-    try:
-        from inspect_ai import log, model, scorer, tool
-    except ImportError as error:
-        raise MissingExtra("inspect-ai is not installed", remedy='Run pip install "clew[inspect]".') from error
-    return SimpleNamespace(log=log, model=model, scorer=scorer, tool=tool)
+def _inspect() -> SimpleNamespace:
+    parts = ("log", "model", "scorer", "tool")
+    return SimpleNamespace(**{name: need(f"inspect_ai.{name}", "inspect") for name in parts})
 
 
 def read(path: Path) -> Iterator[Transcript | BadRecord]:
@@ -56,12 +57,12 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
             yield BadRecord(f"{where}: sample {sample.id!r} has no messages", remedy="It may have ended in an error.")
 
 
-def _ours(sample: Any) -> dict[str, Any]:
+def _ours(sample: EvalSample) -> dict[str, Any]:
     found = (sample.metadata or {}).get("clew")
     return json.loads(found) if isinstance(found, str) else {}
 
 
-def _transcript(log: Any, sample: Any, where: str) -> Transcript:
+def _transcript(log: EvalLog, sample: EvalSample, where: str) -> Transcript:
     scores: dict[str, float] = {}
     for name, score in (sample.scores or {}).items():
         values = score.value if isinstance(score.value, dict) else {"": score.value}
@@ -91,20 +92,21 @@ def _transcript(log: Any, sample: Any, where: str) -> Transcript:
     )
 
 
-def _value(value: Any) -> float | None:
+def _value(value: object) -> float | None:
     if isinstance(value, str):
         return LETTERS.get(value)
     return float(value) if isinstance(value, (bool, int, float)) and math.isfinite(value) else None
 
 
-def _message(m: Any) -> Message:
+def _message(m: ChatMessage) -> Message:
     """One of Inspect's messages as ours."""
     parts = [] if isinstance(m.content, str) else m.content
     text = m.content if isinstance(m.content, str) else "".join(p.text for p in parts if p.type == "text")
     reasoning = "".join(p.reasoning for p in parts if p.type == "reasoning")
     calls = tuple(ToolCall(c.id, c.function, json.dumps(c.arguments)) for c in getattr(m, "tool_calls", None) or ())
-    if getattr(m, "error", None) is not None and not text:
-        text = m.error.message
+    failed = getattr(m, "error", None)
+    if failed is not None and not text:
+        text = failed.message
     message = Message(m.role, text, reasoning, calls, getattr(m, "tool_call_id", None))
     ours = (m.metadata or {}).get("clew")
     if ours is not None:
@@ -130,7 +132,7 @@ def write(path: Path, transcripts: Iterable[Transcript]) -> int:
         BadInput: the file cannot be written. MissingExtra: inspect-ai is not installed.
     """
     inspect = _inspect()
-    samples, epochs, models = list[Any](), dict[str, int](), dict[str, None]()
+    samples, epochs, models = list[object](), dict[str, int](), dict[str, None]()
     for it in transcripts:
         epochs[it.task_id] = epochs.get(it.task_id, 0) + 1
         models[it.model] = None
@@ -150,7 +152,7 @@ def write(path: Path, transcripts: Iterable[Transcript]) -> int:
     return total
 
 
-def _sample(inspect: Any, it: Transcript, epoch: int, place: int) -> Any:
+def _sample(inspect: SimpleNamespace, it: Transcript, epoch: int, place: int) -> object:
     messages = [_chat(inspect, m, it) for m in it.messages]
     opening = messages[: len(turns_of(it.messages)[0])]
     scores = {**it.scores, **({} if it.reward is None else {"reward": it.reward})}
@@ -173,13 +175,14 @@ def _sample(inspect: Any, it: Transcript, epoch: int, place: int) -> Any:
     )
 
 
-def _chat(inspect: Any, m: Message, it: Transcript) -> Any:
+def _chat(inspect: SimpleNamespace, m: Message, it: Transcript) -> ChatMessage:
     """One of our messages as Inspect's, with what reading it back would lose beside it."""
     text = m.text.encode("utf-8", "replace").decode()  # Inspect takes no lone surrogates; they are kept beside
     common: dict[str, Any] = {"content": text}
     if m.reasoning:
         parts = [inspect.model.ContentReasoning(reasoning=m.reasoning)]
         common["content"] = [*parts, inspect.model.ContentText(text=text)] if text else parts
+    made: ChatMessage
     if m.role == "assistant":
         calls = [_call(inspect, c) for c in m.calls]
         made = inspect.model.ChatMessageAssistant(**common, tool_calls=calls or None, model=it.model or None)
@@ -194,7 +197,7 @@ def _chat(inspect: Any, m: Message, it: Transcript) -> Any:
     return made.model_copy(update={"metadata": {"clew": json.dumps(more)}}) if more else made
 
 
-def _call(inspect: Any, call: ToolCall) -> Any:
+def _call(inspect: SimpleNamespace, call: ToolCall) -> object:
     try:
         value = files.loads(call.arguments)
     except ValueError:

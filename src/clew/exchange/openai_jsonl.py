@@ -35,7 +35,7 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
             yield BadRecord(f"{where}: {error}", remedy=NEEDS)
 
 
-def transcript_of(data: Any, where: str = "") -> Transcript:
+def transcript_of(data: object, where: str = "") -> Transcript:
     """One line's object as a transcript.
 
     Raises:
@@ -69,7 +69,7 @@ def transcript_of(data: Any, where: str = "") -> Transcript:
     )
 
 
-def number(value: Any, name: str) -> float | None:
+def number(value: object, name: str) -> float | None:
     """A finite number, or None.
 
     Raises:

@@ -9,28 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from clew.core.errors import BadRecord, MissingExtra
+from clew.core.errors import BadRecord, need
 from clew.exchange import files
 from clew.exchange.openai_jsonl import line_of, transcript_of
 from clew.exchange.transcript import Transcript
 from clew.models.dialects import chat
 
+if TYPE_CHECKING:
+    import pyarrow
+
 SUFFIXES = (".parquet",)
 ROWS = 256  # runs held at once while writing
 
 
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtra("pyarrow is not installed", remedy='Run pip install "clew[frames]".') from error
-    return pyarrow, pyarrow.parquet
+def _pyarrow() -> tuple[ModuleType, ModuleType]:
+    return need("pyarrow", "frames"), need("pyarrow.parquet", "frames")
 
 
-def _schema(pa: Any) -> Any:
+def _schema(pa: ModuleType) -> pyarrow.Schema:
     text = pa.large_string()
     function = pa.struct([("name", text), ("arguments", text)])
     call = pa.struct([("id", text), ("type", text), ("function", function)])
@@ -73,7 +72,7 @@ def _transcript(row: dict[str, Any], where: str) -> Transcript | BadRecord:
         return BadRecord(f"{where}: {said}", remedy='A row needs a "line" of JSON, or "messages" in OpenAI\'s format.')
 
 
-def _filled(message: Any) -> Any:
+def _filled(message: object) -> object:
     """A struct's fields that are not null; null content stays, as it means something."""
     if not isinstance(message, dict):
         return message
@@ -113,7 +112,7 @@ def _row(it: Transcript) -> dict[str, Any]:
     return {"task_id": it.task_id, "reward": it.reward, "model": it.model or None, "messages": messages, "line": line}
 
 
-def _clean(value: Any) -> Any:
+def _clean(value: object) -> object:
     """Arrow text is strict UTF-8; a lone surrogate shows as a question mark here and is kept in ``line``."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()

@@ -130,12 +130,11 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
         meter = it.meters[early + index] if early + index < len(it.meters) else Meter()
         asked = canonical(sampling_form(Sampling()))
         tip, reply = nodes[-1], say(turn.reply)
-        chain.add(
-            "ask", digest(REQUEST, b"ask", tip.key, asked, tools_digest(it.tools), b""), conversation=0,
-            node_in=tip.key, node_out=reply.key, seed=derive(0, len(chain.calls)), setup=setup,
-            finish="tool_calls" if turn.reply.calls else "stop", usage=meter.usage, cost=meter.cost,
-            seconds=meter.seconds,
-        )  # fmt: skip
+        took = {"usage": meter.usage, "cost": meter.cost, "seconds": meter.seconds, "setup": setup}
+        place = {"conversation": 0, "node_in": tip.key, "node_out": reply.key, "seed": derive(0, len(chain.calls))}
+        finish = "tool_calls" if turn.reply.calls else "stop"
+        request = digest(REQUEST, b"ask", tip.key, asked, tools_digest(it.tools), b"")
+        chain.add("ask", request, finish=finish, **place, **took)
         for n, answer in enumerate(turn.answers):
             tool = turn.acts == "calls"
             action = action_text(turn.reply.calls[n] if tool else turn.reply.text)
@@ -148,11 +147,10 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     source = {"format": format, "from": it.where, "fields": dict(it.fields or {})}
     ended = StopReason.RETURNED if turns else StopReason.CANCELLED
     chain.add("end", digest(REQUEST, b"end"), action=ended, text="" if turns else "stopped")
-    _put(store, it, chain, nodes, RunRow(
-        id=run, agent=AGENT, model=setup.model if it.model else "", task_id=task_id,
-        task=json.dumps(task_json(task_id, prompt, data, Limits())), agent_digest=source_digest(agents.transcript),
-        group=group, order=order, origin="import", created=time.time(), meta=json.dumps({"import": source}),
-    ))  # fmt: skip
+    task, model = json.dumps(task_json(task_id, prompt, data, Limits())), setup.model if it.model else ""
+    row = RunRow(run, AGENT, "", model, task_id, task, source_digest(agents.transcript), group=group, order=order)
+    row = row._replace(origin="import", created=time.time(), meta=json.dumps({"import": source}))
+    _put(store, it, chain, nodes, row)
     return run
 
 

@@ -7,10 +7,11 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
+from clew.core.aio import run_sync
 from clew.core.errors import AgentFailed, BadInput, UnknownName
 from clew.core.protocols import Judge, Model, Taskset, World
 from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow, Tap
@@ -19,7 +20,7 @@ from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.fork import forks
 from clew.harness.fork.edits import plan
 from clew.harness.judging import verdict
-from clew.harness.loading import Agent, agent_ref, door, load_agent, source_digest
+from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, follow
 from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
@@ -89,7 +90,8 @@ class Runner:
     @property
     def spec(self) -> RunSpec:
         """The settings as they are now, frozen: what one collection, fork or replay hands down."""
-        return RunSpec(**{field.name: getattr(self, field.name) for field in fields(RunSpec)})
+        names = [field.name for field in fields(RunSpec) if field.default is MISSING]
+        return RunSpec(**{name: getattr(self, name) for name in names})
 
     def model_of(self, model: str | Model | None, replay: bool = False) -> Model | None:
         """The run's model, or the one meant by a reference. A replay needs none and never builds one."""
@@ -128,7 +130,7 @@ class Runner:
             got = {group.id: group async for group in ended(spec, opened, on_run)}
             return Groups([got[it.group.id] for it in opened])
 
-        groups = door(all_groups())
+        groups = run_sync(all_groups())
         if groups.runs and all(run.stop is StopReason.AGENT_ERROR for run in groups.runs):
             first = groups.runs[0]
             told = f"the agent's own code failed in all {len(groups.runs)} runs:\n{first.calls[-1].error}"
@@ -210,7 +212,7 @@ class Runner:
         mode = seed if seed is not None else "same" if changed else "fresh"
         if view.row.spawned_by:
             return self._fork_child(view, seq, n, changes, mode, on_run)
-        return door(forks.fork(self.spec, view, seq, n, changes, mode, on_run, limits))
+        return run_sync(forks.fork(self.spec, view, seq, n, changes, mode, on_run, limits))
 
     def _fork_child(
         self, child: Run, seq: int, n: int, changes: Intervention, mode: str | int, on_run: OnRun | None
@@ -247,7 +249,7 @@ class Runner:
             async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
                 return await follow(spec, dispatch, row, self.task_of(row))
 
-        calls = door(go())
+        calls = run_sync(go())
         return Replay(row.id, calls, time.perf_counter() - began)
 
     def resume(self, run: Run | str, *, in_doubt: str = "stop", on_run: OnRun | None = None) -> Run:
@@ -265,7 +267,7 @@ class Runner:
             async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
                 return await drive(spec, dispatch, row, self.task_of(row), on_run, redo=in_doubt)
 
-        return door(go())
+        return run_sync(go())
 
     def judge(self, runs: Sequence[Run], judge: Judge | None = None) -> list[Annotation]:
         """Judge finished runs (again) from their records. Default: the taskset's own judge."""
@@ -275,7 +277,7 @@ class Runner:
         async def go() -> list[Annotation]:
             return [row for run in runs for row in await verdict(spec, run, self.task_of(run.row), None, judge)]
 
-        rows = door(go())
+        rows = run_sync(go())
         self.store.annotate(rows)
         self.store.commit()
         return rows

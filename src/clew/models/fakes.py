@@ -71,7 +71,7 @@ class _Fake:
             yield piece
         yield completion
 
-    def _answer(self, request: Request) -> Any:
+    def _answer(self, request: Request) -> Answer | Awaitable[Answer]:
         raise ModelError(f"{type(self).__name__} does not know how to answer", remedy="Override _answer.")
 
 
@@ -113,11 +113,11 @@ class Scripted(_Fake):
         kept = dict(replies) if isinstance(replies, Mapping) else list(replies)
         self.ref = make_ref("scripted", {"replies": kept, "by": by}, {"by": "turn"}) if literal else "scripted"
 
-    def _answer(self, request: Request) -> Any:
+    def _answer(self, request: Request) -> Answer | Awaitable[Answer]:
         answer = self._matching(request) if isinstance(self.replies, Mapping) else self._next(request)
         return answer(request) if callable(answer) and not isinstance(answer, tuple) else answer
 
-    def _matching(self, request: Request) -> Any:
+    def _matching(self, request: Request) -> Answers:
         text = request.path[-1].message.text if request.path else ""
         for pattern, answer in self.replies.items():  # type: ignore[union-attr]
             if pattern and pattern in text:
@@ -128,7 +128,7 @@ class Scripted(_Fake):
             f"no scripted reply matches {text[:80]!r}", remedy='Add a key that occurs in it, or the key "".'
         )
 
-    def _next(self, request: Request) -> Any:
+    def _next(self, request: Request) -> Answers:
         turns = sum(node.message.role == "assistant" for node in request.path)
         index = turns if self.by == "turn" else self.calls - 1
         if index >= len(self.replies):

@@ -20,6 +20,7 @@ from clew.models.replies import FORMATS, call_grammar, parse_reply, settled_repl
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+Json = dict[str, Any]
 UNKNOWN, BOS, END = "<|unk|>", "<|bos|>", "<|end|>"
 ROLES = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>", "tool": "<|tool|>"}
 SPECIALS = (UNKNOWN, BOS, END, *ROLES.values())
@@ -225,7 +226,7 @@ class ChatTemplateRenderer:
     def settings(self) -> dict[str, Any]:
         return {"kind": "chat", "stop": sorted(self.stop)}
 
-    def _text(self, messages: list[dict[str, Any]], tools: Any = None, head: bool = False) -> str:
+    def _text(self, messages: list[dict[str, Any]], tools: list[Json] | None = None, head: bool = False) -> str:
         import jinja2
 
         try:
@@ -311,7 +312,7 @@ def _schema(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from clew.core.reading import Step
 from clew.store.base import Keeper
 from clew.store.groups import Group, Groups
 from clew.store.memory import MemoryStore
 from clew.store.names import new_id, resolve
 from clew.store.protocol import Folds, Page, Summary
-from clew.store.run import Run, Step
+from clew.store.run import Run
 
 __all__ = [
     "Folds",

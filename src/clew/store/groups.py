@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import Any, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, need
 from clew.core.records import GroupRow, Report
 from clew.store.protocol import Tables, rewards
-from clew.store.run import Run, pandas_module
+from clew.store.run import Run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Group(Sequence[Run]):
@@ -61,7 +64,7 @@ class Group(Sequence[Run]):
         rewards = self.rewards
         return len(np.unique(rewards[~np.isnan(rewards)])) > 1
 
-    def frame(self) -> Any:
+    def frame(self) -> DataFrame:
         """A pandas DataFrame with one row per run."""
         return Groups([self]).frame()
 
@@ -141,7 +144,7 @@ class Groups(Sequence[Group]):
             ),
         )
 
-    def frame(self) -> Any:
+    def frame(self) -> DataFrame:
         """A pandas DataFrame with one row per run."""
         rows = [
             {
@@ -160,7 +163,7 @@ class Groups(Sequence[Group]):
             for group in self._groups
             for run, reward in zip(group, group.rewards, strict=True)
         ]
-        return pandas_module().DataFrame(rows)
+        return need("pandas", "frames").DataFrame(rows)
 
     def _repr_html_(self) -> str:
         return _table(f"{len(self)} groups", self._groups)

@@ -6,9 +6,10 @@ Who trains on tokens and who scores them read these.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from clew.core.errors import BadInput
+from clew.core.reading import Record
 from clew.core.records import Call, Node
 
 
@@ -20,7 +21,7 @@ class Span(NamedTuple):
     stop: int
 
 
-def leaves(run: Any) -> list[tuple[list[Node], list[Span]]]:
+def leaves(run: Record) -> list[tuple[list[Node], list[Span]]]:
     """The leaf paths of a run's conversations in order, each with the spans sampled along it.
 
     A path is a leaf if no later ask of the run continues it. Equal replies of two asks are one node: then the path

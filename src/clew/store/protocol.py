@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.core.errors import BadInput
-from clew.core.protocols import Store
+from clew.core.reading import Store
 from clew.core.records import Annotation, Call, Fault, Node, Report, RunRow
 
 Place = tuple[str, str, int, bytes, str, str, str, str]  # key of an annotation

@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from html import escape
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from clew.core.errors import BadInput, MissingExtra
+from clew.core.errors import BadInput, need
+from clew.core.reading import Step
 from clew.core.records import Annotation, Call, Cursor, Intervention, Node, RunRow
 from clew.core.values import F32, Observation, StopReason
 from clew.store.protocol import Tables, rewards
 
-
-class Step(NamedTuple):
-    """The asks since the last act, and that act (None where the run ended without one).
-
-    ``before`` is the open or act Call the step follows: its text is what the agent saw, its state where it stood.
-    """
-
-    index: int  # type: ignore[assignment]  # the word for it; tuple.index is not missed
-    asks: tuple[Call, ...]
-    act: Call | None
-    before: Call | None
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Run:
@@ -249,10 +241,10 @@ class Run:
                 return Cursor(self.id, a.seq)
         return None if len(mine) == len(theirs) else Cursor(self.id, min(len(mine), len(theirs)))
 
-    def frame(self) -> Any:
+    def frame(self) -> DataFrame:
         """A pandas DataFrame with one row per Call."""
-        columns = ("seq", "kind", "run", "after", "done", "conversation", "action", "text", "reward", "terminal",
-                   "finish", "forced", "cost", "started", "seconds", "error")  # fmt: skip
+        columns = ["seq", "kind", "run", "after", "done", "conversation", "action", "text", "reward", "terminal"]
+        columns += ["finish", "forced", "cost", "started", "seconds", "error"]
         rows = []
         for call in self.calls:
             row = {name: getattr(call, name) for name in columns}
@@ -261,9 +253,9 @@ class Run:
             row["model"], row["version"] = (call.setup.model, call.setup.version) if call.setup else ("", -1)
             row["key"] = call.key.hex()
             rows.append(row)
-        return pandas_module().DataFrame(rows)
+        return need("pandas", "frames").DataFrame(rows)
 
-    def steps_frame(self) -> Any:
+    def steps_frame(self) -> DataFrame:
         """A pandas DataFrame with one row per step and one column per annotated method (NaN where absent)."""
         values: dict[int, dict[str, float]] = {}
         for a in self.annotations(target="call"):
@@ -287,7 +279,7 @@ class Run:
             for ask in step.asks:
                 row.update(values.get(ask.seq, {}))
             rows.append(row)
-        return pandas_module().DataFrame(rows)
+        return need("pandas", "frames").DataFrame(rows)
 
     def _repr_html_(self) -> str:
         head = f"<b>run {escape(self.id)}</b> {escape(self.task_id)} {escape(str(self.stop or 'open'))}"
@@ -313,11 +305,3 @@ def span(calls: Iterable[Call]) -> float:
     """Seconds of wall time from the start of the first timed Call to the end of the last."""
     timed = [call for call in calls if call.started > 0]
     return max(c.started + c.seconds for c in timed) - min(c.started for c in timed) if timed else 0.0
-
-
-def pandas_module() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingExtra("data frames need pandas", remedy="pip install 'clew[frames]'") from error
-    return pandas

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from clew.core.errors import BadInput
+from clew.core.reading import Record, RecordGroup
 from clew.core.records import Annotation, Call, Cursor, LossRow
 from clew.store.paths import leaves
 
@@ -22,7 +24,7 @@ CHOSEN, REJECTED = "chosen", "rejected"
 
 
 def pair_rows(
-    runs: Iterable[Any],
+    runs: Iterable[Record],
     method: str = METHOD,
     component: str = LOSS,
     *,
@@ -59,7 +61,7 @@ def pair_rows(
         store = listed[0].store
         call = store.calls(owner, seq, seq + 1)[0]
         path = [i for node in store.thread(call.node_in) for i in node.ids or ()]
-        reply = store.node(call.node_out).ids
+        reply = store.node(call.node_out).ids or ()
         by_token: dict[int, list[dict[str, Any]]] = {}
         for item in json.loads(annotation.data):
             if kinds is None or item["kind"] in kinds:
@@ -78,7 +80,7 @@ def pair_rows(
     return out
 
 
-def outcome_pairs(groups: Iterable[Any], component: str = "dpo") -> list[LossRow]:
+def outcome_pairs(groups: Iterable[RecordGroup], component: str = "dpo") -> list[LossRow]:
     """Rows of whole runs: in each group the i-th that succeeded is preferred to the i-th that did not.
 
     All sampled tokens count. Groups whose runs all ended alike give none.
@@ -115,10 +117,7 @@ def _row(
     ids: Sequence[int], start: int, component: str, name: str, role: str, source: list[tuple[int, Cursor]]
 ) -> LossRow:
     """A row whose tokens from ``start`` on count."""
-    n = len(ids)
-    weight = np.zeros(n, np.float32)
+    weight, unsampled = np.zeros(len(ids), np.float32), np.zeros(len(ids), bool)
     weight[start:] = 1
-    return LossRow(
-        np.asarray(ids, np.int32), np.zeros(n, bool), {component: weight}, np.full(n, np.nan, np.float32),
-        source=source, set=name, role=role,
-    )  # fmt: skip
+    made = LossRow(np.asarray(ids, np.int32), unsampled, {component: weight}, np.full(len(ids), np.nan, np.float32))
+    return replace(made, source=source, set=name, role=role)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeGuard, cast
 
 import numpy as np
 
 from clew.core.errors import BadInput
-from clew.core.protocols import Scores
+from clew.core.protocols import Renderer, Scores
+from clew.core.reading import Record, Runs
 from clew.core.records import Annotation, Call, Cursor, LossRow, Node
 from clew.core.values import F32, Message
 from clew.store.paths import Span, leaves
@@ -23,7 +24,7 @@ class Annotated(Protocol):
 
 
 def rows(
-    groups: Iterable[Any],
+    groups: Iterable[Runs],
     credit: str | Annotated | Mapping[Ask, float],
     component: str = "pg",
     *,
@@ -113,25 +114,25 @@ def _ids(path: Sequence[Node]) -> np.ndarray:
     return np.fromiter((token for node in path for token in node.ids or ()), np.int32)
 
 
-def _runs(groups: Any) -> Iterator[Any]:
+def _runs(groups: Iterable[Runs]) -> Iterator[Record]:
     for item in groups:
-        if hasattr(item, "calls"):
-            yield item
-        else:
+        if isinstance(item, Iterable):
             yield from _runs(item)
+        else:
+            yield item
 
 
 Value = Callable[[Call], float | F32 | None]
 
 
-def _values(runs: Sequence[Any], credit: str | Annotated | Mapping[Ask, float]) -> list[Value]:
+def _values(runs: Sequence[Record], credit: str | Annotated | Mapping[Ask, float]) -> list[Value]:
     """For each run, the function from an ask to its value."""
     if isinstance(credit, Mapping):
         return [lambda call: credit.get((call.run, call.seq))] * len(runs)
     if isinstance(credit, str):
         wanted = {run.id for run in runs} | {s.run for run in runs for s in run.row.lineage}
         store = runs[0].store if runs else None
-        found = store.annotations(sorted(wanted), credit) if store else []
+        found: Sequence[Annotation] = store.annotations(sorted(wanted), credit) if store else []
         _single(credit, found)
     else:
         found = credit.annotations()
@@ -141,7 +142,7 @@ def _values(runs: Sequence[Any], credit: str | Annotated | Mapping[Ask, float]) 
         if a.target in ("call", "tokens") and value is not None:
             table.setdefault((a.run, a.seq), {})[a.scope] = value
 
-    def of(run: Any) -> Value:
+    def of(run: Record) -> Value:
         def value(call: Call) -> float | F32 | None:
             scopes = table.get((call.run, call.seq), {})
             for scope in (run.group, run.id, ""):
@@ -169,7 +170,11 @@ def _single(method: str, found: Sequence[Annotation]) -> None:
 
 
 def sft_rows(
-    data: Iterable[Any], renderer: Any = None, *, observation_weight: float = 0.2, component: str = "sft"
+    data: Iterable[Runs | Sequence[Message]],
+    renderer: Renderer | None = None,
+    *,
+    observation_weight: float = 0.2,
+    component: str = "sft",
 ) -> list[LossRow]:
     """Supervised rows: the assistant's tokens weigh 1, all others ``observation_weight``.
 
@@ -180,8 +185,8 @@ def sft_rows(
     """
     out = []
     for item in data:
-        if hasattr(item, "calls") or _holds_runs(item):
-            for run in _runs([item]):
+        if not _is_conversation(item):
+            for run in _runs([cast(Runs, item)]):
                 out += [_sft_row(_spans(path), observation_weight, component) for path, _ in leaves(run)]
         elif renderer is None:
             raise BadInput("conversations need a renderer", remedy="Pass renderer=model.renderer.")
@@ -190,11 +195,11 @@ def sft_rows(
     return out
 
 
-def _holds_runs(item: Any) -> bool:
-    return isinstance(item, Sequence) and len(item) > 0 and not isinstance(item[0], Message)
+def _is_conversation(item: Runs | Sequence[Message]) -> TypeGuard[Sequence[Message]]:
+    return isinstance(item, Sequence) and all(isinstance(one, Message) for one in item[:1])
 
 
-def render(messages: Sequence[Message], renderer: Any) -> list[tuple[tuple[int, ...], bool]]:
+def render(messages: Sequence[Message], renderer: Renderer) -> list[tuple[tuple[int, ...], bool]]:
     """A conversation as (ids, assistant's own) pieces: exactly the ids a run of these messages would have."""
     pieces: list[tuple[tuple[int, ...], bool]] = []
     previous, closed = None, True

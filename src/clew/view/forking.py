@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Model
@@ -15,6 +15,7 @@ from clew.store import Keeper, Run
 if TYPE_CHECKING:
     from clew.harness import Runner
 
+T = TypeVar("T")
 MOST = 256  # forks of one wish that comes over the network
 _TEXTS = ("reply", "prefix", "result", "model", "seed")
 _SAMPLING = ("temperature", "max_tokens", "top_p")
@@ -103,7 +104,7 @@ def _escaped(c: str) -> str:
     return c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode("utf-8", "replace"))
 
 
-def message(place: str) -> Any:
+def message(place: str) -> int | tuple[int, int]:
     """Which message ``I`` or ``CHAT.I`` means.
 
     Raises:
@@ -115,7 +116,7 @@ def message(place: str) -> Any:
     return int(numbers[0]) if len(numbers) == 1 else (int(numbers[0]), int(numbers[1]))
 
 
-def wish(store: Keeper, data: Any) -> Wish:
+def wish(store: Keeper, data: object) -> Wish:
     """A wish from JSON. A message may also be named by the key of its node.
 
     Raises:
@@ -151,7 +152,7 @@ def wish(store: Keeper, data: Any) -> Wish:
     return made
 
 
-def _checked(name: str, value: Any, *kinds: type) -> Any:
+def _checked(name: str, value: object, *kinds: type[T]) -> T:
     if not isinstance(value, kinds) or isinstance(value, bool) or (isinstance(value, int | float) and value < 0):
         raise BadInput(f"{name}={value!r} is not {' or '.join(kind.__name__ for kind in kinds)}, at least 0")
     return value

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A value as JSON can hold it: NaN becomes null, bytes hex, records mappings."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
+from clew.core.aio import run_sync
 from clew.core.errors import BadInput, CannotRestore
 from clew.core.keys import derive
 from clew.core.records import Annotation, Call, Cursor, GroupRow, RunRow
 from clew.core.values import Task
 from clew.harness.collecting import Collecting, named
 from clew.harness.fork.edits import fork_row, plan
-from clew.harness.loading import door
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, gathered
 from clew.harness.run.spec import OnRun, RunSpec, Specified
@@ -237,7 +237,7 @@ def collect(
                 _keep(spec, grown, growth)
         return Groups([Group(spec.store, it.group.id) for it in grown])
 
-    return door(go())
+    return run_sync(go())
 
 
 def _restorable(spec: RunSpec, tasks: Sequence[Task]) -> None:

@@ -37,10 +37,6 @@ class Forwarding:
     def version(self) -> int:
         return self.model.version
 
-    @version.setter
-    def version(self, version: int) -> None:
-        self.model.version = version
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "model":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

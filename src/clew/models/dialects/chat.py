@@ -351,7 +351,7 @@ def _media(message: Message) -> list[Any]:
     return media(change.get("content")) if isinstance(change, dict) else []
 
 
-def _join(old: Any, new: Any) -> Any:
+def _join(old: object, new: object) -> object:
     if isinstance(old, str) and isinstance(new, str):
         return old + new
     if isinstance(old, list) and isinstance(new, list):

@@ -60,8 +60,8 @@ def request_from_wire(body: Json) -> Prompted:
     )
 
 
-def _prompts(raw: Any) -> tuple[str | tuple[int, ...], ...]:
-    rows = raw if isinstance(raw, list) and raw and not _is_ids(raw) else [raw]
+def _prompts(raw: object) -> tuple[str | tuple[int, ...], ...]:
+    rows: list[Any] = raw if isinstance(raw, list) and raw and not _is_ids(raw) else [raw]
     if not all(isinstance(row, str) or (isinstance(row, list) and _is_ids(row)) for row in rows):
         raise bad("a prompt is a text or a list of token ids", raw, "Or send a list of several such prompts.")
     return tuple(row if isinstance(row, str) else tuple(row) for row in rows)

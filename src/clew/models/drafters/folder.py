@@ -8,33 +8,39 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from clew.core.errors import BadInput, UnknownName, need
 from clew.core.keys import value_digest
-from clew.models.drafters.layers import Design
+from clew.models.drafters.eagle import Eagle
+from clew.models.drafters.independent import Independent
+from clew.models.drafters.layers import Design, Trained
 from clew.models.drafters.parallel import DSpark
-from clew.models.engine.weights import weights_digest
+from clew.models.engine.weights import matrices, text_config, weights_digest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 LAYOUT = "0.9.0"  # of ``speculators``, whose fields these are
 LONGEST = 1 << 17  # positions of which a drafter holds the rotary tables
 
 
-def tokenizer_digest(tokenizer: Any) -> str:
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase | None) -> str:
     """Hex name of a tokenizer: of its tokens and their ids. Empty where there is none."""
     return "" if tokenizer is None else value_digest(sorted(tokenizer.get_vocab().items())).hex()[:16]
 
 
-def design_for(module: Any, *, kind: str = "dspark", mask: int, **asked: Any) -> Design:
+def design_for(module: nn.Module, *, kind: str = "dspark", mask: int, **asked: Any) -> Design:
     """A drafter's shape for a Hugging Face causal LM: the target's heads, five taps spread over its layers.
 
     Args:
         mask: a token id that text never holds; its frozen embedding stands for what is not known yet.
         asked: fields of Design that shall differ.
     """
-    config = module.config.get_text_config()
+    config = text_config(module)
     feed = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     count = config.num_hidden_layers
     if "taps" not in asked:
@@ -70,17 +76,14 @@ def _few(layers: int) -> tuple[int, ...]:
     )
 
 
-def target_of(module: Any, tokenizer: Any = None, name: str = "") -> dict[str, Any]:
+def target_of(module: nn.Module, tokenizer: PreTrainedTokenizerBase | None = None, name: str = "") -> dict[str, Any]:
     """What a drafter is bound to: the target's name, architecture, digests, width and vocabulary."""
-    config = module.config
-    return {
-        "name": name, "architecture": type(module).__name__, "weights": weights_digest(module),
-        "tokenizer": tokenizer_digest(tokenizer), "width": config.get_text_config().hidden_size,
-        "vocabulary": config.get_text_config().vocab_size,
-    }  # fmt: skip
+    config, digests = text_config(module), {"weights": weights_digest(module), "tokenizer": tokenizer_digest(tokenizer)}
+    about = {"name": name, "architecture": type(module).__name__, **digests}
+    return {**about, "width": config.hidden_size, "vocabulary": config.vocab_size}
 
 
-def write(module: Any, folder: Path, target: dict[str, Any], made: dict[str, Any] | None = None) -> None:
+def write(module: Trained, folder: Path, target: dict[str, Any], made: dict[str, Any] | None = None) -> None:
     """Fill a fresh folder with a drafter; an independent one is a plain Hugging Face model.
 
     Args:
@@ -89,7 +92,7 @@ def write(module: Any, folder: Path, target: dict[str, Any], made: dict[str, Any
     safetensors = need("safetensors.torch", "local")
     design: Design = module.design
     kept = {"target": target, "design": design.dict(), "made": made or {}}
-    if design.kind == "independent":
+    if isinstance(module, Independent):
         module.inner.save_pretrained(folder)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     else:
@@ -152,7 +155,7 @@ def about(folder: str | Path) -> dict[str, Any]:
     return found
 
 
-def read(folder: str | Path, target: Any, tokenizer: Any = None) -> Any:
+def read(folder: str | Path, target: nn.Module, tokenizer: PreTrainedTokenizerBase | None = None) -> Trained:
     """The trained module of a drafter, for this target.
 
     Raises:
@@ -162,13 +165,13 @@ def read(folder: str | Path, target: Any, tokenizer: Any = None) -> Any:
     return unchecked(folder, target)
 
 
-def unchecked(folder: str | Path, target: Any) -> Any:
+def unchecked(folder: str | Path, target: nn.Module) -> Trained:
     """The trained module of a drafter, whatever weights its target had."""
     safetensors = need("safetensors.torch", "local")
     kept = about(folder)
     design = Design(**{**kept["design"], "taps": tuple(kept["design"]["taps"])})
     module = fresh(design, target)
-    if design.kind == "independent":
+    if isinstance(module, Independent):
         transformers = need("transformers", "local")
         module.inner = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     else:
@@ -193,17 +196,13 @@ def refuse(folder: str | Path, made: dict[str, Any], have: dict[str, Any]) -> No
             )
 
 
-def fresh(design: Design, target: Any) -> Any:
+def fresh(design: Design, target: nn.Module) -> Trained:
     """An untrained module of this design for a Hugging Face causal LM."""
-    embed, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight
+    embed, head = matrices(target)
     if design.kind in ("dspark", "dflash"):
         return DSpark(design, embed, head)
     if design.kind == "eagle3":
-        from clew.models.drafters.eagle import Eagle
-
         return Eagle(design, embed, head)
     if design.kind == "independent":
-        from clew.models.drafters.independent import Independent
-
         return Independent(design, head)
     raise BadInput(f"no drafter is of kind {design.kind!r}", remedy="Known: dspark, dflash, eagle3, independent.")

@@ -72,6 +72,18 @@ def unwrap(module: nn.Module) -> nn.Module:
     return inner() if callable(inner) and hasattr(module, "peft_config") else module
 
 
+def text_config(module: nn.Module) -> Any:
+    """The Hugging Face configuration of a causal LM's text part."""
+    config: Any = module.config
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def matrices(module: nn.Module) -> tuple[Tensor, Tensor]:
+    """The embedding and the output matrix of a Hugging Face causal LM, [vocabulary, width] each."""
+    model: Any = module
+    return model.get_input_embeddings().weight, model.get_output_embeddings().weight
+
+
 @torch.no_grad()
 def weights_digest(module: nn.Module) -> str:
     """Hex name of a module's weights: of shapes and of at most 1,024 numbers from all over each tensor."""

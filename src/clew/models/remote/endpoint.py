@@ -7,7 +7,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import httpx
 
@@ -22,6 +22,14 @@ class Failed(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.text)
         self.failure = failure
+
+
+class Wire(Protocol):
+    """Of a dialect: where its requests go, and the headers that carry the credential."""
+
+    PATH: str
+
+    def headers(self, key: str | None) -> dict[str, str]: ...
 
 
 class Here(NamedTuple):
@@ -97,7 +105,7 @@ class Endpoint:
         if here is not None:
             await here.keeper.aclose()  # type: ignore[attr-defined]
 
-    def _request(self, client: httpx.AsyncClient, wire: Any, body: Json, idempotency: str) -> httpx.Request:
+    def _request(self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str) -> httpx.Request:
         try:
             content = json.dumps(body, allow_nan=False).encode()
         except ValueError as error:
@@ -111,7 +119,7 @@ class Endpoint:
 
     @asynccontextmanager
     async def streamed(
-        self, client: httpx.AsyncClient, wire: Any, body: Json, idempotency: str
+        self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str
     ) -> AsyncIterator[httpx.Response]:
         """An answer whose body is yet to be read.
 
@@ -130,7 +138,7 @@ class Endpoint:
         except httpx.HTTPError as error:
             raise Failed(Failure(0, self.hidden(f"{type(error).__name__}: {error}".rstrip(": ")))) from error
 
-    async def post(self, client: httpx.AsyncClient, wire: Any, body: Json, idempotency: str) -> httpx.Response:
+    async def post(self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str) -> httpx.Response:
         """A whole answer. Raises what ``streamed`` raises."""
         async with self.streamed(client, wire, body, idempotency) as answer:
             await answer.aread()

@@ -46,13 +46,15 @@ def keeps_calls(make: Factory) -> None:
     store = make()
     store.put_run(RunRow("r", "a.py:f"))
     sample = Sample(7, Message("assistant", "hi"), (1, 2), np.array([-0.5], np.float32), "stop")
-    full = Call(
-        "r", 1, "ask", b"q" * 16, 1, 4, b"k" * 16, 2, b"i" * 16, b"o" * 16, "act \ud800", "te\0xt", -0.25, True,
-        ("a", "b \ud801"), b"s" * 16, b"n" * 16, "child", 3, 2, np.array([-1, -0.1], np.float32),
-        np.array([0.5, np.inf], np.float32), 2**63 - 1, SETUP, (sample, sample._replace(ids=None, logprobs=None)),
-        "length", Usage(5, 2, 3), 0.02, 1.7e9, 0.5, (Attempt(0.1, 429, "slow down"), Attempt(0.4, 200)), "boom",
-        (Inner("small", "s-1", 2, Usage(1, 2, 0), 0.01, 0.3, "hi \ud802", (1, 2)), Inner("large")),
-    )  # fmt: skip
+    full = Call("r", 1, "ask", b"q" * 16, 1, 4, b"k" * 16, 2, b"i" * 16, b"o" * 16, "act \ud800", "te\0xt")
+    full = full._replace(state=b"s" * 16, snapshot=b"n" * 16)
+    full = full._replace(reward=-0.25, terminal=True, legal=("a", "b \ud801"), child="child", head=3, forced=2)
+    full = full._replace(logprobs=np.array([-1, -0.1], np.float32), entropies=np.array([0.5, np.inf], np.float32))
+    full = full._replace(seed=2**63 - 1, setup=SETUP, packed=(sample, sample._replace(ids=None, logprobs=None)))
+    full = full._replace(finish="length", usage=Usage(5, 2, 3), cost=0.02, started=1.7e9, seconds=0.5, error="boom")
+    inner = (Inner("small", "s-1", 2, Usage(1, 2, 0), 0.01, 0.3, "hi \ud802", (1, 2)), Inner("large"))
+    full = full._replace(attempts=(Attempt(0.1, 429, "slow down"), Attempt(0.4, 200)), inner=inner)
+    assert not [name for name, unset in Call._field_defaults.items() if same(getattr(full, name), unset)]
     calls = [Call("r", 0, "open", b"", 0, 0, text="see"), full]
     calls += [Call("r", 2 + n, kind, b"r", 2 + n, action="x") for n, kind in enumerate(("act", "spawn", "note"))]  # type: ignore[arg-type]
     calls.append(full._replace(seq=5, packed=(), inner=full.inner[:1]))
@@ -90,10 +92,10 @@ def refuses_to_rewrite(make: Factory) -> None:
 def keeps_runs(make: Factory) -> None:
     """Run rows, in order of creation; a row is written once."""
     store = make()
-    row = RunRow(
-        "r1", "a.py:f", "toy(x=1)", "tiny", "t\ud800", '{"prompt": "x"}', "d1", '{"k": 1}', -5, "g", (1, 2, 3),
-        "r0@3+2", '{"edits": [], "keep": true}', (Segment("r0", 0, 3),), "r0@1", "fork", 1.5, '{"from": "x"}',
-    )  # fmt: skip
+    row = RunRow("r1", "a.py:f", "toy(x=1)", "tiny", "t\ud800", '{"prompt": "x"}', "d1", '{"k": 1}', -5, "g", (1, 2, 3))
+    row = row._replace(parent="r0@3+2", changes='{"keep": true}', lineage=(Segment("r0", 0, 3),), spawned_by="r0@1")
+    row = row._replace(origin="fork", created=1.5, meta='{"from": "x\ud800"}', settings='{"snapshot_every": 4}')
+    assert not [name for name, unset in RunRow._field_defaults.items() if getattr(row, name) == unset]
     store.put_run(row)
     store.put_run(RunRow("r2", "b.py:g"))
     assert store.row("r1") == row

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from clew.core.errors import BadQuery, UnknownName
@@ -11,12 +13,12 @@ from clew.store.contract.script import Factory, Script, expect, fork_at
 from clew.store.query import choose, parse
 from clew.store.summary import fold
 
-QUERIES = (
-    "", "return>0.4", "-return>0.4", "return!=1", "steps>1 sort:-return", "sort:return sort:-steps", "stop=open",
-    "-stop=open", "stop!=done", "group=g1", "group!=g1", "tag:odd", "tag!=odd", "-tag:odd", "name=first*", "has:m",
-    "has!=m", "text:result", "id=r0", "id!=r0", "parent=r1", "world=toy", "world!=toy", "model:TIN", "agent=play",
-    "sort:id", "sort:-id", "sort:task sort:-id", "before:1d cost>0 tokens<7", "task=t? sort:-created", "origin=fork",
-)  # fmt: skip
+QUERIES = """
+return>0.4 | -return>0.4 | return!=1 | steps>1 sort:-return | sort:return sort:-steps | stop=open | -stop=open
+stop!=done | group=g1 | group!=g1 | tag:odd | tag!=odd | -tag:odd | name=first* | has:m | has!=m | text:result
+id=r0 | id!=r0 | parent=r1 | world=toy | world!=toy | model:TIN | agent=play | sort:id | sort:-id
+sort:task sort:-id | before:1d cost>0 tokens<7 | task=t? sort:-created | origin=fork
+"""  # one between two bars or line ends; the first and the last are empty
 
 
 def pages_runs(make: Factory) -> None:
@@ -39,7 +41,7 @@ def pages_runs(make: Factory) -> None:
         rows = store.summaries()
         assert [row.run for row in rows] == store.run_ids()
         assert rows == [store.summary(row.run) for row in rows]
-        for query in QUERIES:
+        for query in re.split(r" \| |\n", QUERIES):
             chosen = choose(store, parse(query), rows)
             whole = store.page(query)
             assert whole.rows == chosen and whole.total == len(chosen), f"{query!r}"

@@ -75,9 +75,10 @@ class Script:
         self.store.put_nodes([user, answer])
         self.tip = answer
         noise = np.linspace(-1, -0.1, sampled, dtype=np.float32)
-        return self.put("ask", conversation=0, node_in=user.key, node_out=answer.key, head=head, logprobs=noise,
-                        entropies=-noise, seed=2**62 + self.seq, setup=SETUP, finish="stop", usage=Usage(2, sampled),
-                        cost=0.001, started=100.0 + self.seq, seconds=0.5, **fields)  # fmt: skip
+        place = {"conversation": 0, "node_in": user.key, "node_out": answer.key, "seed": 2**62 + self.seq}
+        said_so = {"head": head, "logprobs": noise, "entropies": -noise, "setup": SETUP, "finish": "stop"}
+        took = {"usage": Usage(2, sampled), "cost": 0.001, "started": 100.0 + self.seq, "seconds": 0.5}
+        return self.put("ask", **place, **said_so, **took, **fields)
 
     def act(self, action: str, text: str, **fields: Any) -> Call:
         return self.put("act", action=action, text=text, state=state_key(text), legal=("wait",), **fields)
@@ -135,7 +136,7 @@ def expect(error: type[ClewError], action: Callable[[], Any]) -> ClewError:
     raise AssertionError(f"no {error.__name__} was raised")
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: object, b: object) -> bool:
     """Equality of records that hold arrays, exact in every bit."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.dtype == b.dtype and bool((a == b).all())

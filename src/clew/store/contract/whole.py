@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,17 @@ from clew.core.values import Inner, Message
 from clew.store.contract.script import SETUP, Factory, Script, expect, fork_at, make_node, same, tamper
 from clew.store.groups import Group, Groups
 from clew.store.run import Run
+
+FOUND = """ -> cba | world=toy -> cba | world=other -> | world="toy(rooms=3)" -> cba | world=t* -> cba
+task=kitchen -> ca | -task=kitchen -> b | task:CELL -> b | model=big -> b | agent=play -> cba
+agent:agents.py -> cba | return>0.5 -> a | return<=1 -> ba | -return>0.5 -> cb | reward=0 -> b
+steps>=1 -> cba | steps>1 return=1 -> a | steps=1 -> cb | calls=5 -> c | tokens=4 -> c | tokens>3 -> ca
+cost>0.002 -> a | seed=4 -> b | stop=done -> a | stop=open -> b | stop!=open -> ca | stop=*limit -> c
+origin=fork -> c | parent=aaa222 -> c | parent=aaa222@3 -> c | id=bb -> b | tag:good -> a | -tag:good -> cb
+name:FIRST -> ba | group=g1 -> | has:g2po -> a | has:reward -> ba | text:fridge -> c | text:"fridge is" -> c
+text:"is fridge" -> | text:"result 2" -> a | text:solve -> cba | text:frid -> | after:1970-01-01 -> cba
+before:1970-01-01 -> | after:1d -> | sort:return -> bac | sort:-return -> abc | sort:steps sort:-task -> cba
+sort:-created -> cba | sort:created -> abc | sort:id -> abc"""  # queries, and the runs each finds in order
 
 
 def finds_runs(make: Factory) -> None:
@@ -27,23 +39,13 @@ def finds_runs(make: Factory) -> None:
     store.put_group(GroupRow("g1", "iid", "kitchen", (a.id, b.id), "first try"))
     store.tag(a.id, "good")
     store.annotate([Annotation("call", "g2po", 1.0, a.id, 1)])
-    expected = {
-        "": "cba", "world=toy": "cba", "world=other": "", 'world="toy(rooms=3)"': "cba", "world=t*": "cba",
-        "task=kitchen": "ca", "-task=kitchen": "b", "task:CELL": "b", "model=big": "b", "agent=play": "cba",
-        "agent:agents.py": "cba", "return>0.5": "a", "return<=1": "ba", "-return>0.5": "cb", "reward=0": "b",
-        "steps>=1": "cba", "steps>1 return=1": "a", "steps=1": "cb", "calls=5": "c", "tokens=4": "c", "tokens>3": "ca",
-        "cost>0.002": "a", "seed=4": "b", "stop=done": "a", "stop=open": "b", "stop!=open": "ca", "stop=*limit": "c",
-        "origin=fork": "c", "parent=aaa222": "c", "parent=aaa222@3": "c", "id=bb": "b", "tag:good": "a",
-        "-tag:good": "cb",
-        "name:FIRST": "ba", "group=g1": "", "has:g2po": "a", "has:reward": "ba", "text:fridge": "c",
-        'text:"fridge is"': "c", 'text:"is fridge"': "", 'text:"result 2"': "a", "text:solve": "cba", "text:frid": "",
-        "after:1970-01-01": "cba", "before:1970-01-01": "", "after:1d": "", "sort:return": "bac", "sort:-return": "abc",
-        "sort:steps sort:-task": "cba", "sort:-created": "cba", "sort:created": "abc", "sort:id": "abc",
-    }  # fmt: skip
+    expected = [line.partition(" ->") for line in re.split(r" \| |\n", FOUND)]
+    assert len(expected) == 52
     ids = {"a": a.id, "b": b.id, "c": script.run}
     for _ in range(2):  # before and after the derived tables are filled
-        for query, names in expected.items():
-            assert store.find(query) == [ids[n] for n in names], f"{query!r} found {store.find(query)}, not {names}"
+        for query, _, names in expected:
+            found = store.find(query)
+            assert found == [ids[n] for n in names.strip()], f"{query!r} found {found}, not {names}"
     listed = {made.run: made for made in store.summaries()}
     assert all(store.summary(run) == listed[run] for run in ids.values())
     assert store.find("", 2) == [ids["c"], ids["b"]] and [r.id for r in store.runs("tag=good")] == [a.id]
@@ -103,14 +105,12 @@ def proves_itself(make: Factory) -> None:
     forked.end("cancelled")
     store.commit()
     assert store.verify() == [] and store.verify(rebuild=True) == []
-    changes: dict[str, tuple[int, Any]] = {
-        "text": (2, "altered"), "reward": (2, 1.0), "terminal": (2, True), "legal": (2, ("fly",)),
-        "state": (2, b"s" * 16),
-        "done": (2, 77), "error": (2, "no"), "child": (2, ""), "finish": (3, "length"), "seed": (3, 1), "head": (3, 0),
-        "logprobs": (3, np.zeros(2, np.float32)), "entropies": (3, None), "setup": (3, SETUP._replace(version=4)),
-        "packed": (3, (Sample(1, Message("assistant", "x"), None, None, "stop"),)),
-        "inner": (3, (Inner("small", "s-1", 2, text="x", tokens=(1, 2)),)),
-    }  # fmt: skip
+    acts = {"text": "altered", "reward": 1.0, "terminal": True, "legal": ("fly",), "state": b"s" * 16, "done": 77}
+    asks = {"finish": "length", "seed": 1, "head": 0, "logprobs": np.zeros(2, np.float32), "entropies": None}
+    asks |= {"setup": SETUP._replace(version=4), "inner": (Inner("small", "s-1", 2, text="x", tokens=(1, 2)),)}
+    asks |= {"packed": (Sample(1, Message("assistant", "x"), None, None, "stop"),)}
+    changes = {name: (2, value) for name, value in (acts | {"error": "no", "child": ""}).items()}
+    changes |= {name: (3, value) for name, value in asks.items()}
     for field, (seq, value) in changes.items():
         was = getattr(run.calls[seq], field)
         tamper(store, run.id, seq, **{field: value})
@@ -143,8 +143,8 @@ def checks_legality(make: Factory) -> None:
     def setup_only(script: Script) -> None:
         script.open()
         asked = script.ask("a", "b")
-        script.put("ask", conversation=0, node_in=asked.node_in, node_out=asked.node_out,
-                   logprobs=np.zeros(9, np.float32), setup=SETUP)  # fmt: skip
+        nine = np.zeros(9, np.float32)
+        script.put("ask", conversation=0, node_in=asked.node_in, node_out=asked.node_out, logprobs=nine, setup=SETUP)
 
     def misplaced(script: Script) -> None:
         script.open()

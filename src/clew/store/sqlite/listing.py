@@ -141,12 +141,10 @@ class Listing(Records):
         path = [*row.lineage, Segment(row.id, shared, 1 << BITS)]
         places = [((no << BITS) + s.start, (no << BITS) + s.stop) for s in path for no in [self._known(s.run) or 0]]
         counts = [self._read(_COUNT, place)[0] for place in places]
-        stops = [stop for stop, *_ in counts if stop is not None]
-        return Summary(
-            row.id, row.taskset, row.task_id, row.agent, row.model or self._first_model(places), row.origin,
-            row.parent, row.group, row.seed, row.created, readable(stops[-1]) if stops else "",
-            sum(c[1] for c in counts), sum(c[2] for c in counts), sum(c[3] for c in counts), *counts[-1][4:],
-        )  # fmt: skip
+        stops = ["", *(readable(stop) for stop, *_ in counts if stop is not None)]
+        names = (row.id, row.taskset, row.task_id, row.agent, row.model or self._first_model(places), row.origin)
+        along = (sum(c[column] for c in counts) for column in (1, 2, 3))
+        return Summary(*names, row.parent, row.group, row.seed, row.created, stops[-1], *along, *counts[-1][4:])
 
     def _first_model(self, places: list[tuple[int, int]]) -> str:
         for place in places:

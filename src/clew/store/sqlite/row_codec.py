@@ -9,7 +9,7 @@ import json
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from clew.core.keys import encode, pack_ids
 from clew.core.records import Call, GroupRow, Node, Report, RunRow, Sample, Segment, Setup
 from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
 
+T = TypeVar("T")
 KINDS = ("open", "ask", "act", "spawn", "note", "draw", "now", "end")
 TARGETS = ("call", "tokens", "node", "run", "group")
 _KIND = {kind: no for no, kind in enumerate(KINDS)}
@@ -48,7 +49,7 @@ def check_call(run: str, call: Call) -> None:
         raise BadInput(f"seq {call.seq} or seed {call.seed} is too large to be kept", at=f"{run}@{call.seq}")
 
 
-def dump(value: Any) -> str:
+def dump(value: object) -> str:
     """JSON text of a value, compact and with sorted keys.
 
     Raises:
@@ -186,9 +187,9 @@ class Codec:
         specs = tuple(ToolSpec(*json.loads(self._load(bytes.fromhex(key)))) for key in tools)
         return Setup(model, version, _read_sampling(asked), _read_sampling(in_force), specs, served_by)
 
-    def _recall(self, key: bytes, read: Callable[[bytes], Any]) -> Any:
+    def _recall(self, key: bytes, read: Callable[[bytes], T]) -> T:
         """A repeated value by digest; equal values come back as one object."""
-        value = self._read.get(key)
+        value: T | None = self._read.get(key)
         if value is None:
             if len(self._read) > 20_000:
                 self._read.clear()
@@ -253,7 +254,7 @@ def _pack(samples: tuple[Sample, ...], inner: tuple[Inner, ...]) -> str:
     return dump({"samples": listed, "inner": asked} if inner else listed)
 
 
-def _unpack(packed: Any) -> tuple[tuple[Sample, ...], tuple[Inner, ...]]:
+def _unpack(packed: dict[str, Any] | list[Any]) -> tuple[tuple[Sample, ...], tuple[Inner, ...]]:
     held = packed if isinstance(packed, dict) else {"samples": packed, "inner": ()}
     inner = (Inner._make([*one[:3], Usage(*one[3]), *one[4:-1], _ids_of_text(one[-1])]) for one in held["inner"])
     return tuple(map(_read_sample, held["samples"])), tuple(inner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def _texts(node: Node, ids: tuple[int, ...], model: str) -> list[Any]:
 
 
 @lru_cache(maxsize=16)
-def _decoder(tokenizer: str, model: str) -> Any:
+def _decoder(tokenizer: str, model: str) -> Callable[[int], str] | None:
     """A function from an id to its text, or None: of the bundled fake, or of the file beside local weights."""
     if tokenizer.startswith("words-"):
         from clew.models import load

@@ -146,10 +146,8 @@ class _Page:
         }
 
 
-_PLAIN_FIELDS = (
-    "seq", "run", "kind", "conversation", "reward", "terminal", "legal", "state", "child", "error", "finish", "forced",
-    "head", "cost", "started", "seconds", "done",
-)  # fmt: skip
+_PLAIN_FIELDS = ["seq", "run", "kind", "conversation", "reward", "terminal", "legal", "state", "child", "error"]
+_PLAIN_FIELDS += ["finish", "forced", "head", "cost", "started", "seconds", "done"]
 
 
 def by_call(row: RunRow, values: Iterable[Annotation]) -> dict[int, tuple[dict[str, Any], dict[str, Any]]]:
@@ -185,8 +183,8 @@ def call(store: Keeper, run: str, seq: int) -> dict[str, Any] | None:
     near = [a for a in store.annotations(runs, target="node") if a.node in (found.node_in, found.node_out)]
     values = [*values_on(store, row, seq, seq + 1), *(a for a in near if a.method != "drift")]
     setup = found.setup and {**found.setup._asdict(), "tools": [tool.name for tool in found.setup.tools]}
-    fields = ("usage", "cost", "started", "seconds", "attempts", "error", "key", "request", "node_in",
-              "node_out", "after", "done")  # fmt: skip
+    fields = ["usage", "cost", "started", "seconds", "attempts", "error"]
+    fields += ["key", "request", "node_in", "node_out", "after", "done"]
     return {  # plain() of each part, so that named tuples become objects
         **plain({name: getattr(found, name) for name in fields}),
         "seed": str(found.seed),  # 64 bits: more than a number of JavaScript holds
@@ -204,7 +202,7 @@ def _told(a: Annotation) -> dict[str, Any]:
     return told | {"data": _data(a), "n": 0 if a.values is None else len(a.values)}
 
 
-def _data(a: Annotation) -> Any:
+def _data(a: Annotation) -> object:
     """The JSON of an annotation; its text where it is none."""
     try:
         return plain(json.loads(a.data)) if a.data else None
