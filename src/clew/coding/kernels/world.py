@@ -23,7 +23,8 @@ from clew.coding.kernels.search import SEARCHES, Outcome, Tries
 from clew.core.errors import BadInput, MissingExtra, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
-from clew.core.records import Call, Record
+from clew.core.reading import Record
+from clew.core.records import Call
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.harness.run.live import LiveRun
