@@ -19,12 +19,12 @@ from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.fork import forks
 from clew.harness.fork.edits import plan
-from clew.harness.judging import verdict
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, follow
 from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
 from clew.harness.tools import Tool, as_tools
+from clew.harness.verdicts import verdict
 from clew.store import Group, Groups, Run, open_store
 from clew.store.base import Keeper
 from clew.store.owners import owner_name
