@@ -119,7 +119,7 @@ class Call(NamedTuple):
     seconds: float = 0.0
     attempts: tuple[Attempt, ...] = ()
     error: str = ""
-    inner: tuple[Inner, ...] = ()  # ask: what a model over models asked of each of them
+    inner: tuple[Inner, ...] = ()  # ask: what a model over models asked of each; act: what the world asked
 
     @property
     def said(self) -> tuple[str, ...]:

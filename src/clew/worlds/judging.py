@@ -11,6 +11,7 @@ from clew.core.protocols import Snapshots, Taskset, World
 from clew.core.reading import Record
 from clew.core.records import Call, Edit, action_of
 from clew.core.values import Task, ToolCall
+from clew.worlds.asks import Asks, open_world
 
 
 def world_acts(run: Record) -> list[Call]:
@@ -24,17 +25,20 @@ async def reenact(taskset: Taskset, task: Task, run: Record) -> World:
     Raises:
         CannotRestore: the world does not follow the record: that was altered, or the world is not deterministic.
     """
-    world = taskset.open(task)
+    asks = Asks()
+    world = open_world(taskset, task, asks)
     try:
-        await retrace(world, world_acts(run), run.changes.edits)
+        await retrace(world, world_acts(run), run.changes.edits, asks)
     except ClewError as error:
         world.close()
         raise CannotRestore(error.message, remedy=error.remedy, at=error.at) from error
     return world
 
 
-async def retrace(world: World, acts: Iterable[Call], edits: Iterable[Edit]) -> None:
+async def retrace(world: World, acts: Iterable[Call], edits: Iterable[Edit], asks: Asks) -> None:
     """Take a world through recorded acts, each checked by its state key, and the edits of kind world between them.
+
+    What the world asks meanwhile is answered from the record.
 
     Raises:
         ReplayDiverged: an act fails, or leads to another state than recorded.
@@ -46,6 +50,7 @@ async def retrace(world: World, acts: Iterable[Call], edits: Iterable[Edit]) -> 
             await change(world, changes.pop(0))
         try:
             if call.kind == "act":
+                asks.tell(call)
                 await perform(world, action_of(call))
         except ClewError as error:
             raise ReplayDiverged(f"{what} failed: {error}", at=at) from error
@@ -55,6 +60,7 @@ async def retrace(world: World, acts: Iterable[Call], edits: Iterable[Edit]) -> 
                 remedy="The record was altered, its code has changed, or the world is not determined by task and acts.",
                 at=at,
             )
+    asks.tell(None)
     for edit in changes:
         await change(world, edit)
 

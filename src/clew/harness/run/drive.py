@@ -23,11 +23,12 @@ from clew.core.errors import (
     WorldError,
 )
 from clew.core.keys import REQUEST, canonical, derive, digest
+from clew.core.protocols import Taskset, World
 from clew.core.records import Call, Cursor, Edit, Intervention, RunRow
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.fork.edits import fork_row, kept_replies
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
-from clew.harness.run import lifecycle
+from clew.harness.run import acts, lifecycle
 from clew.harness.run.dispatch import LEASE_SECONDS, Dispatcher
 from clew.harness.run.live import LiveRun
 from clew.harness.run.pending import Stop, batches, revive
@@ -37,6 +38,7 @@ from clew.harness.run.tape import Tape
 from clew.harness.verdicts import judged
 from clew.store.base import Keeper
 from clew.store.run import Run
+from clew.worlds.asks import open_world
 
 PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
 
@@ -74,7 +76,8 @@ async def drive(
                 if calls:
                     changes = Intervention.from_json(json.loads(row.changes) if row.changes else None)
                     resuming = any(c.run == row.id for c in calls)
-                    state.world = await spec.world_at(task, calls, changes, resuming=resuming, redo=redo == "redo")
+                    how = {"resuming": resuming, "redo": redo == "redo"}
+                    state.world = await spec.world_at(task, calls, changes, asks=acts.asks(state), **how)
                 await finish(spec, state, task)
             await judged(spec, row, task, state)
             dispatch.active.discard(row.id)
@@ -169,9 +172,7 @@ async def conduct(spec: RunSpec, state: RunState, task: Task) -> tuple[StopReaso
     """Call the agent and turn the way it ends into a StopReason: the one place where exceptions become reasons."""
     config = json.loads(state.row.config or "{}")
     try:
-        await lifecycle.open(
-            state, lambda: spec.taskset.open(replace(task, secret=None)) if spec.taskset is not None else None
-        )
+        await lifecycle.open(state, partial(_opened, state, spec.taskset))
         await spec.agent(LiveRun(state, partial(spawn, state)), **config)
     except BaseException as raised:
         error = innermost(raised)
@@ -187,6 +188,10 @@ async def conduct(spec: RunSpec, state: RunState, task: Task) -> tuple[StopReaso
             raise error from None
         return StopReason.AGENT_ERROR, "".join(traceback.format_exception(error)[-4:]).strip()
     return (StopReason.DONE if state.done else StopReason.RETURNED), ""
+
+
+def _opened(state: RunState, taskset: Taskset | None) -> World | None:
+    return open_world(taskset, state.task, acts.asks(state)) if taskset is not None else None
 
 
 def innermost(error: BaseException) -> BaseException:

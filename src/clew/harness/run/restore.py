@@ -11,6 +11,7 @@ from clew.core.records import Call, Edit
 from clew.core.values import Task
 from clew.harness.run.pending import snapshots
 from clew.harness.tools import Tool
+from clew.worlds.asks import Asks, open_world
 from clew.worlds.judging import retrace
 
 
@@ -24,6 +25,7 @@ async def world_at(
     tools: Mapping[str, Tool],
     resuming: bool = False,
     redo: bool = False,
+    asks: Asks | None = None,
 ) -> World | None:
     """A world in the state it had after ``calls``: restored from the last snapshot, then stepped forward.
 
@@ -40,7 +42,8 @@ async def world_at(
     if taskset is None:
         doubt(doubtful, redo)
         return None
-    world = taskset.open(task)
+    asks = asks or Asks()
+    world = open_world(taskset, task, asks)
     acts = [c for c in calls if c.kind in ("open", "act") and c.done >= 0 and not is_tool(c, tools)]
     done = [c for c in acts if c.kind == "act"]
     where = f"{calls[-1].run}@{calls[-1].seq}" if calls else ""
@@ -65,7 +68,7 @@ async def world_at(
         last = acts[kept[-1]]
         world.restore(store.blob(last.snapshot))
         acts, edits = acts[kept[-1] + 1 :], [e for e in edits if e.seq > last.seq]
-    await retrace(world, acts, edits)
+    await retrace(world, acts, edits, asks)
     return world
 
 

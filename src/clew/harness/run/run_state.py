@@ -17,7 +17,7 @@ from clew.core.errors import ClewError, ReplayDiverged
 from clew.core.legality import call_key, issue_key
 from clew.core.protocols import Model, World
 from clew.core.records import Annotation, Call, CallKind, Cursor, Intervention, Node, RunRow, changed
-from clew.core.values import Limits, Observation, Sampling, StopReason, Task, ToolSpec, Unset
+from clew.core.values import Inner, Limits, Observation, Sampling, StopReason, Task, ToolSpec, Unset
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.pending import CUT_OFF, Handed, Pending, Stop, batches, describe
 from clew.harness.run.spec import RunSpec
@@ -72,6 +72,7 @@ class RunState:
         self.turn: asyncio.Lock = asyncio.Lock()
         self.handed = Handed()
         self.acting = 0  # acts on the world that have not answered
+        self.within, self.inner = -1, list[Inner]()  # the act that the world performs, and what models told it there
         self.snapshot_size = 0
         self._started = time.monotonic()
         self.tokens, self.cost, self._prior = 0, 0.0, 0.0

@@ -23,6 +23,7 @@ from clew.harness.tools import Tool
 from clew.store.base import Keeper
 from clew.store.names import new_id
 from clew.store.run import Run
+from clew.worlds.asks import Asks
 
 OnRun = Callable[[Run], None]
 """Called with each run when it has ended and been judged."""
@@ -128,12 +129,18 @@ class RunSpec:
         return Task(data["id"], data["prompt"], data["data"], Limits(**data["limits"]))
 
     async def world_at(
-        self, task: Task, calls: Sequence[Call], changes: Intervention, *, resuming: bool = False, redo: bool = False
+        self,
+        task: Task,
+        calls: Sequence[Call],
+        changes: Intervention,
+        *,
+        resuming: bool = False,
+        redo: bool = False,
+        asks: Asks | None = None,
     ) -> World | None:
         """The world in the state it had after ``calls``; see ``restore.world_at``."""
-        return await world_at(
-            self.taskset, task, self.store, calls, changes.edits, tools=self.tools, resuming=resuming, redo=redo
-        )
+        how = {"resuming": resuming, "redo": redo}
+        return await world_at(self.taskset, task, self.store, calls, changes.edits, tools=self.tools, asks=asks, **how)
 
 
 class Specified(Protocol):

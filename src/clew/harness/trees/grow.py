@@ -27,6 +27,7 @@ from clew.harness.run.spec import OnRun, RunSpec, Specified
 from clew.harness.trees import allocator, selectors
 from clew.store import Group, Groups, Run, new_id
 from clew.store.run import sampled
+from clew.worlds.asks import open_world
 
 WON = 0.5  # a leaf succeeded where its raw reward exceeds this, as in Groups.success
 
@@ -242,7 +243,7 @@ def collect(
 
 def _restorable(spec: RunSpec, tasks: Sequence[Task]) -> None:
     if spec.taskset is not None and tasks:
-        world = spec.taskset.open(tasks[0])
+        world = open_world(spec.taskset, tasks[0])
         kind, name = world.restores, type(world).__name__
         world.close()
         if kind == "none":

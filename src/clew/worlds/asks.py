@@ -1,0 +1,60 @@
+"""What a world may ask of models while it performs an action, as a learned or a simulated user's world does.
+
+A taskset whose ``open`` takes a second parameter is given an Asks with each world. Answers are recorded with the act
+(``Call.inner``), and where a world is taken through recorded acts again they come from the record. A world must ask in
+``step`` alone, which then is asynchronous.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from clew.core.errors import ReplayDiverged, WorldError
+from clew.core.protocols import Taskset, World
+from clew.core.records import Call
+from clew.core.values import Message, Task
+
+Answer = Callable[[Sequence[Message], str, Mapping[str, Any]], Awaitable[str]]
+"""Messages, the reference of a model or "" for the run's own, fields of Sampling -> what the model says."""
+
+
+class Asks:
+    """The models as a world reaches them; without ``live`` it has the record alone."""
+
+    def __init__(self, live: Answer | None = None) -> None:
+        self._live = live
+        self._told: list[str] | None = None
+
+    async def ask(self, messages: str | Sequence[Message], model: str = "", **sampling: Any) -> str:
+        """What a model says next.
+
+        Raises:
+            WorldError: nothing answers here. ReplayDiverged: a recorded act did not ask this. ModelError: as raised.
+        """
+        if self._told:
+            return self._told.pop(0)
+        if self._told is not None:
+            raise ReplayDiverged(
+                "the world asks a model more than when it was recorded", remedy="Its code has changed."
+            )
+        if self._live is None:
+            raise WorldError("no model answers this world", remedy="Perform its acts in a run.")
+        return await self._live([Message("user", messages)] if isinstance(messages, str) else messages, model, sampling)
+
+    def tell(self, call: Call | None) -> None:
+        """From now on hand over what was answered in a recorded act; None: ask again."""
+        self._told = None if call is None else [one.text for one in call.inner]
+
+
+def open_world(taskset: Taskset, task: Task, asks: Asks | None = None) -> World:
+    """The world of a task, with ``asks`` where its taskset takes them."""
+    opening: Callable[..., World] = taskset.open
+    return opening(task, asks or Asks()) if _asks(type(taskset)) else opening(task)
+
+
+@lru_cache
+def _asks(kind: Any) -> bool:
+    return len(inspect.signature(kind.open).parameters) > 2  # self, task and asks
