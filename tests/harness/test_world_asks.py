@@ -16,8 +16,8 @@ from clew.harness import Runner
 from clew.harness.agents import player
 from clew.models.fakes import Scripted
 from clew.store import Run
-from clew.worlds.asks import Asks
 from clew.worlds.judging import reenact
+from clew.worlds.world_asks import Asks
 
 
 class Oracle:

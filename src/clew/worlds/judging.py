@@ -11,7 +11,7 @@ from clew.core.protocols import Snapshots, Taskset, World
 from clew.core.reading import Record
 from clew.core.records import Call, Edit, action_of
 from clew.core.values import Task, ToolCall
-from clew.worlds.asks import Asks, open_world
+from clew.worlds.world_asks import Asks, open_world
 
 
 def world_acts(run: Record) -> list[Call]:

@@ -17,7 +17,7 @@ from clew.core.values import Completion, Inner, Message, Observation, StopReason
 from clew.harness.run.nodes import make_node
 from clew.harness.run.pending import Handed, Pending, Stop, revive, snapshots
 from clew.harness.run.run_state import RunState
-from clew.worlds.asks import Asks
+from clew.worlds.world_asks import Asks
 
 SMALL = 1000  # bytes; a snapshot below this is kept with every act
 

@@ -38,7 +38,7 @@ from clew.harness.run.tape import Tape
 from clew.harness.verdicts import judged
 from clew.store.base import Keeper
 from clew.store.run import Run
-from clew.worlds.asks import open_world
+from clew.worlds.world_asks import open_world
 
 PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
 

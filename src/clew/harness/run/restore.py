@@ -11,8 +11,8 @@ from clew.core.records import Call, Edit
 from clew.core.values import Task
 from clew.harness.run.pending import snapshots
 from clew.harness.tools import Tool
-from clew.worlds.asks import Asks, open_world
 from clew.worlds.judging import retrace
+from clew.worlds.world_asks import Asks, open_world
 
 
 async def world_at(

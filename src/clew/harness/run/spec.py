@@ -23,7 +23,7 @@ from clew.harness.tools import Tool
 from clew.store.base import Keeper
 from clew.store.names import new_id
 from clew.store.run import Run
-from clew.worlds.asks import Asks
+from clew.worlds.world_asks import Asks
 
 OnRun = Callable[[Run], None]
 """Called with each run when it has ended and been judged."""

@@ -27,7 +27,7 @@ from clew.harness.run.spec import OnRun, RunSpec, Specified
 from clew.harness.trees import allocator, selectors
 from clew.store import Group, Groups, Run, new_id
 from clew.store.run import sampled
-from clew.worlds.asks import open_world
+from clew.worlds.world_asks import open_world
 
 WON = 0.5  # a leaf succeeded where its raw reward exceeds this, as in Groups.success
 
