@@ -1,4 +1,7 @@
-"""Upkeep of a store: union with another, tombstones, and removal of what nothing reaches."""
+"""Upkeep of a store: merging in another store, redaction, and garbage collection.
+
+``Keeper.merge``, ``redact`` and ``gc`` call this. Keys never change, so that forks and chains still verify.
+"""
 
 from __future__ import annotations
 
