@@ -4,8 +4,6 @@ A report takes its numbers from ``Results``, puts an interval on them (``over``,
 writes ``document(title, marks, table(...))``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +14,8 @@ from clew.audit.design import bootstrap as interval
 from clew.audit.design import rate, student, wilson
 from clew.core.records import Report
 from papers.experiment import Line
+
+Lines = Sequence[Line]
 
 # ---- what was found ------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,5 @@
 """The cells of E162: what is run, and how one line of results comes about."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from functools import partial

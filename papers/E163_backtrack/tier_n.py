@@ -1,7 +1,5 @@
 """The cells of tier N: a small transformer in the maze, marks N1 to N3 of specs/E163."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from itertools import pairwise

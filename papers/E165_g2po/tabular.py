@@ -4,8 +4,6 @@ Every seed is one house with one task. All seeds advance together as lanes of nu
 from a counter keyed by its own seed, so a seed's numbers do not depend on which others run beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -208,12 +206,7 @@ def ascent(house: Houses, steps: Steps, advantage: np.ndarray, logits: np.ndarra
 
 
 def learn(
-    house: Houses,
-    estimate: Estimate,
-    rescale: bool,
-    lr: float,
-    iterations: int,
-    coin: bool = False,
+    house: Houses, estimate: Estimate, rescale: bool, lr: float, iterations: int, coin: bool = False
 ) -> np.ndarray:
     """Plain gradient ascent from the uniform policy. Exact success before each update and after the last;
     float64 [iterations + 1, L]."""

@@ -5,8 +5,6 @@ of a listed cliff is whether its entropy rules a test out, its p-value on the on
 around it agree.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator, Sequence

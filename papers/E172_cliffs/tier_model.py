@@ -1,7 +1,5 @@
 """The claims in a real model: which cliffs replicate, what a faulty grader does, and Cliff-DPO at equal cost."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The cells of tier tree: K6, log against linear reward beside a lucky outlier; K7, tree search against greedy."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import tempfile

@@ -4,8 +4,6 @@ Rounds are drafted freely and verified whole, behind anchors of texts of held-ou
 half of the texts and judged on the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

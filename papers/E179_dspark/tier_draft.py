@@ -1,8 +1,6 @@
 """T4 and T5: what the small target accepts of drafters that differ in one thing each, in expectation over its own
 decode loop (see clew.train.drafters.acceptance), by prompt and by position."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

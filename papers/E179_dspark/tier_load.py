@@ -1,7 +1,5 @@
 """The cells of tier load: a server under load with drawn requests, mark T8 of specs/E179 (section 9.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,10 +18,11 @@ from clew.audit import Candidates, Search, detect, effect, pairs, survey
 from clew.audit.cliffs.detect import CLIFF, POTENTIAL
 from clew.core.errors import BadInput, CannotRestore
 from clew.harness import Runner
-from clew.harness.fork.continuations import Continuations, Patient, Start
+from clew.harness.fork.continuations import Continuations, Start
 from clew.models.fakes import Scripted
 from clew.models.markov import Markov
 from clew.store import open_store
+from clew.store.upkeep import copy_run
 from clew.worlds.sums import Sums
 
 from . import planted
@@ -155,7 +158,39 @@ def test_a_judge_that_fails_or_takes_too_long_is_undecided(seconds):
     silent = [s % 3 == 0 or (seconds is not None and s % 3 == 1) for s in found.seeds.tolist()]
     assert np.isnan(found.outcomes).tolist() == silent
     assert 0 < sum(silent) < 32
-    assert Patient(runner.taskset, None).ref == runner.taskset.ref
+
+
+@pytest.mark.parametrize("seconds", [None, 5.0])
+def test_a_judge_may_take_as_long_as_it_is_told_whatever_the_runners_limit(seconds):
+    class Slow(Sums):
+        async def judge(self, task, run, world):
+            if run.row.origin == "fork":
+                await asyncio.sleep(0.2)
+            return await super().judge(task, run, world)
+
+    runner, runs = planted.solutions(n=1, taskset=Slow(low=3, high=3))
+    runner.judge_seconds = 0.1
+    found = Continuations(runner, judge_seconds=seconds).sample("screen", [Start(runs[0].id, 1, 5)], 4)
+    assert not np.isnan(next(iter(found.values())).outcomes).any()
+
+
+def test_a_judge_that_computes_without_end_is_undecided_and_stops_nothing():
+    over = threading.Event()
+
+    class Endless(Sums):
+        async def judge(self, task, run, world):
+            while run.row.seed % 2 and run.row.origin == "fork" and not over.is_set():
+                sum(range(1000))
+            return await super().judge(task, run, world)
+
+    runner, runs = planted.solutions(n=1, taskset=Endless(low=3, high=3))
+    start = Start(runs[0].id, 1, 5)
+    try:
+        found = Continuations(runner, judge_seconds=0.5).sample("screen", [start], 6)[start]
+    finally:
+        over.set()
+    assert np.isnan(found.outcomes).tolist() == [seed % 2 == 1 for seed in found.seeds.tolist()]
+    assert 0 < np.isnan(found.outcomes).sum() < 6
 
 
 def test_steps_of_a_world_of_many(tmp_path):
@@ -234,9 +269,7 @@ def test_killed_it_goes_on_and_repeats_nothing(tmp_path):
     assert sum(made) == left
     aside = planted.runner()
     for run in runs:
-        from clew.harness.fork.continuations import _copy
-
-        _copy(aside.store, runner.store, run.id)
+        copy_run(aside.store, runner.store, run.id)
     whole = Continuations(aside).sample("screen", starts, 16)
     assert all(np.array_equal(after[s].outcomes, whole[s].outcomes) for s in starts)
     assert all(np.array_equal(after[s].seeds, whole[s].seeds) for s in starts)

@@ -15,7 +15,8 @@ from clew.core.records import Cursor
 from clew.core.values import Message, Sampling, Task, ToolCall, ToolSpec
 from clew.exchange import record
 from clew.exchange.transcript import Transcript
-from clew.harness import Runner
+from clew.harness import LiveRun, Runner
+from clew.harness.agents import chatter
 from clew.models.fakes import Scripted
 from clew.models.markov import Markov
 from clew.store import MemoryStore, open_store
@@ -279,3 +280,25 @@ def test_an_imported_run_counts_the_call_that_it_asks_for():
     subject = rewind.Rewound(runner, run, rewind.Behaviour("pay"), named)
     found = why(Case("it pays", tuple(map(Hypothesis, named)), n=40), Ledger(subject, 1000))
     assert found.causes == ("quarter",)
+
+
+def test_forks_of_a_run_with_children_are_packed_as_those_of_any_run():
+    """What is read of a child is copied with its parent, so that no rollout beyond ``keep`` has to be stored."""
+
+    async def parent(run: LiveRun) -> None:
+        child = await run.spawn(chatter, "say something")
+        reply = await run.chat().ask(f"{run.task.prompt} {child.conversation()[-1].message.text}")
+        run.note("said", text=reply.text)
+
+    model = Scripted({"": lambda request: f"word {request.seed % 5}"})
+    runner = Runner(parent, None, model, MemoryStore())
+    run = runner.collect([Task("t", "Go on.")], n=1).runs[0]
+    at = next(c.seq for c in run.calls if c.kind == "ask")
+    subject = rewind.Rewound(runner, run, rewind.Behaviour("word [012]"), {}, at=at, keep=2)
+    before = len(runner.store.run_ids())
+    found = subject.rollouts(Arm(()), 0, 6)
+    assert (len(found.outcomes), len(found.runs)) == (6, 2)
+    assert len(runner.store.run_ids()) == before + 2
+    assert np.isfinite(found.outcomes).all()
+    again = [runner.replay(fork).run for fork in found.runs]
+    assert again == list(found.runs)

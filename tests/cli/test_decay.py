@@ -44,10 +44,10 @@ from clew.models import load
 
 grid = decay.cells((1.1,), ("0", "last"), ("user",), ("chat",))
 for role in ("sum-oracle", "sum-neglect-.5"):
-    with Asking(load(os.environ["OPENAI_BASE_URL"] + "#" + role, api_key="k")) as asking:
-        for pinned in (False, True):
-            found = decay.survey([sys.argv[1]], grid, pinned=pinned, summariser=asking.summariser)
-            print(json.dumps([role, pinned, *[[o.asked, o.seen, o.kept] for o in found]]))
+    asking = Asking(load(os.environ["OPENAI_BASE_URL"] + "#" + role, api_key="k"))
+    for pinned in (False, True):
+        found = decay.survey([sys.argv[1]], grid, pinned=pinned, summariser=asking.summariser)
+        print(json.dumps([role, pinned, *[[o.asked, o.seen, o.kept] for o in found]]))
 """
 
 

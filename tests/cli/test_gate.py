@@ -38,7 +38,7 @@ def test_a_change_is_learnt_from_then_decided(clew, repo):
     assert found["learnt"] is False
     assert {"action", "belief", "values", "information", "reason"} <= set(found["decisions"][0])
     assert "verify" in clew("show", found["run"], "--store", "s.db").output
-    assert "Calls equal" in clew("replay", found["run"], "--store", "s.db").output
+    assert "calls equal" in clew("replay", found["run"], "--store", "s.db").output
     (repo / "m.py").write_text("def clip(x, low, high):\n    return x\n")
     assert "stop" in clew(*line, "--learn", code=1).output
 

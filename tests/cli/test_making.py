@@ -175,7 +175,7 @@ def acting(folder) -> bool:
 DEAF = """
 import signal, sys, time
 from clew.store import open_store
-from clew.store.base import owner_name
+from clew.store.owners import owner_name
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 store = open_store(sys.argv[1])
 store.lease(sys.argv[2], owner_name(), 600.0)

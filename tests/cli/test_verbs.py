@@ -121,7 +121,7 @@ def test_diff_names_the_call_where_runs_part(clew, store):
     a, b = ids(store)[:2]
     one = json.loads(clew("diff", a, b, "--store", store, "--json").output)
     assert isinstance(one["parts_at"], int)
-    assert "Calls are the same" in clew("diff", a, a, "--store", store).output
+    assert "calls are the same" in clew("diff", a, a, "--store", store).output
 
 
 def test_credit_files_values_that_show_and_compares(clew, store):

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from clew.coding.kernels import wall
-from clew.coding.kernels.catalogue import CATALOGUE, DOT, STENCIL
+from clew.coding.kernels.catalogue import CATALOGUE, DOT, STENCIL, load
 from clew.coding.kernels.cpu import Cpu, Speed, miss_rate, speed
-from clew.coding.kernels.kernel import Candidate, Kernel, Option, Space, load
+from clew.coding.kernels.kernel import Candidate, Kernel, Option, Space
 from clew.coding.kernels.runs import Boxed, Direct
 from clew.coding.kernels.search import SEARCHES, Catalogue, Outcome, Tries, mcts, reward
 from clew.coding.kernels.world import Kernels, tries_of

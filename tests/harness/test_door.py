@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from clew.core.aio import run_sync, stoppable
 from clew.core.errors import AgentFailed, UnknownName
 from clew.core.values import StopReason, Task
 from clew.harness import LiveRun, Runner
@@ -85,3 +87,21 @@ def test_secrets_stay_with_the_judge(house: Household) -> None:
     assert "42" not in str(seen[1])
     assert seen[2] == "the answer is 42"
     assert "42" not in run.row.task
+
+
+def test_work_begun_inside_a_running_loop_can_be_stopped_too() -> None:
+    """The handle reaches the thread that such work runs in."""
+    handles: list[Callable[[], None]] = []
+
+    async def endless() -> None:
+        handles[0]()
+        await asyncio.sleep(60)
+
+    async def cell() -> None:
+        with stoppable(handles.append), pytest.raises(asyncio.CancelledError):
+            run_sync(endless())
+
+    asyncio.run(cell())
+    handles.clear()
+    with stoppable(handles.append), pytest.raises(asyncio.CancelledError):
+        run_sync(endless())

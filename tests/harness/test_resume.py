@@ -134,3 +134,20 @@ def test_a_run_is_resumed_by_one_process_only(tmp_path: Path, house: Household) 
     store.release("cutcutcutcut", "somebody")
     assert runner.resume("cutcutcutcut").stop is not None
     assert os.path.exists(tmp_path / "runs.db")
+
+
+def test_a_run_that_ended_and_was_not_judged_is_judged_when_it_is_resumed(
+    house: Household, wanderer: Wanderer, tmp_path: Path
+) -> None:
+    """A process may be killed between a run's last Call and its verdict."""
+    runner = Runner(player, house, wanderer, tmp_path / "one.db")
+    run = runner.collect(house.sample(1), n=1).runs[0]
+    bare = Runner(player, house, wanderer, tmp_path / "two.db")
+    bare.store.put_run(run.row)
+    for call in run.calls:
+        for tip in filter(None, (call.node_in, call.node_out)):
+            bare.store.put_nodes(runner.store.thread(tip))
+        bare.store.put_call(run.id, call)
+    asked = wanderer.calls
+    assert bare.resume(run.id).reward == run.reward is not None
+    assert wanderer.calls == asked

@@ -129,7 +129,7 @@ def test_marks_on_sums_can_fail() -> None:
         for seed in range(3):
             made += [line("leaves", "flat", seed, 0.6 + seed / 48, 240), line("leaves", "uucb", seed, 0.6, tokens)]
             made.append(line("tokens", "uucb", seed, dead, budget))
-        return {mark.name: mark.met for mark in report_sums.marks(report_sums.Lines(made))}
+        return {mark.name: mark.met for mark in report_sums.marks(report_sums.Collected(made))}
 
     assert verdicts(0.3, 120.0, 240.0) == dict.fromkeys(("mix", "equal tokens", "dead groups", "saving"), True)
     assert verdicts(0.58, 180.0, 250.0) == {

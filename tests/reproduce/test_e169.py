@@ -54,12 +54,12 @@ def test_the_bundled_confidence_is_the_one_fitted_on_dev(lines):
 
 def test_a_planted_effect_is_found_and_none_where_there_is_none(lines):
     test = report_l.split(lines, "test")
-    none = report_l.gap("same", report_l.at(test, "all"), report_l.at(test, "all"))
+    none = report_l.gap(report_l.at(test, "all"), report_l.at(test, "all"))
     assert (none.low, none.high) == (0, 0)
     planted = [{**x, "rank": {**x["rank"], "plain bm25": x["rank"]["plain bm25"] + 1}} for x in test]
-    assert report_l.gap("worse", report_l.at(test, "plain bm25"), report_l.at(planted, "plain bm25")).low > 0.3
+    assert report_l.gap(report_l.at(test, "plain bm25"), report_l.at(planted, "plain bm25")).low > 0.3
     noise = np.random.default_rng(0).permutation(report_l.confidence(test, test))
-    sure = report_l.among("shuffled confidence", report_l.at(test, "all"), report_l.top(noise, 0.25))
+    sure = report_l.among(report_l.at(test, "all"), report_l.top(noise, 0.25))
     overall = report_l.at(test, "all").mean()
     assert sure.low <= overall <= sure.high
 

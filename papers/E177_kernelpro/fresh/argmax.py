@@ -17,10 +17,7 @@ kernel = Kernel(
     "argmax",
     SOURCE,
     "argmax",
-    arrays=(
-        Array("x", lambda rows, cols: rows * cols),
-        Array("out", lambda rows, cols: rows, "int32", role="out"),
-    ),
+    arrays=(Array("x", lambda rows, cols: rows * cols), Array("out", lambda rows, cols: rows, "int32", role="out")),
     sizes=("rows", "cols"),
     shapes=({"rows": 384, "cols": 1000}, {"rows": 9, "cols": 37}, {"rows": 5, "cols": 3}),
     inputs=lambda rng, rows, cols: {"x": rng.standard_normal(rows * cols).astype(np.float32)},

@@ -17,10 +17,7 @@ kernel = Kernel(
     "grey",
     SOURCE,
     "grey",
-    arrays=(
-        Array("rgb", lambda pixels: 3 * pixels, "uint8"),
-        Array("out", lambda pixels: pixels, role="out"),
-    ),
+    arrays=(Array("rgb", lambda pixels: 3 * pixels, "uint8"), Array("out", lambda pixels: pixels, role="out")),
     sizes=("pixels",),
     shapes=({"pixels": 200000}, {"pixels": 1003}, {"pixels": 3}),
     inputs=lambda rng, pixels: {"rgb": rng.integers(0, 256, 3 * pixels).astype(np.uint8)},

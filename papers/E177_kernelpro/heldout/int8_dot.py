@@ -23,12 +23,7 @@ kernel = Kernel(
         Array("y", lambda rows, cols: rows, "int32", role="out"),
     ),
     sizes=("rows", "cols"),
-    shapes=(
-        {"rows": 256, "cols": 256},
-        {"rows": 67, "cols": 131},
-        {"rows": 5, "cols": 1003},
-        {"rows": 1, "cols": 3},
-    ),
+    shapes=({"rows": 256, "cols": 256}, {"rows": 67, "cols": 131}, {"rows": 5, "cols": 1003}, {"rows": 1, "cols": 3}),
     inputs=lambda rng, rows, cols: {
         "w": rng.integers(-128, 128, rows * cols, dtype=np.int8),
         "x": rng.integers(-128, 128, cols, dtype=np.int8),

@@ -1,10 +1,10 @@
-"""Audits of recorded runs and of data made from them: what was compared, what was covered, what was learnt from.
+"""Audits of recorded runs and of data made from runs: what was compared, what was covered, what was learnt from.
 
-``coverage`` asks which share of the states reached after a mistake, and of the retreats out of them, ever receives a
-training signal. ``survey`` and ``detect`` find the tokens at which a run's chance of success fell, ``effect`` and
-``pairs`` what they lead to (the statistics are in ``clew.audit.cliffs``). ``why`` (with ``rewind``, ``arms`` and
-``evidence``) finds what made an agent do something by rewinding its run; ``decay`` whether rules survive
-compaction. ``design`` and ``doses`` hold the statistics of a fair comparison.
+``coverage`` measures which share of the states after a mistake, and of the recoveries, ever receives a training signal.
+``cliffs`` finds the tokens at which the success probability of a run falls, and what they lead to. ``why`` rewinds a
+run and changes what the agent was told, to find the cause of what it did. ``compaction`` measures whether rules survive
+the compaction of a conversation. ``design`` holds the statistics of a fair comparison. An audit must never change the
+runs it reads.
 """
 
 from clew.audit.cliffs.detect import Found, Search, Survey, detect, survey

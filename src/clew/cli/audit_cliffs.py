@@ -54,7 +54,8 @@ search_options = common.options(
 @common.json_option
 @common.store_option
 def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
-    """Estimate the success probability (value) along runs, and find the tokens or steps at which it falls.
+    """Estimate the success probability (value) along runs, and find the tokens or steps at which it
+    falls (cliffs).
 
     Before and after each token that can matter, continuations are sampled and judged. A token with a significant drop
     is tested again on a new batch. A token that the policy picks with probability p lowers the success probability by

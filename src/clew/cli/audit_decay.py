@@ -70,8 +70,7 @@ def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store
         return
     from clew.audit.compaction.asking import Asking
 
-    with Asking(run_options.load_model(options["summariser"], options)) as asking:
-        _structure(names, as_json, asking.summariser)
+    _structure(names, as_json, Asking(run_options.load_model(options["summariser"], options)).summariser)
 
 
 def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle] | None = None) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store_path: str) -> None:
     """Compute the advantage of every step in the groups of the chosen runs, and store it beside the runs.
 
-    METHODS are names joined by +, with arguments in brackets: grpo, gigpo, hgpo, gagpo, graphgpo, g2po, bellman, tree.
+    METHODS are names joined by +, with arguments in brackets: grpo, gigpo, hgpo, graphgpo, g2po, bellman, tree.
     A run can hold the values of several methods. `clew show` prints them; `clew fork --low METHOD` forks at the lowest.
 
     \b

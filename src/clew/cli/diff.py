@@ -37,9 +37,9 @@ def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -
     click.echo(headline(a))
     click.echo(headline(b))
     if place is None:
-        click.echo(f"equal: all {len(a.calls)} Calls are the same")
+        click.echo(f"equal: all {len(a.calls)} calls are the same")
         return
-    click.echo(f"equal up to Call {place.seq}; from there:")
+    click.echo(f"equal up to call {place.seq}; from there:")
     for one, other in itertools.islice(itertools.zip_longest(a.calls[place.seq :], b.calls[place.seq :]), lines):
         for mark, run, call in (("<", a, one), (">", b, other)):
             if call is not None:

@@ -16,9 +16,8 @@ from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-    from torch.nn import Module
 
-    from clew.models.drafters.layers import Design
+    from clew.models.drafters.layers import Design, Trained
     from clew.models.local import Local
     from clew.train.drafters.drafter_losses import Schooling, Step, Taps
     from clew.train.drafters.target_text import Text
@@ -111,12 +110,14 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     click.echo(f"\nNext:\n  clew draft calibrate {model} {out} --data ...\n  clew serve {model} --draft {out}")
 
 
-def _learn(loaded: Local, design: Design, how: Schooling, data: Taps, home: Path, bar: Progress) -> tuple[Step, Module]:
+def _learn(
+    loaded: Local, design: Design, how: Schooling, data: Taps, home: Path, bar: Progress
+) -> tuple[Step, Trained]:
     """Train with a progress bar; the cost is printed once three steps are done."""
     from clew.train.drafters import drafter_job
 
     job, began, first = bar.add_task("training", total=how.steps, note=""), time.process_time(), 0
-    last: tuple[Step, Module] | None = None
+    last: tuple[Step, Trained] | None = None
     for last in drafter_job.learn(loaded, design, how, data, home):
         step = last[0]
         first = first or step.step

@@ -31,7 +31,7 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
 
     \b
     clew eval household-sft
-    clew eval household-sft .clew/quickstart/trained --tasks 512 --temperature 0
+    clew eval household-sft .clew/trainings/quickstart/checkpoint --tasks 512 --temperature 0
     """
     from clew.core.registry import build
     from clew.harness import Runner

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clew.train.loop import Training
 
 
-SPARE_HELP = "Share of all tokens held back, then given to trees whose runs all ended alike."
+SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
 tree_options = common.options(
     click.option(
         "--rollouts",
@@ -37,7 +37,7 @@ tree_options = common.options(
         type=click.Choice(["even", "learned"]),
         default="even",
         show_default=True,
-        help="Which trees get the spare tokens: all alike, or those forecast to become mixed.",
+        help="With --spare: give the tokens to all such trees alike, or to those forecast to become mixed.",
     ),
 )
 

@@ -1,6 +1,7 @@
-"""The loop of a diagnosis: at most 20 turns of looking, then findings (SHERLOC, arXiv 2606.24820).
+"""The agent of a diagnosis: at most 20 turns of looking, then findings (SHERLOC, arXiv 2606.24820).
 
-It is an agent over a LiveRun, so that a diagnosis is recorded, replays without its model, and forks at any turn.
+``clew diagnose`` runs it over a LiveRun, so that a diagnosis is recorded, replays without its model, and forks at any
+turn. Stored runs name ``clew.coding.localise:localiser``: the module must never move.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from clew.coding.diagnose import recover
@@ -23,7 +25,7 @@ from clew.core.values import Observation
 from clew.harness.run.live import Conversation, LiveRun
 from clew.harness.run.nodes import Reply
 from clew.harness.runner import Runner
-from clew.store import Run
+from clew.store import Keeper, Run
 
 TURNS = 20
 SYSTEM = """You find where a bug is; you do not fix it and never propose code. Name every file and the exact line ranges
@@ -149,7 +151,7 @@ def localise(
     report: str,
     chooser: Model | None = None,
     *,
-    store: Any = ":memory:",
+    store: str | Path | Keeper = ":memory:",
     calibration: Calibration = ELSEWHERE,
     name: str = "",
     **config: Any,

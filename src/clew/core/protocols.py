@@ -66,9 +66,11 @@ class Model(Protocol):
     """Anything that answers. ``renderer`` is None where the model takes messages and not token ids."""
 
     ref: str
-    version: int
-    renderer: Renderer | None
 
+    @property
+    def version(self) -> int: ...
+    @property
+    def renderer(self) -> Renderer | None: ...
     async def complete(self, request: Request) -> Completion: ...
 
 
@@ -76,8 +78,9 @@ class Policy(Protocol):
     """A model whose weights a trainer changes. ``publish`` serves the present ones, as the next version if not told."""
 
     ref: str
-    version: int
 
+    @property
+    def version(self) -> int: ...
     def publish(self, version: int | None = None) -> int: ...
     def save(self, path: Path) -> None: ...
 

@@ -1,65 +1,22 @@
-"""Agents by reference, their source digests, and the one door from synchronous code into async."""
+"""Agents by reference, and their source digests."""
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from clew.core.errors import UnknownName
 
 Agent = Callable[..., Awaitable[Any]]
-T = TypeVar("T")
 MOVED = {"clew.audit.behaviour": "clew.audit.compaction.behaviour"}
 """Modules of agents by the place at which older records name them."""
-
-
-_hand: ContextVar[Callable[[Callable[[], None]], None] | None] = ContextVar("hand", default=None)
-
-
-@contextmanager
-def stoppable(hand: Callable[[Callable[[], None]], None]) -> Iterator[None]:
-    """Hand out what cancels the work that is begun inside: a function that any thread may call.
-
-    The work then ends in ``asyncio.CancelledError``; its runs are left as they are and can be resumed.
-    """
-    token = _hand.set(hand)
-    try:
-        yield
-    finally:
-        _hand.reset(token)
-
-
-async def _handed(work: Coroutine[Any, Any, T]) -> T:
-    hand, loop, task = _hand.get(), asyncio.get_running_loop(), asyncio.current_task()
-
-    def stop() -> None:
-        with suppress(RuntimeError):  # the loop is closed: the work has ended
-            loop.call_soon_threadsafe(cast(Any, task).cancel)
-
-    if hand is not None:
-        hand(stop)
-    return await work
-
-
-def door(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine from synchronous code; where a loop already runs (a notebook), in a thread of its own."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(_handed(work))
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
 
 
 def agent_ref(agent: Agent | str) -> str:
@@ -96,7 +53,7 @@ def load_agent(ref: str) -> Agent:
         found: Any = module
         for part in name.split("."):
             found = getattr(found, part)
-        return found  # type: ignore[no-any-return]
+        return cast(Agent, found)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise UnknownName(
             f"agent {ref!r} cannot be loaded: {error}", remedy="Write module:function or path/file.py:function."

@@ -7,23 +7,25 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
+from clew.core.aio import run_sync
 from clew.core.errors import AgentFailed, BadInput, UnknownName
 from clew.core.protocols import Judge, Model, Taskset, World
 from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow, Tap
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.collecting import Collecting, ended, open_groups
+from clew.harness.executors import IN_LOOP, Executor
 from clew.harness.fork import forks
-from clew.harness.fork.edits import plan
-from clew.harness.judging import verdict
-from clew.harness.loading import Agent, agent_ref, door, load_agent, source_digest
+from clew.harness.fork.edits import Given, plan
+from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, follow
 from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
 from clew.harness.tools import Tool, as_tools
+from clew.harness.verdicts import verdict
 from clew.store import Group, Groups, Run, open_store
 from clew.store.base import Keeper
 from clew.store.owners import owner_name
@@ -52,6 +54,7 @@ class Runner:
         concurrency: how many runs are live at once.
         snapshot_every: worlds with snapshots of 1 kB or more keep one every so many acts.
         judge_seconds: how long a verdict may take; a judge that takes longer leaves its run undecided.
+        executor: where the runs of collections and forks are driven; default: all in the running event loop.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Runner:
         snapshot_every: int = 16,
         judge_seconds: float | None = 600.0,
         resolve_model: Callable[[str], Model] | None = None,
+        executor: Executor = IN_LOOP,
     ) -> None:
         self.agent = load_agent(agent) if isinstance(agent, str) else agent
         self.agent_ref, self.agent_digest = agent_ref(agent), source_digest(self.agent)
@@ -84,12 +88,13 @@ class Runner:
             raise BadInput(
                 f"unknown sampling setting: {error}", remedy=f"Known: {', '.join(Sampling._fields)}."
             ) from error
-        self.owner, self.models = owner_name(), Models(resolve_model)
+        self.owner, self.models, self.executor = owner_name(), Models(resolve_model), executor
 
     @property
     def spec(self) -> RunSpec:
         """The settings as they are now, frozen: what one collection, fork or replay hands down."""
-        return RunSpec(**{field.name: getattr(self, field.name) for field in fields(RunSpec)})
+        names = [field.name for field in fields(RunSpec) if field.default is MISSING]
+        return RunSpec(**{name: getattr(self, name) for name in names})
 
     def model_of(self, model: str | Model | None, replay: bool = False) -> Model | None:
         """The run's model, or the one meant by a reference. A replay needs none and never builds one."""
@@ -125,10 +130,10 @@ class Runner:
         opened = open_groups(spec, tasks, n, seed, name, iteration)
 
         async def all_groups() -> Groups:
-            got = {group.id: group async for group in ended(spec, opened, on_run)}
+            got = {group.id: group async for group in ended(spec, self.executor, opened, on_run)}
             return Groups([got[it.group.id] for it in opened])
 
-        groups = door(all_groups())
+        groups = run_sync(all_groups())
         if groups.runs and all(run.stop is StopReason.AGENT_ERROR for run in groups.runs):
             first = groups.runs[0]
             told = f"the agent's own code failed in all {len(groups.runs)} runs:\n{first.calls[-1].error}"
@@ -144,7 +149,7 @@ class Runner:
         """
         spec = replace(self.spec, model=options.get("model") or self.model)
         opened = open_groups(spec, tasks, n, seed, options.get("name", ""), options.get("iteration", 0))
-        async with aclosing(ended(spec, opened, options.get("on_run"))) as groups:
+        async with aclosing(ended(spec, self.executor, opened, options.get("on_run"))) as groups:
             async for group in groups:
                 yield group
 
@@ -160,9 +165,9 @@ class Runner:
         at: Cursor | int | None = None,
         n: int = 1,
         *,
-        reply: Any = None,
-        prefix: Any = None,
-        result: Any = None,
+        reply: Given | None = None,
+        prefix: str | Sequence[int] | None = None,
+        result: str | Mapping[str, Any] | None = None,
         rewrite: Mapping[Any, Any] | None = None,
         world: Sequence[str] | bytes | None = None,
         model: str | Model | None = None,
@@ -202,15 +207,15 @@ class Runner:
             view = Run(self.store, at.run)
         if model is not None and not isinstance(model, str):
             model = self.models.add(model)
+        later: dict[str, Any] = {"world": world, "model": model, "sampling": sampling, "tap": tap}
         seq, changes = plan(
-            view, at, reply=reply, prefix=prefix, result=result, rewrite=rewrite, world=world, model=model,
-            sampling=sampling, tap=tap, edits=edits, keep=keep,
-        )  # fmt: skip
-        changed = any(v is not None for v in (reply, result, rewrite, world, model, sampling, tap)) or bool(edits)
+            view, at, reply=reply, prefix=prefix, result=result, rewrite=rewrite, edits=edits, keep=keep, **later
+        )
+        changed = any(v is not None for v in (reply, result, rewrite, *later.values())) or bool(edits)
         mode = seed if seed is not None else "same" if changed else "fresh"
         if view.row.spawned_by:
             return self._fork_child(view, seq, n, changes, mode, on_run)
-        return door(forks.fork(self.spec, view, seq, n, changes, mode, on_run, limits))
+        return run_sync(forks.fork(self.spec, view, seq, n, changes, mode, on_run, limits, self.executor))
 
     def _fork_child(
         self, child: Run, seq: int, n: int, changes: Intervention, mode: str | int, on_run: OnRun | None
@@ -247,7 +252,7 @@ class Runner:
             async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
                 return await follow(spec, dispatch, row, self.task_of(row))
 
-        calls = door(go())
+        calls = run_sync(go())
         return Replay(row.id, calls, time.perf_counter() - began)
 
     def resume(self, run: Run | str, *, in_doubt: str = "stop", on_run: OnRun | None = None) -> Run:
@@ -265,7 +270,7 @@ class Runner:
             async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
                 return await drive(spec, dispatch, row, self.task_of(row), on_run, redo=in_doubt)
 
-        return door(go())
+        return run_sync(go())
 
     def judge(self, runs: Sequence[Run], judge: Judge | None = None) -> list[Annotation]:
         """Judge finished runs (again) from their records. Default: the taskset's own judge."""
@@ -275,7 +280,7 @@ class Runner:
         async def go() -> list[Annotation]:
             return [row for run in runs for row in await verdict(spec, run, self.task_of(run.row), None, judge)]
 
-        rows = door(go())
+        rows = run_sync(go())
         self.store.annotate(rows)
         self.store.commit()
         return rows

@@ -22,7 +22,7 @@ ALIASES = {
 SHAPES = 'a name ("echo"), a folder or hub name of weights ("./weights", "org/model"), or an endpoint ("http://host/v1#model")'
 
 
-def load(ref: Any, *, api_key: str | Callable[[], str] | None = None, **options: Any) -> Model:
+def load(ref: str | Path | Model, *, api_key: str | Callable[[], str] | None = None, **options: Any) -> Model:
     """A model by reference; a Model is given back as it is.
 
     Args:
@@ -38,7 +38,7 @@ def load(ref: Any, *, api_key: str | Callable[[], str] | None = None, **options:
     """
     if not isinstance(ref, (str, Path)):
         if hasattr(ref, "complete") and hasattr(ref, "ref"):
-            return ref  # type: ignore[no-any-return]
+            return ref
         raise BadInput(f"a {type(ref).__name__} is not a model", remedy=f"Give {SHAPES}, or an object that is a Model.")
     text = str(ref).strip()
     scheme, _, rest = text.partition(":")
@@ -79,7 +79,7 @@ def _registered(text: str, name: str, arguments: dict[str, Any]) -> Model:
         raise BadInput(f"model {text!r}: {error}", remedy=f"`clew models` shows what {name} takes.") from error
 
 
-def _remote(url: str, model: str, api_key: Any, options: dict[str, Any]) -> Model:
+def _remote(url: str, model: str, api_key: str | Callable[[], str] | None, options: dict[str, Any]) -> Model:
     from clew.models.remote.client import Remote
 
     try:
@@ -94,7 +94,7 @@ def _local(source: str, options: dict[str, Any]) -> Model:
     from clew.models.local.model import Local
 
     try:
-        model: Model = Local(source, **options)  # type: ignore[assignment]  # its renderer is never None
+        model = Local(source, **options)
     except TypeError as error:
         raise BadInput(
             f"weights {source!r}: {error}", remedy="See clew.models.local.model.Local for options."

@@ -21,7 +21,7 @@ from clew.core.protocols import Batches, Model, Ranks, Scores, Streams, Tops
 from clew.core.records import Node, Request
 from clew.core.values import Completion, Message, Sampling
 
-Check = Callable[[Any, Sequence[str]], None]
+Check = Callable[[Model, Sequence[str]], None]
 FINISHES = {"stop", "length", "tool_calls", "cut", "filter"}
 
 
@@ -86,7 +86,7 @@ def check_answers(model: Model, prompts: Sequence[str]) -> None:
         check_completion(model, asyncio.run(model.complete(request(model, prompt, seed=1))))
 
 
-def check_completion(model: Model, done: Any) -> None:
+def check_completion(model: Model, done: object) -> None:
     """A Completion's parts fit each other."""
     assert isinstance(done, Completion), f"complete() gave a {type(done).__name__}"
     assert done.message.role == "assistant", f"the reply has role {done.message.role!r}"
@@ -156,8 +156,9 @@ def check_forced(model: Model, prompts: Sequence[str]) -> None:
         assert part.message == whole.message, f"after {cut} forced tokens the message is {part.message}"
 
 
-def check_streams(model: Any, prompts: Sequence[str]) -> None:
+def check_streams(model: Model, prompts: Sequence[str]) -> None:
     """A stream's pieces are the reply's text; it ends in one Completion."""
+    assert isinstance(model, Streams), "the model has no such power"
 
     async def collect() -> list[str | Completion]:
         return [item async for item in model.stream(request(model, prompts[0], seed=5))]
@@ -169,8 +170,9 @@ def check_streams(model: Any, prompts: Sequence[str]) -> None:
     assert text == last.message.text, f"the pieces say {text!r}, the Completion {last.message.text!r}"
 
 
-def check_batches(model: Any, prompts: Sequence[str]) -> None:
+def check_batches(model: Model, prompts: Sequence[str]) -> None:
     """Every request of a batch is handed back exactly once."""
+    assert isinstance(model, Batches), "the model has no such power"
     requests = [request(model, prompts[0], seed=seed) for seed in range(5)]
     seen: list[tuple[int, Any]] = []
     whole = threading.Event()
@@ -191,8 +193,9 @@ def check_batches(model: Any, prompts: Sequence[str]) -> None:
         check_completion(model, result)
 
 
-def check_scores(model: Any, prompts: Sequence[str]) -> None:
+def check_scores(model: Model, prompts: Sequence[str]) -> None:
     """Scores of given ids are their logprobs, each given those before it, as the sampler had them."""
+    assert isinstance(model, Scores), "the model has no such power"
     asked = request(model, prompts[0], seed=6)
     done = asyncio.run(model.complete(asked))
     if done.tokens is None or done.logprobs is None:
@@ -204,8 +207,11 @@ def check_scores(model: Any, prompts: Sequence[str]) -> None:
     assert off < 1e-3, f"scores differ from the sampler's logprobs by {off}"
 
 
-def check_ranked(model: Any, prompts: Sequence[str]) -> None:
+def check_ranked(model: Model, prompts: Sequence[str]) -> None:
     """What is ranked at each place agrees with the scores there, and with what is listed after the last."""
+    assert isinstance(model, Ranks), "the model has no such power"
+    assert isinstance(model, Scores), "a model that ranks gives scores as well"
+    assert isinstance(model, Tops), "a model that ranks lists next tokens as well"
     ids = [i for node in request(model, *prompts).path for i in node.ids or ()]
     ((own, ranks),), (scores,) = model.ranked([ids], 3), model.score([ids])
     assert np.abs(own - scores).max(initial=0.0) < 1e-3, "ranked and score differ"
@@ -220,8 +226,9 @@ def check_ranked(model: Any, prompts: Sequence[str]) -> None:
     assert [t for t, _ in ranks[-1]] == list(listed), "the last place differs from what is listed there"
 
 
-def check_top(model: Any, prompts: Sequence[str]) -> None:
+def check_top(model: Model, prompts: Sequence[str]) -> None:
     """Listed next tokens are distinct, likeliest first, and hold what was sampled with its own chance."""
+    assert isinstance(model, Tops), "the model has no such power"
     asked = request(model, prompts[0], seed=6)
     done = asyncio.run(model.complete(asked))
     if not done.tokens or done.logprobs is None:

@@ -20,6 +20,7 @@ from clew.models.replies import FORMATS, call_grammar, parse_reply, settled_repl
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+Json = dict[str, Any]
 UNKNOWN, BOS, END = "<|unk|>", "<|bos|>", "<|end|>"
 ROLES = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>", "tool": "<|tool|>"}
 SPECIALS = (UNKNOWN, BOS, END, *ROLES.values())
@@ -95,11 +96,9 @@ class WordRenderer:
         vocabulary = {word: i for i, word in enumerate(self.words)}
         inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=UNKNOWN))
         inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-        extra = [t for t in SPECIALS if t not in (UNKNOWN, BOS, END)]
-        return transformers.PreTrainedTokenizerFast(
-            tokenizer_object=inner, unk_token=UNKNOWN, bos_token=BOS, eos_token=END, pad_token=UNKNOWN,
-            additional_special_tokens=extra,
-        )  # fmt: skip
+        named: dict[str, Any] = {"unk_token": UNKNOWN, "pad_token": UNKNOWN, "bos_token": BOS, "eos_token": END}
+        named["additional_special_tokens"] = [t for t in SPECIALS if t not in (UNKNOWN, BOS, END)]
+        return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **named)
 
     def settings(self) -> dict[str, Any]:
         """What rebuilds this renderer."""
@@ -225,7 +224,7 @@ class ChatTemplateRenderer:
     def settings(self) -> dict[str, Any]:
         return {"kind": "chat", "stop": sorted(self.stop)}
 
-    def _text(self, messages: list[dict[str, Any]], tools: Any = None, head: bool = False) -> str:
+    def _text(self, messages: list[dict[str, Any]], tools: list[Json] | None = None, head: bool = False) -> str:
         import jinja2
 
         try:
@@ -311,7 +310,7 @@ def _schema(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value

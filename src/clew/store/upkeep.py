@@ -1,4 +1,4 @@
-"""Upkeep of a store: merging in another store, redaction, and garbage collection.
+"""Upkeep of a store: merging in another store, redaction, garbage collection, and copies of single runs.
 
 ``Keeper.merge``, ``redact`` and ``gc`` call this. Keys never change, so that forks and chains still verify.
 """
@@ -297,3 +297,28 @@ def _reaches(store: Tables, row: RunRow) -> Iterator[str]:
     for cursor in filter(None, (row.parent, row.spawned_by)):
         yield cursor.partition("@")[0]
     yield from (call.child for call in store.calls(row.id) if call.child)
+
+
+# copies
+
+
+def copy_run(into: Tables, store: Tables, run: str) -> None:
+    """What a fork of a run reads: rows and Calls of its lineage, the nodes and snapshots they name, its children."""
+    row, calls = store.row(run), store.calls(run)
+    for owner in (row, *(store.row(s.run) for s in row.lineage)):
+        into.put_run(owner)
+    tips: dict[bytes, None] = {}
+    for call in calls:
+        tips |= dict.fromkeys(key for key in (call.node_in, call.node_out) if key)
+        if call.snapshot:
+            into.put_blob(store.blob(call.snapshot))
+        if call.child:
+            copy_run(into, store, call.child)
+    seen: set[bytes] = set()
+    for tip in reversed(tips):
+        if tip not in seen:
+            path = store.thread(tip)
+            seen.update(node.key for node in path)
+            into.put_nodes(path)
+    for call in calls:
+        into.put_call(call.run, call)

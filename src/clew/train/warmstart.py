@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from clew.core.keys import derive, value_digest
+from clew.core.protocols import Taskset
 from clew.core.registry import build, make_ref
 from clew.core.values import Message
 from clew.fit import checkpoint
@@ -86,15 +87,14 @@ def pretrain(recipe: Recipe, *, ref: str = "", steady: bool = True) -> Iterator[
             return
 
 
-def sampled_success(model: Local, taskset: Any, tasks: int, seed: int = 0) -> float:
+def sampled_success(model: Local, taskset: Taskset, tasks: int, seed: int = 0) -> float:
     """Share, 0 to 1, of ``tasks`` tasks of the train split that the model solves, sampled at temperature 1, one run
     each; none of the runs is kept.
 
     Raises:
         BadInput: the split has fewer tasks.
     """
-    served: Any = model  # narrower than Model in that it always has a renderer
-    runner = Runner("clew.harness.agents:player", taskset, served, sampling={"max_tokens": 8})
+    runner = Runner("clew.harness.agents:player", taskset, model, sampling={"max_tokens": 8})
     drawn = taskset.sample(tasks, derive(seed, "panel"), "train")
     share = runner.collect(drawn, 1, seed, name="panel").success().estimate
     runner.store.close()

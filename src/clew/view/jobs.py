@@ -140,7 +140,7 @@ class Jobs:
             self._told(job)
 
     def _fork(self, job: Job) -> None:
-        from clew.harness.loading import stoppable
+        from clew.core.aio import stoppable
 
         def started(cancel: Callable[[], None]) -> None:
             job.cancel = cancel

@@ -4,49 +4,59 @@ from __future__ import annotations
 
 import base64
 import inspect
-from typing import Any
+from collections.abc import Iterable
 
-from clew.core.errors import CannotRestore, ClewError
+from clew.core.errors import CannotRestore, ClewError, ReplayDiverged
 from clew.core.protocols import Snapshots, Taskset, World
+from clew.core.reading import Record
 from clew.core.records import Call, Edit, action_of
 from clew.core.values import Task, ToolCall
 
 
-def world_acts(run: Any) -> list[Call]:
+def world_acts(run: Record) -> list[Call]:
     """The completed acts of a run on its world, in order; acts of tools beside the world carry no state key."""
     return [c for c in run.calls if c.kind == "act" and c.done >= 0 and c.state and not c.error]
 
 
-async def reenact(taskset: Taskset, task: Task, run: Any) -> World:
+async def reenact(taskset: Taskset, task: Task, run: Record) -> World:
     """A fresh world taken through the recorded acts, each checked by state key, and the run's edits of the world.
 
     Raises:
         CannotRestore: the world does not follow the record: that was altered, or the world is not deterministic.
     """
     world = taskset.open(task)
-    changes = sorted((e for e in run.changes.edits if e.kind == "world"), key=lambda e: e.seq)
     try:
-        for call in world_acts(run):
-            while changes and changes[0].seq <= call.seq:
-                await change(world, changes.pop(0))
-            try:
-                await perform(world, action_of(call))
-            except ClewError as error:
-                raise CannotRestore(
-                    f"Call {call.seq} cannot be repeated: {error}", at=f"{call.run}@{call.seq}"
-                ) from error
-            if world.state_key != call.state:
-                raise CannotRestore(
-                    f"after Call {call.seq} the world is in another state than the record's",
-                    remedy="The record was altered, or the world is not determined by task and actions.",
-                    at=f"{call.run}@{call.seq}",
-                )
-        for edit in changes:
-            await change(world, edit)
-    except ClewError:
+        await retrace(world, world_acts(run), run.changes.edits)
+    except ClewError as error:
         world.close()
-        raise
+        raise CannotRestore(error.message, remedy=error.remedy, at=error.at) from error
     return world
+
+
+async def retrace(world: World, acts: Iterable[Call], edits: Iterable[Edit]) -> None:
+    """Take a world through recorded acts, each checked by its state key, and the edits of kind world between them.
+
+    Raises:
+        ReplayDiverged: an act fails, or leads to another state than recorded.
+    """
+    changes = sorted((e for e in edits if e.kind == "world"), key=lambda e: e.seq)
+    for call in acts:
+        what, at = f"re-enacting Call {call.seq} ({call.action[:40]!r})", f"{call.run}@{call.seq}"
+        while changes and changes[0].seq <= call.seq:
+            await change(world, changes.pop(0))
+        try:
+            if call.kind == "act":
+                await perform(world, action_of(call))
+        except ClewError as error:
+            raise ReplayDiverged(f"{what} failed: {error}", at=at) from error
+        if world.state_key != call.state:
+            raise ReplayDiverged(
+                f"{what} led to another state than recorded",
+                remedy="The record was altered, its code has changed, or the world is not determined by task and acts.",
+                at=at,
+            )
+    for edit in changes:
+        await change(world, edit)
 
 
 async def perform(world: World, action: str | ToolCall) -> None:

@@ -1,9 +1,10 @@
-"""Cliffs of stored runs: where to look, what it will cost, sampling, testing, and filing what was found (E172).
+"""Cliffs of stored runs: where to look, what the search will cost, sampling, testing, and filing the result (E172).
 
-``survey`` says which tokens (or steps) of some runs could be cliffs at all and what sampling them costs; ``detect``
-samples continuations from before and after each (``harness.potentials``), tests them (``audit.cliffs``) and gives a
-``Found``, whose ``annotations`` are values beside the runs: ``potential`` on tokens, ``cliff`` on Calls. What was
-sampled is kept, so that a search that was stopped goes on where it was, and a second one costs nothing.
+``clew audit cliffs`` calls it. ``survey`` says which tokens (or steps) of some runs could be cliffs at all and what
+sampling them costs. ``detect`` samples continuations before and after each (``harness/fork/continuations.py``), tests
+them (``cliffs/statistics.py``) and gives a ``Found``, whose ``annotations`` are values beside the runs: ``potential``
+on tokens, ``cliff`` on Calls. A sample must never be paid for twice: samples are kept, so that a stopped search
+continues where it was, and a second search costs nothing.
 """
 
 from __future__ import annotations
@@ -172,12 +173,10 @@ class Found:
         if not self.cliffs or self.survey.search.detector == "published":
             return None
         k, n = len(self.confirmed), len(self.cliffs)
-        low, high = statistics.wilson(k, n)
-        return Report(
-            claim="flagged positions that a fresh batch confirms",
-            estimate=k / n, low=float(low), high=float(high), n=n,
-            design=f"{self.survey.search.fresh} + {self.survey.search.fresh} fresh continuations each, Wilson interval",
-        )  # fmt: skip
+        (low, high), fresh = map(float, statistics.wilson(k, n)), self.survey.search.fresh
+        claim = "flagged positions that a fresh batch confirms"
+        design = f"{fresh} + {fresh} fresh continuations each, Wilson interval"
+        return Report(claim=claim, estimate=k / n, low=low, high=high, n=n, design=design)
 
     def annotations(self) -> list[Annotation]:
         """Per ask the potential after each sampled place (target ``tokens``), the potential before it, and its cliffs.
@@ -300,21 +299,16 @@ def _published(plan: Survey, told: Told) -> Found:
 def _cliffs(
     plan: Survey, hits: Sequence[Position], first: tuple[Counts, Counts], second: tuple[Counts, Counts], p: F64, q: F64
 ) -> list[Cliff]:
-    drop = second[0].potential - second[1].potential
+    before, after = (counts.potential for counts in second)
     low, high = statistics.drop_interval(*second)
+    measured = {"before": before, "after": after, "drop": before - after, "low": low, "high": high, "p": p, "q": q}
     keep = (q <= plan.search.level) if plan.search.detector == "mended" else np.ones(len(hits), bool)
     out = []
     for i, position in enumerate(hits):
         kind, entropy, rank = _kind(plan, position)
-        out.append(
-            Cliff(
-                position, kind, entropy, rank,
-                first=(float(first[0].potential[i]), float(first[1].potential[i])),
-                before=float(second[0].potential[i]), after=float(second[1].potential[i]),
-                drop=float(drop[i]), low=float(low[i]), high=float(high[i]), p=float(p[i]), q=float(q[i]),
-                confirmed=bool(keep[i]),
-            )
-        )  # fmt: skip
+        searched = float(first[0].potential[i]), float(first[1].potential[i])
+        found = {name: float(values[i]) for name, values in measured.items()}
+        out.append(Cliff(position, kind, entropy, rank, first=searched, confirmed=bool(keep[i]), **found))
     return out
 
 

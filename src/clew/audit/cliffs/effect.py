@@ -1,7 +1,9 @@
-"""What cliffs lead to: deleting against keeping them, with controls, and single-token preference pairs (E172).
+"""Measures what cliffs lead to: deleting against keeping them, with controls; makes single-token preference pairs
+(E172).
 
-Both need further continuations, kept like those of the search. Right answers are compared at equal tokens too, since a
-continuation that begins late decodes less than one that begins anew.
+``clew audit cliffs`` and ``clew tune --loss cliff-dpo`` call it. Both measurements need further continuations, which
+are kept like those of the search. Correct answers must never be compared without their tokens: a continuation that
+begins late decodes fewer tokens than one that begins anew.
 """
 
 from __future__ import annotations

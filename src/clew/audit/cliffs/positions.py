@@ -1,15 +1,18 @@
-"""The tokens and steps of recorded runs at which a cliff can be, and how likely the policy was to sample them."""
+"""The tokens and steps of recorded runs at which a cliff can be, and how likely the policy was to sample them.
+
+``cliffs/detect.py`` calls it. It must never give a position of another tokenizer than that of the policy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from clew.audit.cliffs.statistics import F64
 from clew.core.errors import BadInput
-from clew.core.protocols import Scores
+from clew.core.protocols import Model, Scores
 from clew.core.records import Call, Node
 from clew.harness.fork.continuations import Start
 from clew.store import Run
@@ -39,7 +42,7 @@ def prefix(run: Run, position: Position) -> list[int]:
     return [*path, *reply[: call.head + position.token]]
 
 
-def chances(run: Run, model: Any, at: str) -> dict[tuple[str, int], F64]:
+def chances(run: Run, model: Model | None, at: str) -> dict[tuple[str, int], F64]:
     """Per ask the chance of each token it sampled, [sampled], of the policy that continues.
 
     A scoring pass of that policy where it can score, else what was recorded, else, of another policy, 0. A sampler that
@@ -79,14 +82,14 @@ def chances(run: Run, model: Any, at: str) -> dict[tuple[str, int], F64]:
     return out
 
 
-def same_tokenizer(run: Run, node: Node, model: Any) -> None:
+def same_tokenizer(run: Run, node: Node, model: Model | None) -> None:
     """Refuse to go on from the ids of one tokenizer with a model of another.
 
     Raises:
         BadInput: they differ.
     """
-    renderer = getattr(model, "renderer", None)
-    if node.ids is not None and renderer is not None and renderer.ref != node.tokenizer:
+    renderer = model.renderer if model is not None else None
+    if node.ids is not None and model is not None and renderer is not None and renderer.ref != node.tokenizer:
         raise BadInput(
             f"run {run.id} holds tokens of {node.tokenizer}, {model.ref} reads those of {renderer.ref}",
             remedy="Name a model (--model) that has the run's tokenizer.",
@@ -119,9 +122,8 @@ def steps(run: Run, known: dict[tuple[str, int], F64]) -> Iterator[Position]:
             continue
         plain = all(c.kind in ("ask", "act", "note") for c in calls[first.seq : then.seq])
         values = [known.get((a.run, a.seq)) for a in step.asks]
-        chance = float(np.prod([v.prod() for v in values if v is not None])) if plain and None not in [
-            None if v is None else 0 for v in values
-        ] else 0.0  # fmt: skip
+        told = [v.prod() for v in values if v is not None]
+        chance = float(np.prod(told)) if plain and len(told) == len(values) else 0.0
         yield Position(first.run, first.seq, -1, -1, chance, Start(first.run, first.seq), Start(then.run, then.seq))
 
 

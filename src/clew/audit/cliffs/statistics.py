@@ -1,7 +1,8 @@
 """Cliff tokens: statistics of the single token at which a run's chance of success falls (E172, arXiv 2606.25524).
 
-The potential of a prefix is the chance V that a continuation by the policy's own sampler succeeds; it is estimated as
-right / n from independent continuations. A cliff is a token whose drop V(before) - V(after) exceeds a margin. Two
+The success probability V of a prefix (its value; filed as ``potential``) is the chance that a continuation by the
+policy's own sampler succeeds, estimated as right / n from independent continuations. A cliff is a token whose drop
+V(before) - V(after) exceeds a margin. The search and the papers call these functions; nothing here may sample. Two
 detectors:
 
 - published: the released code's rule at every position (``fires``), on one batch, with its early stop. It has no

@@ -1,8 +1,9 @@
-"""Agent stacks whose compaction is audited, each as installed: messages in, what the model would be sent out.
+"""Agent stacks whose compaction is audited, each as installed: messages go in, the model's next request comes out.
 
-A stack is opened with a budget of tokens and a summariser, is fed messages as an agent's loop would feed it, and gives
-after each feed the messages of its next request. The frameworks run unmodified: only their model is ours, which
-answers every request for a summary with ``summary(text of the request)``. Tokens are estimated as the framework does.
+The structural audit calls it. A stack is opened with a budget of tokens and a summariser. It is fed messages as an
+agent's loop would feed it, and after each feed gives the messages of its next request. The frameworks run unmodified:
+only their model is ours, which answers every request for a summary with ``summary(text of the request)``. Tokens are
+estimated as the framework estimates them. No stack may ever reach the network.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def chat_model(summary: Summary) -> Any:
         def _llm_type(self) -> str:
             return "summariser"
 
-        def _generate(self, asked: list[Any], stop: Any = None, run_manager: Any = None, **more: Any) -> Any:
+        def _generate(self, asked: list[Any], stop: object = None, run_manager: object = None, **more: Any) -> object:
             said = summary("\n".join(str(m.content) for m in asked))
             return outputs.ChatResult(generations=[outputs.ChatGeneration(message=messages.AIMessage(said))])
 
@@ -245,12 +246,12 @@ class AutoGen:
         return wait(fed())
 
 
-def _counter() -> Any:
+def _counter() -> object:
     """AutoGen's replay client, counting tokens as a quarter of the characters: its own counts words."""
     client = frameworks.need("autogen_ext.models.replay").ReplayChatCompletionClient
 
     class Counter(client):  # type: ignore[misc,valid-type]
-        def count_tokens(self, messages: Sequence[Any], *, tools: Any = ()) -> int:
+        def count_tokens(self, messages: Sequence[Any], *, tools: object = ()) -> int:
             return sum(len(str(m.content)) for m in messages) // 4
 
     return Counter([""])
@@ -283,7 +284,7 @@ def _inspect_api() -> str:
             super().__init__(model_name, config=more.get("config", made.GenerateConfig()))
             self.summary = summary
 
-        async def generate(self, input: Any, tools: Any, tool_choice: Any, config: Any) -> Any:
+        async def generate(self, input: list[Any], tools: object, tool_choice: object, config: object) -> object:
             return made.ModelOutput.from_content("summariser", self.summary("\n".join(m.text for m in input)))
 
         async def count_text_tokens(self, text: str) -> int:
@@ -323,31 +324,30 @@ def _inspect(kind: str) -> Callable[[int, Summary, Pins | None], Session]:
     return lambda budget, summary, pins: Inspect(kind, budget, summary, pins)
 
 
+def _langmem_half(budget: int, summary: Summary, pins: Pins | None) -> LangMem:
+    return LangMem(budget, summary, pins, max_tokens_before_summary=budget // 2)
+
+
+def _untrimmed(budget: int, summary: Summary, pins: Pins | None) -> LangChain:
+    return LangChain(budget, summary, pins, trim_tokens_to_summarize=None)
+
+
+ENDS = {"head_size": 1, "tail_size": 11}
+ENDS_TOLD = "HeadAndTailChatCompletionContext(head_size=1, tail_size=11)"
 STACKS: dict[str, Stack] = {
     stack.name: stack
     for stack in (
         *(Stack(f"clew-{how}", "clew", _own(how)) for how in STRATEGIES),
         Stack("langmem", "langmem", LangMem),
-        Stack(
-            "langmem-half", "langmem",
-            lambda budget, summary, pins: LangMem(budget, summary, pins, max_tokens_before_summary=budget // 2),
-            "max_tokens_before_summary=max_tokens // 2", "langmem",
-        ),
+        Stack("langmem-half", "langmem", _langmem_half, "max_tokens_before_summary=max_tokens // 2", "langmem"),
         Stack("langchain", "langchain", LangChain),
-        Stack(
-            "langchain-untrimmed", "langchain",
-            lambda budget, summary, pins: LangChain(budget, summary, pins, trim_tokens_to_summarize=None),
-            "trim_tokens_to_summarize=None", "langchain",
-        ),
+        Stack("langchain-untrimmed", "langchain", _untrimmed, "trim_tokens_to_summarize=None", "langchain"),
         Stack("langgraph-node", "langgraph", LangGraph),
         Stack("autogen-buffered", "autogen-core", _autogen("Buffered", buffer_size=12), "buffer_size=12"),
-        Stack(
-            "autogen-head-and-tail", "autogen-core", _autogen("HeadAndTail", head_size=1, tail_size=11),
-            "HeadAndTailChatCompletionContext(head_size=1, tail_size=11)", "autogen-buffered",
-        ),
+        Stack("autogen-head-and-tail", "autogen-core", _autogen("HeadAndTail", **ENDS), ENDS_TOLD, "autogen-buffered"),
         Stack("autogen-token-limited", "autogen-core", _autogen("TokenLimited")),
         Stack("inspect-edit", "inspect-ai", _inspect("Edit")),
         Stack("inspect-trim", "inspect-ai", _inspect("Trim")),
         Stack("inspect-summary", "inspect-ai", _inspect("Summary")),
     )
-}  # fmt: skip
+}

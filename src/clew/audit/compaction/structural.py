@@ -1,9 +1,9 @@
 """Does a stack keep its rules through compaction? The structural part: deterministic, without a model (specs/E164, 8A).
 
-A sentinel rule stands somewhere in a history that outgrows its budget. The summariser is an oracle: it repeats the
-rule whenever the rule is in front of it. So a rule that is lost was cut away by the stack before anybody could neglect
-it. Two things are measured: ``seen``, the rule was in a summariser's input; ``kept``, it is, word for word, in what the
-model is sent next.
+``clew audit decay`` calls it. A sentinel rule stands in a history that outgrows its budget. The summariser is an
+oracle: it repeats the rule whenever it reads the rule, so that a lost rule was cut away by the stack itself. The audit
+measures whether the rule was in a summariser's input (``seen``) and whether it is, word for word, in what the model is
+sent next (``kept``). It must never ask a model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which rules of a policy are still there after a compaction, and summarisers that need no model (specs/E164, 3.7, 8B).
+"""Detects which rules of a policy are still there after a compaction; summarisers that need no model (specs/E164, 3.7,
+8B).
 
-Two detectors. Lexical: the rule's sentence stands there word for word. Slots: one sentence holds every slot of the
-rule, one of its wordings each, and is negative exactly where the rule is; so "can be modified" does not pass for
-"cannot be modified". Both look at one sentence at a time: slots scattered over a text are no rule.
+The behavioural audit calls it. The lexical detector wants the rule's sentence word for word. The slot detector wants
+one sentence with every slot of the rule, in one of its wordings each, that is negative exactly where the rule is: "can
+be modified" does not pass for "cannot be modified". A detector must never join slots of several sentences to a rule.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Arms of a causal audit: what can be sampled, how often it was, and what came of it (specs/E174).
+"""Arms of a causal audit: what can be sampled, how often it was sampled, and what came of it (specs/E174).
 
-A ``Subject`` is an agent that can be rewound and changed: a recorded run (``clew.audit.why.rewind``), or a model
-organism whose cause is known. A ``Ledger`` samples arms within a budget of rollouts; each arm is sampled once, however
-many comparisons it enters, and what a store has already is not sampled again.
+``why/question.py`` calls it. A ``Subject`` is an agent that can be rewound and changed: a recorded run
+(``why/rewind.py``), or a model organism whose cause is known. A ``Ledger`` samples arms within a budget of rollouts.
+Each arm is sampled once, however many comparisons it enters; what a store already has must never be sampled again.
 """
 
 from __future__ import annotations
@@ -185,7 +185,5 @@ class Ledger:
 
 def joined(a: Rollouts, b: Rollouts) -> Rollouts:
     """The rollouts of both, in order."""
-    return Rollouts(
-        np.concatenate([a.outcomes, b.outcomes]), np.concatenate([a.faults, b.faults]), [*a.seeds, *b.seeds],
-        np.concatenate([a.costs, b.costs]), (*a.runs, *b.runs),
-    )  # fmt: skip
+    outcomes, faults = np.concatenate([a.outcomes, b.outcomes]), np.concatenate([a.faults, b.faults])
+    return Rollouts(outcomes, faults, [*a.seeds, *b.seeds], np.concatenate([a.costs, b.costs]), (*a.runs, *b.runs))

@@ -1,4 +1,7 @@
-"""How a rate answers to a dose: Cochran-Armitage trend, logistic curves and whether there is a threshold."""
+"""How a rate responds to a dose: Cochran-Armitage trend, logistic curves, and whether there is a threshold.
+
+The causal audit and papers call it. It must never report a slope where the doses separate all hits from all misses.
+"""
 
 from __future__ import annotations
 
@@ -103,10 +106,10 @@ def dose(claim: str, doses: Sequence[float], hits: Sequence[int], n: Sequence[in
     inner = sorted(set(doses))[1:-1]
     hinge = min((_fit("hinge", best.scale, doses, h, every, knee) for knee in inner), key=lambda c: c.aic)
     unit = "ln dose" if best.kind == "log" else "unit of dose"
+    design = f"logistic regression on {len(set(doses))} doses, log odds per {unit}, Wald interval"
     slope = Report(
-        claim=claim, estimate=best.slope, low=best.low, high=best.high, n=int(every.sum()),
-        design=f"logistic regression on {len(set(doses))} doses, log odds per {unit}, Wald interval", **kept,
-    )  # fmt: skip
+        claim=claim, estimate=best.slope, low=best.low, high=best.high, n=int(every.sum()), design=design, **kept
+    )
     scores = list(doses) if best.kind == "linear" else list(np.log(doses))
     threshold = hinge.knee if hinge.aic + CLEARLY < best.aic else None
     return Dose(trend(scores, hits, n), tuple(sorted([*smooth, hinge], key=lambda c: c.aic)), slope, threshold)

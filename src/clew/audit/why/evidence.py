@@ -1,9 +1,13 @@
-"""Evidence of a causal audit: the case, its lines, what they add up to."""
+"""Evidence of a causal audit: the case, its lines, and the verdict they add up to.
+
+``why/question.py`` builds it and ``clew audit why`` prints and files it. No line may stand without its number of
+rollouts and an interval.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -114,10 +118,8 @@ class Finding:
         about = [x for x in self.lines if x.reads == "for" and set(x.about) & set(self.causes)]
         line = max(about, key=lambda x: abs(x.report.estimate)) if about else self.lines[0]
         r = line.report
-        return Report(
-            claim=f"why {self.case.behaviour}: {self.text}", estimate=r.estimate, low=r.low, high=r.high, n=r.n,
-            design=f"{line.test}: {r.design}", level=r.level, runs=r.runs, caveats=tuple(self.caveats),
-        )  # fmt: skip
+        claim, design = f"why {self.case.behaviour}: {self.text}", f"{line.test}: {r.design}"
+        return replace(r, claim=claim, design=design, caveats=tuple(self.caveats))
 
 
 def filed(found: Finding, store: Keeper, label: str) -> list[str]:

@@ -1,8 +1,9 @@
-"""A recorded run as the subject of a causal audit: every arm is a set of its forks.
+"""A recorded run as the subject of a causal audit: every arm is a set of forks of the run.
 
-All arms go on from one place, so that they differ in nothing but what is changed. The first rollouts of an arm are kept
-whole, as forks in the store; of the others only (seed, outcome, cost) is packed (DESIGN.md, rule 10), and a seed brings
-one back where the model can be repeated.
+``clew audit why`` makes one. All arms continue from one place, so that they differ in nothing but what is changed. The
+first rollouts of an arm are kept whole, as forks in the store; of the others only (seed, outcome, cost) is packed
+(DESIGN.md, rule 10), and a seed restores a rollout if the model is repeatable. It must never write to the run's own
+record.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clew.audit.why.arms import Arm, Rollouts
+from clew.core.aio import run_sync
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Model
@@ -23,10 +25,10 @@ from clew.core.values import Completion, StopReason
 from clew.harness import Runner
 from clew.harness.fork import forks
 from clew.harness.fork.edits import plan, said
-from clew.harness.loading import door
 from clew.harness.run.spec import RunSpec
 from clew.store import Group, Run
 from clew.store.memory import MemoryStore
+from clew.store.upkeep import copy_run
 
 ENDED = (StopReason.DONE, StopReason.RETURNED, StopReason.NO_WORLD)  # the last: what it asked for next is known
 BROKEN = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
@@ -148,14 +150,14 @@ class Rewound:
                     f"message {change.message} of run {run.id} does not hold {change.old!r}, which {name} changes",
                     remedy=f"`clew show {run.id}` prints its messages; they are counted from 0, replies left out.",
                 )
-        self._spawns = any(call.kind == "spawn" for call in run.calls)
 
     def rollouts(self, arm: Arm, start: int, n: int) -> Rollouts:
         """Forks ``start`` to ``start + n`` of an arm; those below ``keep`` stay in the store."""
-        kept = min(max(self.keep - start, 0), n) if not self._spawns else n
+        kept = min(max(self.keep - start, 0), n)
         runs = list(self._fork(self.runner.spec, arm, start, kept)) if kept else []
         if kept < n:
-            aside = replace(self.runner.spec, store=copied(self.run))
+            aside = replace(self.runner.spec, store=MemoryStore())
+            copy_run(aside.store, self.run.store, self.run.id)
             runs += self._fork(aside, arm, start + kept, n - kept)
         return self._read(runs, kept)
 
@@ -170,7 +172,7 @@ class Rewound:
         model = spec.models.add(self._avoiding(arm.avoid)) if arm.avoid else None
         view = Run(spec.store, self.run.id)
         seq, changes = plan(view, cursor, rewrite=texts or None, model=model)
-        return door(forks.fork(spec, view, seq, n, changes, derive(self.seed, "why", repr(arm), start)))
+        return run_sync(forks.fork(spec, view, seq, n, changes, derive(self.seed, "why", repr(arm), start)))
 
     def _avoiding(self, name: str) -> Model:
         model = self.runner.model
@@ -212,22 +214,6 @@ class Avoiding:
                 break
         self.redrawn.append(tried)
         return done
-
-
-def copied(run: Run) -> MemoryStore:
-    """A store that holds one run, with what it shares."""
-    store, source = MemoryStore(), run.store
-    for identity in dict.fromkeys([*(part.run for part in run.row.lineage), run.id]):
-        store.put_run(source.row(identity))
-    for call in run.calls:
-        for tip in (call.node_in, call.node_out):
-            if tip:
-                store.put_nodes(source.thread(tip))
-        if call.snapshot:
-            store.put_blob(source.blob(call.snapshot))
-        store.put_call(call.run, call)
-    store.commit()
-    return store
 
 
 # ---- what there is to change and where to rewind ---------------------------------------------------------------------

@@ -1,5 +1,8 @@
-"""The deterministic chooser as a Model: it looks where the ranking points, then writes the five fields from what is
-known without understanding: which words match, what is defined there, who imports it, which tests exist."""
+"""The deterministic chooser as a Model: it looks where the ranking points, then writes the five fields of a finding.
+
+``localise`` uses it where no model is given. It states what is known without understanding: which words match, what is
+defined there, who imports it, which tests exist. It must never claim more than that.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,8 @@ def _finding(tools: Tools, corpus: Corpus, ranking: Ranking, place: Place) -> Fi
     )
     idea = f"Compare what {what} does with {', '.join(here[:3]) or said} with what the report expects; change it there."
     near = corpus.links.importers[path]
-    evidence = Evidence("view_file", {"path": path, "start": chunk.start, "end": chunk.end},
-                        f"{path}:{chunk.start}-{chunk.end}")  # fmt: skip
+    lines = {"path": path, "start": chunk.start, "end": chunk.end}
+    evidence = Evidence("view_file", lines, f"{path}:{chunk.start}-{chunk.end}")
     return Finding(path, chunk.start, chunk.end, why, cause, idea, near, _tests(tools, path, chunk.name), (evidence,))
 
 

@@ -1,6 +1,7 @@
-"""The four tools of a diagnosis: view_file, codebase_search, repo_tree, connected_tree; read-only, bounded output.
+"""The four tools of a diagnosis: view_file, codebase_search, repo_tree, connected_tree.
 
-Schemas as in arXiv 2606.24820, section 3; the limits are ours.
+The diagnosis world and the MCP server offer them. Schemas are as in arXiv 2606.24820, section 3; the limits are ours. A
+tool must never write, and its output is always bounded.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class Tools:
             parts = PurePosixPath(path).parts
             name = path if len(parts) <= top + DEPTH else "/".join(parts[: top + DEPTH]) + "/"
             rows.setdefault(name, []).append(self.view.digests[path].lines)
-        shown = [f"{name} {sum(n)} lines" + (f" in {len(n)} files" if name.endswith("/") else "")
-                 for name, n in list(rows.items())[:ENTRIES]]  # fmt: skip
+        files = {name: f" in {len(n)} files" if name.endswith("/") else "" for name, n in rows.items()}
+        shown = [f"{name} {sum(n)} lines{files[name]}" for name, n in list(rows.items())[:ENTRIES]]
         rest = [f"({len(rows) - ENTRIES} more; ask for a subtree)"] if len(rows) > ENTRIES else []
         left = ", ".join(f"{n} {why}" for why, n in self.view.dropped.most_common())
         return "\n".join([f"{len(inside)} files" + (f"; left out: {left}" if left else ""), *shown, *rest])

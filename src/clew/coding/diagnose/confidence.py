@@ -1,8 +1,8 @@
 """How sure a diagnosis is, without knowing the fix; and whether a repair agent should be told.
 
-The published filter reads the gold patch (arXiv 2606.24820, section 5). Here the chance that a file is one the fix
-changes is a logistic function of what is known beforehand, fitted on past fixes. An agent is told a finding where
-P(right) gain > P(wrong) loss, with gain and loss of that agent.
+The diagnosis calls it. The published filter reads the gold patch (arXiv 2606.24820, section 5); this one must never
+read it. The chance that a file is one the fix changes is a logistic function of what is known beforehand, fitted on
+past fixes. An agent is told a finding where P(right) gain > P(wrong) loss, with gain and loss of that agent.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def _lines(path: Path) -> list[Mapping[str, Any]]:
         if line.strip():
             try:
                 value = json.loads(line)
-                out.append({"injected": bool(value["injected"]), "right": value.get("right"),
-                            "resolved": bool(value["resolved"])})  # fmt: skip
+                injected, resolved = bool(value["injected"]), bool(value["resolved"])
+                out.append({"injected": injected, "right": value.get("right"), "resolved": resolved})
             except (ValueError, KeyError, TypeError):
                 raise BadInput(
                     f"{path}, line {number}: not an outcome",

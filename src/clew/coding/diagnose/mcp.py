@@ -1,17 +1,23 @@
-"""The four tools as an MCP server on the standard streams, for any agent that speaks the protocol."""
+"""The four tools as an MCP server on the standard streams, for any agent that speaks the protocol.
+
+``clew diagnose --mcp`` starts it. Nothing else may be printed on standard output while it runs.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clew.coding.diagnose.code_tools import Tools
 from clew.core.errors import MissingExtra
-from clew.core.values import ToolCall
+from clew.core.values import Observation, ToolCall
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
 
 
-def server(tools: Tools) -> Any:
+def server(tools: Tools) -> Server:
     """An MCP server with the four tools.
 
     Raises:
@@ -24,7 +30,7 @@ def server(tools: Tools) -> Any:
         raise MissingExtra("the package mcp is not installed", remedy="pip install 'clew[coding]'") from None
     known = {t.spec.name: t for t in tools.all()}
 
-    async def listed(context: Any, asked: Any) -> Any:
+    async def listed(context: object, asked: object) -> types.ListToolsResult:
         return types.ListToolsResult(
             tools=[
                 types.Tool(name=name, description=t.spec.description, input_schema=dict(t.spec.schema))
@@ -32,11 +38,12 @@ def server(tools: Tools) -> Any:
             ]
         )
 
-    async def called(context: Any, asked: Any) -> Any:
+    async def called(context: object, asked: types.CallToolRequestParams) -> types.CallToolResult:
         if asked.name not in known:
             text = f"error: there is no tool {asked.name!r}; use {', '.join(known)}"
         else:
-            text = known[asked.name].call(ToolCall("", asked.name, json.dumps(asked.arguments or {}))).text
+            answer = known[asked.name].call(ToolCall("", asked.name, json.dumps(asked.arguments or {})))
+            text = answer.text if isinstance(answer, Observation) else (await answer).text
         content: list[Any] = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(content=content, is_error=text.startswith("error:"))
 

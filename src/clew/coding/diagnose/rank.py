@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.coding.repository.digest import WORD, Chunk, parts, term
-from clew.coding.repository.languages import PATHS, is_test, language
+from clew.coding.repository.languages import PATHS, is_test, language, word_set
 from clew.coding.repository.links import Links
 from clew.coding.repository.repository import View
 
@@ -36,15 +36,12 @@ F64 = npt.NDArray[np.float64]
 K1, B = 1.2, 0.75
 RARE = 2.0  # idf in nats: at most one file in e^2, 13 %
 WEIGHTS: Mapping[str, float] = {"bm25": 1.0, "view": 1.0, "search": 1.0, "tree": 0.35, "connected": 0.1}
-STOP = frozenset((
-    "the", "and", "for", "that", "this", "with", "from", "not", "are", "was", "were", "has", "have", "had",
-    "but", "when", "where", "which", "what", "how", "why", "its", "can", "could", "should", "would", "will",
-    "did", "does", "done", "been", "being", "there", "their", "they", "them", "than", "then", "now", "also",
-    "only", "into", "onto", "over", "such", "some", "any", "all", "each", "other", "more", "most", "very",
-    "just", "like", "use", "used", "using", "user", "users", "see", "one", "two", "if", "in", "is", "it", "of",
-    "on", "or", "to", "as", "at", "be", "by", "an", "we", "you", "do", "no", "so", "py", "fix", "fixed", "bug",
-    "issue", "error",
-))  # fmt: skip
+STOP = word_set("""
+    the and for that this with from not are was were has have had but when where which what how why its can could
+    should would will did does done been being there their they them than then now also only into onto over such
+    some any all each other more most very just like use used using user users see one two if in is it of on or to
+    as at be by an we you do no so py fix fixed bug issue error
+""")
 QUOTED = re.compile(r"``?([^`\n]+)``?")
 OPTION = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]+)")
 DOTTED = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\b")

@@ -1,6 +1,7 @@
-"""What keeps a diagnosis alive when its model falters: the five self-recovery parts of arXiv 2606.24820, section 3.
+"""Keeps a diagnosis going when its model makes mistakes: the five self-recovery parts of arXiv 2606.24820, section 3.
 
-Thresholds are ours. Each part is a pure function or value; ``localise.localiser`` applies them and notes each use.
+``localise.localiser`` applies the parts and notes each use. Thresholds are ours. Each part is a pure function or value,
+and must never ask the model.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ def fits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
     properties = schema["properties"]
     if any(name not in arguments for name in schema.get("required", ())):
         return False
-    return all(name in properties and isinstance(value, types.get(properties[name].get("type"), object))
-               for name, value in arguments.items())  # fmt: skip
+    known = {name: types.get(told.get("type"), object) for name, told in properties.items()}
+    return all(name in known and isinstance(value, known[name]) for name, value in arguments.items())
 
 
 def too_long(finish: str, used: int, cap: int) -> bool:
@@ -118,7 +119,7 @@ def final(left: int) -> bool:
     return left <= LAST
 
 
-def _json(text: str) -> Any:
+def _json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:

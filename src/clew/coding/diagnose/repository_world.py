@@ -1,4 +1,7 @@
-"""A repository as a world whose actions are the four tools, and its own past fixes as tasks with a truth."""
+"""A repository as a world whose actions are the four tools, and its own past fixes as tasks with a known answer.
+
+``clew diagnose`` opens it. An observation must never hold what the fix of the task changed.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from clew.coding.repository.repository import Index, View
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 
@@ -45,7 +49,8 @@ class RepositoryWorld:
             named = action.name if isinstance(action, ToolCall) else action[:80]
             call_id = action.id if isinstance(action, ToolCall) else None
             return Observation(f"error: there is no tool {named!r}; use {', '.join(self._tools)}", call_id=call_id)
-        answer: Observation = self._tools[action.name].call(action)
+        answer = self._tools[action.name].call(action)
+        assert isinstance(answer, Observation)
         self._last = answer.text
         return answer
 
@@ -109,7 +114,7 @@ class Diagnosis:
     def open(self, task: Task) -> World:
         return RepositoryWorld(self.tools(str(task.data.get("commit", self.commit))), task.prompt)
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """``reward`` 1 where the first finding is in a file that the fix changed; one's own report has no truth."""
         if not task.secret:
             return {}

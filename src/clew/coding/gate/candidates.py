@@ -1,8 +1,8 @@
-"""Candidates in a repository as a world: each action runs one of the user's commands and says what it found.
+"""Candidates in a repository as a world: each action runs one of the user's commands and gives its verdict.
 
-Commands run in the sandbox, on a copy of the repository's files; the state is that copy, so that runs restore and fork.
-Only where it is asked for by name (``outside``) they run in the repository itself, without a sandbox, and nothing
-restores.
+``clew gate`` opens it. Commands run in the sandbox, on a copy of the repository's files; the state is that copy, so
+that runs restore and fork. Only with ``outside`` do they run in the repository itself, without a sandbox, and nothing
+restores. Without ``outside`` the user's own files must never change.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from subprocess import DEVNULL, PIPE, STDOUT
 
 from clew.coding.kernels.runs import ended
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.sandbox.archives import executables, pack
@@ -97,7 +98,7 @@ class Checks:
     def open(self, task: Task) -> World:
         return CheckWorld(self, task)
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """``belief`` that the candidate is good; ``reward``: the utility, where the oracle spoke or nothing ships."""
         ends = [json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "gate end"]
         if not ends:
@@ -109,10 +110,8 @@ class Checks:
 def listed(folder: Path) -> list[str]:
     """The files of a repository: those git knows or would take. Without git, or in a folder that the repository around
     it ignores, all that is not hidden."""
-    done = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=folder, capture_output=True, check=False,
-    )  # fmt: skip
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
     names = [os.fsdecode(n) for n in done.stdout.split(b"\0") if n]
     if done.returncode or not names:
         names = [p.relative_to(folder).as_posix() for p in folder.rglob("*")]
@@ -186,9 +185,8 @@ class CheckWorld:
     async def _outside(self, command: str) -> tuple[int | None, str, str, float]:
         start = time.monotonic()
         child = await asyncio.create_subprocess_shell(
-            command, cwd=self._checks.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            command, cwd=self._checks.folder, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, start_new_session=True
+        )
         limit, said = "", b""
         try:
             said, _ = await asyncio.wait_for(child.communicate(), self._checks.wall)
@@ -222,6 +220,3 @@ def verdict(command: str, code: int | None, limit: str) -> tuple[bool | None, st
     names = {126: "cannot be executed", 127: "is not installed here"}
     told = ended(code)  # by a signal, or with a status that says nothing
     return None, told if "SIG" in told else f"exit {code}: {names.get(code, 'neither passed nor failed')}"
-
-
-__all__ = ["CheckWorld", "Checks", "listed", "verdict"]

@@ -1,4 +1,7 @@
-"""Broken variants of Python code: one small change each, as people and models make them."""
+"""Broken variants of Python code: one small change each, as people and models make them.
+
+``clew gate --mutants`` measures critics on them. It must never run the code.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,21 @@ import ast
 import copy
 import random
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from clew.core.errors import BadInput
 
-COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-}  # fmt: skip
-ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Div,
-    ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
-    ast.LShift: ast.RShift, ast.RShift: ast.LShift,
-}  # fmt: skip
+Ops = TypeVar("Ops", bound=ast.AST)
+
+
+def _pairs(kind: type[Ops], text: str) -> dict[type[Ops], type[Ops]]:
+    """Each word's class becomes that of the word after the slash."""
+    return {getattr(ast, a): getattr(ast, b) for a, _, b in (pair.partition("/") for pair in text.split())}
+
+
+COMPARE = _pairs(ast.cmpop, "Lt/LtE LtE/Lt Gt/GtE GtE/Gt Eq/NotEq NotEq/Eq In/NotIn NotIn/In Is/IsNot IsNot/Is")
+_TURNS = "Add/Sub Sub/Add Mult/Add Div/Mult FloorDiv/Div Mod/FloorDiv Pow/Mult BitAnd/BitOr BitOr/BitAnd"
+ARITHMETIC = _pairs(ast.operator, _TURNS + " LShift/RShift RShift/LShift")
 
 
 def mutants(source: str, n: int, seed: int = 0, within: Sequence[str] = ()) -> list[str]:

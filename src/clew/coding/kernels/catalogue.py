@@ -1,12 +1,21 @@
-"""Bundled kernels, each in its plainest form with the changes a person would try: to learn on, and to test with."""
+"""Bundled kernels, each in its plainest form with the changes a person would try; ``load`` finds one, or a user's own.
+
+The tuning world and tests read it. A bundled kernel must never change its name or its inputs: stored runs repeat them.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from clew.coding.kernels.kernel import Array, Kernel, Option
+from clew.core.errors import BadInput, UnknownName
+
+F64 = npt.NDArray[np.float64]
 
 SIMD = """
 #ifdef SIMD
@@ -26,7 +35,8 @@ def _normal(rng: np.random.Generator, *lengths: int) -> list[Any]:
 
 DOT = Kernel(
     "dot",
-    SIMD + """
+    SIMD
+    + """
 void dot(const float *restrict x, const float *restrict y, float *restrict out, long n) {
 #if SUMS == 1
     float s = 0;
@@ -57,11 +67,12 @@ void dot(const float *restrict x, const float *restrict y, float *restrict out, 
     lambda n: 2.0 * n,
     (Option("SUMS", (1, 8, 32), "accumulators"),),
     tolerance=1e-4,
-)  # fmt: skip
+)
 
 STENCIL = Kernel(
     "stencil",
-    SIMD + """
+    SIMD
+    + """
 #if DOUBLE
 #define C(x) x
 #else
@@ -83,11 +94,13 @@ void stencil(const float *restrict x, float *restrict out, long n) {
     lambda x, n: {"out": np.concatenate([x[:1], 0.25 * x[:-2] + 0.5 * x[1:-1] + 0.25 * x[2:], x[-1:]])},
     lambda n: 5.0 * n,
     (Option("DOUBLE", (1, 0), "literals"),),
-)  # fmt: skip
+)
 
 SOFTMAX = Kernel(
     "softmax",
-    "#include <math.h>" + SIMD + """
+    "#include <math.h>"
+    + SIMD
+    + """
 void softmax(const float *restrict x, float *restrict out, long rows, long n) {
     for (long r = 0; r < rows; r++) {
         const float *restrict a = x + r * n;
@@ -119,17 +132,19 @@ void softmax(const float *restrict x, float *restrict out, long rows, long n) {
     lambda x, rows, n: {"out": _softmax(x.reshape(rows, n))},
     lambda rows, n: 5.0 * rows * n,
     (Option("DIVIDE", (1, 0), "precision"),),
-)  # fmt: skip
+)
 
 
-def _softmax(x: Any) -> Any:
+def _softmax(x: F64) -> F64:
     e = np.exp(x - x.max(1, keepdims=True))
-    return (e / e.sum(1, keepdims=True)).ravel()
+    return np.ravel(e / e.sum(1, keepdims=True))
 
 
 LAYERNORM = Kernel(
     "layernorm",
-    "#include <math.h>" + SIMD + """
+    "#include <math.h>"
+    + SIMD
+    + """
 #if DOUBLE
 #define real double
 #else
@@ -156,7 +171,9 @@ void layernorm(const float *restrict x, const float *restrict w, const float *re
 """,
     "layernorm",
     (
-        Array("x", lambda rows, n: rows * n), Array("w", lambda rows, n: n), Array("b", lambda rows, n: n),
+        Array("x", lambda rows, n: rows * n),
+        Array("w", lambda rows, n: n),
+        Array("b", lambda rows, n: n),
         Array("out", lambda rows, n: rows * n, role="out"),
     ),
     ("rows", "n"),
@@ -165,17 +182,18 @@ void layernorm(const float *restrict x, const float *restrict w, const float *re
     lambda x, w, b, rows, n: {"out": _layernorm(x.reshape(rows, n), w, b)},
     lambda rows, n: 8.0 * rows * n,
     (Option("DOUBLE", (1, 0), "literals"),),
-)  # fmt: skip
+)
 
 
-def _layernorm(x: Any, w: Any, b: Any) -> Any:
+def _layernorm(x: F64, w: F64, b: F64) -> F64:
     centred = x - x.mean(1, keepdims=True)
-    return (centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * w + b).ravel()
+    return np.ravel(centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * w + b)
 
 
 GEMM = Kernel(
     "gemm",
-    SIMD + """
+    SIMD
+    + """
 static void block(const float *restrict a, const float *restrict b, float *restrict c, long n, long k0, long k1,
                   long j0, long j1) {
     for (long i = 0; i < n; i++) {
@@ -208,7 +226,9 @@ void gemm(const float *restrict a, const float *restrict b, float *restrict c, l
 """,
     "gemm",
     (
-        Array("a", lambda n: n * n), Array("b", lambda n: n * n), Array("c", lambda n: n * n, role="out"),
+        Array("a", lambda n: n * n),
+        Array("b", lambda n: n * n),
+        Array("c", lambda n: n * n, role="out"),
     ),
     ("n",),
     ({"n": 192}, {"n": 67}, {"n": 5}),
@@ -217,7 +237,7 @@ void gemm(const float *restrict a, const float *restrict b, float *restrict c, l
     lambda n: 2.0 * n**3,
     (Option("ORDER", (0, 1), "interchange"), Option("TILE", (0, 32, 64), "tile")),
     gemm=True,
-)  # fmt: skip
+)
 
 TRANSPOSE = Kernel(
     "transpose",
@@ -239,6 +259,39 @@ void transpose(const float *restrict x, float *restrict out, long n) {
     lambda x, n: {"out": x.reshape(n, n).T.ravel()},
     lambda n: 0.0,
     (Option("TILE", (0, 8, 16, 32, 64), "tile"),),
-)  # fmt: skip
+)
 
 CATALOGUE = {kernel.name: kernel for kernel in (DOT, STENCIL, SOFTMAX, LAYERNORM, GEMM, TRANSPOSE)}
+
+
+def load(name: str) -> Kernel:
+    """A bundled kernel by name, or the ``kernel`` of a Python file.
+
+    Raises:
+        UnknownName: no such kernel or file. BadInput: the file does not define one.
+    """
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    path = Path(name)
+    if path.suffix in (".cu", ".cuh", ".cubin", ".ptx"):
+        raise BadInput(
+            f"{name}: kernels are tuned on the CPU; one for a GPU is diagnosed, not run",
+            remedy="nvcc -cubin -Xptxas -v k.cu 2> k.txt; clew kernels explain k.cubin --ptxas k.txt",
+        )
+    if not path.is_file():
+        raise UnknownName(
+            f"no kernel {name!r}",
+            remedy=f"Bundled: {', '.join(CATALOGUE)}; or give a Python file that defines `kernel`.",
+        )
+    spec = importlib.util.spec_from_file_location(f"kernel_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{path} is no Python file", remedy="Give a .py file that defines `kernel = Kernel(...)`.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BadInput(f"{path} does not load: {type(error).__name__}: {error}", remedy="Mend the file.") from error
+    found = getattr(module, "kernel", None)
+    if not isinstance(found, Kernel):
+        raise BadInput(f"{path} defines no `kernel`", remedy="Let it say kernel = Kernel(...); see docs/kernels.md.")
+    return found

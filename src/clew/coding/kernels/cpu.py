@@ -1,7 +1,8 @@
-"""The CPU backend: builds a kernel with the C compiler, checks it, times it against another, and measures what it does.
+"""The CPU backend: builds a kernel with the C compiler, checks it, times it against another build, and measures it.
 
-Times are CPU time of the process, of two builds in turn, so that other work on the machine says little; the counts of
-objdump and cachegrind say the same whatever else runs.
+The tuning world calls it. Times are CPU time of the process, of two builds in turn, so that other work on the machine
+changes little; the counts of objdump and cachegrind do not depend on other work. A build must never be timed before it
+has passed the checks.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ class Cpu:
             f"typedef void (*kernel_t)({kinds}{', long' * len(kernel.sizes)});",
             f"#define CALL_KERNEL(f, p, n) f({given})",
             f"static const int IS_OUT[] = {{{', '.join(str(int(a.role == 'out')) for a in kernel.arrays)}}};",
-        ]  # fmt: skip
+        ]
         (self.folder / "call.h").write_text("\n".join(header) + "\n")
         (self.folder / "bench.c").write_text((files("clew.coding.kernels") / "bench.c").read_text())
         command = [self.compiler, "-O2", '-DCALL="call.h"', "bench.c", "-o", "bench", "-ldl"]
@@ -261,8 +262,8 @@ class Cpu:
             or disassembly.width(_code(built.path, self.kernel.symbol)) > 32
         ):
             return None
-        command = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=grind.out", "./bench",
-                   "check", f"./{built.path.name}", "0-0"]  # fmt: skip
+        command = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=grind.out"]
+        command += ["./bench", "check", f"./{built.path.name}", "0-0"]
         if self._run(command, ["bench", built.path.name, "0-0"], ["grind.out"], RUN_SECONDS).code:
             return None
         return miss_rate((self.folder / "grind.out").read_text(), self.kernel.symbol)

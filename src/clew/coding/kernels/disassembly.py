@@ -1,7 +1,7 @@
-"""What a compiled kernel is made of: instructions of its inner loops, counted. x86-64 by objdump, CUDA by nvdisasm.
+"""Counts the instructions in the inner loops of a compiled kernel: x86-64 by objdump, CUDA by nvdisasm.
 
-Counts, not guesses at time: they are the same on every machine, need no permission and no GPU, and show what
-utilisation figures cannot (2606.26453, the static tools).
+The CPU backend and ``clew kernels explain`` call it. It must never estimate time. Counts are the same on every machine,
+need no permission and no GPU, and show what utilisation figures cannot (2606.26453, the static tools).
 """
 
 from __future__ import annotations
@@ -70,9 +70,8 @@ def disassemble(path: Path, symbol: str) -> list[Instruction]:
 
 def functions(path: Path) -> list[str]:
     """Names of the functions that an object defines, the largest first; empty where it cannot be read."""
-    done = subprocess.run(
-        [_objdump(), "-t", str(path)], capture_output=True, text=True, timeout=SECONDS, check=False
-    )  # fmt: skip
+    command = [_objdump(), "-t", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     found = []
     for row in done.stdout.splitlines():
         left, tab, right = row.partition("\t")
@@ -107,12 +106,8 @@ def loops(code: Sequence[Instruction]) -> list[list[Instruction]]:
     for i, targets in enumerate(follows):
         for target in targets:
             before[target].append(i)
-    bodies = {
-        body
-        for i, targets in enumerate(follows)
-        for target in targets
-        if target <= i and (body := _body(before, target, i))
-    }  # fmt: skip
+    back = [(target, i) for i, targets in enumerate(follows) for target in targets if target <= i]
+    bodies = {body for target, i in back if (body := _body(before, target, i))}
     inner = [body for body in bodies if not any(other < body for other in bodies)]
     return [[code[i] for i in sorted(body)] for body in sorted(inner, key=min)]
 

@@ -1,26 +1,25 @@
-"""A kernel to be tuned: its C source, what goes in, what must come out, and what may be changed about it."""
+"""A kernel to be tuned: its C source, its inputs and expected outputs, and what may be changed about it.
+
+Authors of kernels write one, and every part of the tuner reads it. It must never run or compile anything.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from clew.core.errors import BadInput, UnknownName
+from clew.core.errors import BadInput
 
 Arrays = dict[str, npt.NDArray[Any]]
 Sizes = Mapping[str, int]
-CTYPES = {
-    "float32": "float", "float64": "double", "int8": "signed char", "uint8": "unsigned char", "int32": "int",
-    "int64": "long",
-}  # fmt: skip
+CTYPES = {"float32": "float", "float64": "double", "int8": "signed char", "uint8": "unsigned char"}
+CTYPES |= {"int32": "int", "int64": "long"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,38 +204,3 @@ class Space:
     def told(self, candidate: Candidate) -> str:
         """In words: the flags, and a note where the source is new."""
         return " ".join(self.flags(candidate)) + (" (new source)" if candidate.source else "")
-
-
-def load(name: str) -> Kernel:
-    """A bundled kernel by name, or the ``kernel`` of a Python file.
-
-    Raises:
-        UnknownName: no such kernel or file. BadInput: the file does not define one.
-    """
-    from clew.coding.kernels.catalogue import CATALOGUE
-
-    if name in CATALOGUE:
-        return CATALOGUE[name]
-    path = Path(name)
-    if path.suffix in (".cu", ".cuh", ".cubin", ".ptx"):
-        raise BadInput(
-            f"{name}: kernels are tuned on the CPU; one for a GPU is diagnosed, not run",
-            remedy="nvcc -cubin -Xptxas -v k.cu 2> k.txt; clew kernels explain k.cubin --ptxas k.txt",
-        )
-    if not path.is_file():
-        raise UnknownName(
-            f"no kernel {name!r}",
-            remedy=f"Bundled: {', '.join(CATALOGUE)}; or give a Python file that defines `kernel`.",
-        )
-    spec = importlib.util.spec_from_file_location(f"kernel_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise BadInput(f"{path} is no Python file", remedy="Give a .py file that defines `kernel = Kernel(...)`.")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise BadInput(f"{path} does not load: {type(error).__name__}: {error}", remedy="Mend the file.") from error
-    found = getattr(module, "kernel", None)
-    if not isinstance(found, Kernel):
-        raise BadInput(f"{path} defines no `kernel`", remedy="Let it say kernel = Kernel(...); see docs/kernels.md.")
-    return found

@@ -1,4 +1,7 @@
-"""How a backend runs compilers and builds: in the sandbox, or directly where all of the source is the user's own."""
+"""Runs compilers and builds: in the sandbox, or directly where all source is the user's own.
+
+The CPU backend calls it. Source that a model wrote must never run outside the sandbox.
+"""
 
 from __future__ import annotations
 
@@ -81,10 +84,8 @@ class Boxed:
         self._sandbox = Sandbox(limits, readable=(), **sandbox)
 
     def __call__(self, command: Sequence[str], inputs: Sequence[str], outputs: Sequence[str], seconds: float) -> Done:
-        verdict = self._sandbox.run(
-            command, {name: self.folder / name for name in inputs}, keep=outputs,
-            limits=replace(self._sandbox.limits, wall=4 * seconds, cpu=seconds),
-        )  # fmt: skip
+        limits = replace(self._sandbox.limits, wall=4 * seconds, cpu=seconds)
+        verdict = self._sandbox.run(command, {n: self.folder / n for n in inputs}, keep=outputs, limits=limits)
         for name, data in verdict.files.items():
             path = self.folder / name
             path.write_bytes(data)

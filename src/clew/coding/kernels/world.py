@@ -1,5 +1,8 @@
-"""Tuning as runs: a world whose steps are tries of a build, and the agent that searches. So a search is recorded, can
-be replayed without a compiler, and forked at any try, with another search or a model from there on."""
+"""Kernel tuning as runs: a world whose steps are tries of a build, and the agent that searches.
+
+``clew kernels tune`` starts it. A search is recorded, replays without a compiler, and forks at any try, with another
+search or a model from there on. Stored runs name ``clew.coding.kernels.world:tuner``: the module must never move.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from clew.coding.kernels.catalogue import CATALOGUE, load
 from clew.coding.kernels.cpu import Built, Cpu, Speed
-from clew.coding.kernels.kernel import Candidate, Kernel, Space, load
+from clew.coding.kernels.kernel import Candidate, Kernel, Space
 from clew.coding.kernels.rules import advice, diagnose
 from clew.coding.kernels.runs import Boxed, Direct, Run
 from clew.coding.kernels.search import SEARCHES, Outcome, Tries
 from clew.core.errors import BadInput, MissingExtra, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
+from clew.core.reading import Record
+from clew.core.records import Call
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.harness.run.live import LiveRun
@@ -138,10 +144,8 @@ class KernelWorld:
         metrics = self._cpu.metrics(built, seconds, self._profile)
         bound, agreed = self._cpu.bound(metrics)
         findings = diagnose(metrics, "cpu", bound)
-        return {
-            "bound": bound, "agreed": agreed, "advice": advice(findings), "findings": [f.line() for f in findings],
-            "metrics": {k: round(v, 5) for k, v in metrics.items()},
-        }  # fmt: skip
+        told = {"bound": bound, "agreed": agreed, "advice": advice(findings), "findings": [f.line() for f in findings]}
+        return told | {"metrics": {k: round(v, 5) for k, v in metrics.items()}}
 
 
 class Kernels:
@@ -161,8 +165,6 @@ class Kernels:
         self.on_try: Callable[[], None] | None = None  # called after every step of its worlds
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        from clew.coding.kernels.catalogue import CATALOGUE
-
         names = list(CATALOGUE)
         random.Random(f"{seed} {split}").shuffle(names)
         if n > len(names):
@@ -183,24 +185,21 @@ class Kernels:
         folder = tempfile.TemporaryDirectory(prefix="clew-kernel-")
         try:
             run: Run = Boxed(Path(folder.name), isolation=self.sandbox) if self.sandbox else Direct(Path(folder.name))
-            return _Temporary(load(task.id), run, self.profile, self.on_try, folder)
+            return _Temporary(folder, load(task.id), run, self.profile, self.on_try)
         except (BadInput, MissingExtra) as error:
             raise WorldError(error.message, remedy=error.remedy) from error
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """Reward: the best speed-up over the plain build that the run found, 1 where none."""
         found = [told["speed"] for _, told in tries_of(run)]
         return {"reward": max([1.0, *found]), "tries": float(len(found))}
 
 
 class _Temporary(KernelWorld):
-    def __init__(
-        self, kernel: Kernel, run: Run, profile: bool, on_try: Callable[[], None] | None,
-        folder: tempfile.TemporaryDirectory[str],
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: tempfile.TemporaryDirectory[str], *given: Any) -> None:
         self._folder = folder
         try:
-            super().__init__(kernel, run, profile, on_try)
+            super().__init__(*given)
         except BaseException:
             folder.cleanup()
             raise
@@ -210,7 +209,7 @@ class _Temporary(KernelWorld):
         self._folder.cleanup()
 
 
-def tries_of(run: Any) -> list[tuple[Any, dict[str, Any]]]:
+def tries_of(run: Record) -> list[tuple[Call, dict[str, Any]]]:
     """The tries of a recorded run in order: (Call, answer); what closes the run is not one."""
     found = []
     for call in run.calls:

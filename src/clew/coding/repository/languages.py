@@ -1,4 +1,7 @@
-"""Languages by file name, and which files are source, tests, documentation or none of a repository's own."""
+"""Languages by file name, and which files are source, tests or documentation of a repository, or not its own.
+
+The repository view calls it. It must never open a file: the path alone decides.
+"""
 
 from __future__ import annotations
 
@@ -16,61 +19,53 @@ class Grammar(NamedTuple):
     defines: frozenset[str]
 
 
-_JS = frozenset({"function_declaration", "generator_function_declaration", "class_declaration", "method_definition"})
-_TS = _JS | {"interface_declaration", "enum_declaration", "abstract_class_declaration", "function_signature"}
-_C = frozenset({"function_definition", "struct_specifier", "enum_specifier", "class_specifier"})
+def word_set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_JS = word_set("function_declaration generator_function_declaration class_declaration method_definition")
+_TS = _JS | word_set("interface_declaration enum_declaration abstract_class_declaration function_signature")
+_C = word_set("function_definition struct_specifier enum_specifier class_specifier")
+_JAVA = {f"{kind}_declaration" for kind in ("class", "method", "interface", "enum", "constructor", "record")}
+_RUST = word_set("function_item struct_item enum_item trait_item impl_item mod_item")
 GRAMMARS = {
     "javascript": Grammar("tree_sitter_javascript", "language", _JS),
     "typescript": Grammar("tree_sitter_typescript", "language_typescript", _TS),
     "tsx": Grammar("tree_sitter_typescript", "language_tsx", _TS),
-    "go": Grammar("tree_sitter_go", "language",
-                  frozenset({"function_declaration", "method_declaration", "type_spec"})),
-    "java": Grammar("tree_sitter_java", "language",
-                    frozenset({"class_declaration", "method_declaration", "interface_declaration",
-                               "enum_declaration", "constructor_declaration", "record_declaration"})),
+    "go": Grammar("tree_sitter_go", "language", word_set("function_declaration method_declaration type_spec")),
+    "java": Grammar("tree_sitter_java", "language", frozenset(_JAVA)),
     "c": Grammar("tree_sitter_c", "language", _C),
     "cpp": Grammar("tree_sitter_cpp", "language", _C | {"namespace_definition"}),
-    "rust": Grammar("tree_sitter_rust", "language",
-                    frozenset({"function_item", "struct_item", "enum_item", "trait_item", "impl_item", "mod_item"})),
-}  # fmt: skip
-BY_SUFFIX = {
-    ".py": "python", ".pyi": "python", ".js": "javascript", ".jsx": "javascript", ".mjs": "javascript",
-    ".cjs": "javascript", ".ts": "typescript", ".tsx": "tsx", ".go": "go", ".java": "java", ".c": "c", ".h": "c",
-    ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".hpp": "cpp", ".hh": "cpp", ".rs": "rust",
-}  # fmt: skip
-OTHER_SOURCE = frozenset((
-    ".rb", ".php", ".kt", ".kts", ".swift", ".scala", ".cs", ".m", ".mm", ".lua", ".pl", ".pm", ".r", ".jl",
-    ".ex", ".exs", ".erl", ".hs", ".ml", ".clj", ".dart", ".vue", ".svelte", ".sh", ".bash", ".zsh", ".ps1",
-    ".sql", ".pyx", ".pxd", ".cu", ".cuh", ".f90", ".zig", ".nim", ".groovy",
-))  # fmt: skip
-BINARY = frozenset((
-    ".png", ".jpg", ".jpeg", ".gif", ".ico", ".bmp", ".webp", ".pdf", ".zip", ".gz", ".bz2", ".xz", ".zst",
-    ".tar", ".whl", ".egg", ".jar", ".class", ".so", ".o", ".a", ".dll", ".dylib", ".exe", ".pyc", ".pyd",
-    ".woff", ".woff2", ".ttf", ".otf", ".eot", ".mo", ".npy", ".npz", ".pt", ".bin", ".db", ".sqlite", ".mp3",
-    ".mp4", ".avi", ".mov", ".wav", ".ogg",
-))  # fmt: skip
-DOCUMENTS = frozenset((
-    ".md", ".rst", ".adoc", ".tex", ".po", ".pot", ".svg", ".ipynb", ".log", ".lock", ".map", ".snap",
-))  # fmt: skip
-DOC_FOLDERS = frozenset((
-    "doc", "docs", "documentation", "changelog", "changelogs", "changes", "news", "whatsnew", "examples",
-    "example",
-))  # fmt: skip
-BUILT = frozenset((
-    "build", "dist", "out", "target", "_build", "htmlcov", "coverage", "__pycache__", "site",
-))  # fmt: skip
-BROUGHT = frozenset((
-    "node_modules", "vendor", "vendored", "third_party", "thirdparty", "site-packages", "_vendor",
-    "bower_components",
-))  # fmt: skip
-OWN = frozenset((
-    ".git", ".hg", ".svn", ".clew", ".tox", ".nox", ".venv", "venv", ".mypy_cache", ".ruff_cache",
-    ".pytest_cache", ".idea", ".vscode",
-))  # fmt: skip
+    "rust": Grammar("tree_sitter_rust", "language", _RUST),
+}
+SUFFIXES = {
+    "python": ".py .pyi",
+    "javascript": ".js .jsx .mjs .cjs",
+    "typescript": ".ts",
+    "tsx": ".tsx",
+    "go": ".go",
+    "java": ".java",
+    "c": ".c .h",
+    "cpp": ".cc .cpp .cxx .hpp .hh",
+    "rust": ".rs",
+}
+BY_SUFFIX = {suffix: language for language, suffixes in SUFFIXES.items() for suffix in suffixes.split()}
+OTHER_SOURCE = word_set("""
+    .rb .php .kt .kts .swift .scala .cs .m .mm .lua .pl .pm .r .jl .ex .exs .erl .hs .ml .clj .dart .vue .svelte .sh
+    .bash .zsh .ps1 .sql .pyx .pxd .cu .cuh .f90 .zig .nim .groovy
+""")
+BINARY = word_set("""
+    .png .jpg .jpeg .gif .ico .bmp .webp .pdf .zip .gz .bz2 .xz .zst .tar .whl .egg .jar .class .so .o .a .dll
+    .dylib .exe .pyc .pyd .woff .woff2 .ttf .otf .eot .mo .npy .npz .pt .bin .db .sqlite .mp3 .mp4 .avi .mov .wav
+    .ogg
+""")
+DOCUMENTS = word_set(".md .rst .adoc .tex .po .pot .svg .ipynb .log .lock .map .snap")
+DOC_FOLDERS = word_set("doc docs documentation changelog changelogs changes news whatsnew examples example")
+BUILT = word_set("build dist out target _build htmlcov coverage __pycache__ site")
+BROUGHT = word_set("node_modules vendor vendored third_party thirdparty site-packages _vendor bower_components")
+OWN = word_set(".git .hg .svn .clew .tox .nox .venv venv .mypy_cache .ruff_cache .pytest_cache .idea .vscode")
 PATHS = 1 << 17  # whose kinds are remembered
-TESTS = frozenset((
-    "test", "tests", "testing", "testcases", "spec", "specs", "__tests__", "fixtures",
-))  # fmt: skip
+TESTS = word_set("test tests testing testcases spec specs __tests__ fixtures")
 
 
 @functools.lru_cache(maxsize=PATHS)

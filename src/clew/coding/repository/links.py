@@ -1,4 +1,8 @@
-"""Which file imports which, from the imports as written. What is not a file of the repository is no edge."""
+"""Which file imports which, from the imports as written.
+
+The ranking and the tool ``connected_tree`` read it. It must never guess: an import that names no file of the repository
+is no edge.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +44,8 @@ class Links:
     @functools.cached_property
     def _edges(self) -> npt.NDArray[np.int64]:
         position = {path: i for i, path in enumerate(self.paths)}
-        pairs = [(i, position[p]) for i, path in enumerate(self.paths)
-                 for p in sorted({*self.imports[path], *self.importers[path]})]  # fmt: skip
+        near = [sorted({*self.imports[path], *self.importers[path]}) for path in self.paths]
+        pairs = [(i, position[p]) for i, paths in enumerate(near) for p in paths]
         return np.array(pairs, np.int64).reshape(-1, 2).T
 
     def mean(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

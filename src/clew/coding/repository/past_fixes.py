@@ -1,8 +1,9 @@
 """A repository's own past fixes as labelled bug reports, from its history alone.
 
-A fix is a commit that added a news fragment of a bug (towncrier), or whose subject says that it fixes something. Its
-report is the fragment, else the message; the snapshot is the first parent; the truth are the source files it changed
-and the lines it replaced there. Names of source files are taken out of the report.
+Calibration and the tasks of a repository call it. A fix is a commit that added a news fragment of a bug (towncrier), or
+whose subject says that it fixes something. Its report is the fragment, else the message; the snapshot is the first
+parent; the truth is the set of source files it changed and the lines it replaced. A report must never name a source
+file: such names are taken out.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ def _commits(git: Git, before: str) -> Iterator[tuple[str, str, str, int, str, l
         if not parents or len(parents.split()) != 1:
             continue
         fields = [f.lstrip(b"\n") for f in raw.split(b"\0")]
-        changed = [(a.split()[-1].decode(), b.decode("utf-8", "surrogateescape"))
-                   for a, b in itertools.pairwise(fields) if a.startswith(b":")]  # fmt: skip
+        pairs = [(a, b) for a, b in itertools.pairwise(fields) if a.startswith(b":")]
+        changed = [(a.split()[-1].decode(), b.decode("utf-8", "surrogateescape")) for a, b in pairs]
         added = [path for kind, path in changed if kind == "A" and FRAGMENT.search(path)]
         subject = text.partition("\n")[0]
         if not added and not (SUBJECT.search(subject) and not NOT_CODE.search(subject)):

@@ -1,7 +1,7 @@
 """Reads many files on several processes.
 
-The workers are plain child processes that run ``serve``: unlike those of ``multiprocessing`` they never import the
-caller's main module, so that a script without a guard is not run again in each.
+The repository index calls it. The workers are plain child processes that run ``serve``. Unlike the workers of
+``multiprocessing`` they must never import the caller's main module, which would run a script without a guard again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def serve() -> None:
         _send(sys.stdout.buffer, [(key, digest(content, how).packed) for key, how, content in lot])
 
 
-def _send(stream: IO[bytes], value: Any) -> None:
+def _send(stream: IO[bytes], value: object) -> None:
     data = pickle.dumps(value)
     stream.write(len(data).to_bytes(8, "little") + data)
     stream.flush()

@@ -7,25 +7,24 @@ same fork in the run's own store, so that a sample can be looked at and followed
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from clew.core.aio import run_sync
 from clew.core.errors import BadInput, ModelError, UnknownName
 from clew.core.keys import derive, value_digest
 from clew.core.records import Call, Cursor, Intervention
-from clew.core.values import F32, StopReason, Task
+from clew.core.values import F32, StopReason
+from clew.harness.executors import IN_LOOP, Prepared
 from clew.harness.fork.edits import fork_row, plan
-from clew.harness.loading import door
-from clew.harness.run.dispatch import Dispatcher
-from clew.harness.run.drive import drive, gathered
 from clew.harness.run.spec import Specified
-from clew.store import Group, Keeper, Run, open_store
+from clew.store import Group, MemoryStore, Run
 from clew.store.run import sampled
+from clew.store.upkeep import copy_run
 
 METHOD = "potential"
 TOGETHER = 2048  # continuations made before their outcomes are written down
@@ -68,8 +67,8 @@ class Continuations:
     Args:
         runner: the one that made the runs, or makes them now (another model).
         seed: of the plan; sample i of a place has a seed derived from it, the stage, the place and i.
-        judge_seconds: a judge that takes longer leaves its sample undecided; None waits for ever. The clock of each
-            verdict starts when the judge does, so that waiting for others is not counted.
+        judge_seconds: a judge that takes longer leaves its sample undecided, whatever bound the runner has; None waits
+            for ever. The clock of each verdict starts when the judge does, in a thread of its own.
     """
 
     def __init__(self, runner: Forking, *, seed: int = 0, judge_seconds: float | None = None) -> None:
@@ -132,9 +131,9 @@ class Continuations:
                 root = derive(self.seed, stage, str(start))
                 todo.append((start, [derive(root, i) for i in range(count, n)]))
         if todo:
-            door(self._probe([start for start, _ in todo]))
+            run_sync(self._probe([start for start, _ in todo]))
         for portion in _portions(todo):
-            made = door(self._make(portion))
+            made = run_sync(self._make(portion))
             for start, new in made.items():
                 old = have.get(start)
                 have[start] = Samples(*map(np.concatenate, zip(old, new, strict=True))) if old else new
@@ -173,79 +172,26 @@ class Continuations:
 
     async def _make(self, portion: Sequence[tuple[Start, list[int]]]) -> dict[Start, Samples]:
         """Fork and run on, in a store of memory that is thrown away."""
-        patient: Any = Patient(self.spec.taskset, self.judge_seconds)
-        aside = replace(self.spec, store=open_store(":memory:"), taskset=patient)
+        limit = self.judge_seconds
+        aside = replace(self.spec, store=MemoryStore(), judge_seconds=limit, judge_thread=limit is not None)
         for run in dict.fromkeys(start.run for start, _ in portion):
-            _copy(aside.store, self.spec.store, run)
-        ended: dict[str, Run] = {}
+            copy_run(aside.store, self.spec.store, run)
+        work: list[Prepared] = []
         ids: dict[Start, list[str]] = {}
-        async with Dispatcher(aside.store, aside.owner, aside.concurrency) as dispatch:
-            work = []
-            for start, seeds in portion:
-                view = Run(aside.store, start.run)
-                seq, changes = _planned(view, start)
-                task, shared = aside.task_of(view.row), aside.store.calls(view.id, 0, seq)
-                rows = [fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
-                ids[start] = [row.id for row in rows]
-                for row in rows:
-                    aside.store.put_run(row)
-                    work.append(
-                        drive(aside, dispatch, row, task, lambda run: ended.update({run.id: run}), calls=shared)
-                    )
-            await gathered(work)
+        for start, seeds in portion:
+            view = Run(aside.store, start.run)
+            seq, changes = _planned(view, start)
+            task, shared = aside.task_of(view.row), aside.store.calls(view.id, 0, seq)
+            rows = [fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
+            ids[start] = [row.id for row in rows]
+            for row in rows:
+                aside.store.put_run(row)
+                work.append(Prepared(row, task, shared))
+        async with aclosing(IN_LOOP.drive(aside, work)) as runs:
+            ended = {run.id: run async for run in runs}
         found = {start: _samples(start, seeds, [ended[i] for i in ids[start]]) for start, seeds in portion}
         aside.store.close()
         return found
-
-
-class Patient:
-    """A taskset whose judge has so many seconds, and leaves a run undecided where it raises."""
-
-    def __init__(self, taskset: Any, seconds: float | None) -> None:
-        self._taskset, self._seconds = taskset, seconds
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._taskset, name)
-
-    async def judge(self, task: Task, run: Any, world: Any) -> Mapping[str, float]:
-        """The taskset's verdict.
-
-        Raises:
-            RuntimeError: it raised. TimeoutError: its time is up; its thread is left to itself.
-        """
-        try:
-            if self._seconds is None:
-                return await self._taskset.judge(task, run, world)  # type: ignore[no-any-return]
-            return await asyncio.wait_for(self._threaded(task, run, world), self._seconds)
-        except TimeoutError:
-            raise
-        except Exception as error:
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
-
-    async def _threaded(self, task: Task, run: Any, world: Any) -> Mapping[str, float]:
-        """In a thread of its own: one that computes without end would stop the loop, and one in a pool the others."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Mapping[str, float]] = loop.create_future()
-
-        def settle(value: Any, error: BaseException | None) -> None:
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(value)
-
-        def work() -> None:
-            value, raised = None, None
-            try:
-                value = asyncio.run(self._taskset.judge(task, run, world))
-            except BaseException as error:
-                raised = error
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, value, raised)
-
-        threading.Thread(target=work, name="clew-judge", daemon=True).start()
-        return await answer
 
 
 def _prefix(view: Run, start: Start) -> list[int]:
@@ -273,28 +219,6 @@ def _portions(todo: Sequence[tuple[Start, list[int]]]) -> Iterator[list[tuple[St
             portion = []
     if portion:
         yield portion
-
-
-def _copy(into: Keeper, store: Keeper, run: str) -> None:
-    """What a fork of a run reads: rows and Calls of its lineage, the nodes and snapshots they name, its children."""
-    row, calls = store.row(run), store.calls(run)
-    for owner in (row, *(store.row(s.run) for s in row.lineage)):
-        into.put_run(owner)
-    tips: dict[bytes, None] = {}
-    for call in calls:
-        tips |= dict.fromkeys(key for key in (call.node_in, call.node_out) if key)
-        if call.snapshot:
-            into.put_blob(store.blob(call.snapshot))
-        if call.child:
-            _copy(into, store, call.child)
-    seen: set[bytes] = set()
-    for tip in reversed(tips):
-        if tip not in seen:
-            path = store.thread(tip)
-            seen.update(node.key for node in path)
-            into.put_nodes(path)
-    for call in calls:
-        into.put_call(call.run, call)
 
 
 def _samples(start: Start, seeds: Sequence[int], runs: Sequence[Run]) -> Samples:

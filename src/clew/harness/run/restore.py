@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from clew.core.errors import CannotRestore, InDoubt, ReplayDiverged
+from clew.core.errors import CannotRestore, InDoubt
 from clew.core.protocols import Store, Taskset, World
-from clew.core.records import Call, Edit, action_of
+from clew.core.records import Call, Edit
 from clew.core.values import Task
 from clew.harness.run.pending import snapshots
 from clew.harness.tools import Tool
-from clew.worlds.judging import change, perform
+from clew.worlds.judging import retrace
 
 
 async def world_at(
@@ -42,7 +42,6 @@ async def world_at(
         return None
     world = taskset.open(task)
     acts = [c for c in calls if c.kind in ("open", "act") and c.done >= 0 and not is_tool(c, tools)]
-    changes = sorted((e for e in edits if e.kind == "world"), key=lambda e: e.seq)
     done = [c for c in acts if c.kind == "act"]
     where = f"{calls[-1].run}@{calls[-1].seq}" if calls else ""
     if world.restores == "none":
@@ -62,32 +61,12 @@ async def world_at(
                 remedy="Fork before its first act, or collect a new run.",
                 at=where,
             )
-    await bring(world, store, acts, changes)
+    if world.restores == "exact" and snapshots(world) and (kept := [i for i, c in enumerate(acts) if c.snapshot]):
+        last = acts[kept[-1]]
+        world.restore(store.blob(last.snapshot))
+        acts, edits = acts[kept[-1] + 1 :], [e for e in edits if e.seq > last.seq]
+    await retrace(world, acts, edits)
     return world
-
-
-async def bring(world: World, store: Store, acts: Sequence[Call], changes: list[Edit]) -> None:
-    """Restore the last snapshot among ``acts`` and step the rest again, each checked by its state key."""
-    start = 0
-    if world.restores == "exact" and snapshots(world):
-        kept = [i for i, c in enumerate(acts) if c.snapshot]
-        if kept:
-            world.restore(store.blob(acts[kept[-1]].snapshot))
-            start = kept[-1] + 1
-            changes = [e for e in changes if e.seq > acts[kept[-1]].seq]
-    for call in acts[start:]:
-        while changes and changes[0].seq <= call.seq:
-            await change(world, changes.pop(0))
-        if call.kind == "act":
-            await perform(world, action_of(call))
-        if world.state_key != call.state:
-            raise ReplayDiverged(
-                f"re-enacting Call {call.seq} ({call.action[:40]!r}) led to another state than recorded",
-                remedy="The world is not deterministic given its task and actions, or its code has changed.",
-                at=f"{call.run}@{call.seq}",
-            )
-    for edit in changes:
-        await change(world, edit)
 
 
 def doubt(begun: Sequence[Call], redo: bool) -> None:

@@ -76,7 +76,8 @@ class Models:
 class RunSpec:
     """What all runs of one collection share.
 
-    ``judge_seconds`` bounds each verdict; None does not. Arguments of ``Runner`` explain the other settings.
+    ``judge_seconds`` bounds each verdict (None does not), and with ``judge_thread`` each judge computes in a thread of
+    its own, where it cannot stop the loop. Arguments of ``Runner`` explain the other settings.
     """
 
     agent: Agent
@@ -94,6 +95,7 @@ class RunSpec:
     owner: str
     concurrency: int
     models: Models
+    judge_thread: bool = False
 
     def row(self, task: Task, *, name: str = "", **fields: Any) -> RunRow:
         """The row of a new run of ``task`` in the collection ``name``; ``fields`` of RunRow go before all others."""

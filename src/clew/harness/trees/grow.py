@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
+from clew.core.aio import run_sync
 from clew.core.errors import BadInput, CannotRestore
 from clew.core.keys import derive
 from clew.core.records import Annotation, Call, Cursor, GroupRow, RunRow
 from clew.core.values import Task
 from clew.harness.collecting import Collecting, named
 from clew.harness.fork.edits import fork_row, plan
-from clew.harness.loading import door
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, gathered
 from clew.harness.run.spec import OnRun, RunSpec, Specified
@@ -237,12 +237,12 @@ def collect(
                 _keep(spec, grown, growth)
         return Groups([Group(spec.store, it.group.id) for it in grown])
 
-    return door(go())
+    return run_sync(go())
 
 
 def _restorable(spec: RunSpec, tasks: Sequence[Task]) -> None:
-    for task in tasks[:1] if spec.taskset is not None else ():
-        world = spec.taskset.open(task)  # type: ignore[union-attr]
+    if spec.taskset is not None and tasks:
+        world = spec.taskset.open(tasks[0])
         kind, name = world.restores, type(world).__name__
         world.close()
         if kind == "none":
@@ -364,8 +364,8 @@ def _keep(spec: RunSpec, trees: Sequence[_Growing], growth: Growth) -> None:
     rows = []
     for it in trees:
         tree, group = it.tree, it.group.id
-        facts = {"stands": tree.stands, "mixed_at": tree.mixed_at, "used": tree.used, "budget": growth.tokens,
-                 "leaves": tree.visits[0], "wins": tree.wins[0]}  # fmt: skip
+        facts = {"stands": tree.stands, "mixed_at": tree.mixed_at, "used": tree.used, "budget": growth.tokens}
+        facts |= {"leaves": tree.visits[0], "wins": tree.wins[0]}
         rows.append(Annotation("group", "growth", float(tree.mixed), run=group, scope=group, data=json.dumps(facts)))
     spec.store.annotate(rows)
     spec.store.commit()

@@ -12,13 +12,14 @@ the letter; a message that was edited meanwhile keeps its unknown fields, but ne
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 from clew.core.errors import BadRecord
 from clew.core.values import UNSET, Message, Sampling, ToolSpec
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class Asked(NamedTuple):
@@ -36,16 +37,16 @@ class Asked(NamedTuple):
     extra: Mapping[str, Any] = {}
 
 
-def dumps(value: Any) -> str:
+def dumps(value: object) -> str:
     """JSON text with one spelling for one value; NaN is refused."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def bad(what: str, got: Any, remedy: str) -> BadRecord:
+def bad(what: str, got: object, remedy: str) -> BadRecord:
     return BadRecord(f"{what}, got {str(got)[:120]!r}", remedy=remedy)
 
 
-def patch(base: Any, raw: Any) -> Any:
+def patch(base: object, raw: object) -> object:
     """What turns ``base`` into ``raw`` under ``apply``; ``UNSET`` where they are equal.
 
     Objects are compared by field, lists of one length by position, all else is replaced. ``-`` lists removed fields,
@@ -64,7 +65,7 @@ def patch(base: Any, raw: Any) -> Any:
     return {"=": raw} if isinstance(raw, dict) and isinstance(base, (dict, list)) else raw
 
 
-def apply(base: Any, change: Any) -> Any:
+def apply(base: object, change: object) -> object:
     """The inverse of ``patch``."""
     if not isinstance(change, dict) or not isinstance(base, (dict, list)):
         return change
@@ -79,7 +80,7 @@ def apply(base: Any, change: Any) -> Any:
     return out
 
 
-def additions(base: Any, change: Any) -> Any:
+def additions(base: object, change: object) -> Json:
     """The part of a patch that adds fields and replaces nothing."""
     if not isinstance(base, dict) or not isinstance(change, dict) or set(change) == {"="}:
         return {}
@@ -87,13 +88,13 @@ def additions(base: Any, change: Any) -> Any:
     return {k: v for k, v in inner.items() if k not in base or v}
 
 
-def keep(dialect: str, message: Message, base: Any, raw: Any) -> Message:
+def keep(dialect: str, message: Message, base: object, raw: object) -> Message:
     """Remember in ``extra`` how ``raw`` differs from ``base``, our own writing of ``message``."""
     change = patch(base, raw)
     return message if change is UNSET else message._replace(extra=dumps({dialect: change}))
 
 
-def restore(dialect: str, message: Message, base: Any, read: Callable[[Any], Message]) -> Any:
+def restore(dialect: str, message: Message, base: T, read: Callable[[T], Message]) -> T:
     """The inverse of ``keep``: the original where the message still says what it said, else ``base`` and its additions.
 
     Raises:
@@ -105,11 +106,13 @@ def restore(dialect: str, message: Message, base: Any, read: Callable[[Any], Mes
     if dialect not in tagged:
         for other, change in tagged.items():
             if other in ("chat", "responses", "messages") and _has_parts(change):
-                raise bad(f"a message with parts of the {other} format cannot be written as {dialect}", message.text,
-                          f"Send it in the {other} dialect, or replace its images and files by text.")  # fmt: skip
+                what = f"a message with parts of the {other} format cannot be written as {dialect}"
+                remedy = f"Send it in the {other} dialect, or replace its images and files by text."
+                raise bad(what, message.text, remedy)
         return base
-    raw = apply(base, tagged[dialect])
-    return raw if read(raw) == message._replace(extra="") else apply(base, additions(base, tagged[dialect]))
+    raw = cast(T, apply(base, tagged[dialect]))
+    whole = read(raw) == message._replace(extra="")
+    return raw if whole else cast(T, apply(base, additions(base, tagged[dialect])))
 
 
 # types of parts that are text, or mean something only to the endpoint they came from
@@ -120,7 +123,7 @@ PLAIN = {
 }
 
 
-def _has_parts(change: Any) -> bool:
+def _has_parts(change: object) -> bool:
     if isinstance(change, dict):
         kind = change.get("type")
         return (isinstance(kind, str) and kind not in PLAIN) or any(map(_has_parts, change.values()))
@@ -136,11 +139,11 @@ def tags(message: Message) -> Json:
     return found if isinstance(found, dict) else {}
 
 
-def media(change: Any) -> list[Any]:
+def media(change: object) -> list[Any]:
     """Images, files and other parts without text in a patch."""
     found: list[Any] = []
 
-    def walk(value: Any) -> None:
+    def walk(value: object) -> None:
         if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] not in PLAIN:
             found.append(value)
         elif isinstance(value, (dict, list)):
@@ -151,7 +154,7 @@ def media(change: Any) -> list[Any]:
     return found
 
 
-def text_of(content: Any) -> str:
+def text_of(content: object) -> str:
     """The text of a content field: a string, nothing, or a list of parts.
 
     Raises:
@@ -169,7 +172,7 @@ def text_of(content: Any) -> str:
     raise bad("content must be a text, null or a list of parts", content, "Write content as OpenAI's API does.")
 
 
-def stop_of(value: Any) -> tuple[str, ...]:
+def stop_of(value: str | Iterable[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 

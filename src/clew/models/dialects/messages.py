@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.models.dialects import Asked, Json, apply, bad, dumps, media, patch, restore, sampling_from, tags, text_of
@@ -288,14 +288,14 @@ def _turn_to_wire(turn: list[Message]) -> Json:
         for message in turn:
             restore(NAME, message, base, lambda raw: _read(raw)[0])  # refuses the parts of other dialects
         return base
-    raw: Json = apply(base, marks["turn"])
+    raw = cast(Json, apply(base, marks["turn"]))
     if _read(raw) == [m._replace(extra="") for m in turn]:
         return raw
     parts = media(marks["turn"])  # the text was edited, the images stay
     return base | {"content": [*parts, *_blocks(base["content"])]} if parts else base
 
 
-def _blocks(content: Any) -> list[Json]:
+def _blocks(content: str | list[Json]) -> list[Json]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
@@ -344,7 +344,7 @@ def _input(arguments: str) -> Json:
     return value if isinstance(value, dict) else {"invalid_json": arguments}
 
 
-def _arguments(value: Any) -> str:
+def _arguments(value: object) -> str:
     if isinstance(value, dict) and set(value) == {"invalid_json"} and isinstance(value["invalid_json"], str):
         return value["invalid_json"]
     return json.dumps(value)

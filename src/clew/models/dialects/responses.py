@@ -206,8 +206,8 @@ def _created(id: str, created: int, model: str) -> Json:
 
 
 def _delta(item: str, index: int, text: str) -> Json:
-    return {"type": "response.output_text.delta", "output_index": index, "content_index": 0, "item_id": item,
-            "delta": text, "logprobs": []}  # fmt: skip
+    place = {"output_index": index, "content_index": 0, "item_id": item}
+    return {"type": "response.output_text.delta", **place, "delta": text, "logprobs": []}
 
 
 class Stream:

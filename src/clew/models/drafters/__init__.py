@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+from torch import nn
 
 from clew.models.engine.speculation.proposal import Drafter
+from clew.models.engine.weights import text_config
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from clew.models.drafters.layers import Trained
 
 
-def load(folder: str | Path, target: Any, tokenizer: Any = None, *, temperature: float | None = None) -> Drafter:
+def load(
+    folder: str | Path,
+    target: nn.Module,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    temperature: float | None = None,
+) -> Drafter:
     """A saved drafter, ready for the engine of this target.
 
     Args:
@@ -25,20 +40,22 @@ def load(folder: str | Path, target: Any, tokenizer: Any = None, *, temperature:
     from clew.models.drafters.plain import Lookup
 
     if str(folder) == "lookup":
-        return Lookup(target.config.get_text_config().vocab_size)
+        return Lookup(text_config(target).vocab_size)
     module = folders.read(folder, target, tokenizer)
     table = None if temperature is None else calibration.find(folder, module, temperature)
     return ready(module, table.temperatures if table else None)
 
 
-def ready(module: Any, temperatures: Any = None) -> Drafter:
+def ready(module: Trained, temperatures: Sequence[float] | None = None) -> Drafter:
     """A trained module as the engine runs it; its weights are read now."""
-    from clew.models.drafters.plain import Independent
+    from clew.models.drafters import independent, plain
+    from clew.models.drafters.eagle import Eagle
+    from clew.models.drafters.parallel import DSpark
     from clew.models.drafters.proposers import Autoregressive, Parallel
 
-    kind = module.design.kind
-    if kind == "independent":
-        return Independent(module.inner, module.design.block, module.design.context)
-    if kind == "eagle3":
+    if isinstance(module, independent.Independent):
+        return plain.Independent(module.inner, module.design.block, module.design.context)
+    if isinstance(module, Eagle):
         return Autoregressive(module)
+    assert isinstance(module, DSpark)
     return Parallel(module, temperatures)

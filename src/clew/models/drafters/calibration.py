@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from clew.core.errors import BadInput
+from clew.models.drafters.layers import Trained
 from clew.models.engine.weights import weights_digest
 
 FILE = "calibration.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Table:
     """``temperatures`` [block] divide the confidence logits; ``ece`` before and after are of rounds held out."""
 
@@ -51,7 +51,7 @@ def keep(folder: str | Path, table: Table) -> Path:
     return file
 
 
-def find(folder: str | Path, module: Any, temperature: float) -> Table | None:
+def find(folder: str | Path, module: Trained, temperature: float) -> Table | None:
     """The table for this drafter at this temperature; None where the drafter was never calibrated.
 
     Raises:

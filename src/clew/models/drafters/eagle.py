@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from clew.core.errors import BadInput
-from clew.models.drafters.layers import Attention, Design, Feed, Norm, frozen, rotary
+from clew.models.drafters.layers import Attention, Design, Feed, Norm, Trained, frozen, rotary
 
 Pairs = tuple[Tensor, Tensor]
 
@@ -32,7 +32,7 @@ class First(nn.Module):
         return out
 
 
-class Eagle(nn.Module):
+class Eagle(Trained):
     """The trained part. A pair (state at i, token at i + 1) stands at place i.
 
     Args:

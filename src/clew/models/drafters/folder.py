@@ -8,47 +8,63 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from clew.core.errors import BadInput, UnknownName, need
 from clew.core.keys import value_digest
-from clew.models.drafters.layers import Design
+from clew.models.drafters.eagle import Eagle
+from clew.models.drafters.independent import Independent
+from clew.models.drafters.layers import Design, Trained
 from clew.models.drafters.parallel import DSpark
-from clew.models.engine.weights import weights_digest
+from clew.models.engine.weights import matrices, text_config, weights_digest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 LAYOUT = "0.9.0"  # of ``speculators``, whose fields these are
+DECODER = {  # fields of the decoder's configuration, and of Design
+    "hidden_size": "width",
+    "intermediate_size": "feed",
+    "num_hidden_layers": "layers",
+    "vocab_size": "vocabulary",
+    "num_attention_heads": "heads",
+    "num_key_value_heads": "kv",
+    "head_dim": "dim",
+    "rms_norm_eps": "eps",
+    "max_position_embeddings": "context",
+}
+BLOCKS = {"block_size": "block", "mask_token_id": "mask", "markov_rank": "rank", "markov_head_type": "head"}
+BLOCKS["enable_confidence_head"] = "confidence"
 LONGEST = 1 << 17  # positions of which a drafter holds the rotary tables
 
 
-def tokenizer_digest(tokenizer: Any) -> str:
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase | None) -> str:
     """Hex name of a tokenizer: of its tokens and their ids. Empty where there is none."""
     return "" if tokenizer is None else value_digest(sorted(tokenizer.get_vocab().items())).hex()[:16]
 
 
-def design_for(module: Any, *, kind: str = "dspark", mask: int, **asked: Any) -> Design:
+def design_for(module: nn.Module, *, kind: str = "dspark", mask: int, **asked: Any) -> Design:
     """A drafter's shape for a Hugging Face causal LM: the target's heads, five taps spread over its layers.
 
     Args:
         mask: a token id that text never holds; its frozen embedding stands for what is not known yet.
         asked: fields of Design that shall differ.
     """
-    config = module.config.get_text_config()
+    config = text_config(module)
     feed = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     count = config.num_hidden_layers
     if "taps" not in asked:
         asked["taps"] = () if kind == "independent" else spread(count)
     heads = config.num_attention_heads
     rope = getattr(config, "rope_parameters", None) or {}
-    given: dict[str, Any] = {
-        "width": config.hidden_size, "vocabulary": config.vocab_size, "heads": heads,
-        "kv": getattr(config, "num_key_value_heads", None) or heads,
-        "dim": getattr(config, "head_dim", None) or config.hidden_size // heads, "feed": feed,
-        "context": min(config.max_position_embeddings, LONGEST),
-        "theta": rope.get("rope_theta") or 10_000.0, "eps": 1e-6,
-        "layers": 1 if kind in ("eagle3", "independent") else 2,
-    }  # fmt: skip
+    given: dict[str, Any] = {"width": config.hidden_size, "vocabulary": config.vocab_size, "heads": heads, "feed": feed}
+    given |= {"kv": getattr(config, "num_key_value_heads", None) or heads, "eps": 1e-6}
+    given |= {"dim": getattr(config, "head_dim", None) or config.hidden_size // heads}
+    given |= {"context": min(config.max_position_embeddings, LONGEST), "theta": rope.get("rope_theta") or 10_000.0}
+    given["layers"] = 1 if kind in ("eagle3", "independent") else 2
     if kind == "dspark":
         given |= {"rank": min(256, max(8, config.vocab_size // 4)), "confidence": True}
     return Design(kind=kind, mask=mask, **(given | asked))
@@ -70,17 +86,14 @@ def _few(layers: int) -> tuple[int, ...]:
     )
 
 
-def target_of(module: Any, tokenizer: Any = None, name: str = "") -> dict[str, Any]:
+def target_of(module: nn.Module, tokenizer: PreTrainedTokenizerBase | None = None, name: str = "") -> dict[str, Any]:
     """What a drafter is bound to: the target's name, architecture, digests, width and vocabulary."""
-    config = module.config
-    return {
-        "name": name, "architecture": type(module).__name__, "weights": weights_digest(module),
-        "tokenizer": tokenizer_digest(tokenizer), "width": config.get_text_config().hidden_size,
-        "vocabulary": config.get_text_config().vocab_size,
-    }  # fmt: skip
+    config, digests = text_config(module), {"weights": weights_digest(module), "tokenizer": tokenizer_digest(tokenizer)}
+    about = {"name": name, "architecture": type(module).__name__, **digests}
+    return {**about, "width": config.hidden_size, "vocabulary": config.vocab_size}
 
 
-def write(module: Any, folder: Path, target: dict[str, Any], made: dict[str, Any] | None = None) -> None:
+def write(module: Trained, folder: Path, target: dict[str, Any], made: dict[str, Any] | None = None) -> None:
     """Fill a fresh folder with a drafter; an independent one is a plain Hugging Face model.
 
     Args:
@@ -89,7 +102,7 @@ def write(module: Any, folder: Path, target: dict[str, Any], made: dict[str, Any
     safetensors = need("safetensors.torch", "local")
     design: Design = module.design
     kept = {"target": target, "design": design.dict(), "made": made or {}}
-    if design.kind == "independent":
+    if isinstance(module, Independent):
         module.inner.save_pretrained(folder)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     else:
@@ -103,35 +116,24 @@ def layout(design: Design, target: dict[str, Any]) -> dict[str, Any]:
     """The fields of config.json that ``speculators`` defines. DFlash is its "dspark" of rank 0 without a confidence
     head: blocks begin at the anchor's own slot in both."""
     eagle = design.kind == "eagle3"
-    decoder = {
-        "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": design.width,
-        "intermediate_size": design.feed, "num_hidden_layers": design.layers, "num_attention_heads": design.heads,
-        "num_key_value_heads": design.kv, "head_dim": design.dim, "vocab_size": design.vocabulary,
-        "rms_norm_eps": design.eps, "max_position_embeddings": design.context, "attention_bias": False,
-        "rope_parameters": {"rope_type": "default", "rope_theta": design.theta}, "hidden_act": "silu",
-        "tie_word_embeddings": False,
-    }  # fmt: skip
-    kind = "eagle3" if eagle else "dspark"
-    taps = [t + 1 for t in design.taps]
-    own: dict[str, Any] = {"eagle_aux_hidden_state_layer_ids": taps, "norm_before_residual": False} if eagle else {
-        "aux_hidden_state_layer_ids": taps, "block_size": design.block, "mask_token_id": design.mask,
-        "sample_from_anchor": True, "sliding_window_non_causal": False, "markov_rank": design.rank,
-        "markov_head_type": design.head, "enable_confidence_head": design.confidence,
-        "confidence_head_with_markov": design.confidence and design.rank > 0,
-    }  # fmt: skip
-    return {
-        "architectures": ["Eagle3Speculator" if eagle else "DSparkSpeculator"], "speculators_model_type": kind,
-        "speculators_version": LAYOUT, "draft_vocab_size": design.vocabulary, "target_hidden_size": None,
-        "transformer_layer_config": decoder, "tie_word_embeddings": False, "dtype": "float32", **own,
-        "speculators_config": {
-            "algorithm": kind, "default_proposal_method": "greedy",
-            "proposal_methods": [{
-                "proposal_type": "greedy", "speculative_tokens": design.block, "verifier_accept_k": 1,
-                "accept_tolerance": 0.0,
-            }],
-            "verifier": {"name_or_path": target.get("name") or None, "architectures": [target["architecture"]]},
-        },
-    }  # fmt: skip
+    kind, taps = "eagle3" if eagle else "dspark", [tap + 1 for tap in design.taps]
+    decoder = {name: getattr(design, field) for name, field in DECODER.items()}
+    decoder |= {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_act": "silu"}
+    decoder |= {"rope_parameters": {"rope_type": "default", "rope_theta": design.theta}}
+    decoder |= {"attention_bias": False, "tie_word_embeddings": False}
+    own: dict[str, Any] = {"eagle_aux_hidden_state_layer_ids": taps, "norm_before_residual": False}
+    if not eagle:
+        own = {name: getattr(design, field) for name, field in BLOCKS.items()} | {"aux_hidden_state_layer_ids": taps}
+        own |= {"sample_from_anchor": True, "sliding_window_non_causal": False}
+        own |= {"confidence_head_with_markov": design.confidence and design.rank > 0}
+    names = {"architectures": [f"{'Eagle3' if eagle else 'DSpark'}Speculator"], "speculators_model_type": kind}
+    sizes = {"draft_vocab_size": design.vocabulary, "target_hidden_size": None, "dtype": "float32"}
+    method = {"proposal_type": "greedy", "speculative_tokens": design.block, "verifier_accept_k": 1}
+    verifier = {"name_or_path": target.get("name") or None, "architectures": [target["architecture"]]}
+    how: dict[str, Any] = {"algorithm": kind, "default_proposal_method": "greedy", "verifier": verifier}
+    how |= {"proposal_methods": [method | {"accept_tolerance": 0.0}]}
+    about = {"speculators_version": LAYOUT, "tie_word_embeddings": False, "speculators_config": how}
+    return {**names, **about, **sizes, "transformer_layer_config": decoder, **own}
 
 
 def about(folder: str | Path) -> dict[str, Any]:
@@ -152,7 +154,7 @@ def about(folder: str | Path) -> dict[str, Any]:
     return found
 
 
-def read(folder: str | Path, target: Any, tokenizer: Any = None) -> Any:
+def read(folder: str | Path, target: nn.Module, tokenizer: PreTrainedTokenizerBase | None = None) -> Trained:
     """The trained module of a drafter, for this target.
 
     Raises:
@@ -162,13 +164,13 @@ def read(folder: str | Path, target: Any, tokenizer: Any = None) -> Any:
     return unchecked(folder, target)
 
 
-def unchecked(folder: str | Path, target: Any) -> Any:
+def unchecked(folder: str | Path, target: nn.Module) -> Trained:
     """The trained module of a drafter, whatever weights its target had."""
     safetensors = need("safetensors.torch", "local")
     kept = about(folder)
     design = Design(**{**kept["design"], "taps": tuple(kept["design"]["taps"])})
     module = fresh(design, target)
-    if design.kind == "independent":
+    if isinstance(module, Independent):
         transformers = need("transformers", "local")
         module.inner = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     else:
@@ -193,17 +195,13 @@ def refuse(folder: str | Path, made: dict[str, Any], have: dict[str, Any]) -> No
             )
 
 
-def fresh(design: Design, target: Any) -> Any:
+def fresh(design: Design, target: nn.Module) -> Trained:
     """An untrained module of this design for a Hugging Face causal LM."""
-    embed, head = target.get_input_embeddings().weight, target.get_output_embeddings().weight
+    embed, head = matrices(target)
     if design.kind in ("dspark", "dflash"):
         return DSpark(design, embed, head)
     if design.kind == "eagle3":
-        from clew.models.drafters.eagle import Eagle
-
         return Eagle(design, embed, head)
     if design.kind == "independent":
-        from clew.models.drafters.independent import Independent
-
         return Independent(design, head)
     raise BadInput(f"no drafter is of kind {design.kind!r}", remedy="Known: dspark, dflash, eagle3, independent.")

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from clew.core.errors import need
-from clew.models.drafters.layers import Design
+from clew.models.drafters.layers import Design, Trained
 
 
-class Independent(nn.Module):
+class Independent(Trained):
     """A causal LM over the target's vocabulary that reads tokens alone, for training beside the other drafters.
 
     Args:
@@ -24,12 +24,12 @@ class Independent(nn.Module):
         self.design = d = design
         self.lm_head = nn.Linear(head.shape[1], head.shape[0], bias=False)
         self.lm_head.weight = nn.Parameter(head.detach().clone(), requires_grad=False)
-        self.inner: Any = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
-            vocab_size=d.vocabulary, hidden_size=d.heads * d.dim, num_hidden_layers=d.layers, head_dim=d.dim,
-            num_attention_heads=d.heads, num_key_value_heads=d.kv, intermediate_size=d.feed, rms_norm_eps=d.eps,
-            max_position_embeddings=d.context, rope_theta=d.theta, tie_word_embeddings=True,
-            bos_token_id=None, eos_token_id=None, pad_token_id=None,
-        ))  # fmt: skip
+        sizes = {"hidden_size": d.heads * d.dim, "num_hidden_layers": d.layers, "head_dim": d.dim}
+        sizes |= {"num_attention_heads": d.heads, "num_key_value_heads": d.kv, "intermediate_size": d.feed}
+        sizes |= {"vocab_size": d.vocabulary, "max_position_embeddings": d.context}
+        ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+        more = {"rms_norm_eps": d.eps, "rope_theta": d.theta, "tie_word_embeddings": True}
+        self.inner: Any = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**sizes, **ends, **more))
 
     def forward(self, taps: Tensor, ids: Tensor, anchors: Tensor) -> tuple[Tensor, None]:
         """Logits [B, A, block, V] of the tokens behind anchors [B, A], the true tokens standing before each."""

@@ -61,6 +61,13 @@ class Design:
         return asdict(self)
 
 
+class Trained(nn.Module):
+    """What every drafter's module has: its design, and the target's output matrix."""
+
+    design: Design
+    lm_head: nn.Linear
+
+
 class Norm(nn.Module):
     """Root mean square norm (1910.07467)."""
 

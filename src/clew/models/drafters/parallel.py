@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clew.models.drafters.layers import Block, Design, Norm, frozen, rotary
+from clew.models.drafters.layers import Block, Design, Norm, Trained, frozen, rotary
 
 
 class MarkovHead(nn.Module):
@@ -66,7 +66,7 @@ class ConfidenceHead(nn.Module):
         return out
 
 
-class DSpark(nn.Module):
+class DSpark(Trained):
     """The trained part of a parallel drafter; without rank and confidence it is DFlash.
 
     Args:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clew.models.drafters.cache import packed
 from clew.models.drafters.drawing import draw_each
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.speculation.proposal import F64, I64, Proposal
-from clew.models.engine.weights import shape_of
+from clew.models.engine.weights import shape_of, text_config
 from clew.models.sampling import Laws, in_force
 
 
@@ -27,8 +26,8 @@ class Independent:
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, inner: Any, block: int, context: int) -> None:
-        self.block, self.vocabulary = block, int(inner.config.get_text_config().vocab_size)
+    def __init__(self, inner: nn.Module, block: int, context: int) -> None:
+        self.block, self.vocabulary = block, int(text_config(inner).vocab_size)
         shape, room = shape_of(inner), context + block
         self._forward: Fast | Generic = Generic(inner, room) if shape is None else Fast(inner, shape, room)
         self._forward.use(self._forward.read())

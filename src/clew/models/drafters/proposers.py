@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,9 +10,9 @@ from torch import Tensor
 
 from clew.models.drafters.cache import Rows, packed
 from clew.models.drafters.drawing import draw_block, draw_chain, draw_each, draw_table
-from clew.models.drafters.eagle import Eagle
-from clew.models.drafters.layers import Attention, Norm, turn
-from clew.models.drafters.parallel import DSpark
+from clew.models.drafters.eagle import Eagle, First
+from clew.models.drafters.layers import Attention, Block, Norm, Trained, turn
+from clew.models.drafters.parallel import DSpark, MarkovHead
 from clew.models.engine.speculation.proposal import F64, I64, Proposal
 from clew.models.engine.weights import pack, times
 from clew.models.sampling import Laws, in_force
@@ -24,7 +23,7 @@ TABLE = 4096  # vocabularies up to this size have the Markov head's biases of ev
 class _Layer:
     """A decoder layer's weights, matrices that read the same fused."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Block | First) -> None:
         a: Attention = layer.self_attn
         self.heads, self.kv, self.dim = a.heads, a.kv, a.dim
         qkv = torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)).detach().t()
@@ -63,9 +62,10 @@ class _Layer:
 class _Tapped:
     """What both have: taps, a cache of pairs, moves."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: DSpark | Eagle) -> None:
         d = module.design
-        self.module, self.design = module, d
+        self.module: Trained = module
+        self.design = d
         self.block, self.taps, self.vocabulary = d.block, d.taps, d.vocabulary
         weight = module.fc.weight
         self._layers = [_Layer(layer) for layer in module.layers]
@@ -95,6 +95,8 @@ class Parallel(_Tapped):
         module: trained; its weights are read when this is made.
         temperatures: [block], by which confidence logits are divided (2607.05147, section 3.2.1); 1 where not given.
     """
+
+    module: DSpark
 
     def __init__(self, module: DSpark, temperatures: Sequence[float] | None = None) -> None:
         super().__init__(module)
@@ -169,17 +171,19 @@ class Parallel(_Tapped):
 class _Biases:
     """A sequential head's biases left to right: of a head whose table is too large, or that carries a state."""
 
-    def __init__(self, head: Any, hidden: Tensor) -> None:
-        self._head, self._hidden, self._state = head, hidden, None
+    def __init__(self, head: MarkovHead, hidden: Tensor) -> None:
+        self._head, self._hidden = head, hidden
+        self._state: Tensor | None = None
 
     def __call__(self, k: int, before: Tensor) -> Tensor:
         found, self._state = self._head.step(self._head.markov_w1(before), self._hidden[:, k], self._state)
-        out: Tensor = found
-        return out
+        return found
 
 
 class Autoregressive(_Tapped):
     """The Eagle-like drafter: as many passes of its one layer as tokens."""
+
+    module: Eagle
 
     def __init__(self, module: Eagle) -> None:
         super().__init__(module)

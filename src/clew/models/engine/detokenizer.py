@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from clew.core.values import Completion, Message, Usage
-from clew.models.engine.state import Joining, Waiting
+from clew.core.protocols import Renderer
+from clew.core.values import F32, Completion, Message, Usage
+from clew.models.engine.state import I64, Joining, Waiting
 
+Pair = tuple[F32, F32]
 PARSED = 4096  # replies whose parse is remembered: small policies say the same things
 
 
@@ -21,11 +23,12 @@ class Answers:
         context: most positions of a row.
     """
 
-    def __init__(self, renderer: Any, model: str, context: int) -> None:
-        self._renderer, self._model, self._context = renderer, model, context
+    def __init__(self, renderer: Renderer, model: str, context: int) -> None:
+        self._renderer: Any = renderer  # has ``decode`` where stop strings are used
+        self._model, self._context = model, context
         self._parsed: dict[tuple[int, ...], Message] = {}
 
-    def watch(self, joined: Joining, tokens: Any, count: int) -> str:
+    def watch(self, joined: Joining, tokens: I64, count: int) -> str:
         """How a request ends whose text holds a stop string, or whose time is up; else nothing.
 
         Args:
@@ -42,9 +45,9 @@ class Answers:
         return "cut" if late else ""
 
     def completion(
-        self, entry: Waiting, version: int, prompt: int, cached: int, finish: str, ids: tuple[int, ...], numbers: Any
+        self, entry: Waiting, version: int, prompt: int, cached: int, finish: str, ids: tuple[int, ...], numbers: Pair
     ) -> Completion:
-        """The answer to a request of ``prompt`` tokens; ``numbers`` are logprobs and entropies, float32 [2, n]."""
+        """The answer to a request of ``prompt`` tokens; ``numbers`` are logprobs and entropies, [n] each."""
         request = entry.request
         whole = request.forced + ids if request.forced else ids
         message = self._parsed.get(whole)
@@ -56,8 +59,8 @@ class Answers:
             message = message._replace(text=message.text.partition(stop)[0])
         asked, most = request.sampling, len(request.forced) + self._context - prompt
         in_force = asked._replace(max_tokens=most) if most < asked.max_tokens else None
-        return Completion(
-            message, ids, numbers[0], numbers[1], finish, in_force, version, self._model,
-            Usage(prompt, len(ids), cached), 0.0, time.monotonic() - entry.arrived, (), None,
-            *((None, None) if request.tops is None else (np.array(entry.plain, np.float32), tuple(entry.tops))),
-        )  # fmt: skip
+        usage, seconds = Usage(prompt, len(ids), cached), time.monotonic() - entry.arrived
+        done = (message, ids, *numbers, finish, in_force, version, self._model, usage, 0.0, seconds)
+        if request.tops is None:
+            return Completion(*done)
+        return Completion(*done, plain=np.array(entry.plain, np.float32), tops=tuple(entry.tops))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clew.models.engine.fast import I64
+from clew.models.engine.weights import text_config
 
 
 class Generic:
@@ -29,7 +30,7 @@ class Generic:
         self._source: Any = module
         self._steady = steady
         self.context = context
-        config = module.config.get_text_config() if hasattr(module.config, "get_text_config") else module.config
+        config = text_config(module)
         self.vocabulary: int = config.vocab_size
         self.layers: int = config.num_hidden_layers
         self.width: int = config.hidden_size

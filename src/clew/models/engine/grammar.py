@@ -6,12 +6,15 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from clew.core.errors import BadInput, need
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 KEPT = 64  # grammars that stay compiled
 BLANKS = {"whitespace_pattern": r" ?|\n[ \t]{0,32}"}  # JSON allows any number, and a weak model fills a page with them
@@ -27,7 +30,7 @@ class Grammars:
         vocabulary: number of logits, which may be more than the tokenizer has ids.
     """
 
-    def __init__(self, tokenizer: Any, stop: Sequence[int], vocabulary: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop: Sequence[int], vocabulary: int) -> None:
         self._tokenizer, self._stop, self._vocabulary = tokenizer, sorted(stop), vocabulary
         self._words: Any = None
         self._made: OrderedDict[str, Any] = OrderedDict()
@@ -94,7 +97,7 @@ class Guide:
         return " ".join(self._matcher.get_error().split())[:300] or "its end is not a token of this model"
 
 
-def schema_of(text: str) -> Any:
+def schema_of(text: str) -> dict[str, object] | bool:
     """The schema after ``json:``; every JSON value where there is none.
 
     Raises:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from clew.core.errors import ClewError, ModelError
+from clew.core.protocols import Renderer
 from clew.core.values import Completion
 from clew.models.engine.admission import place, prefill
 from clew.models.engine.cache_rows import Rows
@@ -21,9 +22,10 @@ from clew.models.engine.generic import Generic
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Verdict, judge, ragged, uniforms
-from clew.models.engine.state import Counts, Fresh, Inbox, Joining, Live, Result, Waiting
+from clew.models.engine.state import I64, Counts, Fresh, Inbox, Joining, Live, Result, Waiting
 from clew.models.sampling import Laws, draw, in_force, noise
 
+NOTHING = np.zeros(0, np.float32), np.zeros(0, np.float32)  # logprobs and entropies of no tokens
 AHEAD = 8  # uniforms are made for this many tokens at a time
 
 
@@ -31,7 +33,7 @@ class Batch:
     """Requests that run, each in a row of the cache; idle rows keep prefixes for whoever comes back."""
 
     def __init__(
-        self, forward: Fast | Generic, renderer: Any, model: str, steady: bool, max_rows: int, cache_bytes: int
+        self, forward: Fast | Generic, renderer: Renderer, model: str, steady: bool, max_rows: int, cache_bytes: int
     ) -> None:
         self.forward, self._steady = forward, steady
         self.version = 0
@@ -109,8 +111,7 @@ class Batch:
                 later.extend(entries[number:])
                 break
             else:
-                nothing = np.zeros((2, 0), np.float32)
-                done = self._answers.completion(entry, self.version, placed.prompt, 0, placed.finish, (), nothing)
+                done = self._answers.completion(entry, self.version, placed.prompt, 0, placed.finish, (), NOTHING)
                 _answer(entry, done, results)
         if joining:
             self._join(joining, results)
@@ -127,8 +128,7 @@ class Batch:
 
     def refuse(self, entry: Waiting, results: list[Result]) -> None:
         """Answer a request that was dropped before it ran."""
-        nothing = np.zeros((2, 0), np.float32)
-        _answer(entry, self._answers.completion(entry, self.version, 0, 0, "cut", (), nothing), results)
+        _answer(entry, self._answers.completion(entry, self.version, 0, 0, "cut", (), NOTHING), results)
 
     def room(self) -> tuple[int, int, int]:
         """Rows of the cache, tokens that lie in it, and tokens it has room for."""
@@ -196,7 +196,7 @@ class Batch:
             self._finish(rows[done], live.count[run[done]], [finishes[i] for i in np.flatnonzero(done)], results)
         return True
 
-    def _note(self, live: Live, run: Any, verdict: Verdict) -> tuple[Any, list[str]]:
+    def _note(self, live: Live, run: I64, verdict: Verdict) -> tuple[I64, list[str]]:
         """Note what a round emits for the rows ``run``, up to where their requests end.
 
         Returns:
@@ -244,7 +244,7 @@ class Batch:
             rows = np.sort(np.concatenate([rows, idle[: LEAST - len(rows)]]))
         self._live = self._lively(rows)
 
-    def _lively(self, rows: Any) -> Live:
+    def _lively(self, rows: I64) -> Live:
         live, slots = Live(), self._rows.slots
         live.rows, live.act = rows, slots.busy[rows]
         live.count, live.last = self._rows.count[rows], self._rows.last[rows]
@@ -338,7 +338,7 @@ class Batch:
         self.active -= 1
         _answer(entry, error, results)
 
-    def _finish(self, rows: Any, counts: Any, finishes: Sequence[str], results: list[Result]) -> None:
+    def _finish(self, rows: I64, counts: I64, finishes: Sequence[str], results: list[Result]) -> None:
         """Answer the requests of some rows, [n] each, and let the rows go."""
         every, slots, most = self._rows, self._rows.slots, int(counts.max())
         tokens, logprobs = every.tokens[rows, :most], every.logprobs[rows, :most]  # copies, of which answers keep views

@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clew.core.errors import BadInput, MissingExtra, UnknownName, need
 from clew.core.keys import value_digest
@@ -14,6 +14,9 @@ from clew.core.protocols import Done, Renderer
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Ranked
 from clew.models.rendering import ChatTemplateRenderer, WordRenderer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase as Tokenizer
 
 try:
     import torch
@@ -27,7 +30,7 @@ from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.stream import Stream
-from clew.models.engine.weights import shape_of, unwrap, weights_digest
+from clew.models.engine.weights import shape_of, text_config, unwrap, weights_digest
 from clew.models.local import token_scores
 
 SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
@@ -63,7 +66,7 @@ class Local:
         self,
         source: str | Path | nn.Module,
         *,
-        tokenizer: Any = None,
+        tokenizer: Tokenizer | None = None,
         renderer: Renderer | None = None,
         ref: str = "",
         dtype: torch.dtype | str | None = None,
@@ -90,8 +93,7 @@ class Local:
         self.renderer: Renderer = renderer or _renderer(settings, tokenizer)
         self.ref = ref or (str(source) if not isinstance(source, nn.Module) else f"module:{_digest(self.module)}")
         self.version = 0
-        config: Any = self.module.config
-        self._config = config.get_text_config()
+        self._config = text_config(self.module)
         own = getattr(self._config, "max_position_embeddings", None) or 4096
         self.context = min(context or own, own)
         shape = shape_of(self.module)
@@ -103,13 +105,12 @@ class Local:
             if shape is None or fast is False
             else Fast(self.module, shape, self.context, steady)
         )
-        words = tokenizer if tokenizer is not None else getattr(self.renderer, "tokenizer", None)
+        words: Any = tokenizer if tokenizer is not None else getattr(self.renderer, "tokenizer", None)
         fast_one = hasattr(words, "backend_tokenizer") and not isinstance(self.renderer, WordRenderer)
         grammars = Grammars(words, tuple(self.renderer.stop), forward.vocabulary) if fast_one else None
-        self.engine = Engine(
-            forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows, max_waiting=max_waiting,
-            cache_bytes=cache_bytes, grammars=grammars, draft=draft, lengths=lengths,
-        )  # fmt: skip
+        room = {"max_rows": max_rows, "max_waiting": max_waiting, "cache_bytes": cache_bytes}
+        how: Any = {"steady": steady, "grammars": grammars, "draft": draft, "lengths": lengths, **room}
+        self.engine = Engine(forward, self.renderer, model=self.ref, **how)
 
     @property
     def fingerprint(self) -> str:
@@ -230,18 +231,19 @@ def small(
     transformers = need("transformers", "local")
     renderer = WordRenderer(words)
     end, start = renderer.words.index("<|end|>"), renderer.words.index("<|bos|>")
-    config = transformers.Qwen3Config(
-        vocab_size=len(renderer.words), hidden_size=d, intermediate_size=3 * d, num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=d // heads, max_position_embeddings=context,
-        tie_word_embeddings=True, bos_token_id=start, eos_token_id=end, pad_token_id=end,
-    )  # fmt: skip
+    sizes = {"vocab_size": len(renderer.words), "hidden_size": d, "intermediate_size": 3 * d, "head_dim": d // heads}
+    sizes |= {"num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    ids = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
+    config = transformers.Qwen3Config(**sizes, **ids, max_position_embeddings=context, tie_word_embeddings=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = transformers.Qwen3ForCausalLM(config)
     return Local(module, renderer=renderer, ref=ref, **options)
 
 
-def _load(source: str, tokenizer: Any, dtype: torch.dtype, device: str) -> tuple[nn.Module, Any, dict[str, Any]]:
+def _load(
+    source: str, tokenizer: Tokenizer | None, dtype: torch.dtype, device: str
+) -> tuple[nn.Module, Any, dict[str, Any]]:
     transformers = need("transformers", "local")
     folder = Path(source)
     if not folder.exists() and (source.startswith(("/", ".", "~")) or source.count("/") > 1):
@@ -280,7 +282,7 @@ def _fetched(kind: Any, source: str, **options: Any) -> Any:
             logs.enable_progress_bar()
 
 
-def _renderer(settings: dict[str, Any], tokenizer: Any) -> Renderer:
+def _renderer(settings: dict[str, Any], tokenizer: Tokenizer | None) -> Renderer:
     saved = settings.get("renderer", {})
     if saved.get("kind") == "words":
         return WordRenderer(saved["words"])

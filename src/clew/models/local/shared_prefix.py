@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from clew.core.values import F32
 
@@ -39,7 +40,7 @@ def clusters(ids: Sequence[Sequence[int]], worth: int = WORTH) -> list[Cluster]:
     return found
 
 
-def score(module: Any, ids: Sequence[Sequence[int]], of: Cluster, temperature: float) -> dict[int, F32]:
+def score(module: nn.Module, ids: Sequence[Sequence[int]], of: Cluster, temperature: float) -> dict[int, F32]:
     """Logprobs of each row of a cluster: the beginning alone, then all the ends behind its cache."""
     device = next(module.parameters()).device
     start = torch.tensor([list(ids[of.rows[0]][: of.shared])], device=device)

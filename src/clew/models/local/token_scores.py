@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from clew.core.values import F32, Ranked
 from clew.models.local import shared_prefix
 
+Ids = Sequence[Sequence[int]]
 SCORED = 1 << 24  # logits held at once
 CACHED = 1 << 22  # the same on a CPU: more than its caches hold is slower
 
@@ -28,7 +28,7 @@ def evaluating(module: nn.Module) -> Iterator[torch.device]:
         module.train(training)
 
 
-def score(module: Any, ids: Sequence[Sequence[int]], temperature: float, vocabulary: int, caches: bool) -> list[F32]:
+def score(module: nn.Module, ids: Ids, temperature: float, vocabulary: int, caches: bool) -> list[F32]:
     """Logprobs (nats, float32 [len(row) - 1]) of each row's tokens given those before.
 
     Args:
@@ -55,7 +55,7 @@ def score(module: Any, ids: Sequence[Sequence[int]], temperature: float, vocabul
     return [found[i] for i in range(len(ids))]
 
 
-def ranked(module: Any, ids: Sequence[Sequence[int]], k: int) -> list[tuple[F32, tuple[Ranked, ...]]]:
+def ranked(module: nn.Module, ids: Ids, k: int) -> list[tuple[F32, tuple[Ranked, ...]]]:
     """At each token of each row but the first: its logprob (nats), and the ``k`` likeliest tokens there."""
     found: list[tuple[F32, tuple[Ranked, ...]]] = []
     with evaluating(module) as device:
@@ -69,7 +69,7 @@ def ranked(module: Any, ids: Sequence[Sequence[int]], k: int) -> list[tuple[F32,
     return found
 
 
-def top(module: Any, ids: Sequence[Sequence[int]], k: int) -> list[tuple[tuple[int, ...], F32]]:
+def top(module: nn.Module, ids: Ids, k: int) -> list[tuple[tuple[int, ...], F32]]:
     """The ``k`` likeliest next tokens after each row: ids, and logprobs (nats, float32 [k])."""
     found: list[tuple[tuple[int, ...], F32]] = []
     with evaluating(module) as device:

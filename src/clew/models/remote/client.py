@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import httpx
 
+from clew.core.aio import run_sync
 from clew.core.errors import BadInput, BadRecord, ClewError, Refused
 from clew.core.protocols import Renderer
 from clew.core.records import Request
@@ -135,7 +136,7 @@ class Remote:
 
     def score(self, ids: Sequence[Sequence[int]], temperature: float = 1.0) -> list[F32]:
         """Logprobs (nats, float32 [len(row) - 1]) of given ids, as the server gives them; see ``models.prompts``."""
-        return prompt_scores.wait(prompt_scores.score(self, ids, temperature))
+        return run_sync(prompt_scores.score(self, ids, temperature))
 
     async def aclose(self) -> None:
         """Close the connections of this event loop; they are closed at its end in any case."""

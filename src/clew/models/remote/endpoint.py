@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import httpx
 
@@ -24,12 +24,20 @@ class Failed(Exception):
         self.failure = failure
 
 
+class Wire(Protocol):
+    """Of a dialect: where its requests go, and the headers that carry the credential."""
+
+    PATH: str
+
+    def headers(self, key: str | None) -> dict[str, str]: ...
+
+
 class Here(NamedTuple):
     """What belongs to one event loop. ``keeper`` closes the client when the loop shuts its generators down."""
 
     client: httpx.AsyncClient
     room: asyncio.Semaphore
-    keeper: AsyncIterator[httpx.AsyncClient]
+    keeper: AsyncGenerator[httpx.AsyncClient, None]
 
 
 class Endpoint:
@@ -82,7 +90,7 @@ class Endpoint:
             self._loops.setdefault(loop, Here(client, asyncio.Semaphore(self._concurrency), keeper))
         return self._loops[loop]
 
-    async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncIterator[httpx.AsyncClient]:
+    async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx.AsyncClient, None]:
         """Hold a client open until the loop ends: ``asyncio.run`` closes generators that are under way."""
         limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=self._concurrency)
         times = httpx.Timeout(self._timeout, connect=min(10.0, self._timeout), pool=None)
@@ -95,9 +103,9 @@ class Endpoint:
     async def aclose(self) -> None:
         here = self._loops.get(asyncio.get_running_loop())
         if here is not None:
-            await here.keeper.aclose()  # type: ignore[attr-defined]
+            await here.keeper.aclose()
 
-    def _request(self, client: httpx.AsyncClient, wire: Any, body: Json, idempotency: str) -> httpx.Request:
+    def _request(self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str) -> httpx.Request:
         try:
             content = json.dumps(body, allow_nan=False).encode()
         except ValueError as error:
@@ -111,7 +119,7 @@ class Endpoint:
 
     @asynccontextmanager
     async def streamed(
-        self, client: httpx.AsyncClient, wire: Any, body: Json, idempotency: str
+        self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str
     ) -> AsyncIterator[httpx.Response]:
         """An answer whose body is yet to be read.
 
@@ -130,7 +138,7 @@ class Endpoint:
         except httpx.HTTPError as error:
             raise Failed(Failure(0, self.hidden(f"{type(error).__name__}: {error}".rstrip(": ")))) from error
 
-    async def post(self, client: httpx.AsyncClient, wire: Any, body: Json, idempotency: str) -> httpx.Response:
+    async def post(self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str) -> httpx.Response:
         """A whole answer. Raises what ``streamed`` raises."""
         async with self.streamed(client, wire, body, idempotency) as answer:
             await answer.aread()

@@ -7,11 +7,10 @@ vLLM (and what speaks like it) has ``prompt_logprobs`` on completions, which is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from clew.core.errors import BadInput, Refused, Unreachable
 from clew.core.records import Request
@@ -30,16 +29,6 @@ class Scorer(Sender, Protocol):
     echoes: bool | None
 
     def json(self, text: str) -> Json: ...
-
-
-def wait(work: Coroutine[Any, Any, list[F32]]) -> list[F32]:
-    """Run to the end, in a thread of its own where an event loop runs here already."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
 
 
 async def score(remote: Scorer, ids: Sequence[Sequence[int]], temperature: float) -> list[F32]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from clew.core.errors import BadInput
 from clew.core.values import Sampling
+from clew.models.drafters.layers import Trained
 from clew.models.engine.speculation.proposal import Drafter
 from clew.models.sampling import Laws, in_force
 from clew.train.drafters.drafter_losses import Taps, accepted_chance
@@ -28,7 +29,7 @@ AT_ONCE = 32  # blocks of one row in a pass: each attends to all of them, and se
 
 
 @torch.no_grad()
-def acceptances(module: Any, data: Taps, rows: I64, count: int | None = None) -> Iterator[tuple[int, F64, F64]]:
+def acceptances(module: Trained, data: Taps, rows: I64, count: int | None = None) -> Iterator[tuple[int, F64, F64]]:
     """For each row its number; the chance that each token of the block behind each anchor is accepted along the row's
     own text, [anchors, block]; and 1 - TV of the two laws there, of which the first is a draw.
 
@@ -90,7 +91,7 @@ class Rounds:
 
 @torch.inference_mode()
 def rounds(
-    target: Any, drafter: Drafter, data: Taps, rows: I64, each: int, temperature: float = 1.0, seed: int = 0
+    target: nn.Module, drafter: Drafter, data: Taps, rows: I64, each: int, temperature: float = 1.0, seed: int = 0
 ) -> Rounds:
     """Draft behind ``each`` anchors of every row, free-running, and verify the whole block.
 

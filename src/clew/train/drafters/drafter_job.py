@@ -15,8 +15,9 @@ from clew.core.keys import value_digest
 from clew.fit import checkpoint
 from clew.models.drafters import calibration, ready
 from clew.models.drafters import folder as folders
-from clew.models.drafters.layers import Design
-from clew.models.engine.weights import weights_digest
+from clew.models.drafters.layers import Design, Trained
+from clew.models.engine.weights import text_config, weights_digest
+from clew.models.local.model import Local
 from clew.train.drafters import acceptance, drafter_losses, temperature_scaling
 from clew.train.drafters.drafter_losses import Schooling, Step, Taps
 from clew.train.drafters.target_text import Text
@@ -25,13 +26,13 @@ HELD = 10  # every tenth text is kept back for the table at the end
 CE_ONLY = ("eagle3", "independent")  # learn by cross-entropy alone, as published
 
 
-def mask_of(model: Any) -> int:
+def mask_of(model: Local) -> int:
     """A token id that text never holds: the tokenizer's mask, or a row of the embedding that it does not use.
 
     Raises:
         BadInput: there is none.
     """
-    tokenizer, vocabulary = model.tokenizer, model.module.config.get_text_config().vocab_size
+    tokenizer, vocabulary = model.tokenizer, text_config(model.module).vocab_size
     if tokenizer is not None and tokenizer.mask_token_id is not None:
         return int(tokenizer.mask_token_id)
     if tokenizer is not None and len(tokenizer) < vocabulary:
@@ -46,7 +47,7 @@ def mask_of(model: Any) -> int:
 
 
 def tapped(
-    model: Any,
+    model: Local,
     texts: Sequence[Text],
     taps: Sequence[int],
     making: Path,
@@ -76,7 +77,7 @@ def tapped(
     return found[0], found[1]
 
 
-def learn(model: Any, design: Design, how: Schooling, data: Taps, making: Path) -> Iterator[tuple[Step, Any]]:
+def learn(model: Local, design: Design, how: Schooling, data: Taps, making: Path) -> Iterator[tuple[Step, Trained]]:
     """Train, giving each step and the module; goes on where a killed training stopped."""
     torch.manual_seed(how.seed)
     module = folders.fresh(design, model.module)
@@ -84,20 +85,20 @@ def learn(model: Any, design: Design, how: Schooling, data: Taps, making: Path) 
         yield step, module
 
 
-def learnt(model: Any, design: Design, how: Schooling, making: Path) -> tuple[Step, Any]:
+def learnt(model: Local, design: Design, how: Schooling, making: Path) -> tuple[Step, Trained]:
     """The same of a training that was killed behind its last step."""
     module = folders.fresh(design, model.module)
     return Step(how.steps, cpu_s=drafter_losses.resume(module, making / "training")), module
 
 
-def put(model: Any, module: Any, how: Schooling, folder: Path, step: Step) -> Path:
+def put(model: Local, module: Trained, how: Schooling, folder: Path, step: Step) -> Path:
     """Write the drafter; the folder appears whole or not at all."""
     target = folders.target_of(model.module, model.tokenizer, model.ref)
     about = {"schooling": asdict(how), "cpu_s": round(step.cpu_s, 1)}
     return checkpoint.replace(folder, lambda fresh: folders.write(module, fresh, target, about))
 
 
-def lengths(module: Any, data: Taps) -> dict[str, dict[str, Any]]:
+def lengths(module: Trained, data: Taps) -> dict[str, dict[str, Any]]:
     """What the target would accept on text held back, by domain and in all: accepted length, conditional acceptance by
     position, texts; see clew.train.drafters.acceptance."""
     sums: dict[str, list[Any]] = {}
@@ -113,7 +114,7 @@ def lengths(module: Any, data: Taps) -> dict[str, dict[str, Any]]:
 
 
 def calibrate(
-    model: Any,
+    model: Local,
     folder: Path,
     data: Taps,
     temperature: float,
@@ -146,10 +147,8 @@ def calibrate(
         "scaled": [temperature_scaling.ece(c, y) for c, y in zip(scaled.T, happened.T, strict=True)],
         "floor": [temperature_scaling.noise_floor(c) for c in scaled.T],
     }
-    table = calibration.Table(
-        drafter=weights_digest(module), block=module.design.block, temperature=temperature,
-        temperatures=tuple(heat.tolist()), rounds=len(logits), ece_before=float(np.mean(told["raw"])),
-        ece_after=float(np.mean(told["scaled"])),
-    )  # fmt: skip
+    before, after = (float(np.mean(told[name])) for name in ("raw", "scaled"))
+    heats, block = tuple(heat.tolist()), module.design.block
+    table = calibration.Table(weights_digest(module), block, temperature, heats, len(logits), before, after)
     calibration.keep(folder, table)
     return table, told

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.fit import checkpoint, optim
-from clew.models.engine.weights import unwrap
+from clew.models.drafters.layers import Design, Trained
+from clew.models.engine.weights import matrices, unwrap
 
 I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 SAVED = 200  # steps between checkpoints
 
 
@@ -129,7 +131,7 @@ class Taps:
 
 @torch.no_grad()
 def tap(
-    module: Any,
+    module: nn.Module,
     rows: Sequence[Sequence[int]],
     first: Sequence[int],
     taps: Sequence[int],
@@ -149,12 +151,12 @@ def tap(
     Raises:
         BadInput: the target's logits are more than its output matrix times its last state.
     """
-    module = unwrap(module)
-    inner = module.base_model
-    _linear(module, inner, rows[0])
+    whole: Any = unwrap(module)
+    inner = whole.base_model
+    _linear(whole, rows[0])
     counts = np.array([len(r) for r in rows], np.int64)
     offsets = np.concatenate([[0], counts.cumsum()])
-    width = module.get_output_embeddings().weight.shape[1]
+    width = matrices(whole)[1].shape[1]
 
     def write(fresh: Path) -> None:
         np.save(fresh / "ids.npy", np.concatenate([np.asarray(r, np.int64) for r in rows]))
@@ -169,7 +171,7 @@ def tap(
             given = torch.zeros(len(part), int(counts[part].max()), dtype=torch.long)
             for i, row in enumerate(part):
                 given[i, : counts[row]] = torch.as_tensor(rows[row])
-            out = inner(input_ids=given.to(module.device), output_hidden_states=True, use_cache=False)
+            out = inner(input_ids=given.to(whole.device), output_hidden_states=True, use_cache=False)
             states = [torch.cat([out.hidden_states[t + 1] for t in taps], -1), out.last_hidden_state]
             for held, state in zip(opened, states, strict=True):
                 for i, row in enumerate(part):
@@ -186,11 +188,12 @@ def tap(
     return Taps.open(folder)
 
 
-def _linear(module: Any, inner: Any, row: Sequence[int]) -> None:
+def _linear(module: nn.Module, row: Sequence[int]) -> None:
     """Drafters share the target's output matrix, and its law is worked out from it."""
-    ids = torch.as_tensor(row)[None, :16].to(module.device)
-    given = module(input_ids=ids, use_cache=False).logits
-    made = inner(input_ids=ids, use_cache=False).last_hidden_state @ module.get_output_embeddings().weight.t()
+    whole: Any = module
+    ids = torch.as_tensor(row)[None, :16].to(whole.device)
+    given = whole(input_ids=ids, use_cache=False).logits
+    made = whole.base_model(input_ids=ids, use_cache=False).last_hidden_state @ matrices(module)[1].t()
     if not torch.allclose(given.float(), made.float(), rtol=1e-2, atol=1e-2):
         raise BadInput(
             f"the logits of {type(module).__name__} are not its output matrix times its last state",
@@ -198,7 +201,7 @@ def _linear(module: Any, inner: Any, row: Sequence[int]) -> None:
         )
 
 
-def draw_anchors(first: I64, lengths: I64, count: int, rng: np.random.Generator) -> tuple[I64, npt.NDArray[np.bool_]]:
+def draw_anchors(first: I64, lengths: I64, count: int, rng: np.random.Generator) -> tuple[I64, Mask]:
     """Anchors [B, count], distinct, each in the row's own part with a token behind it; and which of them are such."""
     at = np.arange(int(lengths.max()))
     open_ = (at >= first[:, None]) & (at < lengths[:, None] - 1)
@@ -221,7 +224,7 @@ class Step:
 
 
 def losses_of(
-    module: Any, batch: tuple[Tensor, Tensor, Tensor, Tensor], anchors: Tensor, valid: Tensor, how: Schooling
+    module: Trained, batch: tuple[Tensor, Tensor, Tensor, Tensor], anchors: Tensor, valid: Tensor, how: Schooling
 ) -> tuple[Tensor, dict[str, float], Tensor]:
     """The loss of eq. 12 over one batch, its terms, and [block] mean chances of acceptance.
 
@@ -257,7 +260,7 @@ def losses_of(
     return loss, {k: float(v.detach()) for k, v in means.items()}, (chance * inside).sum((0, 1)) / seen
 
 
-def train(module: nn.Module, data: Taps, how: Schooling, going: str | Path | None = None) -> Iterator[Step]:
+def train(module: Trained, data: Taps, how: Schooling, going: str | Path | None = None) -> Iterator[Step]:
     """Train a drafter's module in place, one step at a time.
 
     Args:
@@ -266,7 +269,7 @@ def train(module: nn.Module, data: Taps, how: Schooling, going: str | Path | Non
     Raises:
         BadInput: no sequence has a token of its own, or ``going`` holds another training.
     """
-    design: Any = module.design
+    design = module.design
     if not len(data):
         raise BadInput("there is no text to train on", remedy="Give prompts, or a query that finds runs with tokens.")
     optimiser = optim.build(module, "adamw", how.lr)
@@ -281,7 +284,7 @@ def train(module: nn.Module, data: Taps, how: Schooling, going: str | Path | Non
         anchors, valid = _anchors(design, data.first[rows], batch[3].numpy(), how.anchors, rng)
         loss, terms, chance = losses_of(module, batch, torch.from_numpy(anchors), torch.from_numpy(valid), how)
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_([p for p in module.parameters() if p.requires_grad], how.clip)
         optimiser.step(rate(step, how))
         cpu = spent + time.process_time() - began
@@ -299,7 +302,7 @@ def rate(step: int, how: Schooling) -> float:
     return float(0.5 * (1 + np.cos(np.pi * (step - warm) / max(1.0, how.steps - warm))))
 
 
-def _anchors(design: Any, first: I64, lengths: I64, count: int, rng: np.random.Generator) -> tuple[I64, Any]:
+def _anchors(design: Design, first: I64, lengths: I64, count: int, rng: np.random.Generator) -> tuple[I64, Mask]:
     if design.kind != "independent":
         return draw_anchors(first, lengths, count, rng)
     tiled = np.arange(0, int(lengths.max()) - 1, design.block)  # a language model learns from every token

@@ -21,11 +21,14 @@ import torch
 from clew.core.errors import BadInput, BadRecord, UnknownName
 from clew.models.drafters import folder as folders
 from clew.models.drafters import load, ready
+from clew.models.drafters.eagle import Eagle
+from clew.models.drafters.layers import Trained
+from clew.models.drafters.parallel import DSpark
 from clew.models.engine.speculation.costs import Costs
 from clew.models.engine.speculation.lengths import Fixed, Held, Scheduler
 from clew.models.engine.speculation.profile import measure
 from clew.models.engine.speculation.proposal import Drafter
-from clew.models.engine.weights import weights_digest
+from clew.models.engine.weights import matrices, weights_digest
 from clew.models.local.model import Local
 from clew.train.drafters import drafter_losses, target_text
 from clew.train.drafters.drafter_job import CE_ONLY
@@ -69,7 +72,7 @@ class Drafting:
         advance: Callable[[str, int, int], object] = lambda what, done, all: None,
     ) -> None:
         self.model, self.source = model, str(source)
-        self.module: Any = None
+        self.module: Trained | None = None
         self.digest = self.source
         if self.source != "lookup":
             device = next(model.module.parameters()).device
@@ -133,7 +136,8 @@ class Drafting:
         if not cut:
             return []
         began = self._clock()
-        self._adopt()
+        assert self.module is not None
+        self._adopt(self.module)
         with tempfile.TemporaryDirectory() as folder:
             ids, first = [ids for ids, _ in cut], [first for _, first in cut]
             data = drafter_losses.tap(self.model.module, ids, first, self.module.design.taps, Path(folder) / "taps")
@@ -144,12 +148,12 @@ class Drafting:
         return steps
 
     @torch.no_grad()
-    def _adopt(self) -> None:
+    def _adopt(self, drafter: Trained) -> None:
         """The frozen copies of the policy's embedding and output matrix, as they are now."""
-        policy: Any = self.model.module
-        self.module.lm_head.weight.copy_(policy.get_output_embeddings().weight)
-        if hasattr(self.module, "embed_tokens"):
-            self.module.embed_tokens.weight.copy_(policy.get_input_embeddings().weight)
+        embedding, output = matrices(self.model.module)
+        drafter.lm_head.weight.copy_(output)
+        if isinstance(drafter, (DSpark, Eagle)):
+            drafter.embed_tokens.weight.copy_(embedding)
 
     def save(self, checkpoint: Path) -> None:
         """Put the drafter into a checkpoint, as a drafter of the weights that lie there."""
@@ -206,7 +210,7 @@ class Trial:
         return not known or (self.gain or 0.0) > 1.0
 
 
-def schooling(module: Any, steps: int = STEPS) -> Schooling:
+def schooling(module: Trained | None, steps: int = STEPS) -> Schooling:
     """How a drafter is refreshed: few steps, of the losses it was trained with."""
     how = Schooling(steps=steps, lr=1e-3)
     if module is not None and module.design.kind in CE_ONLY:

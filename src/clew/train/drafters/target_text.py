@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from clew.core.errors import BadInput
 from clew.core.keys import derive
+from clew.core.protocols import Batches, Renderer
 from clew.core.records import Node, Request
-from clew.core.values import Message, Sampling
+from clew.core.values import Completion, Message, Sampling
 from clew.store.paths import leaves
 
 AT_ONCE = 64  # texts that are written, and kept, together
@@ -45,7 +46,7 @@ def of_runs(runs: Iterable[Any], least: int = 4) -> list[Text]:
     return found
 
 
-def prompts(files: Sequence[Path], renderer: Any) -> list[Prompt]:
+def prompts(files: Sequence[Path], renderer: Renderer) -> list[Prompt]:
     """Prompts of files: .jsonl with "prompt" (text) or "messages" in each line and perhaps "domain"; of any other text
     file each line is one. The domain is the file's name where none is given.
 
@@ -63,7 +64,7 @@ def prompts(files: Sequence[Path], renderer: Any) -> list[Prompt]:
     return found
 
 
-def _prompt(line: str, file: Path, number: int, renderer: Any) -> Prompt:
+def _prompt(line: str, file: Path, number: int, renderer: Renderer) -> Prompt:
     if file.suffix != ".jsonl":
         return Prompt(tuple(renderer.encode(line)), file.stem)
     try:
@@ -86,7 +87,7 @@ def _prompt(line: str, file: Path, number: int, renderer: Any) -> Prompt:
 
 
 def write(
-    model: Any,
+    model: Batches,
     given: Sequence[Prompt],
     tokens: int,
     kept: Path,
@@ -99,7 +100,7 @@ def write(
     """Let the target go on behind each prompt, ``samples`` times; texts are kept in ``kept`` and not written again.
 
     Args:
-        model: a Model with ``submit`` (clew.models.local.model.Local). tokens: of each reply at most.
+        model: one that takes batches (clew.models.local.model.Local). tokens: of each reply at most.
         advance: told how many texts are there, those kept before included.
 
     Raises:
@@ -137,7 +138,7 @@ def asked(prompt: Prompt, tokens: int, temperature: float, seed: int) -> Request
     return Request((node,), Sampling(temperature=temperature, max_tokens=tokens), seed=seed)
 
 
-def _answers(model: Any, requests: Sequence[Request]) -> list[Any]:
+def _answers(model: Batches, requests: Sequence[Request]) -> list[Completion]:
     found: list[Any] = [None] * len(requests)
     left, ready = [len(requests)], threading.Event()
 

@@ -8,7 +8,6 @@ the tool calls, and must never ask a model.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -261,7 +260,7 @@ class Desk:
                 f"desk(channel={channel!r}, asks={asks!r})",
                 remedy="channel is user, tool or none; asks is both, forbidden or allowed.",
             )
-        self.ref = make_ref("desk", given, {k: p.default for k, p in inspect.signature(Desk).parameters.items()})
+        self.ref = make_ref("desk", given, Desk)
         self.rules, self.tickets, self.channel, self.asks = rules, tickets, channel, asks
         self.guard, self.steps = guard, steps
 

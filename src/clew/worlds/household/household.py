@@ -11,7 +11,6 @@ An observation must never show what the agent has not seen.
 
 from __future__ import annotations
 
-import inspect
 import random
 import struct
 from collections.abc import Mapping, Sequence
@@ -27,8 +26,6 @@ from clew.worlds.household.household_expert import admissible, expert
 from clew.worlds.household.household_rules import APPLIANCES, GOALS, Home, Layout, State, make_plan
 from clew.worlds.judging import reenact
 from clew.worlds.seeds import draw_numbers, kept, number_of, split_of
-
-__all__ = ["Household", "HouseholdWorld", "admissible", "expert"]
 
 
 class HouseholdWorld:
@@ -139,7 +136,7 @@ class Household:
             "aliased": aliased, "layout": layout, "closed": closed, "restate": restate,
         }  # fmt: skip
         _check(arguments)
-        self.ref = make_ref("household", arguments, DEFAULTS)
+        self.ref = make_ref("household", arguments, Household)
         self.plan = make_plan(self.ref, **arguments)
         self.home = kept(lambda number: Home(self.plan, number))  # of a task number
 
@@ -198,9 +195,6 @@ class Household:
             steps.append((seen.text, action))
             seen = world.step(action)
         return steps
-
-
-DEFAULTS = {name: p.default for name, p in inspect.signature(Household).parameters.items()}
 
 
 def _check(given: dict[str, Any]) -> None:

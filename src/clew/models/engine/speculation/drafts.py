@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,6 +19,8 @@ from clew.models.engine.speculation.proposal import F64, I64, Drafter, Lengths, 
 from clew.models.engine.speculation.verification import MOST, Drafted, Uniforms
 from clew.models.engine.state import Counts
 from clew.models.sampling import Laws
+
+Mask = npt.NDArray[np.bool_]
 
 UNSEEN = 64  # plain steps after which a drafter is shown their tokens in any case
 CLOSE = 1e-3  # how far from 1 the sum of a draft law may be
@@ -121,7 +124,7 @@ class Drafts:
         counts.proposed, counts.accepted = self.counts.proposed.tolist(), self.counts.accepted.tolist()
 
     def propose(
-        self, rows: I64, anchors: I64, positions: I64, laws: Laws, noise: Callable[[], Uniforms], may: Any
+        self, rows: I64, anchors: I64, positions: I64, laws: Laws, noise: Callable[[], Uniforms], may: Mask
     ) -> tuple[Proposal, I64, Uniforms] | None:
         """A proposal for rows [n]; tokens of each to verify, none where ``may`` (bool [n]) is False; the noise used.
 
@@ -191,7 +194,7 @@ class Drafts:
         self.counts.seconds += time.perf_counter() - began
 
 
-def _within(values: Any, low: float, high: float) -> bool:
+def _within(values: I64 | F64, low: float, high: float) -> bool:
     """Whether all lie between; what is not a number does not."""
     return bool(((values >= low) & (values <= high)).all())
 

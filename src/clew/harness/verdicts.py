@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Mapping
 
+from clew.core.aio import in_thread
 from clew.core.errors import BadInput, ReplayError, StoreError
 from clew.core.protocols import Judge, World
 from clew.core.records import Annotation, RunRow
@@ -31,34 +33,43 @@ async def judged(spec: RunSpec, row: RunRow, task: Task, state: RunState | None)
     if state is not None and state.claimed is not None:
         rows.append(Annotation("run", "env", state.claimed, run=row.id, scope=row.id))
     if (state.ended if state is not None else run.stop) not in UNJUDGED:
-        rows += await verdict(spec, run, task, state.world if state is not None else None)
+        world = state.world if state is not None else None
+        rows += await verdict(spec, run, task, world, thread=spec.judge_thread)
     if rows:
         store.annotate(rows)
 
 
 async def verdict(
-    spec: RunSpec, run: Run, task: Task, world: World | None, judge: Judge | None = None
+    spec: RunSpec, run: Run, task: Task, world: World | None, judge: Judge | None = None, *, thread: bool = False
 ) -> list[Annotation]:
     """What the judge says of a run. A judge that raises, gives no finite number or takes longer than
-    ``judge_seconds`` leaves it ``undecided``: no reward, which is not a reward of zero.
+    ``spec.judge_seconds`` leaves it ``undecided``: no reward, which is not a reward of zero.
+
+    Args:
+        judge: instead of the taskset's own.
+        thread: let it compute in a thread of its own, so that one that never ends is undecided too.
 
     Raises:
         StoreError, ReplayError, BadInput: what the judge needs is not to be had; no verdict would differ.
     """
-    if judge is None:
-        if spec.taskset is None:
-            return []
-        judge = spec.taskset.judge
+    asked = judge or (spec.taskset.judge if spec.taskset is not None else None)
+    if asked is None:
+        return []
+
+    async def answer() -> Mapping[str, float]:
+        return await asked(task, run, world)
+
     limit = asyncio.timeout(spec.judge_seconds)
     try:
         async with limit:
-            scores = {name: float(value) for name, value in (await judge(task, run, world)).items()}
+            told = await (in_thread(answer()) if thread else answer())
+        scores = {name: float(value) for name, value in told.items()}
         if strange := [name for name, value in scores.items() if not math.isfinite(value)]:
             raise ValueError(f"{strange[0]} is {scores[strange[0]]}")
     except (StoreError, ReplayError, BadInput):
         raise
     except Exception as error:
         late = f"no verdict within {spec.judge_seconds:g} s" if limit.expired() else str(error)
-        told = json.dumps({"error": f"{type(error).__name__}: {late}"})
-        return [Annotation("run", "undecided", run=run.id, scope=run.id, data=told)]
+        why = json.dumps({"error": f"{type(error).__name__}: {late}"})
+        return [Annotation("run", "undecided", run=run.id, scope=run.id, data=why)]
     return [Annotation("run", name, value, run=run.id, scope=run.id) for name, value in scores.items()]
