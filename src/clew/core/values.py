@@ -1,4 +1,4 @@
-"""Plain values that travel between agents, models, worlds and the store. Frozen; no behaviour."""
+"""Plain values that travel between agents, models, worlds and the store: frozen and without behaviour."""
 
 from __future__ import annotations
 
