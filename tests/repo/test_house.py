@@ -36,7 +36,7 @@ def test_outside_its_room_at_most_five_members_of_a_runs_state_are_read():
         if path.parent != SOURCE / "harness" / "run"
     }
     assert {path: sorted(names) for path, names in read.items() if len(names) > 5} == {}
-    assert read["harness/judging.py"], "the check sees what is read"
+    assert read["harness/verdicts.py"], "the check sees what is read"
 
 
 def test_members_of_a_runs_state_are_counted_as_they_are_read():

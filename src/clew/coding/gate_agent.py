@@ -1,4 +1,8 @@
-"""The gate as an agent: critics, oracle, refinement are acts on the world, decisions notes; it replays and forks."""
+"""The gate as an agent: critics, oracle and refinement are acts on the world, decisions are notes.
+
+``clew gate`` runs it, so that a gate replays and forks. Stored runs name ``clew.coding.gate_agent:gatekeeper``: the
+module must never move.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The loop of a diagnosis: at most 20 turns of looking, then findings (SHERLOC, arXiv 2606.24820).
+"""The agent of a diagnosis: at most 20 turns of looking, then findings (SHERLOC, arXiv 2606.24820).
 
-It is an agent over a LiveRun, so that a diagnosis is recorded, replays without its model, and forks at any turn.
+``clew diagnose`` runs it over a LiveRun, so that a diagnosis is recorded, replays without its model, and forks at any
+turn. Stored runs name ``clew.coding.localise:localiser``: the module must never move.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from clew.core.records import Annotation, Call, Cursor, Fault, GroupRow, Node, RunRow
+from clew.core.records import Annotation, Call, Cursor, Fault, GroupRow, Intervention, Node, RunRow
 from clew.core.values import Observation, StopReason
 
 
@@ -74,7 +74,11 @@ class Record(Protocol):
     @property
     def group(self) -> str: ...
     @property
+    def changes(self) -> Intervention: ...
+    @property
     def parent(self) -> Cursor | None: ...
+    @property
+    def changes(self) -> Intervention: ...
     @property
     def shared(self) -> int: ...
     @property

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -299,17 +299,6 @@ class Annotation(NamedTuple):
     scope: str = ""  # run or group it was computed in
     values: F32 | None = None
     data: str = ""  # JSON
-
-
-class Record(Protocol):
-    """A run as a judge reads it: ``clew.store.Run``, or whatever else has these."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def calls(self) -> Sequence[Call]: ...
-    @property
-    def changes(self) -> Intervention: ...
 
 
 class Fault(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -68,8 +69,10 @@ def parse_ref(ref: str) -> tuple[str, dict[str, Any]]:
     )
 
 
-def make_ref(name: str, arguments: dict[str, Any], defaults: dict[str, Any] | None = None) -> str:
-    """The inverse of ``parse_ref``; arguments equal to their default are left out."""
+def make_ref(name: str, arguments: dict[str, Any], defaults: dict[str, Any] | type | None = None) -> str:
+    """The inverse of ``parse_ref``; arguments equal to their default, or to that of a class, are left out."""
+    if isinstance(defaults, type):
+        defaults = {k: p.default for k, p in inspect.signature(defaults).parameters.items()}
     shown = {k: v for k, v in sorted(arguments.items()) if defaults is None or defaults.get(k) != v}
     return f"{name}({', '.join(f'{k}={v!r}' for k, v in shown.items())})" if shown else name
 

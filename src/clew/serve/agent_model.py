@@ -97,6 +97,3 @@ def _asks(run: Run) -> Iterator[Call]:
             yield call
         elif call.child:
             yield from _asks(Run(run.store, call.child))
-
-
-__all__ = ["AgentModel"]

@@ -109,6 +109,3 @@ def in_dialect(name: str, read: Callable[[Json], T], body: Json) -> T:
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError) as error:
         told = f"not a request of the {name} dialect: {type(error).__name__}: {error}"[:300]
         raise Rejected(told, remedy="Check its messages, tools and settings.") from None
-
-
-__all__ = ["Handler", "body_of", "caller", "in_dialect", "parsed", "question_of"]

@@ -81,6 +81,3 @@ def known(error: BaseException) -> ClewError:
         return error
     _log.error("a request failed", exc_info=error)
     return ClewError(f"the server failed: {type(error).__name__}", remedy="Its log says where.")
-
-
-__all__ = ["Body", "Rejected", "error_body", "error_event", "known", "refused", "status_of"]

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from clew.core.errors import CannotRestore, ClewError, ReplayDiverged
 from clew.core.protocols import Snapshots, Taskset, World
-from clew.core.records import Call, Edit, Record, action_of
+from clew.core.reading import Record
+from clew.core.records import Call, Edit, action_of
 from clew.core.values import Task, ToolCall
 
 

@@ -7,7 +7,6 @@ sets how hard the task is. The reward must never depend on anything but the answ
 
 from __future__ import annotations
 
-import inspect
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive, state_key
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
@@ -80,7 +79,7 @@ class Sums:
         given = {"low": low, "high": high, "largest": largest}
         if not 2 <= low <= high <= 64 or not 1 <= largest <= 999:
             raise BadInput(f"sums({given})", remedy="Needs 2 <= low <= high <= 64 terms of 1 to 999 at most.")
-        self.ref = make_ref("sums", given, {k: p.default for k, p in inspect.signature(Sums).parameters.items()})
+        self.ref = make_ref("sums", given, Sums)
         self.low, self.high, self.largest = low, high, largest
 
     def terms(self, task_id: str) -> tuple[int, ...]:

@@ -18,7 +18,8 @@ from typing import Any
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, Snapshots, Taskset, World
-from clew.core.records import Record, action_of
+from clew.core.reading import Record
+from clew.core.records import action_of
 from clew.core.registry import build, make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact, world_acts
@@ -79,7 +80,7 @@ class Counter:
         given = {"low": low, "high": high, "steps": steps, "restores": restores, "noise": noise}
         if not 0 <= low <= high or steps < 1 or restores not in ("exact", "reenact", "none"):
             raise BadInput(f"counter({given})", remedy="Needs 0 <= low <= high, steps >= 1, exact, reenact or none.")
-        self.ref = make_ref("counter", given, _defaults(Counter))
+        self.ref = make_ref("counter", given, Counter)
         self.low, self.high, self.steps, self.restores, self.noise = low, high, steps, restores, noise
 
     def _target(self, number: int) -> int:
@@ -193,7 +194,7 @@ class Shop:
     def __init__(self, items: int = 2) -> None:
         if not 1 <= items <= 4:
             raise BadInput(f"shop(items={items!r})", remedy="Between 1 and 4 items are wanted.")
-        self.ref = make_ref("shop", {"items": items}, _defaults(Shop))
+        self.ref = make_ref("shop", {"items": items}, Shop)
         self.items = items
 
     def _order(self, number: int) -> tuple[dict[str, int], dict[str, int]]:
@@ -282,7 +283,7 @@ class Notepad:
     """
 
     def __init__(self, path: str = "notepad.txt", seconds: float = 0.0, lines: int = 3) -> None:
-        self.ref = make_ref("notepad", {"path": path, "seconds": seconds, "lines": lines}, _defaults(Notepad))
+        self.ref = make_ref("notepad", {"path": path, "seconds": seconds, "lines": lines}, Notepad)
         self.path, self.seconds, self.lines = Path(path), seconds, lines
         if not self.path.parent.is_dir():
             raise BadInput(f"notepad(path={path!r}): the folder does not exist", remedy="Make it first.")
@@ -347,7 +348,7 @@ class Slow:
 
     def __init__(self, of: str = "counter", seconds: float = 0.01) -> None:
         self.inner: Taskset = build("tasksets", of)
-        self.ref = make_ref("slow", {"of": of, "seconds": seconds}, _defaults(Slow))
+        self.ref = make_ref("slow", {"of": of, "seconds": seconds}, Slow)
         self.seconds = seconds
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
@@ -382,7 +383,3 @@ def _load(snapshot: bytes, name: str, fields: int) -> list[Any]:
     if not isinstance(values, list) or len(values) != fields or values[0] != name:
         raise WorldError("the snapshot is not of this task", remedy="Restore it into a world opened for its own task.")
     return values
-
-
-def _defaults(maker: type) -> dict[str, Any]:
-    return {name: p.default for name, p in inspect.signature(maker).parameters.items()}

@@ -1,5 +1,8 @@
 """Calibrates a repository's confidence on its own past fixes: each snapshot before a fix is ranked, the fix is the
-truth. Nothing is checked out."""
+truth.
+
+``clew diagnose`` calls it. It must never check anything out.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""The deterministic chooser as a Model: it looks where the ranking points, then writes the five fields from what is
-known without understanding: which words match, what is defined there, who imports it, which tests exist."""
+"""The deterministic chooser as a Model: it looks where the ranking points, then writes the five fields of a finding.
+
+``localise`` uses it where no model is given. It states what is known without understanding: which words match, what is
+defined there, who imports it, which tests exist. It must never claim more than that.
+"""
 
 from __future__ import annotations
 

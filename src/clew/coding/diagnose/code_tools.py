@@ -1,6 +1,7 @@
-"""The four tools of a diagnosis: view_file, codebase_search, repo_tree, connected_tree; read-only, bounded output.
+"""The four tools of a diagnosis: view_file, codebase_search, repo_tree, connected_tree.
 
-Schemas as in arXiv 2606.24820, section 3; the limits are ours.
+The diagnosis world and the MCP server offer them. Schemas are as in arXiv 2606.24820, section 3; the limits are ours. A
+tool must never write, and its output is always bounded.
 """
 
 from __future__ import annotations

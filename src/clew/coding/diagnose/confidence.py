@@ -1,8 +1,8 @@
 """How sure a diagnosis is, without knowing the fix; and whether a repair agent should be told.
 
-The published filter reads the gold patch (arXiv 2606.24820, section 5). Here the chance that a file is one the fix
-changes is a logistic function of what is known beforehand, fitted on past fixes. An agent is told a finding where
-P(right) gain > P(wrong) loss, with gain and loss of that agent.
+The diagnosis calls it. The published filter reads the gold patch (arXiv 2606.24820, section 5); this one must never
+read it. The chance that a file is one the fix changes is a logistic function of what is known beforehand, fitted on
+past fixes. An agent is told a finding where P(right) gain > P(wrong) loss, with gain and loss of that agent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Findings: where a bug is, why, what to do about it, what else is touched, and how sure that is.
 
-The five fields are those of SHERLOC (arXiv 2606.24820); ``evidence`` and ``confidence`` are ours, needed to choose
-without knowing the fix.
+The diagnosis reads them from a model's answer and prints them. The five fields are those of SHERLOC (arXiv 2606.24820);
+``evidence`` and ``confidence`` are ours, needed to choose without knowing the fix. It must never mend a finding in
+silence: ``problems`` names what is wrong with one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The confidence that holds where a repository has not been calibrated: fitted on dev commits of other projects.
 
-Made by ``clew reproduce E169 --tier L``; its report prints the same figures, and a test compares them.
+The diagnosis falls back to it. ``clew reproduce E169 --tier L`` made the figures; they must never be edited by hand:
+its report prints the same figures, and a test compares them.
 """
 
 from clew.coding.diagnose.confidence import Calibration

@@ -1,6 +1,7 @@
-"""What keeps a diagnosis alive when its model falters: the five self-recovery parts of arXiv 2606.24820, section 3.
+"""Keeps a diagnosis going when its model makes mistakes: the five self-recovery parts of arXiv 2606.24820, section 3.
 
-Thresholds are ours. Each part is a pure function or value; ``localise.localiser`` applies them and notes each use.
+``localise.localiser`` applies the parts and notes each use. Thresholds are ours. Each part is a pure function or value,
+and must never ask the model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A repository as a world whose actions are the four tools, and its own past fixes as tasks with a truth."""
+"""A repository as a world whose actions are the four tools, and its own past fixes as tasks with a known answer.
+
+``clew diagnose`` opens it. An observation must never hold what the fix of the task changed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from clew.coding.repository.repository import Index, View
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 
@@ -46,7 +49,8 @@ class RepositoryWorld:
             named = action.name if isinstance(action, ToolCall) else action[:80]
             call_id = action.id if isinstance(action, ToolCall) else None
             return Observation(f"error: there is no tool {named!r}; use {', '.join(self._tools)}", call_id=call_id)
-        answer: Observation = self._tools[action.name].call(action)
+        answer = self._tools[action.name].call(action)
+        assert isinstance(answer, Observation)
         self._last = answer.text
         return answer
 

@@ -1,8 +1,8 @@
-"""Candidates in a repository as a world: each action runs one of the user's commands and says what it found.
+"""Candidates in a repository as a world: each action runs one of the user's commands and gives its verdict.
 
-Commands run in the sandbox, on a copy of the repository's files; the state is that copy, so that runs restore and fork.
-Only where it is asked for by name (``outside``) they run in the repository itself, without a sandbox, and nothing
-restores.
+``clew gate`` opens it. Commands run in the sandbox, on a copy of the repository's files; the state is that copy, so
+that runs restore and fork. Only with ``outside`` do they run in the repository itself, without a sandbox, and nothing
+restores. Without ``outside`` the user's own files must never change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from clew.coding.kernels.runs import ended
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.sandbox.archives import executables, pack
@@ -220,6 +220,3 @@ def verdict(command: str, code: int | None, limit: str) -> tuple[bool | None, st
     names = {126: "cannot be executed", 127: "is not installed here"}
     told = ended(code)  # by a signal, or with a status that says nothing
     return None, told if "SIG" in told else f"exit {code}: {names.get(code, 'neither passed nor failed')}"
-
-
-__all__ = ["CheckWorld", "Checks", "listed", "verdict"]

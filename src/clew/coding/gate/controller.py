@@ -1,8 +1,10 @@
-"""The gate: a controller around any generator, its critics and its oracle (arXiv 2606.24453, as specs/E170 mends it).
+"""The controller of the gate, around any generator, its critics and its oracle (arXiv 2606.24453, mended by
+specs/E170).
 
-``decide`` says what to do next, ``observe`` and ``feedback`` tell it what came of it, ``explain`` says why. It plans
-with the rates it has seen, learns them, looks at a share of what it would not have looked at, and falls back to
-the best one-line rule where its beliefs forecast worse than the prior alone.
+The gate agent calls it. ``decide`` chooses the next action, ``observe`` and ``feedback`` take the results, and
+``explain`` gives the reasons. The controller plans with the rates it has seen and learns them. It verifies a share of
+what it would not have verified, and falls back to the best one-line rule where its beliefs forecast worse than the
+prior alone. It must never run a command itself.
 """
 
 from __future__ import annotations

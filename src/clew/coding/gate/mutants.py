@@ -1,4 +1,7 @@
-"""Broken variants of Python code: one small change each, as people and models make them."""
+"""Broken variants of Python code: one small change each, as people and models make them.
+
+``clew gate --mutants`` measures critics on them. It must never run the code.
+"""
 
 from __future__ import annotations
 

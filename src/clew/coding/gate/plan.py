@@ -1,8 +1,9 @@
-"""Which check to run next, whether to refine, verify or ship: the plan that costs least on average.
+"""Chooses the next check, or refine, verify or ship: the plan with the lowest expected cost.
 
-A state is the belief that the candidate is good, what its critics said, and how many candidates there were. Dynamic
-programming over it (arXiv 2606.24453, section 3, mended as specs/E170 section 6 says): critics run once on a
-candidate, a failed verification is no end, shipping unverified is an action, values are linear between 201 beliefs.
+The controller calls it. A state is the belief that the candidate is good, what its critics said, and how many
+candidates there were. The plan is dynamic programming over states (arXiv 2606.24453, section 3, mended as specs/E170
+section 6 says): critics run once on a candidate, a failed verification is no end, shipping unverified is an action,
+values are linear between 201 beliefs. It must never look at the candidate itself.
 """
 
 from __future__ import annotations

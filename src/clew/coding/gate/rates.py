@@ -1,8 +1,9 @@
-"""What is known of a generator, its critics and their oracle: counts of what was seen, and the rates they speak for.
+"""The rates of a generator, its critics and their oracle, estimated from counts.
 
-A candidate is good (Y = 1) where the oracle passes it. A critic has a true positive rate P(pass | good) and a false
-positive rate P(pass | broken); every rate is a Beta posterior, planned with by its mean and shown with its interval
-(arXiv 2606.24453, section 3: Beta(1, 1) smoothing; the shrinking to other cells is ours).
+The controller reads and updates them. A candidate is good (Y = 1) where the oracle passes it. A critic has a true
+positive rate P(pass | good) and a false positive rate P(pass | broken). Every rate is a Beta posterior: plans use its
+mean, reports show its interval (arXiv 2606.24453, section 3: Beta(1, 1) smoothing; the shrinking to other cells is
+ours). A verdict that is undecided must never enter a count.
 """
 
 from __future__ import annotations

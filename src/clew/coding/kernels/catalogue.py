@@ -1,4 +1,7 @@
-"""Bundled kernels, each in its plainest form with the changes a person would try: to learn on, and to test with."""
+"""Bundled kernels, each in its plainest form with the changes a person would try; ``load`` finds one, or a user's own.
+
+The tuning world and tests read it. A bundled kernel must never change its name or its inputs: stored runs repeat them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The CPU backend: builds a kernel with the C compiler, checks it, times it against another, and measures what it does.
+"""The CPU backend: builds a kernel with the C compiler, checks it, times it against another build, and measures it.
 
-Times are CPU time of the process, of two builds in turn, so that other work on the machine says little; the counts of
-objdump and cachegrind say the same whatever else runs.
+The tuning world calls it. Times are CPU time of the process, of two builds in turn, so that other work on the machine
+changes little; the counts of objdump and cachegrind do not depend on other work. A build must never be timed before it
+has passed the checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a compiled kernel is made of: instructions of its inner loops, counted. x86-64 by objdump, CUDA by nvdisasm.
+"""Counts the instructions in the inner loops of a compiled kernel: x86-64 by objdump, CUDA by nvdisasm.
 
-Counts, not guesses at time: they are the same on every machine, need no permission and no GPU, and show what
-utilisation figures cannot (2606.26453, the static tools).
+The CPU backend and ``clew kernels explain`` call it. It must never estimate time. Counts are the same on every machine,
+need no permission and no GPU, and show what utilisation figures cannot (2606.26453, the static tools).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Recorded profiles as the metrics of the rules: our own JSON, and what Nsight Compute writes as CSV."""
+"""Reads recorded profiles as metrics of the rules: our own JSON, and the CSV of Nsight Compute.
+
+``clew kernels explain`` calls it. A counter that is missing must never become a zero.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The fifteen rules that turn measurements of a kernel into advice (KernelPro, arXiv 2606.26453, its tools).
 
-A rule is a row of one table: when it fires, on a GPU's metrics and on a CPU's, what it says and which moves it
-recommends. Rules are pure functions of a dictionary of metrics; a metric that was not measured fires nothing.
-Thresholds marked P are the paper's, tuned on A100 and H100; the CPU's are ours.
+The tuning world and ``clew kernels explain`` call them. A rule is a row of one table: when it fires, on a GPU's metrics
+and on a CPU's, what it says and which moves it recommends. Rules are pure functions of a dictionary of metrics; a
+metric that was not measured must never fire one. Thresholds marked P are the paper's, tuned on A100 and H100; the CPU's
+are ours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The correctness wall: what an implementation must give on every case before its time means anything.
 
-Stricter than allclose at 1e-2 (2606.26453), which all-zero outputs pass on some problems (KernelBench issue 165):
-float64 references, several seeds and shapes, outputs poisoned beforehand, inputs compared afterwards.
+The CPU backend calls it. It must never accept what allclose at 1e-2 accepts (2606.26453), which all-zero outputs pass
+on some problems (KernelBench issue 165): references are float64, seeds and shapes are several, outputs are poisoned
+beforehand, inputs are compared afterwards.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""Tuning as runs: a world whose steps are tries of a build, and the agent that searches. So a search is recorded, can
-be replayed without a compiler, and forked at any try, with another search or a model from there on."""
+"""Kernel tuning as runs: a world whose steps are tries of a build, and the agent that searches.
+
+``clew kernels tune`` starts it. A search is recorded, replays without a compiler, and forks at any try, with another
+search or a model from there on. Stored runs name ``clew.coding.kernels.world:tuner``: the module must never move.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ from clew.coding.kernels.search import SEARCHES, Outcome, Tries
 from clew.core.errors import BadInput, MissingExtra, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
-from clew.core.records import Call, Record
+from clew.core.reading import Record
+from clew.core.records import Call
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.harness.run.live import LiveRun

@@ -1,8 +1,8 @@
 """What is kept of a file's content: its words by chunk, the names it defines, and what it imports.
 
-A chunk is a run of lines with the same innermost function or class, at most ``LONGEST`` lines; chunks of a file do not
-overlap, so that a file's words are the sum of its chunks'. Python is read by ``ast``, other languages by tree-sitter,
-anything else in windows of lines.
+The index makes digests, the ranking reads them. A chunk is a run of lines with the same innermost function or class, at
+most ``LONGEST`` lines. Python is read by ``ast``, other languages by tree-sitter, anything else in windows of lines.
+Chunks of a file must never overlap: a file's words are the sum of its chunks' words.
 """
 
 from __future__ import annotations

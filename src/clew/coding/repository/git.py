@@ -1,7 +1,8 @@
-"""Reads git repositories by plumbing commands alone: nothing is checked out, nothing is written.
+"""Reads git repositories by plumbing commands alone.
 
-A file is named by its path and its blob id, git's own digest of its content, so that what was learnt of a content once
-holds for every commit and working tree that has it.
+The repository index calls it. A file is named by its path and its blob id, git's own digest of its content, so that
+what was learnt of a content holds for every commit and working tree that has it. It must never check out or write
+anything.
 """
 
 from __future__ import annotations

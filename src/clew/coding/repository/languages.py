@@ -1,4 +1,7 @@
-"""Languages by file name, and which files are source, tests, documentation or none of a repository's own."""
+"""Languages by file name, and which files are source, tests or documentation of a repository, or not its own.
+
+The repository view calls it. It must never open a file: the path alone decides.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """A repository's own past fixes as labelled bug reports, from its history alone.
 
-A fix is a commit that added a news fragment of a bug (towncrier), or whose subject says that it fixes something. Its
-report is the fragment, else the message; the snapshot is the first parent; the truth are the source files it changed
-and the lines it replaced there. Names of source files are taken out of the report.
+Calibration and the tasks of a repository call it. A fix is a commit that added a news fragment of a bug (towncrier), or
+whose subject says that it fixes something. Its report is the fragment, else the message; the snapshot is the first
+parent; the truth is the set of source files it changed and the lines it replaced. A report must never name a source
+file: such names are taken out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The filtered view of a repository, and the warm index behind it.
+"""The filtered view of a repository, and the index behind it.
 
-The index is one SQLite file that maps a content (blob id and how it was read) to its ``Digest``. It is never stale:
-a changed file has another content and is read; what is unchanged, at whatever commit, is not read again.
+Diagnoses read it. The index is one SQLite file that maps a content (blob id and how it was read) to its ``Digest``. It
+must never be stale: a changed file has another content and is read; unchanged content, at any commit, is not read
+again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads many files on several processes.
 
-The workers are plain child processes that run ``serve``: unlike those of ``multiprocessing`` they never import the
-caller's main module, so that a script without a guard is not run again in each.
+The repository index calls it. The workers are plain child processes that run ``serve``. Unlike the workers of
+``multiprocessing`` they must never import the caller's main module, which would run a script without a guard again.
 """
 
 from __future__ import annotations

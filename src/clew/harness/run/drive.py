@@ -26,7 +26,6 @@ from clew.core.keys import REQUEST, canonical, derive, digest
 from clew.core.records import Call, Cursor, Edit, Intervention, RunRow
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.fork.edits import fork_row, kept_replies
-from clew.harness.judging import judged
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
 from clew.harness.run import lifecycle
 from clew.harness.run.dispatch import LEASE_SECONDS, Dispatcher
@@ -35,6 +34,7 @@ from clew.harness.run.pending import Stop, batches, revive
 from clew.harness.run.run_state import RunState
 from clew.harness.run.spec import OnRun, RunSpec, sampling_of
 from clew.harness.run.tape import Tape
+from clew.harness.verdicts import judged
 from clew.store.base import Keeper
 from clew.store.run import Run
 
@@ -121,10 +121,20 @@ def begin(
     limits = merged(task.limits, Limits(**known.get("limits", {})))
     if "fork_limits" in known:
         limits = Limits(**known["fork_limits"])
+    how = Sampling()._replace(**sampling_of(known))
+    open_task = replace(task, secret=None)
     return RunState(
-        spec, dispatch, row, replace(task, secret=None), tape=tape, edits=changes, replay=replay, kept=kept,
-        sampling=Sampling()._replace(**sampling_of(known)), limits=limits,
-    )  # fmt: skip
+        spec,
+        dispatch,
+        row,
+        open_task,
+        tape=tape,
+        edits=changes,
+        replay=replay,
+        kept=kept,
+        sampling=how,
+        limits=limits,
+    )
 
 
 def touches_request(changes: Intervention, hold: Call | None) -> bool:

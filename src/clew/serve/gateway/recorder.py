@@ -175,6 +175,3 @@ class Through:
         known = all(part is not None for part in told)
         logprobs = np.concatenate([np.zeros(0, np.float32), *told]).astype(np.float32) if known else None
         return Completion(self.renderer.parse(tokens), tokens, logprobs, finish="cut")
-
-
-__all__ = ["Recorder"]

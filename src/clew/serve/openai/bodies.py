@@ -265,6 +265,3 @@ def _rest(completion: Completion, sent: int) -> Completion:
     names = ("tokens", "logprobs", "plain", "tops")
     given = {name: value for name in names if (value := getattr(completion, name)) is not None}
     return completion._replace(**{name: value[sent:] for name, value in given.items()})
-
-
-__all__ = ["Writer"]

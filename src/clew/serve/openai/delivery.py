@@ -125,6 +125,3 @@ class Stalled(Exception):
 async def _hung_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-__all__ = ["Answer"]

@@ -69,6 +69,3 @@ class Metrics:
                     self._so_far.labels(what).set(value)
         text: bytes = self._prometheus.generate_latest(self.registry)
         return text
-
-
-__all__ = ["Metrics"]

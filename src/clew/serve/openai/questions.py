@@ -333,6 +333,3 @@ def fits(path: Sequence[Node], more: int, limits: Limits) -> None:
     if limits.prompt is not None and length > limits.prompt:
         told = f"{length} prompt tokens; this server takes at most {limits.prompt}"
         raise Rejected(told, remedy="Shorten the conversation.", code="context_length_exceeded")
-
-
-__all__ = ["Form", "Limits", "Question", "fits", "read", "rendered", "requests"]

@@ -261,6 +261,3 @@ class Server:
 async def _missing(request: Request, error: Exception) -> Response:
     told, status = f"nothing is served at {request.method} {request.url.path[:120]}", getattr(error, "status_code", 404)
     return refused(Rejected(told, status=status, code="not_found", remedy="See docs/serve.md for what is."))
-
-
-__all__ = ["Server", "refused"]

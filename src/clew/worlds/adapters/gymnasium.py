@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from clew.core.errors import BadInput, WorldError, need
 from clew.core.keys import STATE, canonical, digest
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact

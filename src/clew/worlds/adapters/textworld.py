@@ -6,7 +6,6 @@ to make and is then kept in a folder. A kept game must never be used for other p
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from pathlib import Path
 from clew.core.errors import BadInput, WorldError, need
 from clew.core.keys import state_key, value_digest
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
@@ -117,8 +116,7 @@ class TextWorld:
         if min(rooms, objects, quest, steps) < 1:
             raise BadInput(f"textworld({given})", remedy="Every number is at least 1.")
         need("textworld", "textworld")
-        defaults = {k: p.default for k, p in inspect.signature(TextWorld).parameters.items()}
-        self.ref = make_ref("textworld", given, defaults)
+        self.ref = make_ref("textworld", given, TextWorld)
         self.rooms, self.objects, self.quest, self.steps = rooms, objects, quest, steps
         self.folder = Path(folder)
 

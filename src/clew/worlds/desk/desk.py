@@ -8,7 +8,6 @@ the tool calls, and must never ask a model.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, Literal
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.desk.desk_rules import (
@@ -261,7 +260,7 @@ class Desk:
                 f"desk(channel={channel!r}, asks={asks!r})",
                 remedy="channel is user, tool or none; asks is both, forbidden or allowed.",
             )
-        self.ref = make_ref("desk", given, {k: p.default for k, p in inspect.signature(Desk).parameters.items()})
+        self.ref = make_ref("desk", given, Desk)
         self.rules, self.tickets, self.channel, self.asks = rules, tickets, channel, asks
         self.guard, self.steps = guard, steps
 

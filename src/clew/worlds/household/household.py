@@ -11,7 +11,6 @@ An observation must never show what the agent has not seen.
 
 from __future__ import annotations
 
-import inspect
 import random
 import struct
 from collections.abc import Mapping, Sequence
@@ -20,15 +19,13 @@ from typing import Any
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive
 from clew.core.protocols import Restores, World
-from clew.core.records import Record
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.household.household_expert import admissible, expert
 from clew.worlds.household.household_rules import APPLIANCES, GOALS, Home, Layout, State, make_plan
 from clew.worlds.judging import reenact
-from clew.worlds.seeds import draw_numbers, number_of, split_of
-
-__all__ = ["Household", "HouseholdWorld", "admissible", "expert"]
+from clew.worlds.seeds import draw_numbers, kept, number_of, split_of
 
 
 class HouseholdWorld:
@@ -139,21 +136,12 @@ class Household:
             "aliased": aliased, "layout": layout, "closed": closed, "restate": restate,
         }  # fmt: skip
         _check(arguments)
-        self.ref = make_ref("household", arguments, DEFAULTS)
+        self.ref = make_ref("household", arguments, Household)
         self.plan = make_plan(self.ref, **arguments)
-        self._homes: dict[int, Home] = {}
+        self.home = kept(lambda number: Home(self.plan, number))  # of a task number
 
     def __repr__(self) -> str:
         return self.ref
-
-    def home(self, number: int) -> Home:
-        """The home of a task number; the last 256 are kept."""
-        found = self._homes.get(number)
-        if found is None:
-            if len(self._homes) >= 256:
-                self._homes.pop(next(iter(self._homes)))
-            found = self._homes[number] = Home(self.plan, number)
-        return found
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
         numbers = draw_numbers(n, seed, split, lambda number: Home(self.plan, number).content)
@@ -207,9 +195,6 @@ class Household:
             steps.append((seen.text, action))
             seen = world.step(action)
         return steps
-
-
-DEFAULTS = {name: p.default for name, p in inspect.signature(Household).parameters.items()}
 
 
 def _check(given: dict[str, Any]) -> None:
