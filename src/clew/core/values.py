@@ -194,7 +194,7 @@ class Task:
     prompt: str
     data: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = Limits()
-    secret: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    secret: object = field(default=None, repr=False, compare=False)
 
 
 class Unset:
