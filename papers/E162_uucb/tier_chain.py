@@ -211,8 +211,5 @@ def _bounds(setting: Line, seed: int) -> Line:
     return {"violations": violations, "excess": excess, "greedy": proxy.greedy_ratio(rng, 100), "raw": mixed}
 
 
-def _learn(setting: Line, seed: int) -> Line:
-    return learn(setting["arm"], seed)
-
-
-run = by_kind({"grow": _grow, "move": _move, "proxy": _proxy, "bounds": _bounds, "learn": _learn})
+KINDS = {"grow": _grow, "move": _move, "proxy": _proxy, "bounds": _bounds}
+run = by_kind({**KINDS, "learn": lambda setting, seed: learn(setting["arm"], seed)})

@@ -41,10 +41,6 @@ def cost(cell: Line) -> float:
     return 2.0 + slow[cell.get("budget", cell["kind"])] * cell["stems"] / STEMS
 
 
-def _base(setting: Line, seed: int) -> Line:
-    return learners.accuracy(learners.base(seed))
-
-
 def _learn(setting: Line, seed: int) -> Line:
     learnt = learners.learn(setting["arm"], setting["budget"], seed, setting["stems"])
     numbers = {k: getattr(learnt, k) for k in ("loss_tokens", "seconds", "rollouts", "steps")}
@@ -118,4 +114,5 @@ def _bursts(paper: Found, hands: Continuations, seed: int) -> Line:
     }  # fmt: skip
 
 
-run = by_kind({"detect": _detect, "effect": _effect, "base": _base, "learn": _learn})
+KINDS = {"detect": _detect, "effect": _effect, "learn": _learn}
+run = by_kind({**KINDS, "base": lambda setting, seed: learners.accuracy(learners.base(seed))})

@@ -168,6 +168,8 @@ def test_reports_of_papers_are_read_and_their_figures_are_named(tmp_path):
     figures = {"estimate": -0.2, "low": -1.0, "high": 0.5, "n": 24, "met": False, "design": "How."}
     assert figures.items() <= found.items()
     assert found["figures"] == ["/api/figure/E1_x/figure_a.svg"]
+    (results / "summary_a.md").write_text(said.replace("NOT MET", "no mark"))
+    assert [report["met"] for report in reports.reports(MemoryStore(), tmp_path / "papers")] == [None]
     assert reports.figure(tmp_path / "papers", "E1_x", "figure_a.svg") == (b"<svg/>", "image/svg+xml")
     for paper, name in (
         ("..", "secret.svg"),

@@ -1,8 +1,7 @@
-"""Statistics of a fair comparison: rates, differences, many tests at once, clusters, power, and what is missing.
+"""Statistics of a fair comparison: rates, differences, multiple tests, clusters, power, and missing trials.
 
-Everything here takes counts or plain numbers; where a claim is made the result is a ``Report``. Intervals are two-sided
-at ``level``, 95 % unless told. Packages of statistics are loaded when a function needs them. Doses have a file of their
-own, ``doses``.
+Every function takes counts or plain numbers; a claim is returned as a ``Report``. Intervals are two-sided at ``level``,
+95 % by default. Packages of statistics are loaded by the functions that need them. Doses are in ``doses``.
 """
 
 from __future__ import annotations

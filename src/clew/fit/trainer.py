@@ -1,4 +1,4 @@
-"""The one trainer. It sees rows with weight streams and loss functions, and knows no algorithm."""
+"""The trainer: turns rows with weight streams and loss functions into new weights, and knows no algorithm."""
 
 from __future__ import annotations
 

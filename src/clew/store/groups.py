@@ -1,4 +1,4 @@
-"""Read-only views of runs that are compared with each other: Group and Groups."""
+"""Read-only views of runs that are compared with each other: ``Group`` and ``Groups``, which ``collect`` returns."""
 
 from __future__ import annotations
 

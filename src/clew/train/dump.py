@@ -1,4 +1,4 @@
-"""Rows in a file, so that a training step can be taken again from it without sampler or store."""
+"""LossRows in a file, so that a training step can be repeated without sampler or store."""
 
 from __future__ import annotations
 

@@ -15,16 +15,16 @@ re-enacted.
 
 from __future__ import annotations
 
-import inspect
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive, state_key
 from clew.core.protocols import Restores, World
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
@@ -83,7 +83,7 @@ class Plan:
             self.wishes.append(Wish(verb, names[i], dice.pick(others) if verb == "change" else ""))
 
     @property
-    def content(self) -> Any:
+    def content(self) -> Hashable:
         return (self.card, tuple((n, *traits) for n, traits in self.orders.items()), tuple(map(tuple, self.wishes)))
 
     def rule(self, wish: Wish) -> str | None:
@@ -246,7 +246,7 @@ class Clerk:
             raise BadInput(f"clerk({given})", remedy="Needs 1 or 2 wishes, 2 to 64 turns, and shares from 0 to 1.")
         if slips not in ("random", "habit"):
             raise BadInput(f"clerk(slips={slips!r})", remedy="Slips are random or habit.")
-        self.ref = make_ref("clerk", given, {k: p.default for k, p in inspect.signature(Clerk).parameters.items()})
+        self.ref = make_ref("clerk", given, Clerk)
         self.wishes, self.turns, self.noise, self.timeouts, self.rare = wishes, turns, noise, timeouts, rare
         self.slips = slips
         self.plan = kept(lambda number: Plan(number, wishes, rare))  # of a task number
@@ -264,7 +264,7 @@ class Clerk:
     def open(self, task: Task) -> ClerkWorld:
         return ClerkWorld(self, number_of(task.id, "clerk"))
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """Reward 1 where the orders are as the card allows; ``told``: the share of forbidden wishes that were refused
         with a rule that forbids them (1 where there was none)."""
         last = world if isinstance(world, ClerkWorld) else await reenact(self, task, run)

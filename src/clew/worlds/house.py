@@ -10,12 +10,10 @@ numbered room + rooms * phase, and the last number is success, which absorbs.
 
 from __future__ import annotations
 
-import inspect
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +21,7 @@ import numpy.typing as npt
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import STATE, digest, encode
 from clew.core.protocols import Restores, World
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
@@ -228,7 +227,7 @@ class House:
         given = {"rooms": rooms, "steps": steps, "alias": alias, "stoch": stoch, "reward": reward}
         if not 4 <= rooms <= len(ROOMS) or steps < 1 or not 0 <= stoch <= 1:
             raise BadInput(f"house({given})", remedy="Needs 4 to 10 rooms, steps >= 1 and stoch from 0 to 1.")
-        self.ref = make_ref("house", given, {k: p.default for k, p in inspect.signature(House).parameters.items()})
+        self.ref = make_ref("house", given, House)
         self.rooms, self.steps, self.alias, self.stoch, self.reward = rooms, steps, alias, stoch, reward
         self.ground = kept(lambda number: Ground(number, rooms))  # of a task number
 
@@ -237,7 +236,7 @@ class House:
         return f"take {item} use {appliance} put {target}"
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        def content(number: int) -> Any:
+        def content(number: int) -> Hashable:
             ground = Ground(number, self.rooms)
             return (tuple(map(tuple, ground.exits)), ground.start, tuple(ground.deeds))
 
@@ -249,7 +248,7 @@ class House:
     def open(self, task: Task) -> World:
         return HouseWorld(self, number_of(task.id, "rooms"))
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """The reward where the item was put down, by the world's last state or by re-enacting the record."""
         last = world if isinstance(world, HouseWorld) else await reenact(self, task, run)
         assert isinstance(last, HouseWorld)

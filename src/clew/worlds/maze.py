@@ -9,16 +9,16 @@ doors push a random walker to and fro; who has only seen perfect solutions has n
 
 from __future__ import annotations
 
-import inspect
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import STATE, digest, encode
 from clew.core.protocols import Restores, World
+from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
@@ -214,12 +214,12 @@ class Maze:
         given = {"branches": branches, "diamonds": diamonds, "parallel": parallel, "steps": steps}
         if branches < 2 or min(diamonds, parallel, steps) < 1:
             raise BadInput(f"maze({given})", remedy="Needs 2 branches or more, and 1 or more of everything else.")
-        self.ref = make_ref("maze", given, {k: p.default for k, p in inspect.signature(Maze).parameters.items()})
+        self.ref = make_ref("maze", given, Maze)
         self.star, self.steps = Star(branches, diamonds, parallel), steps
         self.plan = kept(lambda number: Plan(number, self.star))  # of a task number
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        def content(number: int) -> Any:
+        def content(number: int) -> Hashable:
             plan = Plan(number, self.star)
             return (plan.branch, tuple(plan.room), tuple(e.to * 64 + e.lane for doors in plan.doors for e in doors))
 
@@ -232,7 +232,7 @@ class Maze:
     def open(self, task: Task) -> World:
         return MazeWorld(self, number_of(task.id, "maze"))
 
-    async def judge(self, task: Task, run: Any, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """1 where the exit was reached, by the world's last state or by re-enacting the record."""
         last = world if isinstance(world, MazeWorld) else await reenact(self, task, run)
         assert isinstance(last, MazeWorld)

@@ -120,7 +120,8 @@ class Diagnosis:
             return {}
         found = [json.loads(c.text)["findings"] for c in run.calls if c.kind == "note" and c.action == "findings"]
         first = found[-1][0]["location"]["file"] if found and found[-1] else ""
-        return {"reward": float(first in task.secret)}
+        fixed: Any = task.secret  # paths
+        return {"reward": float(first in fixed)}
 
 
 def _task(commit: str, parent: str, report: str, gold: Mapping[str, Any]) -> Task:

@@ -1,4 +1,4 @@
-"""The rows of the cache: what each has sampled, which request runs in it, and how their number and length grow."""
+"""The rows of the engine's cache: sampled tokens, the request in each row, and growth of rows and lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From sampled ids to answers: the message they stand for, stop strings, and the Completion."""
+"""Turns sampled ids into answers: parses the message, looks for stop strings, builds the Completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One HTTP endpoint: connections for each event loop, the credential, and errors without it."""
+"""One HTTP endpoint: a connection pool for each event loop, the credential, and errors that never show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training a drafter on the target's own text: cached taps, anchors, the losses of DSpark (2607.05147, section 3.3)."""
+"""Trains a drafter on the target's own text: cached states, anchors, DSpark's losses (2607.05147, section 3.3)."""
 
 from __future__ import annotations
 

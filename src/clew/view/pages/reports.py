@@ -1,4 +1,4 @@
-"""Reports: claims with their evidence, of the store and of the papers of a checkout."""
+"""Reports for the page: claims with their evidence, of the store and of the papers of a checkout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clew.store import Keeper
 
 # as the papers' programs write a pass mark: "- met: NAME, PROMISE; found 0.21 [0.19, 0.23] n=24"
 _MARK = re.compile(
-    r"- (?P<met>met|NOT MET): (?P<claim>.+); found "
+    r"- (?P<met>met|NOT MET|no mark): (?P<claim>.+); found "
     r"(?P<estimate>[-\d.]+) \[(?P<low>[-\d.]+), (?P<high>[-\d.]+)\] n=(?P<n>\d+)"
 )
 _NAME = re.compile(r"\w[\w.-]*")
@@ -56,7 +56,7 @@ def _marks(results: Path, summary: Path) -> list[dict[str, Any]]:
             "id": f"{paper}/{summary.stem}/{number}",
             "source": f"{paper}: {title}",
             "claim": match["claim"],
-            "met": match["met"] == "met",
+            "met": {"met": True, "NOT MET": False}.get(match["met"]),
             **{name: float(match[name]) for name in ("estimate", "low", "high")},
             "level": 0.95,
             "n": int(match["n"]),
