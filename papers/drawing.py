@@ -3,8 +3,6 @@
 Only reports and ``Experiment.write`` call it; matplotlib is imported where a figure is drawn and nowhere else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A report takes its numbers from ``Results``, puts an interval on them (``over``,
 writes ``document(title, marks, table(...))``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple

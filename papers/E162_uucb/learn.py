@@ -1,7 +1,5 @@
 """Training tabular policies on fork chains with flat and with tree rollouts, at equal decoded tokens (P8)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

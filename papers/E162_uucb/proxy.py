@@ -1,7 +1,5 @@
 """The objective F whose marginal gains give UUCB's three terms, and the truth it stands for (specs/E162 3a, 3b)."""
 
-from __future__ import annotations
-
 import itertools
 from typing import NamedTuple
 

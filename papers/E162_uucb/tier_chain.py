@@ -1,7 +1,5 @@
 """The cells of E162: what is run, and how one line of results comes about."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -213,8 +211,5 @@ def _bounds(setting: Line, seed: int) -> Line:
     return {"violations": violations, "excess": excess, "greedy": proxy.greedy_ratio(rng, 100), "raw": mixed}
 
 
-def _learn(setting: Line, seed: int) -> Line:
-    return learn(setting["arm"], seed)
-
-
-run = by_kind({"grow": _grow, "move": _move, "proxy": _proxy, "bounds": _bounds, "learn": _learn})
+KINDS = {"grow": _grow, "move": _move, "proxy": _proxy, "bounds": _bounds}
+run = by_kind({**KINDS, "learn": lambda setting, seed: learn(setting["arm"], seed)})

@@ -4,8 +4,6 @@ Every collection of an arm is made ROUNDS times, in turn with the eight flat rol
 meet the same machine; what is sampled is the same each time, what it takes is not.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from functools import lru_cache

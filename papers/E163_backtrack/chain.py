@@ -12,8 +12,6 @@ move, float64 [4, K] in the order of FAMILIES, equal in all branches since the t
 sigma(g - ln L) where it has one (a, d).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

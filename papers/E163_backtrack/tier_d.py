@@ -1,7 +1,5 @@
 """The cells of tier D: supervised learning from the traces of a trained walker, marks D1 to D4 of specs/E163."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

@@ -1,9 +1,7 @@
 """The cells of tier N: a small transformer in the maze, marks N1 to N3 of specs/E163."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -54,13 +52,9 @@ def _seed(setting: Line, seed: int) -> Line:
     out |= {"rl": _measure(floor, policy, rng), "curve": curve, "walked": walked}
     for name, erase in (("full", False), ("erased", True)):
         student, data = copy.deepcopy(model), _traces(floor, policy, erase, rng)
-        imitate(student, floor, _always(data), COPYING)
+        imitate(student, floor, lambda _, data=data: data, COPYING)
         out[name] = _measure(floor, policy_of(student, floor), rng)
     return out
-
-
-def _always(data: F64) -> Callable[[int], F64]:
-    return lambda _: data
 
 
 def _measure(floor: Any, policy: F64, rng: np.random.Generator) -> Line:
@@ -75,13 +69,10 @@ def _measure(floor: Any, policy: F64, rng: np.random.Generator) -> Line:
     }
 
 
-def _numbers(floor: Any) -> dict[tuple[int, int], int]:
-    return {(int(a), int(b)): i for i, (a, b) in enumerate(floor.pairs)}
-
-
 def _count(floor: Any, paths: list[list[int]]) -> F64:
     """Counts of the moves along paths of nodes, from the second move on."""
-    number, found = _numbers(floor), np.zeros_like(floor.lanes)
+    number = {(int(a), int(b)): i for i, (a, b) in enumerate(floor.pairs)}
+    found = np.zeros_like(floor.lanes)
     for path in paths:
         for before, here, after in zip(path, path[1:], path[2:], strict=False):
             found[number[before, here], after] += 1

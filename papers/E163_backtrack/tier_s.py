@@ -1,7 +1,5 @@
 """The cells of tier S: learning from rollouts alone, marks S1 to S4 of specs/E163."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The cells of tier T: what is exact in specs/E163, marks T1 to T5."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 

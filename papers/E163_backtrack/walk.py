@@ -3,8 +3,6 @@
 A logit is numbered family * K + diamond, so ``logits.ravel()[number]``.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -3,8 +3,7 @@
 Each claim is a list of runs with what was predicted of each, ``lost`` or ``kept``; the summariser is the oracle.
 """
 
-from __future__ import annotations
-
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -45,15 +44,9 @@ def drive(
 
 
 def run(
-    claim: str,
-    setting: str,
-    open_: Open,
-    units: Sequence[Sequence[Message]],
-    lost: bool,
-    *,
+    claim: str, setting: str, open_: Open, units: Sequence[Sequence[Message]], lost: bool, pins: Pins | None,
     stepwise: bool = False,
-    pins: Pins | None = None,
-) -> Found:
+) -> Found:  # fmt: skip
     sent, oracle, session = drive(open_, units, stepwise, pins)
     texts = [text for m in sent for text in texts_of(m, session.form)]
     fired = len(sent) < sum(map(len, units))
@@ -70,15 +63,11 @@ def loop(tokens: float, piece: int = 150) -> list[list[Message]]:
     return [told("user"), *filler(tokens, "tools", 1, piece)]
 
 
-def langmem(**settings: Any) -> Callable[[int], Open]:
-    return lambda budget: lambda summary, pins: LangMem(budget, summary, pins, **settings)
-
-
 def measured(pinned: bool = False) -> Iterator[Found]:
     """Every measured cell of section 5."""
-    yield from _langmem(pinned)
-    yield from _langchain(pinned)
     pins = Pins([RULE]) if pinned else None
+    yield from _langmem(pins)
+    yield from _langchain(pins)
     for kind, settings, lost in (
         ("Buffered", {"buffer_size": 12}, True),
         ("HeadAndTail", {"head_size": 1, "tail_size": 11}, False),
@@ -86,83 +75,57 @@ def measured(pinned: bool = False) -> Iterator[Found]:
     ):
         for size in SIZES:
 
-            def open_(
-                summary: Summary, pins: Pins | None, kind: str = kind, more: Any = settings, size: int = size
-            ) -> Session:
-                return AutoGen(kind, size, pins, **more)
+            def open_(summary: Summary, pins: Pins | None, how: Any = (kind, size), more: Any = settings) -> Session:
+                return AutoGen(*how, pins, **more)
 
             name = f"AutoGen {kind} {'drops' if lost else 'keeps'} the rule"
-            yield run(name, f"limit {size}, 3 x", open_, chat(3 * size), lost, pins=pins)
+            yield run(name, f"limit {size}, 3 x", open_, chat(3 * size), lost, pins)
 
 
-def _langmem(pinned: bool) -> Iterator[Found]:
-    pins = Pins([RULE]) if pinned else None
-    default = langmem()
+def _langmem(pins: Pins | None) -> Iterator[Found]:
+    def at(name: str, size: int, times: float, lost: bool, share: float = 0.0, stepwise: bool = False) -> Found:
+        more = {"max_tokens_before_summary": int(share * size)} if share else {}
+        summed = f"before summary {share} of it, " if share else ""
+        setting, units = f"max_tokens {size}, {summed}history {times} x", chat(times * size)
+        return run(f"LangMem{name}", setting, lambda s, p: LangMem(size, s, p, **more), units, lost, pins, stepwise)
+
+    def whole(budget: int) -> Open:
+        return lambda summary, pins: LangMem(budget, summary, pins)
+
     for size in SIZES:
-        for times in TIMES:
-            name, setting = "LangMem default, one-shot: lost", f"max_tokens {size}, history {times} x"
-            yield run(name, setting, default(size), chat(times * size), True, pins=pins)
+        yield from (at(" default, one-shot: lost", size, times, True) for times in TIMES)
     for size, times in ((512, 1.4), (512, 3.5), (1024, 1.4), (1024, 2.0), (1024, 3.5), (2048, 1.4), (2048, 2.0)):
-        setting = f"max_tokens {size}, history {times} x"
-        yield run(
-            "LangMem default, turn by turn: lost",
-            setting,
-            default(size),
-            chat(times * size),
-            True,
-            stepwise=True,
-            pins=pins,
-        )
+        yield at(" default, turn by turn: lost", size, times, True, stepwise=True)
+    name = "LangMem default, a prefix of exactly max_tokens is not trimmed: kept"
     for times, stepwise in ((1.4, False), (1.4, True), (2.0, True)):  # messages of 50 happen to add up to 2048 exactly
-        name, setting = (
-            "LangMem default, a prefix of exactly max_tokens is not trimmed: kept",
-            f"2048, {times} x, {stepwise}",
-        )
-        yield run(name, setting, default(2048), chat(times * 2048, 50), False, stepwise=stepwise, pins=pins)
-    for share in (0.5, 0.75):
-        for size in (1024, 2048):
-            for times in (1.1, 1.4, 2.0, 3.5, 5.0):
-                made = langmem(max_tokens_before_summary=int(share * size))
-                setting = f"max_tokens {size}, before summary {share} of it, history {times} x"
-                yield run("LangMem, max_tokens_before_summary a half or three quarters, turn by turn: kept", setting,
-                          made(size), chat(times * size), False, stepwise=True, pins=pins)  # fmt: skip
+        units = chat(times * 2048, 50)
+        yield run(name, f"2048, {times} x, {stepwise}", whole(2048), units, False, pins, stepwise)
+    name = ", max_tokens_before_summary a half or three quarters, turn by turn: kept"
+    for share, size, times in itertools.product((0.5, 0.75), (1024, 2048), (1.1, 1.4, 2.0, 3.5, 5.0)):
+        yield at(name, size, times, False, share, stepwise=True)
     for size in SIZES:
         name, setting = "LangMem, the only human message is the first: kept", f"max_tokens {size}, 3 x"
-        yield run(name, setting, default(size), loop(3 * size), False, pins=pins)
+        yield run(name, setting, whole(size), loop(3 * size), False, pins)
 
 
-def _langchain(pinned: bool) -> Iterator[Found]:
+def _langchain(pins: Pins | None) -> Iterator[Found]:
     """The region that is summarised is all but the last 20 messages."""
-    pins = Pins([RULE]) if pinned else None
+
+    def at(name: str, region: int, piece: int, lost: bool) -> Found:
+        units, setting = chat(region + 20 * piece, piece), f"region {region}, messages of {piece}"
+        return run(f"LangChain, {name}", setting, open_, units, lost, pins)
 
     def open_(summary: Summary, pins: Pins | None) -> Session:
         return LangChain(1000, summary, pins)
 
     for piece in (60, 150, 300):
-        for region in (500, 900, 1500, 2200, 3000, 3400) if piece != 300 else (900, 1500, 2200, 3000, 3400):
-            units = chat(region + 20 * piece, piece)
-            yield run(
-                "LangChain, region up to 4000 tokens: kept",
-                f"region {region}, messages of {piece}",
-                open_,
-                units,
-                False,
-                pins=pins,
-            )
+        for region in (500, 900, 1500, 2200, 3000, 3400)[piece == 300 :]:
+            yield at("region up to 4000 tokens: kept", region, piece, False)
     for piece, region in ((60, 4600), (60, 8000), (150, 4600), (150, 8000), (150, 16000), (300, 4800), (300, 16000)):
-        units = chat(region + 20 * piece, piece)
-        yield run(
-            "LangChain, region above 4000 tokens: lost",
-            f"region {region}, messages of {piece}",
-            open_,
-            units,
-            True,
-            pins=pins,
-        )
+        yield at("region above 4000 tokens: lost", region, piece, True)
+    name = "LangChain, autonomous loop above 4000 tokens: the summariser is never called"
     for region in (6000, 12000):
-        units = loop(region + 10 * 150)
-        name = "LangChain, autonomous loop above 4000 tokens: the summariser is never called"
-        yield run(name, f"region {region}", open_, units, True, pins=pins)
+        yield run(name, f"region {region}", open_, loop(region + 10 * 150), True, pins)
 
 
 def versions() -> dict[str, str]:

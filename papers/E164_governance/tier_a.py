@@ -4,8 +4,6 @@ Run it with an interpreter that has the frameworks (``pip install 'clew[framewor
 have no cells.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any

@@ -6,8 +6,6 @@ the rule in sight it may break each kind of rule in at most ``QUALIFIED`` of the
 reported all the same. Arms like these run over any endpoint with `clew audit decay --model`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any

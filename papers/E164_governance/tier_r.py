@@ -5,8 +5,6 @@ policy stands where it was delivered (system message), or is moved to the user's
 ``without`` is the control: the same runs with no policy at all, in which nothing but quotations can be found.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

@@ -9,8 +9,6 @@ a pinned one where the request's own rule is not told is ever trained on: they a
 One wording of the rules, ``House policy: ``, is never trained on and always tested.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -4,8 +4,6 @@ Every seed is one house with one task. All seeds advance together as lanes of nu
 from a counter keyed by its own seed, so a seed's numbers do not depend on which others run beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

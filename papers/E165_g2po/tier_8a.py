@@ -1,7 +1,5 @@
 """The cells of tier 8a: what is run, and how one line of results comes about."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

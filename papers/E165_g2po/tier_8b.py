@@ -4,8 +4,6 @@ Stage 0 pre-trains one model per split on imperfect demonstrations (kept under `
 the quickstart. A cell is one training; tasks, seeds and the held-out panel are the same for every arm.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

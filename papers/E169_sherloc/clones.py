@@ -6,8 +6,6 @@ A clone is FOLDER/NAME, FOLDER/NAME.git or FOLDER/*NAME/repo; it is read by git 
 Committed are commit ids and derived numbers only.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import sys

@@ -3,8 +3,6 @@
 Every edit has an inverse among the edits of what it makes, so that an agent that tries edits can repair it.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib.util

@@ -1,7 +1,5 @@
 """Tier L, localisation: one cell is one past fix; its snapshot is ranked by every chooser, its truth is the fix."""
 
-from __future__ import annotations
-
 import functools
 import gc
 from collections.abc import Iterator

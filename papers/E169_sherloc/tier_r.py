@@ -6,8 +6,6 @@ order, the strong one by Ochiai over coverage. Findings put their lines first: n
 (of another module), oracle (the function of the bug).
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

@@ -4,8 +4,6 @@ An episode holds ``horizon`` candidates with their labels and critics' verdicts,
 compared on the same ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -2,10 +2,11 @@
 
 L0 ``ast.parse``; L1 no crash on six fuzzed inputs; L2 the first test; L3 agreement with the plurality of seven other
 candidates on the fuzzed inputs; oracle: all tests, and 25 fuzzed inputs compared with the right function. ``he``:
-HumanEval's functions and tests; ``std``: the library's functions of ``stdlib.py``.
+HumanEval's functions and tests; ``std``: functions of Python's own library that are written
+in Python, ``stdlib.json``: (module, functions and classes that may change, call over a, b and c, inputs to begin from).
+Their tests are generated: the first input is the visible test, all of them and what they are perturbed into are
+compared with the unchanged function.
 """
-
-from __future__ import annotations
 
 import ast
 import gzip
@@ -20,11 +21,11 @@ from pathlib import Path
 
 from clew.coding.gate.mutants import mutants
 from clew.sandbox.sandbox import Limits, Sandbox
-from papers.E170_gate.stdlib import ENTRIES
 from papers.experiment import Line, each
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "code" / "humaneval.even.jsonl.gz"
 INSIDE = (Path(__file__).parent / "inside.py").read_text()
+ENTRIES = json.loads(Path(__file__).with_name("stdlib.json").read_text())
 VARIANTS = 24
 CRITICS = ("L0", "L1", "L2", "L3")
 cost = 1.5
@@ -57,12 +58,12 @@ def job(cell: Line) -> Line:
         source = ast.unparse(ast.parse(p["prompt"] + p["canonical_solution"]))
         names = ", ".join("abc"[: _arity(source, p["entry_point"])])
         how = {"call": f"{p['entry_point']}({names})", "entry": p["entry_point"], "test": p["test"]}
-        within: tuple[str, ...] = ()
+        within: list[str] = []
     else:
         module, within, call, inputs = ENTRIES[int(cell["program"].split()[0])]
         source = ast.unparse(ast.parse(inspect.getsource(importlib.import_module(module))))
         how = {"call": call, "inputs": inputs}
-    made = mutants(source, VARIANTS, seed=cell["seed"], within=within)
+    made = mutants(source, VARIANTS, seed=cell["seed"], within=tuple(within))
     return {**how, "variants": [source, *made], "seed": cell["seed"]}
 
 

@@ -5,8 +5,6 @@ gate`` uses, in the sandbox: every critic and the oracle are run once, with thei
 verify-always would have done with them is computed from these by the report.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

@@ -4,8 +4,6 @@ Functions are split into halves: the rates are counted on one, episodes are draw
 candidates of one function, each good with chance ``prior``; all policies see the same 3,000.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache

@@ -6,8 +6,6 @@ logits N(0, 1) with 1.5 more on the right option in decisions of kind "off", .6 
 latter the likeliest option is made a wrong one.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A small transformer on `sums`, what finding its cliffs costs, and three ways of learning from its rollouts."""
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Table and figure of the tier on released potentials, from its lines of results alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

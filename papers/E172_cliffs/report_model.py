@@ -1,7 +1,5 @@
 """Tables, marks and figure of the tier in a real model, from its lines of results alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,21 +7,7 @@ import numpy as np
 
 from papers.drawing import canvas, finish, whiskers
 from papers.E172_cliffs.tier_model import LEARNERS, N
-from papers.stats import (
-    Line,
-    Mark,
-    Results,
-    by_seed,
-    document,
-    mark,
-    markdown,
-    minutes,
-    over,
-    pooled,
-    show,
-    table,
-    text,
-)  # fmt: skip
+from papers.stats import Line, Mark, Results, by_seed, document, mark, markdown, minutes, over, pooled, show, table
 
 EOS = ("cliff-dpo, eos", "cliff-dpo")
 COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#009E73", "#E69F00", "#999999")
@@ -86,9 +70,9 @@ def marks(t: Lines) -> list[Mark]:
     gain, error = t.gain("cliff-dpo", "own"), _error(t.gain("cliff-dpo", "own"))
     tokens = t.learn("cliff-dpo", "own", "loss_tokens").sum() / t.learn("sequence dpo", "cpu", "loss_tokens").sum()
     ends = [by_seed(t.learn(a, "own", "end after") - t.learn(a, "own", "end before")) for a in EOS]
-    won = f"{text(by_seed(gain))}, s.e. {error:.3f}"
+    won = f"{show(by_seed(gain))}, s.e. {error:.3f}"
     own = t.learn("cliff-dpo", "own", "sampled")
-    cpu = [text(by_seed(own - t.learn(arm, "cpu", "sampled"))) for arm in ("sequence dpo", "reinforce")]
+    cpu = [show(by_seed(own - t.learn(arm, "cpu", "sampled"))) for arm in ("sequence dpo", "reinforce")]
     rise = "rise of the chance to end after a chosen token, with the end token"
     return [
         _again(t, "deterministic flags fire again in at most .1", ("deterministic",), most=0.1),
@@ -154,7 +138,7 @@ def _effect(t: Lines) -> list[str]:
     right, tokens = ({name: t.arm(name, field) for name in names} for field in ("right", "tokens"))
     worth = {name: right[name] * tokens["restart"] / np.maximum(tokens[name], 1) for name in names}
     gaps = [
-        text(over(a - b, unit="cliffs"))
+        show(over(a - b, unit="cliffs"))
         for a, b in (
             (right["delete"], right["keep"]), (right["random delete"], right["random keep"]),
             (worth["delete"], worth["random delete"]), (worth["delete"], worth["restart"]),

@@ -1,7 +1,5 @@
 """Tables, marks and figure of the exact chain, from its lines of results alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

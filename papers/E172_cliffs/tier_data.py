@@ -5,11 +5,9 @@ of a listed cliff is whether its entropy rules a test out, its p-value on the on
 around it agree.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from clew.audit.cliffs import Counts, statistics
-from papers.experiment import Line
+from papers.experiment import Line, each
 
 PATHS = Path(__file__).resolve().parents[3] / "shared" / "data" / "cliffs" / "paths.jsonl.gz"
 NEAR = 5  # places before and after that are pooled
@@ -35,13 +33,9 @@ def load() -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
-    path = next(p for p in load() if p["id"] == setting["path"])
-    return [audited(path) for _ in seeds]
-
-
-def audited(path: dict[str, Any]) -> Line:
+def audited(setting: Line, seed: int) -> Line:
     """What is listed, what the rule finds, and what is known of each."""
+    path = next(p for p in load() if p["id"] == setting["path"])
     n = int(path["n_rollouts"])
     right = np.round(np.array(path["potential"]) * n).astype(int)
     found = statistics.published(right, n)
@@ -104,3 +98,6 @@ def _near(right: np.ndarray, found: np.ndarray, n: int) -> tuple[Counts, Counts]
     k, m, j, o = np.array(rows, np.int64).reshape(-1, 4).T
     none = np.zeros_like(k)
     return Counts(k, m - k, none), Counts(j, o - j, none)
+
+
+run = each(audited)

@@ -1,7 +1,5 @@
 """The claims in a real model: which cliffs replicate, what a faulty grader does, and Cliff-DPO at equal cost."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 
@@ -41,10 +39,6 @@ def cost(cell: Line) -> float:
         return 12.0 + 2.0 * cell["stems"]
     slow = {"effect": 25.0, "base": 2.0, "own": 3.0, "cpu": 21.0, "rollouts": 45.0}
     return 2.0 + slow[cell.get("budget", cell["kind"])] * cell["stems"] / STEMS
-
-
-def _base(setting: Line, seed: int) -> Line:
-    return learners.accuracy(learners.base(seed))
 
 
 def _learn(setting: Line, seed: int) -> Line:
@@ -120,4 +114,5 @@ def _bursts(paper: Found, hands: Continuations, seed: int) -> Line:
     }  # fmt: skip
 
 
-run = by_kind({"detect": _detect, "effect": _effect, "base": _base, "learn": _learn})
+KINDS = {"detect": _detect, "effect": _effect, "learn": _learn}
+run = by_kind({**KINDS, "base": lambda setting, seed: learners.accuracy(learners.base(seed))})

@@ -1,7 +1,5 @@
 """The exact chain: which detector finds which cliffs, and what pairs of each kind teach (C1 to C5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Weights are kept under ``.clew/models/E173`` of the checkout, named by a digest 
 training goes on from its last checkpoint.
 """
 
-from __future__ import annotations
-
 import shutil
 from functools import lru_cache
 from pathlib import Path

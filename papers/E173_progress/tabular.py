@@ -1,7 +1,5 @@
 """Random layered MDPs whose KL-regularised optimum is known exactly (specs/E173, section 6a)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

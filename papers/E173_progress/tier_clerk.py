@@ -6,8 +6,6 @@ largest KL weight after all iterations. ``habit`` is an arm of our own: demonstr
 habit instead of anything at random.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any

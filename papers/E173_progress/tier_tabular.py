@@ -1,7 +1,5 @@
 """The cells of tier ``tabular``: P1 to P6 of specs/E173, where the optimum is exact."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -5,8 +5,6 @@ Each is a ``clew.audit.why.arms.Subject``; the audit sees rollouts and nothing e
 states the true causes with probability phi (its faithfulness), else the decoy, which moves nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

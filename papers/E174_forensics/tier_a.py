@@ -1,7 +1,5 @@
 """Tier A: the engine, blind, on exact organisms. A cell is one check at one seed, over many organisms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -5,8 +5,6 @@ PAIRS are the same work on the slow and on the fast path, for the question wheth
 """
 
 # ruff: noqa: E501  (C sources read better in one line each)
-from __future__ import annotations
-
 from typing import NamedTuple
 
 AVX2 = "-O3 -mavx2 -mfma"

@@ -1,7 +1,5 @@
 """Tables and pass marks of tier detector, from its lines of results alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

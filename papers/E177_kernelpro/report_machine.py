@@ -1,7 +1,5 @@
 """Tables and pass mark of tier machine, from its lines of results alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

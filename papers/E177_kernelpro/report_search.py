@@ -1,7 +1,5 @@
 """Table and pass marks of tier search, from its lines of results alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

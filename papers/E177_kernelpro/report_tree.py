@@ -1,7 +1,5 @@
 """Table and pass marks of tier tree, from its lines of results alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The cells of tier cuda: K9, static rules on hand-made pairs of CUDA kernels, with a compiler and no GPU."""
 
 # ruff: noqa: E501  (C sources read better in one line each)
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

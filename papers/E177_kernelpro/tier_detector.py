@@ -1,7 +1,5 @@
 """The cells of tier detector: K1, labelled builds; K2, whether utilisation tells slow paths from fast ones."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tempfile
@@ -16,28 +14,7 @@ from papers.experiment import Line, grid
 DETECTOR = ("ScalarFallback", "Vectorization", "Uncoalesced")  # the tools that look at the path taken
 BY = {build.name: build for build in BUILDS}
 N, REPEATS, BLOCKS = 4096, 200, 9
-MAIN = """
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-void k(const float *x, const float *y, float *out, const int *at, long n);
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return t.tv_sec + 1e-9 * t.tv_nsec;
-}
-int main(int argc, char **argv) {
-    long n = atol(argv[1]), repeats = atol(argv[2]);
-    float *x = aligned_alloc(64, 4 * (7 * n + 64)), *y = aligned_alloc(64, 4 * (n + 64)), *out = calloc(n + 64, 4);
-    int *at = aligned_alloc(64, 4 * (n + 64));
-    for (long i = 0; i < 7 * n; i++) x[i] = (i % 97) / 97.0f;
-    for (long i = 0; i < n; i++) y[i] = (i % 31) / 31.0f, at[i] = (int)(i * 7919 % n);
-    double start = now();
-    for (long r = 0; r < repeats; r++) { k(x, y, out, at, n); __asm__ volatile("" ::: "memory"); }
-    printf("%.9g\\n", (now() - start) / repeats);
-    return out[0] == 123.25f;
-}
-"""
+MAIN = Path(__file__).with_name("timed.c").read_text()
 
 
 def cells(quick: bool) -> Iterator[Line]:

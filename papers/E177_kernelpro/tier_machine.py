@@ -1,7 +1,5 @@
 """The cells of tier machine: K8, four yardsticks and their bottlenecks; and the final table of the tuned kernels."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import tempfile

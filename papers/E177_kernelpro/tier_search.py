@@ -1,7 +1,5 @@
 """The cells of tier search: every build of each kernel, measured once (K3, K4; the searches run over these tables)."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import tempfile

@@ -1,8 +1,7 @@
 """The cells of tier tree: K6, log against linear reward beside a lucky outlier; K7, tree search against greedy."""
 
-from __future__ import annotations
-
 import asyncio
+import dataclasses
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -42,7 +41,7 @@ def outlier(linear: bool, seed: int) -> Line:
     found of what is really there: a branch three times as fast, in which each of four further changes gives 5 %."""
     options = (Option("lucky", (0, 1), "tile"), Option("steady", (0, 1), "isa"),
                *(Option(f"x{i}", (0, 1, 2), "math") for i in range(4)))  # fmt: skip
-    space = Space(_with(options), flags=())
+    space = Space(dataclasses.replace(PACKED, options=options), flags=())
     once = [30.0]
 
     def true(choice: dict[str, int]) -> float:
@@ -60,12 +59,6 @@ def outlier(linear: bool, seed: int) -> Line:
         "share": sum(c.visits for c in lucky) / root.visits,
         "best": max(true(dict(c.choice)) for c, _ in tries.done),
     }
-
-
-def _with(options: tuple[Option, ...]) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(PACKED, options=options)
 
 
 def measured(quick: bool) -> Line:
@@ -94,7 +87,7 @@ def measured(quick: bool) -> Line:
             tries = Tries(evaluate, BUDGET)
             how: dict[str, Any] = {"stale": None} if arm == "mcts" else {}
             work = SEARCHES[arm](tries, space, random.Random(seed), table[space.start()], **how)  # type: ignore[operator]
-            asyncio.run(_until(work))
+            asyncio.run(work)
             bests[arm].append(round(tries.best[1].speed, 4))
     alone = {  # each change by itself, from the start
         f"{name}={space.values[name][i]}": round(table[space.start().changed(name, i)].speed, 4)
@@ -103,7 +96,3 @@ def measured(quick: bool) -> Line:
         if i != at
     }
     return {"size": space.size, "top": round(max(o.speed for o in table.values()), 4), "bests": bests, "alone": alone}
-
-
-async def _until(work: Any) -> None:
-    await work

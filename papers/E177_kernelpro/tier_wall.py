@@ -1,8 +1,6 @@
 """The cells of tier wall: K5, cheats and honest builds before the correctness wall; K10, equal builds timed."""
 
 # ruff: noqa: E501  (C sources read better in one line each)
-from __future__ import annotations
-
 import random
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -1,37 +1,29 @@
 """The drafters of E179: the targets' own text, the arms, their training, and what a decode loop would accept.
 
-    python papers/E179_dspark/drafting.py small|speed|large    # trains what the tiers then measure; once for each core
+    python -m papers.E179_dspark.drafting small|speed|large    # trains what the tiers then measure; once for each core
 
 Every drafter is a folder of small.FOLDER/drafters; one that exists is not trained again, a killed training goes on, and
 processes side by side share what there is to train.
 """
 
-from __future__ import annotations
-
 import argparse
 import fcntl
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import numpy as np
+import numpy.typing as npt
+import torch
+import transformers
 
-import numpy as np  # noqa: E402
-import numpy.typing as npt  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
-
-from clew.fit import checkpoint  # noqa: E402
-from clew.models.drafters import folder as folders  # noqa: E402
-from clew.models.drafters.layers import Design  # noqa: E402
-from clew.train.drafters import drafter_losses  # noqa: E402
-from papers.E179_dspark import small  # noqa: E402
+from clew.fit import checkpoint
+from clew.models.drafters import folder as folders
+from clew.models.drafters.layers import Design
+from clew.train.drafters import drafter_losses
+from papers.E179_dspark import small
 
 I64 = npt.NDArray[np.int64]
 PROMPT, NEW = 24, 144  # tokens of a prompt, and of what the target writes behind it
@@ -202,9 +194,10 @@ def jobs(name: str) -> Iterator[tuple[str, int, int]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="drafting.py")
+    parser = argparse.ArgumentParser(prog="drafting")
     parser.add_argument("which", choices=list(PLANS))
     asked = parser.parse_args(argv)
+    torch.set_num_threads(1)
     for which in ("own", "held"):
         tapped(asked.which, which)
     for job in jobs(asked.which):

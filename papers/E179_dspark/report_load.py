@@ -171,8 +171,8 @@ def report(lines: Lines) -> str:
         f"{len(lines)} cells, {len({x['seed'] for x in lines})} seeds, {minutes(lines):.1f} CPU-minutes. Closed loop: "
         "R requests at all times, 300 rounds, the first fifth not counted; means over seeds with half of Student's "
         "95 % interval; ratios are taken seed by seed. The paper's rule leaves drafting out of the cost and always "
-        "drafts; no gate counts it and always drafts; the scheduler counts it and may skip. "
-        "Anticipating is the biased one.",
+        "drafts; no gate counts it and always drafts; the scheduler counts it and may skip. Anticipating is the biased "
+        "one.",
         pass_marks(lines),
         NOTE,
         *(_throughputs(lines, costs) for costs in USERS if users_of(lines, costs)),

@@ -1,6 +1,6 @@
 """Two language models made from what a machine ships, for E179: three domains of text, tokenizers, training.
 
-    python papers/E179_dspark/small.py small|speed|large [--folder .clew/e179] [--steps N]
+    python -m papers.E179_dspark.small small|speed|large [--folder .clew/e179] [--steps N]
 
 ``code`` is the standard library's source, ``prose`` its docstrings and the documentation of the system, ``data`` is
 generated (records, tables, sums). ``small`` reads characters (V = 128; 4 layers of 128), ``speed`` a byte-level BPE
@@ -8,14 +8,10 @@ generated (records, tables, sums). ``small`` reads characters (V = 128; 4 layers
 call finds the model made.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json
-import os
 import string
-import sys
 import sysconfig
 import time
 from collections.abc import Iterator
@@ -23,15 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import numpy as np
+import numpy.typing as npt
+import torch
 
-import numpy as np  # noqa: E402
-import numpy.typing as npt  # noqa: E402
-import torch  # noqa: E402
-
-from clew.fit import checkpoint, optim  # noqa: E402
+from clew.fit import checkpoint, optim
 
 FOLDER = Path(".clew") / "e179"
 DOMAINS = ("code", "prose", "data")
@@ -332,7 +324,7 @@ def held(model: Any, corpus: Corpus, recipe: Recipe, n: int = 48) -> dict[str, f
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="small.py")
+    parser = argparse.ArgumentParser(prog="small")
     parser.add_argument("which", choices=list(RECIPES))
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--steps", type=int, help="instead of the recipe's")

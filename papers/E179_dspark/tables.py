@@ -3,8 +3,6 @@
 python -m papers.E179_dspark.tables        # measures `large` and its DSpark drafter here and writes costs.json
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

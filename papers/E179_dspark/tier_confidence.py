@@ -4,13 +4,12 @@ Rounds are drafted freely and verified whole, behind anchors of texts of held-ou
 half of the texts and judged on the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 
+from clew.core.stats import auroc
 from clew.models.drafters import ready
 from clew.train.drafters import acceptance, temperature_scaling
 from papers.E179_dspark import drafting
@@ -50,7 +49,7 @@ def _one(setting: Line, seed: int) -> Line:
             out[name][how] = {
                 "ece": [temperature_scaling.ece(c, y) for c, y in columns],
                 "floor": [temperature_scaling.noise_floor(c, seed=seed) for c in chance.T],
-                "auroc": [temperature_scaling.auroc(c, y) for c, y in columns],
+                "auroc": [auroc(c, y) for c, y in columns],
             }
     return out
 

@@ -1,16 +1,14 @@
 """T4 and T5: what the small target accepts of drafters that differ in one thing each, in expectation over its own
 decode loop (see clew.train.drafters.acceptance), by prompt and by position."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 from clew.train.drafters import acceptance
 from papers.E179_dspark import drafting, small
-from papers.experiment import Line
+from papers.experiment import Line, each
 
 PROMPTS = 252  # of each seed: 84 of each domain, the same for all arms
 QUICK = 30
@@ -33,24 +31,23 @@ def cost(cell: Line) -> float:
     return (2.0 if made else 7.0) * cell["block"] + (0.0 if made else 40.0)
 
 
-def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
-    """For each seed the expected rounds and tokens of every prompt, and rounds that accept at least k, by domain."""
+def _measured(setting: Line, seed: int) -> Line:
+    """The expected rounds and tokens of every prompt, and rounds that accept at least k, by domain."""
     torch.set_num_threads(1)
-    out = []
-    for seed in seeds:
-        module = drafting.drafter(setting["kind"], setting["arm"], setting["block"], seed)
-        data, count = drafting.tapped(setting["kind"], "held"), QUICK if setting["kind"] == "quick" else PROMPTS
-        rows = np.arange(count) + seed * count
-        walked, overlap = [], []
-        for _, along, chance in acceptance.acceptances(module, data, rows, drafting.COUNTED):
-            walked.append(acceptance.walk(along))
-            overlap.append(chance.mean(0))
-        reached = np.array([w[1] for w in walked])
-        out.append({
-            "rounds": [round(w[0], 4) for w in walked],
-            "emitted": [round(float(r.sum()), 4) for r in reached],
-            "reached": [reached[d::3].sum(0).round(3).tolist() for d in range(len(small.DOMAINS))],
-            "overlap": np.mean(overlap, 0).round(5).tolist(),
-            "trained": drafting.made(setting["kind"], setting["arm"], setting["block"], seed),
-        })  # fmt: skip
-    return out
+    kind, arm, block = setting["kind"], setting["arm"], setting["block"]
+    module, count = drafting.drafter(kind, arm, block, seed), QUICK if kind == "quick" else PROMPTS
+    rows, walked, overlap = np.arange(count) + seed * count, [], []
+    for _, along, chance in acceptance.acceptances(module, drafting.tapped(kind, "held"), rows, drafting.COUNTED):
+        walked.append(acceptance.walk(along))
+        overlap.append(chance.mean(0))
+    reached = np.array([w[1] for w in walked])
+    return {
+        "rounds": [round(w[0], 4) for w in walked],
+        "emitted": [round(float(r.sum()), 4) for r in reached],
+        "reached": [reached[d::3].sum(0).round(3).tolist() for d in range(len(small.DOMAINS))],
+        "overlap": np.mean(overlap, 0).round(5).tolist(),
+        "trained": drafting.made(kind, arm, block, seed),
+    }
+
+
+run = each(_measured)

@@ -8,8 +8,6 @@ target's law, whatever came before it, so that a bias towards tokens that are ea
 ``BIASED`` policies look at the whole block before they fix a length; they must fail what the others pass.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,6 @@
 """The cells of tier load: a server under load with drawn requests, mark T8 of specs/E179 (section 9.3)."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +9,7 @@ from clew.models.engine.speculation.lengths import Algorithm1, Fixed, Scheduler,
 from clew.serve.load.simulate import Traffic, closed, poisson
 from papers.E179_dspark.tables import table
 from papers.E179_dspark.toy import Anticipating
-from papers.experiment import Line, grid
+from papers.experiment import Line, each, grid
 
 ROUNDS = 300
 
@@ -70,17 +68,16 @@ def cost(cell: Line) -> float:
     return 2.0 if cell["kind"] == "open" else 0.06 + 0.0012 * cell["r"] * (0.5 + ("s" in cell["policy"][:1]))
 
 
-def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
-    """Throughput, speeds and sizes of one setting for all seeds, in their order."""
-    out = []
-    costs = table(setting.get("table", "jagged"))
+def _served(setting: Line, seed: int) -> Line:
+    """Throughput, speeds and sizes."""
+    costs, at = table(setting.get("table", "jagged")), setting["r"]
     traffic = Traffic(scale=setting.get("m", 1.0), noise=setting.get("noise", 0.0), blind=setting["kind"] == "blind")
-    for seed in seeds:
-        lengths, at = POLICIES[setting["policy"]](costs), setting["r"]
-        if setting["kind"] == "open":
-            found = poisson(costs, traffic, lengths, at, seed, requests=400, promised=PROMISED)
-        else:
-            found = closed(costs, traffic, lengths, at, seed, rounds=ROUNDS)
-        kept = {k: v for k, v in found._asdict().items() if k not in ("policy", "at", "seed")}
-        out.append({k: round(v, 5) for k, v in kept.items()})
-    return out
+    lengths = POLICIES[setting["policy"]](costs)
+    if setting["kind"] == "open":
+        found = poisson(costs, traffic, lengths, at, seed, requests=400, promised=PROMISED)
+    else:
+        found = closed(costs, traffic, lengths, at, seed, rounds=ROUNDS)
+    return {k: round(v, 5) for k, v in found._asdict().items() if k not in ("policy", "at", "seed")}
+
+
+run = each(_served)

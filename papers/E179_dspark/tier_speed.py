@@ -7,8 +7,6 @@ decoding; the engine with DFlash, DSpark and prompt lookup, whole blocks verifie
 this machine's costs. Every reply has the same number of tokens. One thread; process time and wall time.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The cells of tier toy: exact laws of what is emitted under each policy of lengths, mark T1 of specs/E179."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

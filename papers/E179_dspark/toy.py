@@ -5,8 +5,6 @@ engine's own (clew.models.engine.speculation.lengths). ``Anticipating`` and ``ow
 show that the test can fail.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import tomllib
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.core import registry
 from clew.core.errors import BadInput, UnknownName
+from clew.credit import presets
 
 keys = st.from_regex(r"[a-z_][a-z0-9_]{0,6}", fullmatch=True).filter(lambda k: k.isidentifier() and not _keyword(k))
 literals = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -54,3 +60,15 @@ def test_lookup_names_near_ones():
     assert "lighthouse-for-tests" in caught.value.remedy
     with pytest.raises(BadInput, match="wicks"):
         registry.build("tasksets", "lighthouse-for-tests(wicks=2)")
+
+
+def test_every_published_estimator_has_a_name():
+    """Read from the project file: entry points are those of the last install."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    named = project["entry-points"]["clew.credits"]
+    estimators = {name for name in vars(presets) if inspect.isfunction(getattr(presets, name))}
+    assert {"grpo", "gagpo", "g2po", "graded"} <= estimators
+    assert estimators - named.keys() == set()
+    for ref in named.values():
+        module, _, name = ref.partition(":")
+        assert callable(getattr(importlib.import_module(module), name))

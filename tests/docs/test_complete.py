@@ -68,7 +68,7 @@ def test_every_kind_of_call_is_on_the_page_of_calls():
 
 def test_every_registry_is_in_the_index():
     kinds = get_args(registry.Kind)
-    assert len(kinds) == 6
+    assert len(kinds) == 5
     assert [kind for kind in kinds if f"\n| `{kind}` | `clew.{kind}` |" not in PAGES["index.md"]] == []
 
 

@@ -56,6 +56,25 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, house: Househ
     assert store.verify() == []
 
 
+def test_a_replay_of_an_unfinished_run_asks_nobody_and_writes_nothing(tmp_path: Path, house: Household) -> None:
+    class Dies(Wanderer):
+        async def complete(self, request):  # type: ignore[no-untyped-def]
+            if self.calls == 5:
+                raise KeyboardInterrupt
+            return await super().complete(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        Runner(player, house, Dies(), tmp_path / "runs.db").collect(house.sample(1), n=1, seed=3)
+    store = open_store(tmp_path / "runs.db")
+    cut, again = Run(store, store.run_ids()[0]), Wanderer()
+    before = store.calls(cut.id)
+    assert before[-1].done == -1, "the last ask was sent and never answered"
+    Runner(player, house, again, store).replay(cut)
+    assert again.calls == 0
+    assert store.calls(cut.id) == before
+    assert Runner(player, house, Wanderer(), store).resume(cut).stop is not None
+
+
 def test_collect_of_a_name_goes_on_where_it_stopped(tmp_path: Path, house: Household) -> None:
     model = Wanderer()
     runner = Runner(player, house, model, tmp_path / "runs.db")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.audit.zero_variance import dead_groups
+from clew.audit.zero_variance import zero_variance
 from clew.core.errors import BadInput, CannotRestore, ModelError
 from clew.core.values import Task
 from clew.harness import Runner
@@ -200,8 +200,8 @@ def test_a_leaf_without_a_verdict_is_undecided_and_the_tree_goes_on() -> None:
     assert sum(grown.tries) == grown.ahead[0][0] == 40
     report = Groups([group]).success()
     assert (report.n, report.estimate) == (len(decided), decided.mean()), "neither won nor lost"
-    [line] = dead_groups(runner.store, [group.row])
-    assert (line.dead, line.undecided, line.alike["reward"]) == (0, 0, 0)
+    [line] = zero_variance(runner.store, [group.row])
+    assert (line.zero_variance, line.undecided, line.alike["reward"]) == (0, 0, 0)
 
 
 def test_a_judge_that_never_decides_leaves_no_signal(talk: Runner) -> None:
@@ -216,8 +216,8 @@ def test_a_judge_that_never_decides_leaves_no_signal(talk: Runner) -> None:
     assert not grown.mixed
     [note] = talk.store.annotations([group[0].id], "undecided")
     assert "ZeroDivisionError" in note.data
-    [line] = dead_groups(talk.store, [group.row])
-    assert (line.dead, line.undecided, line.alike) == (1, 1, {})
+    [line] = zero_variance(talk.store, [group.row])
+    assert (line.zero_variance, line.undecided, line.alike) == (1, 1, {})
 
 
 def test_spare_tokens_go_to_trees_whose_outcomes_are_alike(talk: Runner) -> None:

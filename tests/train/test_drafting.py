@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from clew.core.errors import BadInput
+from clew.core.stats import auroc
 from clew.models.drafters import folder, ready
 from clew.models.drafters.layers import Design
 from clew.train.drafters import acceptance, drafter_losses, temperature_scaling
@@ -213,7 +214,7 @@ def test_calibration_repairs_a_head_scaled_by_two_and_a_half() -> None:
             < floor + 0.01
             < temperature_scaling.ece(wrong[:, k], accepted[:, k])
         )
-        assert temperature_scaling.auroc(kept[:, k], accepted[:, k]) > 0.75
+        assert auroc(kept[:, k], accepted[:, k]) > 0.75
     assert temperature_scaling.scale(true, accepted) == pytest.approx(np.ones(4), rel=0.25)
     with pytest.raises(BadInput, match="cannot calibrate"):
         temperature_scaling.scale(np.full((3, 4), np.nan), accepted[:3])
@@ -221,5 +222,5 @@ def test_calibration_repairs_a_head_scaled_by_two_and_a_half() -> None:
 
 def test_auroc_counts_ties_half() -> None:
     score, happened = np.array([0.1, 0.5, 0.5, 0.9]), np.array([False, False, True, True])
-    assert temperature_scaling.auroc(score, happened) == pytest.approx(3.5 / 4)
-    assert np.isnan(temperature_scaling.auroc(score, np.ones(4, bool)))
+    assert auroc(score, happened) == pytest.approx(3.5 / 4)
+    assert np.isnan(auroc(score, np.ones(4, bool)))

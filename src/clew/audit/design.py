@@ -1,8 +1,7 @@
-"""Statistics of a fair comparison: rates, differences, many tests at once, clusters, power, and what is missing.
+"""Statistics of a fair comparison: rates, differences, multiple tests, clusters, power, and missing trials.
 
-Everything here takes counts or plain numbers; where a claim is made the result is a ``Report``. Intervals are two-sided
-at ``level``, 95 % unless told. Packages of statistics are loaded when a function needs them. Doses have a file of their
-own, ``doses``.
+Every function takes counts or plain numbers; a claim is returned as a ``Report``. Intervals are two-sided at ``level``,
+95 % by default. Packages of statistics are loaded by the functions that need them. Doses are in ``doses``.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from clew.core import stats
 from clew.core.errors import BadInput
 from clew.core.records import Report
+from clew.core.stats import X
 
 F64 = npt.NDArray[np.float64]
 RESAMPLES = 4000
@@ -38,13 +39,14 @@ class Count(NamedTuple):
 # ---- one rate, two rates ---------------------------------------------------------------------------------------------
 
 
-def wilson(hits: Any, n: Any, level: float = 0.95) -> tuple[Any, Any]:
-    """Wilson's score interval of a share (1927), the limits in [0, 1]; takes numbers or arrays."""
-    from scipy.stats import norm
+def wilson(hits: X, n: X, level: float = 0.95) -> tuple[X, X]:
+    """Wilson's score interval of a share (1927), the limits in [0, 1]; takes numbers or arrays.
 
+    Raises:
+        BadInput: no trial, or more hits than trials.
+    """
     counted(hits, n)
-    low, high = _score(np.asarray(hits, float), np.asarray(n, float), float(norm.isf((1 - level) / 2)))
-    return (float(low), float(high)) if np.ndim(low) == 0 else (low, high)
+    return stats.wilson(hits, n, stats.deviate(level))
 
 
 def rate(claim: str, hits: int, n: int, *, level: float = 0.95, design: str = "", **kept: Any) -> Report:
@@ -60,12 +62,14 @@ def rate(claim: str, hits: int, n: int, *, level: float = 0.95, design: str = ""
 
 
 def newcombe(a: Count, b: Count, level: float = 0.95) -> tuple[float, float]:
-    """Newcombe's interval of ``a.rate - b.rate`` (1998, method 10: score limits, no continuity correction)."""
-    from scipy.stats import norm
+    """Newcombe's interval of ``a.rate - b.rate`` (1998, method 10: score limits, no continuity correction).
 
-    counted(a.hits, a.n)
-    counted(b.hits, b.n)
-    return _newcombe(a, b, float(norm.isf((1 - level) / 2)))
+    Raises:
+        BadInput: no trial on one side, or more hits than trials.
+    """
+    counted(*a)
+    counted(*b)
+    return stats.newcombe(a, b, stats.deviate(level))
 
 
 def difference(claim: str, a: Count, b: Count, *, level: float = 0.95, design: str = "", **kept: Any) -> Report:
@@ -91,7 +95,7 @@ def p_value(a: Count, b: Count) -> float:
     first, second = (a, b) if a.rate > b.rate else (b, a)
 
     def low(z: float) -> float:
-        return float(_newcombe(first, second, z)[0])
+        return float(stats.newcombe(first, second, z)[0])
 
     top = 37.0  # beyond it the p itself is below the smallest number
     z = float(brentq(low, 0.0, top)) if low(top) < 0 else top
@@ -106,16 +110,14 @@ def ratio(claim: str, a: Count, b: Count, *, level: float = 0.95, **kept: Any) -
     """
     from statsmodels.stats.proportion import confint_proportions_2indep
 
-    counted(a.hits, a.n)
-    counted(b.hits, b.n)
+    counted(*a)
+    counted(*b)
     if not a.hits or not b.hits:
         raise BadInput(f"{claim}: a ratio of {a} to {b} has no bound", remedy="Report the difference instead.")
     low, high = confint_proportions_2indep(*a, *b, compare="ratio", method="score", alpha=1 - level)
     text = f"{a} against {b}, score interval of the ratio"
-    return Report(
-        claim=claim, estimate=a.rate / b.rate, low=float(low), high=float(high), n=a.n + b.n, design=text, level=level,
-        **kept,
-    )  # fmt: skip
+    kept |= {"level": level, "design": text}
+    return Report(claim=claim, estimate=a.rate / b.rate, low=float(low), high=float(high), n=a.n + b.n, **kept)
 
 
 def censored(claim: str, hits: int, n: int, missing: int, *, level: float = 0.95, **kept: Any) -> Report:
@@ -135,31 +137,15 @@ def censored(claim: str, hits: int, n: int, missing: int, *, level: float = 0.95
     )
 
 
-def counted(hits: Any, n: Any) -> None:
+def counted(hits: npt.ArrayLike, n: npt.ArrayLike) -> None:
     """Refuse counts that are no shares.
 
     Raises:
         BadInput: no trial, or more hits than trials.
     """
-    if np.any(np.asarray(n) < 1) or np.any(np.asarray(hits) < 0) or np.any(np.asarray(hits) > np.asarray(n)):
-        raise BadInput(f"{hits} of {n} is no share", remedy="Count at least one trial, and no more hits than trials.")
-
-
-def _score(hits: Any, n: Any, z: float) -> tuple[Any, Any]:
-    """Wilson's limits at ``z`` standard errors, of numbers or arrays; p-values ask for them by the thousand."""
-    p, z2 = hits / n, z * z
-    middle, half, scale = p + z2 / (2 * n), z * (p * (1 - p) / n + z2 / (4 * n * n)) ** 0.5, 1 + z2 / n
-    # At no hits and at all hits the limits are 0 and 1 exactly, which rounding would miss.
-    return (hits > 0) * (middle - half) / scale, 1 - (hits < n) * (1 - (middle + half) / scale)
-
-
-def _newcombe(a: Any, b: Any, z: float) -> tuple[Any, Any]:
-    """Limits of the difference of (hits, n) ``a`` and ``b``, numbers or arrays."""
-    (h, n), (g, m) = a, b
-    p, q = h / n, g / m
-    (low_a, high_a), (low_b, high_b) = _score(h, n, z), _score(g, m, z)
-    down, up = (p - low_a) ** 2 + (high_b - q) ** 2, (high_a - p) ** 2 + (q - low_b) ** 2
-    return p - q - down**0.5, p - q + up**0.5
+    k, m = np.asarray(hits), np.asarray(n)
+    if np.any(m < 1) or np.any(k < 0) or np.any(k > m):
+        raise BadInput(f"{k} of {m} is no share", remedy="Count at least one trial, and no more hits than trials.")
 
 
 # ---- many tests at once ----------------------------------------------------------------------------------------------
@@ -202,10 +188,8 @@ def bootstrap(
     estimate = float(statistic(*(x[None] for x in arrays))[0])
     low, high = np.percentile(statistic(*(x[picks] for x in arrays)), [2.5, 97.5])
     text = design or f"{n} {unit}, percentile bootstrap over {unit}"
-    return Report(
-        claim=claim, estimate=estimate, low=min(float(low), estimate), high=max(float(high), estimate), n=n,
-        design=text, **kept,
-    )  # fmt: skip
+    low, high = min(float(low), estimate), max(float(high), estimate)
+    return Report(claim=claim, estimate=estimate, low=low, high=high, n=n, design=text, **kept)
 
 
 @lru_cache(maxsize=2)
@@ -272,12 +256,13 @@ def power(p: float, q: float, n: int, m: int | None = None, level: float = 0.95)
     Args:
         p, q: the true rates. n, m: trials on each side; ``m`` as ``n`` unless given.
     """
-    from scipy.stats import binom, norm
+    from scipy.stats import binom
 
     m = m or n
     # Counts beyond these have a chance below 1e-9 in all.
     i, j = (np.arange(binom.ppf(1e-10, k, r), binom.isf(1e-10, k, r) + 1) for k, r in ((n, p), (m, q)))
-    low, high = _newcombe((i[:, None], float(n)), (j[None, :], float(m)), float(norm.isf((1 - level) / 2)))
+    trials, others = np.full((1, 1), float(n)), np.full((1, 1), float(m))
+    low, high = stats.newcombe((i[:, None], trials), (j[None, :], others), stats.deviate(level))
     chance = binom.pmf(i, n, p)[:, None] * binom.pmf(j, m, q)[None, :]
     return float(chance[(low > 0) | (high < 0)].sum())
 

@@ -1,8 +1,8 @@
-"""Groups without a signal, and why: by component of the judge's verdict, on raw outcomes (specs/E162 section 9).
+"""Zero-variance groups and their causes, by what the judge said (specs/E162 section 9); ``clew log`` prints them.
 
-A group is dead where the rewards of its decided runs are all equal: then a policy gradient has nothing to compare. A
-shaped reward (a length penalty, a bonus) may still differ there, and training on it can ruin a policy; so only what
-the judge said counts here.
+A group has zero variance where the rewards of its decided runs are all equal: a policy gradient then has nothing to
+compare. A shaped reward (a length penalty, a bonus) may differ in such a group, and training on it can ruin a policy.
+Only the judge's own verdicts count here.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from clew.core.records import Annotation, GroupRow
-from clew.store.base import Keeper
+from clew.store.protocol import Tables
 
 WON = 0.5
 
 
-class DeadGroups(NamedTuple):
+class ZeroVariance(NamedTuple):
     """Groups of one collection (``name/iteration``; empty for those without a name).
 
-    groups: how many. dead: of them without two different rewards, which are lost (every decided run at or below .5),
-    won (every one above .5) and undecided (fewer than two runs with a verdict). leaves: runs a group has on average.
-    alike: per component of the verdict, in how many groups it is the same on all runs that have it, two at least.
-    spared: per other component, in how many of the dead groups it differs, that is where it could still tell runs
-    apart.
+    groups: how many. zero_variance: how many of them have no two different rewards. These are lost (every decided run
+    at or below .5), won (every one above .5) or undecided (fewer than two runs with a verdict). leaves: runs a group
+    has on average. alike: per component of the verdict, in how many groups it is the same on all runs that have it,
+    two at least. informative: per other component, in how many zero-variance groups it still varies.
     """
 
     label: str
     groups: int
-    dead: int
+    zero_variance: int
     lost: int
     won: int
     undecided: int
     leaves: float
     alike: dict[str, int]
-    spared: dict[str, int]
+    informative: dict[str, int]
 
     @property
     def share(self) -> float:
-        return self.dead / self.groups
+        """Of zero-variance groups among all."""
+        return self.zero_variance / self.groups
 
 
-def dead_groups(store: Keeper, groups: Sequence[GroupRow]) -> list[DeadGroups]:
+def zero_variance(store: Tables, groups: Sequence[GroupRow]) -> list[ZeroVariance]:
     """One line per collection, in the order in which its first group was made. Groups of a single run are left out."""
     compared = [g for g in groups if len(g.runs) > 1]
     wanted = sorted({run for g in compared for run in g.runs})
@@ -61,10 +61,10 @@ def _verdicts(found: Iterable[Annotation]) -> dict[str, dict[str, float]]:
     return out
 
 
-def _line(label: str, rows: Sequence[GroupRow], verdicts: dict[str, dict[str, float]]) -> DeadGroups:
-    dead = lost = won = undecided = 0
+def _line(label: str, rows: Sequence[GroupRow], verdicts: dict[str, dict[str, float]]) -> ZeroVariance:
+    flat = lost = won = undecided = 0
     alike: dict[str, int] = {}
-    spared: dict[str, int] = {}
+    informative: dict[str, int] = {}
     for group in rows:
         said = [verdicts[run] for run in group.runs if "reward" in verdicts.get(run, {})]
         found = {name: [v[name] for v in said if name in v] for name in {n for v in said for n in v}}
@@ -72,11 +72,11 @@ def _line(label: str, rows: Sequence[GroupRow], verdicts: dict[str, dict[str, fl
         for name in found:
             alike[name] = alike.get(name, 0) + same.get(name, False)
         if len(said) < 2:
-            undecided, dead = undecided + 1, dead + 1
+            undecided, flat = undecided + 1, flat + 1
         elif same["reward"]:
-            dead += 1
+            flat += 1
             won, lost = won + (said[0]["reward"] > WON), lost + (said[0]["reward"] <= WON)
             for name in same.keys() - {"reward"}:
-                spared[name] = spared.get(name, 0) + (not same[name])
+                informative[name] = informative.get(name, 0) + (not same[name])
     leaves = sum(len(g.runs) for g in rows) / len(rows)
-    return DeadGroups(label, len(rows), dead, lost, won, undecided, leaves, alike, spared)
+    return ZeroVariance(label, len(rows), flat, lost, won, undecided, leaves, alike, informative)

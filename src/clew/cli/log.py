@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 @click.command(short_help="List runs, newest first; a query filters them.")
 @click.argument("query", nargs=-1)
 @click.option("-n", "--limit", default=20, show_default=True, help="Most lines to list; 0 lists all.")
-@click.option("--dead-groups", is_flag=True, help="Count groups whose runs all got the same reward (zero variance).")
+@click.option("--zero-variance", "--dead-groups", is_flag=True, help="Count groups whose runs all got the same reward.")
 @common.json_option
 @common.store_option
-def command(query: tuple[str, ...], limit: int, dead_groups: bool, as_json: bool, store_path: str) -> None:
+def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bool, store_path: str) -> None:
     """List runs, newest first.
 
-    With --dead-groups: one line for each collection or iteration, with the number of groups that give no training
+    With --zero-variance: one line for each collection or iteration, with the number of groups that give no training
     signal because all their runs got the same reward, and the reward components that still differ in those groups.
 
     \b
     clew log
     clew log 'world=household return<0.5 steps>20'
     clew log 'tag:keep text:"open fridge"' --json
-    clew log --dead-groups name=first/*
+    clew log --zero-variance name=first/*
     """
     store = common.open_store(store_path)
-    if dead_groups:
-        _dead(store, query, limit, as_json)
+    if zero_variance:
+        _zero_variance(store, query, limit, as_json)
         return
     runs = common.choose(store, query, limit=limit or None)
     tags: dict[str, list[str]] = {}
@@ -90,11 +90,11 @@ def _runs(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _dead(store: Keeper, query: tuple[str, ...], limit: int, as_json: bool) -> None:
-    from clew.audit.zero_variance import dead_groups
+def _zero_variance(store: Keeper, query: tuple[str, ...], limit: int, as_json: bool) -> None:
+    from clew.audit.zero_variance import zero_variance
 
     names = dict.fromkeys(run.group for run in reversed(common.choose(store, query)) if run.group)
-    lines = dead_groups(store, [store.group(name) for name in names])
+    lines = zero_variance(store, [store.group(name) for name in names])
     lines = lines[-limit:] if limit else lines
     if as_json:
         common.print_json([{**line._asdict(), "share": line.share} for line in lines])
@@ -103,24 +103,25 @@ def _dead(store: Keeper, query: tuple[str, ...], limit: int, as_json: bool) -> N
         click.echo("no group with two or more runs matches; `clew run -n 8` makes some")
         return
     components = sorted({name for line in lines for name in line.alike} - {"reward"})
-    columns = ("collection", "groups", "runs each", "dead", "all lost", "all won", "undecided")
+    columns = ("collection", "groups", "runs each", "zero variance", "all lost", "all won", "undecided")
     rows = [
         (
             x.label or "-",
             x.groups,
             x.leaves,
-            x.dead,
+            x.zero_variance,
             x.lost,
             x.won,
             x.undecided,
-            *(x.spared.get(c, 0) for c in components),
+            *(x.informative.get(c, 0) for c in components),
         )
         for x in lines
     ]
     common.print_table((*columns, *(f"{c} differs" for c in components)), rows)
     total = sum(line.groups for line in lines)
-    dead, lost, won, open_ = (sum(getattr(x, f) for x in lines) for f in ("dead", "lost", "won", "undecided"))
+    counts = ("zero_variance", "lost", "won", "undecided")
+    flat, lost, won, open_ = (sum(getattr(x, f) for x in lines) for f in counts)
     click.echo(
-        f"\n{dead / total:.0%} of {total} groups gave no signal: all runs failed in {lost} (too hard), all succeeded "
+        f"\n{flat / total:.0%} of {total} groups gave no signal: all runs failed in {lost} (too hard), all succeeded "
         f"in {won} (too easy), {open_} had fewer than two verdicts"
     )

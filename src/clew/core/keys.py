@@ -1,7 +1,7 @@
 """Canonical form, digests and derived seeds: the part of the record that may never change.
 
-A digest is blake2b of 16 bytes whose ``person`` names what is digested and the version of the form,
-so that a node can never collide with a request. Golden vectors live in ``tests/core/test_keys.py``.
+A digest is blake2b of 16 bytes. Its ``person`` names the kind of thing and the version of the form, so that a node can
+never collide with a request. Golden vectors live in ``tests/core/test_keys.py``.
 """
 
 from __future__ import annotations

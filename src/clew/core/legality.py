@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -147,13 +147,6 @@ def _inner_bytes(one: Inner) -> bytes:
     tokens = b"" if one.tokens is None else b"+" + pack_ids(one.tokens)
     texts = map(encode, (one.model, one.served_by, one.text))
     return struct.pack("<q", one.version) + _prefixed([*texts, tokens])
-
-
-def rekey(path: Iterable[Call], prev: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-    """Issue digest and key of every Call of a path, derived anew; the key of an intent (``done`` -1) is ``b""``."""
-    for call in path:
-        prev = issue_key(prev, call)
-        yield prev, b"" if call.done < 0 else call_key(prev, call)
 
 
 Found = Iterator[tuple[int, str]]  # seq and what is wrong there

@@ -1,4 +1,4 @@
-"""The contracts of Clew on one screen. Extra powers of a Model are protocols of their own, never flags."""
+"""The contracts of Clew on one screen. Each extra power of a Model is a protocol of its own, never a flag."""
 
 from __future__ import annotations
 

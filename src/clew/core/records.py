@@ -1,4 +1,4 @@
-"""What the store keeps: nodes, calls, runs, interventions, annotations, reports, and the rows a trainer reads."""
+"""The records: nodes, Calls, runs, interventions, annotations, reports, and the rows that a trainer reads."""
 
 from __future__ import annotations
 

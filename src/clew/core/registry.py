@@ -1,4 +1,7 @@
-"""Names to things: five registries, filled by entry points of the groups ``clew.<kind>``."""
+"""Registries: five kinds of names, filled by entry points of the groups ``clew.<kind>`` and by ``register``.
+
+References such as ``household(rooms=3)`` are parsed here. An argument is a literal; nothing is evaluated.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain values that travel between agents, models, worlds and the store. Frozen; no behaviour."""
+"""Plain values that travel between agents, models, worlds and the store: frozen and without behaviour."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class Task:
     prompt: str
     data: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = Limits()
-    secret: Any = field(default=None, repr=False, compare=False)
+    secret: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
 
 class Unset:

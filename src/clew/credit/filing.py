@@ -1,4 +1,4 @@
-"""From estimators to annotations: one value for every ask, filed beside the runs."""
+"""``Credit``: what an estimator found, and its annotations, one value for every ask of a step."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.core.errors import BadInput
+from clew.core.stats import auroc
 from clew.credit.steps import F64, Ints
 
 TokenAgg = Literal["sum", "mean", "last", "min", "max"]
@@ -204,20 +205,6 @@ def blame(step: npt.ArrayLike, rule: Rule = "min") -> int:
         return 0
     series = {"min": s, "min_cumulative": np.cumsum(s), "drop": np.diff(s, prepend=0.0)}[rule]
     return int(np.argmin(series))
-
-
-def auroc(score: npt.ArrayLike, success: npt.ArrayLike, weight: npt.ArrayLike | None = None) -> float:
-    """Chance that a success scores above a failure, ties counting half; NaN where either is missing.
-
-    weight: how often each counts, for a bootstrap; default once.
-    """
-    s, y = np.asarray(score, np.float64), np.asarray(success, bool)
-    w = np.ones(len(s)) if weight is None else np.asarray(weight, np.float64)
-    _, tie = np.unique(s, return_inverse=True)
-    good, bad = np.bincount(tie, w * y), np.bincount(tie, w * ~y)
-    below = np.cumsum(bad) - bad
-    pairs = good.sum() * bad.sum()
-    return float((good * (below + bad / 2)).sum() / pairs) if pairs else float("nan")
 
 
 def residual(score: npt.ArrayLike, length: npt.ArrayLike) -> F64:

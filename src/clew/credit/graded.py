@@ -1,4 +1,4 @@
-"""Grades of recorded runs: from two models' logprobs of their replies to values of tokens, steps and runs."""
+"""Progress advantages of recorded runs: two models' logprobs become values of tokens, steps and runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The published estimators, each as its list of terms. One function per method; weights, scopes and normalisers only.
+"""The published estimators, each a list of terms: weights, scopes and normalisers, no computation.
 
-Conventions of all: standard deviations with ddof 1 and eps 1e-6, gamma .95, comparisons inside one task group. The
-mended forms count each run once in episode statistics; ``faithful`` counts rows, as the released code does.
+All share these conventions: standard deviations with ddof 1 and eps 1e-6, gamma .95, comparisons inside one task group.
+The mended forms count each run once in episode statistics; ``faithful`` counts rows, as the released code does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Supervised data from runs, with their recoveries or without, and back from such data to the acts it teaches."""
+"""Supervised data from runs, with or without their recoveries, and the acts that such data teaches."""
 
 from __future__ import annotations
 

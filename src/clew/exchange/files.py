@@ -1,4 +1,4 @@
-"""Reading and writing files whole or not at all, and JSON without NaN."""
+"""Files that are read and written whole or not at all, and JSON without NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A transcript, the one form between every file format and the record: recorded as a run, and recalled from one."""
+"""``Transcript``: the form between every file format and the record.
+
+A format reads a file into transcripts, which ``record`` stores as runs; ``recall`` makes a transcript of a run.
+"""
 
 from __future__ import annotations
 

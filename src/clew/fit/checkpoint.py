@@ -1,4 +1,4 @@
-"""Folders that are either whole or not there: write beside, sync, rename; the one before is kept."""
+"""Atomic checkpoint folders: written beside, synced, renamed; the folder before is kept."""
 
 from __future__ import annotations
 

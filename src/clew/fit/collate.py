@@ -58,10 +58,8 @@ class Micro(NamedTuple):
 
     def tokens(self, component: str, logp: Tensor, entropy: Tensor | None = None) -> Tokens:
         """The view of one component."""
-        return Tokens(
-            logp, self.old, self.weights[component], self.mask[component], self.row, self.rows,
-            self.ref, entropy, self.targets, self.sets, self.roles,
-        )  # fmt: skip
+        weights, mask, ends = self.weights[component], self.mask[component], (self.targets, self.sets, self.roles)
+        return Tokens(logp, self.old, weights, mask, self.row, self.rows, self.ref, entropy, *ends)
 
 
 def check(rows: Sequence[LossRow]) -> None:

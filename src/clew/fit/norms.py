@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 
 
 class RMSNorm(torch.autograd.Function):
@@ -18,7 +19,7 @@ class RMSNorm(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
         inverse = square.div_(x.shape[-1]).add_(eps).rsqrt_()
         normal = x * inverse
@@ -35,7 +36,7 @@ class RMSNorm(torch.autograd.Function):
         return torch.addcmul(grad * weight, normal, mean).mul_(inverse), flat.sum(0), None
 
 
-def _forward(self: Any, x: Tensor) -> Tensor:
+def _forward(self: nn.Module, x: Tensor) -> Tensor:
     return RMSNorm.apply(x, self.weight, self.variance_epsilon)  # type: ignore[no-any-return,no-untyped-call]
 
 

@@ -79,7 +79,7 @@ def build(
     return Optimiser(parts)
 
 
-def _ends(module: Any) -> list[nn.Module]:
+def _ends(module: nn.Module) -> list[nn.Module]:
     found = [
         getattr(module, name)() for name in ("get_input_embeddings", "get_output_embeddings") if hasattr(module, name)
     ]

@@ -1,4 +1,4 @@
-"""Where metrics go: anything with ``log(values, step)``. These five cover the common places."""
+"""Where metrics go: anything with ``log(values, step)``; here JSON lines, TensorBoard, Weights & Biases and trackio."""
 
 from __future__ import annotations
 

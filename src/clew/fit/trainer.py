@@ -1,4 +1,4 @@
-"""The one trainer. It sees rows with weight streams and loss functions, and knows no algorithm."""
+"""The trainer: turns rows with weight streams and loss functions into new weights, and knows no algorithm."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Trainer:
                     sums[name] += float(value.detach())
                     total = value if total is None else total + value
             if total is not None:
-                total.backward()  # type: ignore[no-untyped-call]
+                torch.autograd.backward(total)
         self._checked = self._checked or bool(seen.gaps)
         return sums, seen
 

@@ -8,7 +8,7 @@ from clew.core.errors import BadInput
 from clew.core.registry import build
 from clew.core.values import Message, Observation
 from clew.harness.run.live import Conversation, LiveRun
-from clew.harness.run.nodes import as_message
+from clew.harness.run.nodes import Said, as_message
 
 
 async def player(run: LiveRun, window: int = 0) -> None:
@@ -111,6 +111,6 @@ async def transcript(run: LiveRun) -> None:
             return
 
 
-def _say(chat: Conversation, fields: object) -> None:
+def _say(chat: Conversation, fields: Said) -> None:
     message = as_message(fields)
     chat.say(message.role, message)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import NamedTuple, TypedDict
 
-from clew.core.errors import BadInput, ReplayError
+from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Model
-from clew.core.records import Call, GroupRow, RunRow
+from clew.core.records import GroupRow
 from clew.core.values import Task
-from clew.harness.run.dispatch import Dispatcher
-from clew.harness.run.drive import drive, gathered
+from clew.harness.executors import Executor, Prepared
 from clew.harness.run.spec import OnRun, RunSpec
 from clew.store import Group, new_id
 from clew.store.base import Keeper
@@ -28,12 +27,10 @@ class Collecting(TypedDict, total=False):
 
 
 class Opened(NamedTuple):
-    """A group whose runs are to be driven; ``calls`` is empty for new runs, and None where the store has to be read."""
+    """A group and its runs, which are to be driven."""
 
     group: GroupRow
-    task: Task
-    runs: list[RunRow]
-    calls: list[Call] | None
+    runs: list[Prepared]
 
 
 def named(store: Keeper, name: str) -> dict[str, GroupRow]:
@@ -59,7 +56,7 @@ def open_groups(spec: RunSpec, tasks: Sequence[Task], n: int, seed: int, name: s
                     f"{label} was begun with {len(group.runs)} runs of {group.task_id}, not {n} of {task.id}",
                     remedy="Give the collection another name, or the same tasks, n and seed.",
                 )
-            out.append(Opened(group, task, [spec.store.row(run) for run in group.runs], None))
+            out.append(Opened(group, [Prepared(spec.store.row(run), task) for run in group.runs]))
             continue
         identity = new_id()
         rows = [
@@ -76,36 +73,24 @@ def open_groups(spec: RunSpec, tasks: Sequence[Task], n: int, seed: int, name: s
         spec.store.put_group(group)
         for row in rows:
             spec.store.put_run(row)
-        out.append(Opened(group, task, rows, []))
+        out.append(Opened(group, [Prepared(row, task, []) for row in rows]))
     return out
 
 
-async def ended(spec: RunSpec, opened: Sequence[Opened], on_run: OnRun | None) -> AsyncGenerator[Group, None]:
+async def ended(
+    spec: RunSpec, executor: Executor, opened: Sequence[Opened], on_run: OnRun | None
+) -> AsyncGenerator[Group, None]:
     """Drive the runs of all groups at once; give each group when its last run has ended.
 
     Raises:
-        The first error of a run that cannot be followed, once all others have ended; any other error at once.
+        See ``Executor.drive``.
     """
-    async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
-        waiting = {}
-        for it in opened:
-            work = [drive(spec, dispatch, row, it.task, on_run, calls=it.calls) for row in it.runs]
-            waiting[asyncio.ensure_future(gathered(work))] = it.group
-        stuck: list[BaseException] = []
-        try:
-            while waiting:
-                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for finished in done:
-                    group, error = waiting.pop(finished), finished.exception()
-                    if error is None:
-                        yield Group(spec.store, group)
-                    elif isinstance(error, ReplayError):
-                        stuck.append(error)
-                    else:
-                        raise error
-        finally:
-            for unfinished in waiting:
-                unfinished.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-        if stuck:
-            raise stuck[0]
+    groups, left = {it.group.id: it.group for it in opened}, {it.group.id: len(it.runs) for it in opened}
+    for it in opened:
+        if not it.runs:
+            yield Group(spec.store, it.group)
+    async with aclosing(executor.drive(spec, [run for it in opened for run in it.runs], on_run)) as runs:
+        async for run in runs:
+            left[run.group] -= 1
+            if not left[run.group]:
+                yield Group(spec.store, groups[run.group])

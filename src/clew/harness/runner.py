@@ -17,8 +17,9 @@ from clew.core.protocols import Judge, Model, Taskset, World
 from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow, Tap
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.collecting import Collecting, ended, open_groups
+from clew.harness.executors import IN_LOOP, Executor
 from clew.harness.fork import forks
-from clew.harness.fork.edits import plan
+from clew.harness.fork.edits import Given, plan
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, follow
@@ -53,6 +54,7 @@ class Runner:
         concurrency: how many runs are live at once.
         snapshot_every: worlds with snapshots of 1 kB or more keep one every so many acts.
         judge_seconds: how long a verdict may take; a judge that takes longer leaves its run undecided.
+        executor: where the runs of collections and forks are driven; default: all in the running event loop.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Runner:
         snapshot_every: int = 16,
         judge_seconds: float | None = 600.0,
         resolve_model: Callable[[str], Model] | None = None,
+        executor: Executor = IN_LOOP,
     ) -> None:
         self.agent = load_agent(agent) if isinstance(agent, str) else agent
         self.agent_ref, self.agent_digest = agent_ref(agent), source_digest(self.agent)
@@ -85,7 +88,7 @@ class Runner:
             raise BadInput(
                 f"unknown sampling setting: {error}", remedy=f"Known: {', '.join(Sampling._fields)}."
             ) from error
-        self.owner, self.models = owner_name(), Models(resolve_model)
+        self.owner, self.models, self.executor = owner_name(), Models(resolve_model), executor
 
     @property
     def spec(self) -> RunSpec:
@@ -127,7 +130,7 @@ class Runner:
         opened = open_groups(spec, tasks, n, seed, name, iteration)
 
         async def all_groups() -> Groups:
-            got = {group.id: group async for group in ended(spec, opened, on_run)}
+            got = {group.id: group async for group in ended(spec, self.executor, opened, on_run)}
             return Groups([got[it.group.id] for it in opened])
 
         groups = run_sync(all_groups())
@@ -146,7 +149,7 @@ class Runner:
         """
         spec = replace(self.spec, model=options.get("model") or self.model)
         opened = open_groups(spec, tasks, n, seed, options.get("name", ""), options.get("iteration", 0))
-        async with aclosing(ended(spec, opened, options.get("on_run"))) as groups:
+        async with aclosing(ended(spec, self.executor, opened, options.get("on_run"))) as groups:
             async for group in groups:
                 yield group
 
@@ -162,9 +165,9 @@ class Runner:
         at: Cursor | int | None = None,
         n: int = 1,
         *,
-        reply: Any = None,
-        prefix: Any = None,
-        result: Any = None,
+        reply: Given | None = None,
+        prefix: str | Sequence[int] | None = None,
+        result: str | Mapping[str, Any] | None = None,
         rewrite: Mapping[Any, Any] | None = None,
         world: Sequence[str] | bytes | None = None,
         model: str | Model | None = None,
@@ -204,15 +207,15 @@ class Runner:
             view = Run(self.store, at.run)
         if model is not None and not isinstance(model, str):
             model = self.models.add(model)
+        later: dict[str, Any] = {"world": world, "model": model, "sampling": sampling, "tap": tap}
         seq, changes = plan(
-            view, at, reply=reply, prefix=prefix, result=result, rewrite=rewrite, world=world, model=model,
-            sampling=sampling, tap=tap, edits=edits, keep=keep,
-        )  # fmt: skip
-        changed = any(v is not None for v in (reply, result, rewrite, world, model, sampling, tap)) or bool(edits)
+            view, at, reply=reply, prefix=prefix, result=result, rewrite=rewrite, edits=edits, keep=keep, **later
+        )
+        changed = any(v is not None for v in (reply, result, rewrite, *later.values())) or bool(edits)
         mode = seed if seed is not None else "same" if changed else "fresh"
         if view.row.spawned_by:
             return self._fork_child(view, seq, n, changes, mode, on_run)
-        return run_sync(forks.fork(self.spec, view, seq, n, changes, mode, on_run, limits))
+        return run_sync(forks.fork(self.spec, view, seq, n, changes, mode, on_run, limits, self.executor))
 
     def _fork_child(
         self, child: Run, seq: int, n: int, changes: Intervention, mode: str | int, on_run: OnRun | None

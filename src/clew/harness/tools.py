@@ -7,7 +7,7 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -25,7 +25,7 @@ class Tool:
     function: Callable[..., Any]
     idempotent: bool = False
 
-    def call(self, action: ToolCall) -> Any:
+    def call(self, action: ToolCall) -> Observation | Awaitable[Observation]:
         """Perform a model's tool call: an Observation, or an awaitable of one where the function is async.
 
         Arguments that do not parse or fit, and exceptions of the function, come back as an observation that
@@ -54,7 +54,7 @@ class Tool:
             return _failed(action, error)
 
 
-def _observation(action: ToolCall, value: Any) -> Observation:
+def _observation(action: ToolCall, value: object) -> Observation:
     if isinstance(value, Observation):
         return value._replace(call_id=action.id)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

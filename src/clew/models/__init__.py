@@ -1,4 +1,4 @@
-"""Everything that answers: fakes, remote endpoints, local weights. ``load`` finds one by reference."""
+"""Models: fakes, remote endpoints, local weights. ``load`` finds a model by its reference."""
 
 from __future__ import annotations
 

@@ -114,29 +114,30 @@ class Scripted(_Fake):
         self.ref = make_ref("scripted", {"replies": kept, "by": by}, {"by": "turn"}) if literal else "scripted"
 
     def _answer(self, request: Request) -> Answer | Awaitable[Answer]:
-        answer = self._matching(request) if isinstance(self.replies, Mapping) else self._next(request)
+        replies = self.replies
+        answer = self._matching(request, replies) if isinstance(replies, Mapping) else self._next(request, replies)
         return answer(request) if callable(answer) and not isinstance(answer, tuple) else answer
 
-    def _matching(self, request: Request) -> Answers:
+    def _matching(self, request: Request, replies: Mapping[str, Answers]) -> Answers:
         text = request.path[-1].message.text if request.path else ""
-        for pattern, answer in self.replies.items():  # type: ignore[union-attr]
+        for pattern, answer in replies.items():
             if pattern and pattern in text:
                 return answer
-        if "" in self.replies:
-            return self.replies[""]  # type: ignore[call-overload]
+        if "" in replies:
+            return replies[""]
         raise ModelError(
             f"no scripted reply matches {text[:80]!r}", remedy='Add a key that occurs in it, or the key "".'
         )
 
-    def _next(self, request: Request) -> Answers:
+    def _next(self, request: Request, replies: Sequence[Answers]) -> Answers:
         turns = sum(node.message.role == "assistant" for node in request.path)
         index = turns if self.by == "turn" else self.calls - 1
-        if index >= len(self.replies):
+        if index >= len(replies):
             raise ModelError(
-                f"the script has {len(self.replies)} replies and was asked for number {index + 1}",
+                f"the script has {len(replies)} replies and was asked for number {index + 1}",
                 remedy="Add replies, or limit the run's steps.",
             )
-        return self.replies[index]  # type: ignore[index]
+        return replies[index]
 
 
 class Replay(_Fake):

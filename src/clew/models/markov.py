@@ -113,9 +113,9 @@ class Markov:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         if not lines:
             raise BadInput("the corpus has no text", remedy="Give some lines of text, or leave the corpus out.")
-        arguments = {"order": order, "tokens": tokens}
+        arguments: dict[str, object] = {"order": order, "tokens": tokens}
         if corpus is not None and len(corpus) <= 200:
-            arguments["corpus"] = corpus  # type: ignore[assignment]
+            arguments["corpus"] = corpus
         name = (
             "markov" if corpus is None or len(corpus) <= 200 else f"markov-{keys.blob_key(keys.encode(text)).hex()[:8]}"
         )
@@ -135,10 +135,9 @@ class Markov:
     def distribution(self, before: Sequence[int], sampling: Sampling) -> tuple[list[int], np.ndarray]:
         """Candidate ids, most likely first, and their probabilities (float64) under ``sampling``."""
         for k in range(min(self.order, len(before)), -1, -1):
-            counts = self.follow.get(tuple(before[len(before) - k :]))
-            if counts:
+            if counts := self.follow.get(tuple(before[len(before) - k :]), Counter()):
                 break
-        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))  # type: ignore[union-attr]
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ids, p = [i for i, _ in ranked], np.array([n for _, n in ranked], np.float64)
         if sampling.temperature <= 0:
             return ids[:1], np.ones(1)

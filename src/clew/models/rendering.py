@@ -96,11 +96,9 @@ class WordRenderer:
         vocabulary = {word: i for i, word in enumerate(self.words)}
         inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=UNKNOWN))
         inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-        extra = [t for t in SPECIALS if t not in (UNKNOWN, BOS, END)]
-        return transformers.PreTrainedTokenizerFast(
-            tokenizer_object=inner, unk_token=UNKNOWN, bos_token=BOS, eos_token=END, pad_token=UNKNOWN,
-            additional_special_tokens=extra,
-        )  # fmt: skip
+        named: dict[str, Any] = {"unk_token": UNKNOWN, "pad_token": UNKNOWN, "bos_token": BOS, "eos_token": END}
+        named["additional_special_tokens"] = [t for t in SPECIALS if t not in (UNKNOWN, BOS, END)]
+        return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **named)
 
     def settings(self) -> dict[str, Any]:
         """What rebuilds this renderer."""

@@ -1,4 +1,4 @@
-"""What the text of a reply stands for: reasoning, text, tool calls; and what is settled of one that is not whole."""
+"""Parses the text of a reply: reasoning, text, tool calls; and says which part of an unfinished reply is settled."""
 
 from __future__ import annotations
 

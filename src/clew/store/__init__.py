@@ -1,4 +1,4 @@
-"""Where runs are kept: two stores under one contract, and the read-only views over them."""
+"""The record's home: two stores under one contract, and read-only views of what they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A store as users hold it: the tables, and the conveniences that every store shares."""
+"""``Keeper``: a store as users hold it, the tables together with the conveniences that every store shares.
+
+Each method with a body is a few lines over ``run``, ``upkeep`` and ``verify``, none of which imports this file.
+"""
 
 from __future__ import annotations
 

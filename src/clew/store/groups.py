@@ -1,4 +1,4 @@
-"""Read-only views of runs that are compared with each other: Group and Groups."""
+"""Read-only views of runs that are compared with each other: ``Group`` and ``Groups``, which ``collect`` returns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 import numpy.typing as npt
 
+from clew.core import stats
 from clew.core.errors import BadInput, need
 from clew.core.records import GroupRow, Report
 from clew.store.protocol import Tables, rewards
@@ -121,20 +122,18 @@ class Groups(Sequence[Group]):
         Raises:
             BadInput: no run was judged.
         """
-        from scipy.stats import binomtest
-
         judged = list(self._judged())
         if not judged:
             raise BadInput("no run of these groups was judged", remedy="Judge them with `Runner.judge`.")
         wins, n = sum(reward > threshold for _, reward in judged), len(judged)
-        interval = binomtest(wins, n).proportion_ci(0.95, method="wilson")
+        low, high = stats.wilson(wins, n, stats.deviate(0.95))
         tasks = len({run.task_id for run, _ in judged})
         left = len(self.runs) - n
         return Report(
             claim=f"success (reward > {threshold:g})",
             estimate=wins / n,
-            low=min(float(interval.low), wins / n),
-            high=max(float(interval.high), wins / n),
+            low=min(low, wins / n),
+            high=max(high, wins / n),
             n=n,
             design=f"share of {n} runs clustered in {tasks} tasks; Wilson interval, runs taken as independent",
             runs=tuple(run.id for run, _ in judged),

@@ -1,4 +1,7 @@
-"""MemoryStore: plain dictionaries. The reference for every other store, and what planted cases and tests run on."""
+"""``MemoryStore``: a store of plain dictionaries, the reference for every other store.
+
+Tests and suites of planted cases run on it. Nothing is written to disk.
+"""
 
 from __future__ import annotations
 

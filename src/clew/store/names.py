@@ -1,4 +1,4 @@
-"""Ids, tags and other names of a store: how they are made, checked and resolved."""
+"""How ids, tags and other names of a store are made, checked and resolved."""
 
 from __future__ import annotations
 

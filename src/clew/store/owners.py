@@ -1,4 +1,4 @@
-"""Who holds a lease: the name of a process, whether it still lives, and the error of a run that it holds."""
+"""Lease holders: the name of this process, whether the process of a name is gone, and the error of a held run."""
 
 from __future__ import annotations
 

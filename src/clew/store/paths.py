@@ -1,6 +1,6 @@
-"""The paths of a run's conversations: what a model received from the first token to the last, and who chose which.
+"""The token paths of a run's conversations: what the model received, and which Call sampled which tokens.
 
-Who trains on tokens and who scores them read these.
+Training rows (``train.rows``), preference pairs and scoring read them. Nothing is tokenised again.
 """
 
 from __future__ import annotations

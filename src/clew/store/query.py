@@ -1,10 +1,11 @@
-"""The query language of the CLI, the viewer and Python: which runs are meant, and in which order.
+"""The query language of the CLI, the viewer and Python: it selects runs and sorts them.
 
     world=household return<0.5 steps>20 tag:x text:"open fridge" -stop=done sort:-steps
 
-Terms are and-ed; ``-`` before a term negates it. ``=`` compares whole names, where ``*`` and ``?`` stand for anything
-and a ref matches by its name alone (``household(rooms=3)`` by ``household``); ``:`` looks for a part, whatever its
-case. A number that is absent (a run that was not judged) fulfils no comparison and sorts last.
+A run must fulfil every term; ``-`` before a term negates the term. ``=`` compares whole names; ``*`` and ``?`` are
+wildcards, and the name of a reference stands for all its arguments (``household`` for ``household(rooms=3)``). ``:``
+looks for a part of the text, whatever its case. A run without a number (it was not judged, say) fulfils no comparison
+of that number and sorts last.
 """
 
 from __future__ import annotations

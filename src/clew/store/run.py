@@ -1,4 +1,4 @@
-"""Read-only views of one run: Run and its Steps."""
+"""``Run``: the read-only view of one run that users, judges and estimators hold."""
 
 from __future__ import annotations
 

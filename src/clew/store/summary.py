@@ -1,4 +1,7 @@
-"""What lists show of a run, and the words it can be found by. Derived from the record, never part of it."""
+"""The line that a list shows of a run, and the words that a search finds it by.
+
+Stores call this to fill their derived tables. Nothing here is part of the record: all of it can be made again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Upkeep of a store: union with another, tombstones, removal of what nothing reaches, and copies of single runs."""
+"""Upkeep of a store: merging in another store, redaction, garbage collection, and copies of single runs.
+
+``Keeper.merge``, ``redact`` and ``gc`` call this. Keys never change, so that forks and chains still verify.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A store proves itself: every key is derived anew and every rule of a legal record is checked (core/legality.py).
+"""Proof of a store: every key is derived anew, and every rule of a legal record (core/legality.py) is checked.
 
-What a tombstone covers is passed over: its key stays, its content is gone on purpose.
+``clew verify`` prints the faults. Redacted content is passed over: its key stays, with nothing left to derive it from.
 """
 
 from __future__ import annotations

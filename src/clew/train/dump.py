@@ -1,52 +1,49 @@
-"""Rows in a file, so that a training step can be taken again from it without sampler or store."""
+"""LossRows in a file, so that a training step can be repeated without sampler or store."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from clew.core.errors import BadInput, BadRecord
 from clew.core.records import Cursor, LossRow
 
+PLAIN = ("version", "set", "role", "temperature")  # fields of a row that are JSON as they are
+
 
 def dump(rows: Sequence[LossRow], path: str | Path) -> Path:
     """Write rows as one .npz: token columns of all rows end to end, and a JSON head."""
     if not rows:
         raise BadInput("there are no rows to dump")
-    columns: dict[str, np.ndarray] = {
+    columns: dict[str, Any] = {
         "ids": np.concatenate([row.ids for row in rows]).astype(np.int32),
         "sampled": np.concatenate([row.sampled for row in rows]),
         "old": np.concatenate([row.old for row in rows]).astype(np.float32),
     }
 
-    def optional(name: str, get: Callable[[LossRow], np.ndarray | None]) -> None:
-        parts = [get(row) for row in rows]
-        kept = [p for p in parts if p is not None]
-        if kept:
+    def optional(name: str, parts: Sequence[np.ndarray | None]) -> None:
+        if kept := [part for part in parts if part is not None]:
             columns[name] = np.concatenate(kept).astype(np.float32)
 
-    optional("ref", lambda row: row.ref)
+    optional("ref", [row.ref for row in rows])
     for name in {n for row in rows for n in row.weights}:
-        optional(f"weights/{name}", lambda row, name=name: row.weights.get(name))  # type: ignore[misc]
+        optional(f"weights/{name}", [row.weights.get(name) for row in rows])
     for name in {n for row in rows for n in row.targets}:
-        optional(f"targets/{name}", lambda row, name=name: row.targets.get(name))  # type: ignore[misc]
-    head = [
-        {
-            "length": len(row.ids), "ref": row.ref is not None,
-            "weights": list(row.weights), "targets": list(row.targets),
-            "source": [[at, str(cursor)] for at, cursor in row.source], "version": row.version, "set": row.set,
-            "role": row.role, "temperature": row.temperature,
-        }
-        for row in rows
-    ]  # fmt: skip
+        optional(f"targets/{name}", [row.targets.get(name) for row in rows])
+    head = []
+    for row in rows:
+        about: dict[str, object] = {name: getattr(row, name) for name in PLAIN}
+        about |= {"length": len(row.ids), "ref": row.ref is not None, "weights": [*row.weights]}
+        head.append(about | {"targets": [*row.targets], "source": [[at, str(cursor)] for at, cursor in row.source]})
     columns["head"] = np.frombuffer(json.dumps({"clew": "rows.1", "rows": head}).encode(), np.uint8)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        np.savez(file, **columns)  # type: ignore[arg-type]
+        np.savez(file, **columns)
     return path
 
 
@@ -74,20 +71,10 @@ def load(path: str | Path) -> list[LossRow]:
 
     rows = []
     for h in head["rows"]:
-        n = h["length"]
-        rows.append(
-            LossRow(
-                ids=take("ids", n),
-                sampled=take("sampled", n),
-                weights={name: take(f"weights/{name}", n) for name in h["weights"]},
-                old=take("old", n),
-                ref=take("ref", n) if h["ref"] else None,
-                targets={name: take(f"targets/{name}", n) for name in h["targets"]},
-                source=[(start, Cursor.parse(cursor)) for start, cursor in h["source"]],
-                version=h["version"],
-                set=h["set"],
-                role=h["role"],
-                temperature=h["temperature"],
-            )
-        )
+        n, source = h["length"], [(start, Cursor.parse(cursor)) for start, cursor in h["source"]]
+        ids, sampled = take("ids", n), take("sampled", n)
+        weights = {name: take(f"weights/{name}", n) for name in h["weights"]}
+        old, ref = take("old", n), take("ref", n) if h["ref"] else None
+        targets = {name: take(f"targets/{name}", n) for name in h["targets"]}
+        rows.append(LossRow(ids, sampled, weights, old, ref, targets, source, **{name: h[name] for name in PLAIN}))
     return rows

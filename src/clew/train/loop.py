@@ -261,10 +261,10 @@ class Training:
         return made
 
     def _collect(self, tasks: Sequence[Task], index: int, on_run: Callable[[Any], None] | None) -> Groups:
-        plan, kept = self.plan, {"name": self.plan.name, "iteration": index}
+        plan, name = self.plan, self.plan.name
         if plan.growth is None:
-            return self.runner.collect(tasks, plan.rollouts, plan.seed, on_run=on_run, **kept)  # type: ignore[arg-type]
-        return grow.collect(self.runner, tasks, plan.growth, plan.seed, on_run=on_run, **kept)  # type: ignore[arg-type]
+            return self.runner.collect(tasks, plan.rollouts, plan.seed, on_run=on_run, name=name, iteration=index)
+        return grow.collect(self.runner, tasks, plan.growth, plan.seed, on_run=on_run, name=name, iteration=index)
 
     def evaluate(self, iteration: int) -> Report:
         """Success on the fixed evaluation tasks, one run each, under seeds that do not depend on the iteration."""

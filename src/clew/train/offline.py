@@ -1,4 +1,4 @@
-"""Training on rows that exist already: passes over sets in an order fixed by the seed, resumed to the bit."""
+"""Training on given rows: passes over a data set in an order fixed by the seed, resumed to the bit."""
 
 from __future__ import annotations
 

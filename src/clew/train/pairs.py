@@ -1,7 +1,7 @@
-"""Preference pairs as LossRows: single tokens, as an audit filed them beside the runs, or whole replies (DPO, E172).
+"""Preference pairs as LossRows, of single tokens (cliffs, E172) or of whole replies (DPO).
 
-A set is one rejected row and the chosen rows that are preferred to it. The weight stream says which tokens of a row
-count, so that one loss (``losses.dpo``) serves pairs of single tokens and of whole replies.
+A set is one rejected row and the chosen rows that are preferred to it. The weight stream marks the tokens that count,
+so that one loss (``losses.dpo``) serves both kinds of pairs.
 """
 
 from __future__ import annotations

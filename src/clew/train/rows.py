@@ -1,4 +1,7 @@
-"""From runs and their annotations to LossRows: tokens, who chose them, and what each is worth."""
+"""Training rows: runs and their annotations become LossRows of tokens, masks and weights.
+
+The training loop calls this. A sampled token is trained once, with the logprob it was sampled with.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervision before RL: a small model is pre-trained on imperfect demonstrations of household."""
+"""Supervised warm start: pre-trains a small model on imperfect demonstrations of household."""
 
 from __future__ import annotations
 

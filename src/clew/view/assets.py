@@ -1,4 +1,4 @@
-"""The files of the page: modules, style, and D3 from the package that brings it."""
+"""The static files of the web viewer: its modules, its style, and D3 from the package that brings it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed in a store since the last look, as events: by whichever process it was changed."""
+"""Changes of a store as events for the browser, whichever process made them."""
 
 from __future__ import annotations
 

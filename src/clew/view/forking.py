@@ -1,4 +1,7 @@
-"""A fork as somebody asks for it: checked, written as a command line, and carried out."""
+"""Forks asked for on the page or the command line: a ``Wish`` is checked, shown as a command, and carried out.
+
+Whatever comes over the network passes ``wish``, which refuses unknown fields.
+"""
 
 from __future__ import annotations
 

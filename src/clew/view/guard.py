@@ -1,8 +1,8 @@
-"""Who may ask: the checks before every request, and the headers after it.
+"""Checks before every request of the web viewer, and the headers of every answer.
 
-A web page from elsewhere may send requests to a server on this machine. It is kept out by three checks: the name the
-browser thinks it talks to must be ours (a name that was made to point here is not), a request must not come from
-another origin, and where there is a token it must be known. Nothing here answers across origins.
+A web page from elsewhere may send requests to a server on this machine. Three checks keep such requests out: the host
+name must be ours (a name that was made to point here is not), the origin must be ours, and where there is a token the
+client must know it. No answer may be read across origins.
 """
 
 from __future__ import annotations

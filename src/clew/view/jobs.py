@@ -1,6 +1,6 @@
-"""Forks that were asked for on the page: one after the other, in a thread of their own, each opening the store anew.
+"""Forks that were asked for on the page: carried out one after the other, in a thread with a store of its own.
 
-The thread leaves its mark only in the store, as `clew fork` in another process would; other writers go on beside it.
+The thread writes to the store as `clew fork` in another process would; other writers go on beside it.
 """
 
 from __future__ import annotations

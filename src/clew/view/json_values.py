@@ -1,4 +1,4 @@
-"""Values as JSON can hold them."""
+"""Any value as JSON can hold it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training as one page of HTML that needs nothing from elsewhere: figures, learning curve, a run, what to do next."""
+"""A training as one self-contained page of HTML: figures, learning curve, a run, what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A viewer on a socket: which port, and how it ends."""
+"""How the viewer listens: its port, its start and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store opened several times, so that a long search holds up no page that is scrolled."""
+"""One store opened several times, so that a long search does not delay other pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as a tree of text: its steps, what they were worth, its children, and the runs forked from it."""
+"""A run as a tree of text: its steps, their values, its children, and the runs forked from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The viewer as a web application: each address is one function from a store to JSON."""
+"""The web application of the viewer: each address is one function from a store to JSON."""
 
 from __future__ import annotations
 

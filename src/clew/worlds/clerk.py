@@ -28,7 +28,7 @@ from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
-from clew.worlds.seeds import Dice, draw_numbers, number_of, split_of
+from clew.worlds.seeds import Dice, draw_numbers, kept, number_of, split_of
 
 ITEMS, COLOURS = ("phone", "lamp", "chair", "shirt"), ("red", "blue", "green")
 STAGES, AGES, PAID = ("packed", "shipped", "delivered"), ("new", "old"), ("cash", "voucher")
@@ -249,16 +249,7 @@ class Clerk:
         self.ref = make_ref("clerk", given, Clerk)
         self.wishes, self.turns, self.noise, self.timeouts, self.rare = wishes, turns, noise, timeouts, rare
         self.slips = slips
-        self._plans: dict[int, Plan] = {}
-
-    def plan(self, number: int) -> Plan:
-        """The plan of a task number; the last 256 are kept."""
-        found = self._plans.get(number)
-        if found is None:
-            if len(self._plans) >= 256:
-                self._plans.pop(next(iter(self._plans)))
-            found = self._plans[number] = Plan(number, self.wishes, self.rare)
-        return found
+        self.plan = kept(lambda number: Plan(number, wishes, rare))  # of a task number
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
         numbers = draw_numbers(n, seed, split, lambda number: Plan(number, self.wishes, self.rare).content)

@@ -25,7 +25,7 @@ from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
-from clew.worlds.seeds import Dice, draw_numbers, number_of
+from clew.worlds.seeds import Dice, draw_numbers, kept, number_of
 
 ROOMS = ("kitchen", "bathroom", "bedroom", "office", "lounge", "garage", "hall", "cellar", "attic", "porch")
 EXITS = ("north", "east", "south", "west")
@@ -229,16 +229,7 @@ class House:
             raise BadInput(f"house({given})", remedy="Needs 4 to 10 rooms, steps >= 1 and stoch from 0 to 1.")
         self.ref = make_ref("house", given, House)
         self.rooms, self.steps, self.alias, self.stoch, self.reward = rooms, steps, alias, stoch, reward
-        self._grounds: dict[int, Ground] = {}
-
-    def ground(self, number: int) -> Ground:
-        """The rooms of a task number; the last 256 are kept."""
-        found = self._grounds.get(number)
-        if found is None:
-            if len(self._grounds) >= 256:
-                self._grounds.pop(next(iter(self._grounds)))
-            found = self._grounds[number] = Ground(number, self.rooms)
-        return found
+        self.ground = kept(lambda number: Ground(number, rooms))  # of a task number
 
     def prompt(self, ground: Ground) -> str:
         item, appliance, target = (ROOMS[room] for room in ground.deeds)

@@ -23,7 +23,7 @@ from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.judging import reenact
 from clew.worlds.loops import loop_erase
-from clew.worlds.seeds import Dice, draw_numbers, number_of
+from clew.worlds.seeds import Dice, draw_numbers, kept, number_of
 
 HALL, FORK = 0, 1
 FAMILIES = "cabd"
@@ -216,16 +216,7 @@ class Maze:
             raise BadInput(f"maze({given})", remedy="Needs 2 branches or more, and 1 or more of everything else.")
         self.ref = make_ref("maze", given, Maze)
         self.star, self.steps = Star(branches, diamonds, parallel), steps
-        self._plans: dict[int, Plan] = {}
-
-    def plan(self, number: int) -> Plan:
-        """The maze of a task number; the last 256 are kept."""
-        found = self._plans.get(number)
-        if found is None:
-            if len(self._plans) >= 256:
-                self._plans.pop(next(iter(self._plans)))
-            found = self._plans[number] = Plan(number, self.star)
-        return found
+        self.plan = kept(lambda number: Plan(number, self.star))  # of a task number
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
         def content(number: int) -> Hashable:

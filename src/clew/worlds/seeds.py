@@ -7,6 +7,7 @@ task, so that the functions must never change what they return.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -38,6 +39,11 @@ class Dice:
             j = i + self.below(n - i)
             items[i], items[j] = items[j], items[i]
         return items[:first]
+
+
+def kept(make: Callable[[int], T]) -> Callable[[int], T]:
+    """``make`` of a task number, with its last 256 results kept: a group opens one task many times."""
+    return lru_cache(maxsize=256)(make)
 
 
 def split_of(content: object) -> str:

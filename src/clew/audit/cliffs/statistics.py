@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom, false_discovery_control
 
-from clew.audit import design
+from clew.core import stats
 
 F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -78,19 +78,15 @@ class Counts(NamedTuple):
 
 
 def wilson(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[F64, F64]:
-    """Wilson's score interval of a share (``design.wilson``); [0, 1] where n is 0."""
-    k, m = np.atleast_1d(right).astype(float), np.atleast_1d(n).astype(float)
-    low, high = design.wilson(k, np.maximum(m, 1), level)
-    low, high = np.where(m > 0, low, 0.0), np.where(m > 0, high, 1.0)
-    return low.reshape(np.shape(right)), high.reshape(np.shape(right))
+    """Wilson's score interval of a share; [0, 1] where n is 0."""
+    return stats.wilson(np.asarray(right, float), np.asarray(n, float), stats.deviate(level))
 
 
 def drop_interval(before: Counts, after: Counts, level: float = 0.95) -> tuple[F64, F64]:
     """Newcombe's hybrid score interval (1998, method 10) of the drop V(before) - V(after)."""
-    (l1, u1), (l2, u2) = wilson(before.right, before.n, level), wilson(after.right, after.n, level)
-    p, q = np.nan_to_num(before.potential, nan=0.5), np.nan_to_num(after.potential, nan=0.5)
-    low = p - q - np.sqrt((p - l1) ** 2 + (u2 - q) ** 2)
-    return np.clip(low, -1, 1), np.clip(p - q + np.sqrt((u1 - p) ** 2 + (q - l2) ** 2), -1, 1)
+    first, second = ((x.right.astype(float), x.n.astype(float)) for x in (before, after))
+    low, high = stats.newcombe(first, second, stats.deviate(level))
+    return np.clip(low, -1, 1), np.clip(high, -1, 1)
 
 
 # ---- the published detector -----------------------------------------------------------------------------------------

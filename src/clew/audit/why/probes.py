@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clew.audit.design import F64
 from clew.core.errors import BadInput
 from clew.core.protocols import Model, Scores
 from clew.core.records import Report
+from clew.core.stats import auroc
 from clew.store import Run
 
 RESAMPLES = 1000
@@ -49,15 +49,9 @@ def lock(claim: str, scores: Sequence[float], outcomes: Sequence[float], *, seed
     rng, drawn = np.random.default_rng(seed), np.empty(RESAMPLES)
     yes, no = np.flatnonzero(hit), np.flatnonzero(~hit)
     for i in range(RESAMPLES):  # within each outcome, so that both are always there
-        drawn[i] = auroc(x[rng.choice(yes, len(yes))], x[rng.choice(no, len(no))])
-    estimate, (low, high) = auroc(x[yes], x[no]), np.percentile(drawn, [2.5, 97.5])
-    low, high = min(float(low), estimate), max(float(high), estimate)
+        picks = np.concatenate([rng.choice(yes, len(yes)), rng.choice(no, len(no))])
+        drawn[i] = auroc(x[picks], hit[picks])
+    estimate, (low, high) = auroc(x, hit), np.percentile(drawn, [2.5, 97.5])
     design = f"AUROC over {len(yes)} traces with and {len(no)} without it, bootstrap within each"
+    low, high = min(float(low), estimate), max(float(high), estimate)
     return Report(claim=claim, estimate=estimate, low=low, high=high, n=len(x), design=design)
-
-
-def auroc(yes: F64, no: F64) -> float:
-    """Chance that a score of ``yes`` is above one of ``no``, ties counting half."""
-    order = np.sort(no)
-    below, upto = np.searchsorted(order, yes, "left"), np.searchsorted(order, yes, "right")
-    return float((below + upto).mean() / 2 / len(no))

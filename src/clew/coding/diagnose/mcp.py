@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clew.coding.diagnose.code_tools import Tools
 from clew.core.errors import MissingExtra
-from clew.core.values import ToolCall
+from clew.core.values import Observation, ToolCall
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -40,7 +40,8 @@ def server(tools: Tools) -> Server:
         if asked.name not in known:
             text = f"error: there is no tool {asked.name!r}; use {', '.join(known)}"
         else:
-            text = known[asked.name].call(ToolCall("", asked.name, json.dumps(asked.arguments or {}))).text
+            answer = known[asked.name].call(ToolCall("", asked.name, json.dumps(asked.arguments or {})))
+            text = answer.text if isinstance(answer, Observation) else (await answer).text
         content: list[Any] = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(content=content, is_error=text.startswith("error:"))
 

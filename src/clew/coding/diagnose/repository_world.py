@@ -47,7 +47,8 @@ class RepositoryWorld:
             named = action.name if isinstance(action, ToolCall) else action[:80]
             call_id = action.id if isinstance(action, ToolCall) else None
             return Observation(f"error: there is no tool {named!r}; use {', '.join(self._tools)}", call_id=call_id)
-        answer: Observation = self._tools[action.name].call(action)
+        answer = self._tools[action.name].call(action)
+        assert isinstance(answer, Observation)
         self._last = answer.text
         return answer
 

@@ -12,18 +12,67 @@ cleared of forged pins and of torn tool messages, and carries the one block. Not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar, cast
 
 from clew.core import errors
 from clew.core.keys import value_digest
 from clew.harness.context.pins import Form, Pins, within
 
 need = partial(errors.need, extra="frameworks")
+T = TypeVar("T")
 
 
-def _copied(message: Any, fields: Sequence[str], change: Callable[[str], str]) -> Any:
+class Copied(Protocol):
+    """A pydantic message."""
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self: ...
+
+
+class Typed(Copied, Protocol):
+    """A message of AutoGen."""
+
+    type: str
+    content: Any
+
+
+class Overridden(Protocol):
+    """A request of LangChain to a model."""
+
+    messages: Sequence[Any]
+
+    def override(self, *, messages: Sequence[Any]) -> Self: ...
+
+
+class Summarises(Protocol):
+    """A node of LangMem, or another that makes a state's messages fewer."""
+
+    def invoke(self, state: Mapping[str, Any]) -> Mapping[str, Any]: ...
+    async def ainvoke(self, state: Mapping[str, Any]) -> Mapping[str, Any]: ...
+
+
+class Context(Protocol):
+    """A model context of AutoGen."""
+
+    async def add_message(self, message: Typed) -> None: ...
+    async def get_messages(self) -> list[Typed]: ...
+    async def clear(self) -> None: ...
+    async def save_state(self) -> Mapping[str, Any]: ...
+    async def load_state(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Compacts(Protocol):
+    """A compaction handler of Inspect."""
+
+    async def compact_input(self, messages: list[Any], force: bool = False) -> tuple[list[Any], Any]: ...
+    async def record_output(self, input: list[Any], output: object) -> None: ...
+
+
+C = TypeVar("C", bound=Copied)
+
+
+def _copied(message: C, fields: Sequence[str], change: Callable[[str], str]) -> C:
     """A pydantic message with every string in some of its fields changed; itself where none changes."""
     old = {name: value for name in fields if (value := getattr(message, name, None)) is not None}
     new = {name: within(value, change) for name, value in old.items()}
@@ -50,11 +99,11 @@ def autogen_form() -> Form[Any]:
     made = need("autogen_core.models")
     roles = {"SystemMessage": "system", "UserMessage": "user", "AssistantMessage": "assistant"}
 
-    def ids(message: Any, kind: str, name: str) -> list[str]:
+    def ids(message: Typed, kind: str, name: str) -> list[str]:
         several = isinstance(message.content, list) and message.type == kind
         return [found for item in message.content if (found := getattr(item, name, None))] if several else []
 
-    def rewrite(message: Any, change: Callable[[str], str]) -> Any:
+    def rewrite(message: Typed, change: Callable[[str], str]) -> Typed:
         if isinstance(message.content, list):
             items = [_item(item, change) for item in message.content]
             message = message if items == message.content else message.model_copy(update={"content": items})
@@ -70,14 +119,15 @@ def autogen_form() -> Form[Any]:
     )
 
 
-def _item(item: Any, change: Callable[[str], str]) -> Any:
+def _item(item: object, change: Callable[[str], str]) -> object:
     """A part of an AutoGen message: text, a call (a dataclass), a result (a pydantic model), or an image."""
     if isinstance(item, str):
         return change(item)
     for name in ("arguments", "content"):
         text = getattr(item, name, None)
         if isinstance(text, str) and (new := change(text)) != text:
-            return type(item)(**{**vars(item), name: new})
+            made: Any = type(item)
+            return cast(object, made(**{**vars(item), name: new}))
     return item
 
 
@@ -85,10 +135,12 @@ def inspect_form() -> Form[Any]:
     """Chat messages of Inspect."""
     made = need("inspect_ai.model")
 
-    def rewrite(message: Any, change: Callable[[str], str]) -> Any:
-        plain = message.model_dump(include={"content", "tool_calls"})
+    def rewrite(message: T, change: Callable[[str], str]) -> T:
+        kind: Any = type(message)
+        plain = kind.model_dump(message, include={"content", "tool_calls"})
         changed = {name: within(value, change) for name, value in plain.items()}
-        return message if changed == plain else type(message).model_validate({**message.model_dump(), **changed})
+        same = changed == plain
+        return message if same else cast(T, kind.model_validate({**kind.model_dump(message), **changed}))
 
     return Form(
         role=lambda m: str(m.role),
@@ -104,10 +156,10 @@ def langchain_middleware(pins: Pins, *, scope: str = "") -> Any:
     middleware, form = need("langchain.agents.middleware"), langchain_form()
 
     class PinMiddleware(middleware.AgentMiddleware):  # type: ignore[misc,name-defined]
-        def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        def wrap_model_call(self, request: Overridden, handler: Callable[[Overridden], T]) -> T:
             return handler(request.override(messages=pins.apply(request.messages, form, scope=scope)))
 
-        async def awrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        async def awrap_model_call(self, request: Overridden, handler: Callable[[Overridden], Awaitable[T]]) -> T:
             return await handler(request.override(messages=pins.apply(request.messages, form, scope=scope)))
 
     return PinMiddleware()
@@ -121,42 +173,35 @@ def langgraph_hook(
     return lambda state: {"llm_input_messages": pins.apply(state[key], form, scope=scope)}
 
 
-def langmem_node(node: Any, pins: Pins, *, key: str = "summarized_messages", scope: str = "") -> Any:
+def langmem_node(node: Summarises, pins: Pins, *, key: str = "summarized_messages", scope: str = "") -> Any:
     """A summarising node (LangMem's or another) whose output under ``key`` carries the pins."""
     runnables, form = need("langchain_core.runnables"), langchain_form()
 
     def pinned(update: Mapping[str, Any]) -> dict[str, Any]:
         return {**update, key: pins.apply(update[key], form, scope=scope)}
 
-    return runnables.RunnableLambda(
-        lambda state: pinned(node.invoke(state)), afunc=_later(lambda state: node.ainvoke(state), pinned)
-    )
+    async def later(state: Mapping[str, Any]) -> dict[str, Any]:
+        return pinned(await node.ainvoke(state))
+
+    return runnables.RunnableLambda(lambda state: pinned(node.invoke(state)), afunc=later)
 
 
-def _later(call: Callable[[Any], Any], then: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    async def run(state: Any) -> Any:
-        return then(await call(state))
-
-    return run
-
-
-def autogen_context(inner: Any, pins: Pins, *, scope: str = "") -> Any:
+def autogen_context(inner: Context, pins: Pins, *, scope: str = "") -> Any:
     """A model context around another one: what it gives carries the pins."""
     contexts, form = need("autogen_core.model_context"), autogen_form()
 
     class PinnedContext(contexts.ChatCompletionContext):  # type: ignore[misc,name-defined]
-        async def add_message(self, message: Any) -> None:
+        async def add_message(self, message: Typed) -> None:
             await inner.add_message(message)
 
-        async def get_messages(self) -> list[Any]:
+        async def get_messages(self) -> list[Typed]:
             return pins.apply(await inner.get_messages(), form, scope=scope)
 
         async def clear(self) -> None:
             await inner.clear()
 
         async def save_state(self) -> Mapping[str, Any]:
-            state: Mapping[str, Any] = await inner.save_state()
-            return state
+            return await inner.save_state()
 
         async def load_state(self, state: Mapping[str, Any]) -> None:
             await inner.load_state(state)
@@ -164,7 +209,7 @@ def autogen_context(inner: Any, pins: Pins, *, scope: str = "") -> Any:
     return PinnedContext()
 
 
-def inspect_compact(inner: Any, pins: Pins, *, scope: str = "") -> Any:
+def inspect_compact(inner: Compacts, pins: Pins, *, scope: str = "") -> Compacts:
     """A compaction handler of Inspect around another one: the input it gives carries the pins."""
     form = inspect_form()
 
@@ -173,7 +218,7 @@ def inspect_compact(inner: Any, pins: Pins, *, scope: str = "") -> Any:
             given, message = await inner.compact_input(messages, force=force)
             return pins.apply(given, form, scope=scope), message
 
-        async def record_output(self, input: list[Any], output: Any) -> None:
+        async def record_output(self, input: list[Any], output: object) -> None:
             await inner.record_output(input, output)
 
     return PinnedCompact()

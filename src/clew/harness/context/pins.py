@@ -21,13 +21,14 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from clew.core.errors import BadInput, PinBroken
 from clew.core.values import Message
 from clew.harness.tools import Tool
 
 M = TypeVar("M")
+T = TypeVar("T")
 Place = Literal["after-system", "before-last-user"]
 _GAP = "[\\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*+"  # blanks and characters without width
 TAG = re.compile(
@@ -143,8 +144,7 @@ class Pins:
         Args:
             form: how to read the messages; default: ``clew.Message``.
         """
-        form = form or MESSAGES  # type: ignore[assignment]
-        assert form is not None
+        form = _form(form)
         block = self.block(scope, now)
         kept = [m for m in mend(messages, form) if not _is_block(m, form)]
         kept = [form.rewrite(m, strip) for m in kept]
@@ -163,8 +163,7 @@ class Pins:
         Raises:
             PinBroken: it is not so; says what is wrong.
         """
-        form = form or MESSAGES  # type: ignore[assignment]
-        assert form is not None
+        form = _form(form)
         block, texts = self.block(scope, now), [(form.role(m), text) for m in messages for text in texts_of(m, form)]
         ours = sum(role == "system" and text == block for role, text in texts)
         if ours != bool(block):
@@ -241,8 +240,7 @@ def pairs(messages: Sequence[M], form: Form[M]) -> list[set[int]]:
 
 def orphans(messages: Sequence[M], form: Form[M] | None = None) -> list[int]:
     """Indices of messages that no API takes: an answer to no call, or calls of which one is not answered."""
-    form = form or MESSAGES  # type: ignore[assignment]
-    assert form is not None
+    form = _form(form)
     whole = set[int]().union(*pairs(messages, form))
     return [i for i, m in enumerate(messages) if (form.calls(m) or form.answers(m)) and i not in whole]
 
@@ -273,15 +271,16 @@ def _in_json(text: str, change: Callable[[str], str]) -> str:
     return text if changed == data else json.dumps(changed, ensure_ascii=False)
 
 
-def within(value: Any, change: Callable[[str], str]) -> Any:
+def within(value: T, change: Callable[[str], str]) -> T:
     """A JSON-like value with a function applied to every string in it, keys included."""
+    changed: object = value
     if isinstance(value, str):
-        return change(value)
-    if isinstance(value, list):
-        return [within(v, change) for v in value]
-    if isinstance(value, dict):
-        return {change(k): within(v, change) for k, v in value.items()}
-    return value
+        changed = change(value)
+    elif isinstance(value, list):
+        changed = [within(v, change) for v in value]
+    elif isinstance(value, dict):
+        changed = {change(k): within(v, change) for k, v in value.items()}
+    return cast(T, changed)
 
 
 MESSAGES: Form[Message] = Form(
@@ -291,6 +290,10 @@ MESSAGES: Form[Message] = Form(
     calls=lambda m: [c.id for c in m.calls],
     answers=lambda m: [m.call_id] if m.call_id is not None else [],
 )
+
+
+def _form(form: Form[M] | None) -> Form[M]:
+    return form if form is not None else cast(Form[M], MESSAGES)
 
 
 def guarded(tool: Tool, forbids: Callable[[Mapping[str, Any]], str]) -> Tool:
@@ -309,12 +312,12 @@ def guarded(tool: Tool, forbids: Callable[[Mapping[str, Any]], str]) -> Tool:
             raise PermissionError(f"refused by the operator: {why}")
 
     @functools.wraps(inner)
-    async def later(*args: Any, **kwargs: Any) -> Any:
+    async def later(*args: Any, **kwargs: Any) -> object:
         look(args, kwargs)
         return await inner(*args, **kwargs)
 
     @functools.wraps(inner)
-    def now(*args: Any, **kwargs: Any) -> Any:
+    def now(*args: Any, **kwargs: Any) -> object:
         look(args, kwargs)
         return inner(*args, **kwargs)
 

@@ -8,6 +8,7 @@ same fork in the run's own store, so that a sample can be looked at and followed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -18,9 +19,8 @@ from clew.core.errors import BadInput, ModelError, UnknownName
 from clew.core.keys import derive, value_digest
 from clew.core.records import Call, Cursor, Intervention
 from clew.core.values import F32, StopReason
+from clew.harness.executors import IN_LOOP, Prepared
 from clew.harness.fork.edits import fork_row, plan
-from clew.harness.run.dispatch import Dispatcher
-from clew.harness.run.drive import drive, gathered
 from clew.harness.run.spec import Specified
 from clew.store import Group, MemoryStore, Run
 from clew.store.run import sampled
@@ -176,22 +176,19 @@ class Continuations:
         aside = replace(self.spec, store=MemoryStore(), judge_seconds=limit, judge_thread=limit is not None)
         for run in dict.fromkeys(start.run for start, _ in portion):
             copy_run(aside.store, self.spec.store, run)
-        ended: dict[str, Run] = {}
+        work: list[Prepared] = []
         ids: dict[Start, list[str]] = {}
-        async with Dispatcher(aside.store, aside.owner, aside.concurrency) as dispatch:
-            work = []
-            for start, seeds in portion:
-                view = Run(aside.store, start.run)
-                seq, changes = _planned(view, start)
-                task, shared = aside.task_of(view.row), aside.store.calls(view.id, 0, seq)
-                rows = [fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
-                ids[start] = [row.id for row in rows]
-                for row in rows:
-                    aside.store.put_run(row)
-                    work.append(
-                        drive(aside, dispatch, row, task, lambda run: ended.update({run.id: run}), calls=shared)
-                    )
-            await gathered(work)
+        for start, seeds in portion:
+            view = Run(aside.store, start.run)
+            seq, changes = _planned(view, start)
+            task, shared = aside.task_of(view.row), aside.store.calls(view.id, 0, seq)
+            rows = [fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
+            ids[start] = [row.id for row in rows]
+            for row in rows:
+                aside.store.put_run(row)
+                work.append(Prepared(row, task, shared))
+        async with aclosing(IN_LOOP.drive(aside, work)) as runs:
+            ended = {run.id: run async for run in runs}
         found = {start: _samples(start, seeds, [ended[i] for i in ids[start]]) for start, seeds in portion}
         aside.store.close()
         return found

@@ -13,18 +13,21 @@ from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment, Tap
 from clew.core.values import Message, Sampling
-from clew.harness.run.nodes import as_message, message_json
+from clew.harness.run.nodes import Said, as_message, message_json
 from clew.store.names import new_id
 from clew.store.run import Run
+
+Given = Said | Sequence[int]
+"""A reply or a result that stands in place of one: a text, a message or its fields, or token ids."""
 
 
 def plan(
     run: Run,
     at: Cursor | int | None,
     *,
-    reply: Any = None,
-    prefix: Any = None,
-    result: Any = None,
+    reply: Given | None = None,
+    prefix: str | Sequence[int] | None = None,
+    result: str | Mapping[str, Any] | None = None,
     rewrite: Mapping[Any, Any] | None = None,
     world: Sequence[str] | bytes | None = None,
     model: str | None = None,
@@ -61,9 +64,9 @@ def plan(
             )
         made.append(Edit(name, seq, plain(value)))
     taps = None if tap is None else [asdict(one) for one in Tap.several(tap)]
-    for name, value in (("model", model), ("sampling", dict(sampling) if sampling else None), ("tap", taps)):
-        if value is not None:
-            made.append(Edit(name, seq, value))
+    for name, later in (("model", model), ("sampling", dict(sampling) if sampling else None), ("tap", taps)):
+        if later is not None:
+            made.append(Edit(name, seq, later))
     if world is not None:
         made.append(Edit("world", seq, base64.b85encode(world).decode() if isinstance(world, bytes) else list(world)))
     for name in set(sampling or ()) - set(Sampling._fields):
@@ -94,7 +97,7 @@ def inherits(edit: Edit, seq: int) -> bool:
     )
 
 
-def plain(value: Any) -> Any:
+def plain(value: Given) -> str | dict[str, Any] | list[int]:
     """An edit's value as JSON."""
     if isinstance(value, Message):
         return message_json(value)
@@ -103,7 +106,7 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str) else [int(v) for v in value]
 
 
-def cut(run: Run, call: Call | None, token: int) -> Any:
+def cut(run: Run, call: Call | None, token: int) -> str | list[int]:
     """The first ``token`` tokens of a recorded reply, or characters where it has no ids."""
     if call is None or call.kind != "ask" or not call.node_out:
         raise BadInput(
@@ -133,7 +136,7 @@ def rewritten(run: Run, rewrite: Mapping[Any, Any]) -> list[Edit]:
     return out
 
 
-def plain_message(value: Any) -> Any:
+def plain_message(value: Said) -> str | dict[str, Any]:
     return value if isinstance(value, str) else message_json(as_message(value))
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
 
 from clew.core.records import GroupKind, GroupRow, Intervention
 from clew.core.values import Limits
+from clew.harness.executors import IN_LOOP, Executor, Prepared
 from clew.harness.fork.edits import fork_row
-from clew.harness.run.dispatch import Dispatcher
-from clew.harness.run.drive import drive, gathered
 from clew.harness.run.spec import OnRun, RunSpec
 from clew.store import Group, Run, new_id
 
@@ -24,6 +24,7 @@ async def fork(
     mode: str | int,
     on_run: OnRun | None = None,
     limits: Limits | None = None,
+    executor: Executor = IN_LOOP,
 ) -> Group:
     """Make ``n`` forks of a run at Call ``seq`` and run them to their ends.
 
@@ -48,6 +49,8 @@ async def fork(
     for row in rows:
         store.put_run(row)
     store.commit()
-    async with Dispatcher(store, spec.owner, spec.concurrency) as dispatch:
-        await gathered([drive(spec, dispatch, row, task, on_run, calls=shared) for row in rows])
+    work = [Prepared(row, task, shared) for row in rows]
+    async with aclosing(executor.drive(spec, work, on_run)) as runs:
+        async for _ in runs:
+            continue
     return Group(store, group)

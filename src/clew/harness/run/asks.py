@@ -163,7 +163,7 @@ def _given(
 ) -> Reply:
     """Record a reply that is given and not sampled: an edit's text, Message fields or token ids, or a kept node."""
     renderer, start = model.renderer, _head(model)
-    value: object = edit.value if edit is not None else kept.message if kept is not None else ""
+    value: Any = edit.value if edit is not None else kept.message if kept is not None else ""
     by_ids = isinstance(value, (list, tuple)) and not isinstance(value, Message)
     if by_ids:
         message = Message("assistant", "")
@@ -172,7 +172,7 @@ def _given(
     ids: tuple[int, ...] | None = None
     head = 0
     if renderer is not None:
-        if isinstance(value, (list, tuple)) and by_ids:
+        if by_ids:
             ids = (*start, *value)
         elif edit is None and kept is not None and kept.ids is not None and kept.tokenizer == renderer.ref:
             ids = kept.ids

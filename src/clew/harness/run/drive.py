@@ -121,10 +121,20 @@ def begin(
     limits = merged(task.limits, Limits(**known.get("limits", {})))
     if "fork_limits" in known:
         limits = Limits(**known["fork_limits"])
+    how = Sampling()._replace(**sampling_of(known))
+    open_task = replace(task, secret=None)
     return RunState(
-        spec, dispatch, row, replace(task, secret=None), tape=tape, edits=changes, replay=replay, kept=kept,
-        sampling=Sampling()._replace(**sampling_of(known)), limits=limits,
-    )  # fmt: skip
+        spec,
+        dispatch,
+        row,
+        open_task,
+        tape=tape,
+        edits=changes,
+        replay=replay,
+        kept=kept,
+        sampling=how,
+        limits=limits,
+    )
 
 
 def touches_request(changes: Intervention, hold: Call | None) -> bool:
@@ -284,7 +294,8 @@ def _returned(store: Keeper, call: Call) -> Run:
 
 
 async def follow(spec: RunSpec, dispatch: Dispatcher, row: RunRow, task: Task) -> int:
-    """Replay: give the number of Calls followed; the store is not written.
+    """Replay: give the number of Calls followed; the store is not written. An unfinished run is followed to the first
+    Call that nothing answered.
 
     Raises:
         ReplayDiverged: see ``Runner.replay``.
@@ -295,7 +306,7 @@ async def follow(spec: RunSpec, dispatch: Dispatcher, row: RunRow, task: Task) -
     state = begin(spec, dispatch, row, task, calls, replay=True)
     await finish(spec, state, task)
     assert state.tape is not None
-    if state.tape.pending:
+    if state.tape.pending and calls[-1].kind == "end":
         missed = state.tape.order[state.tape.position]
         raise ReplayDiverged(
             f"run {row.id} ended before Call {missed.seq} ({missed.kind}) answered", at=str(Cursor(row.id, missed.seq))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from clew.core.errors import BadInput
 from clew.core.protocols import Model
@@ -67,7 +67,11 @@ class LiveRun:
             chat.say("system", system)
         return chat
 
-    async def act(self, action: Reply | str | ToolCall) -> Any:
+    @overload
+    async def act(self, action: str | ToolCall) -> Observation: ...
+    @overload
+    async def act(self, action: Reply) -> Any: ...
+    async def act(self, action: Reply | str | ToolCall) -> Observation | list[Observation]:
         """Perform an action in the world, or a tool call of the model.
 
         A reply with tool calls performs each in order, one Call each, and gives a list of Observations; a reply

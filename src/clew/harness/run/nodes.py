@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clew.core.keys import node_keys
 from clew.core.records import Cursor, Edit, Node
 from clew.core.values import F32, Message, ToolCall
+
+Said = str | Message | Mapping[str, Any]
+"""A message as users write it: a text, a Message, or a mapping of its fields."""
 
 
 class Reply(NamedTuple):
@@ -47,7 +50,7 @@ def edited(message: Message, edits: Sequence[Edit]) -> list[Message]:
     return before + ([kept] if kept is not None else [])
 
 
-def as_message(value: Any) -> Message:
+def as_message(value: Said) -> Message:
     """A Message from a string (role user) or a mapping of its fields."""
     if isinstance(value, str):
         return Message("user", value)

@@ -127,11 +127,10 @@ class RunState:
                     at=str(Cursor(self.row.id, self.seq)),
                 )
             raise Stop(reason)
-        if recorded is None:
-            if self.replay:
-                raise Stop(StopReason.CANCELLED)
-            if kind in ("ask", "act", "spawn"):
-                self._check_limits()
+        if self.replay and (recorded is None or recorded.done < 0):
+            raise Stop(StopReason.CANCELLED)  # the record ends here, or nothing answered: a replay performs nothing
+        if recorded is None and kind in ("ask", "act", "spawn"):
+            self._check_limits()
         if recorded is not None and recorded.done >= 0:
             self.issue, call = issue_key(self.issue, recorded), recorded
         else:

@@ -241,8 +241,8 @@ def collect(
 
 
 def _restorable(spec: RunSpec, tasks: Sequence[Task]) -> None:
-    for task in tasks[:1] if spec.taskset is not None else ():
-        world = spec.taskset.open(task)  # type: ignore[union-attr]
+    if spec.taskset is not None and tasks:
+        world = spec.taskset.open(tasks[0])
         kind, name = world.restores, type(world).__name__
         world.close()
         if kind == "none":
@@ -364,8 +364,8 @@ def _keep(spec: RunSpec, trees: Sequence[_Growing], growth: Growth) -> None:
     rows = []
     for it in trees:
         tree, group = it.tree, it.group.id
-        facts = {"stands": tree.stands, "mixed_at": tree.mixed_at, "used": tree.used, "budget": growth.tokens,
-                 "leaves": tree.visits[0], "wins": tree.wins[0]}  # fmt: skip
+        facts = {"stands": tree.stands, "mixed_at": tree.mixed_at, "used": tree.used, "budget": growth.tokens}
+        facts |= {"leaves": tree.visits[0], "wins": tree.wins[0]}
         rows.append(Annotation("group", "growth", float(tree.mixed), run=group, scope=group, data=json.dumps(facts)))
     spec.store.annotate(rows)
     spec.store.commit()

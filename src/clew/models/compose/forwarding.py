@@ -7,6 +7,7 @@ A wrapper must never hide a power of what it wraps: the dispatcher sends request
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from functools import cache
 from typing import Any, cast
 
@@ -83,30 +84,10 @@ def _submit(self: Any, requests: Sequence[Request], done: Done) -> None:
     self.model.submit([self.asked(request) for request in requests], answered)
 
 
-class _Stream:
-    """A stream whose Completion passes ``answered``; closing it closes the stream below."""
-
-    def __init__(self, stream: Any, answered: Callable[[Completion], Completion]) -> None:
-        self._stream, self._answered = stream, answered
-
-    def __aiter__(self) -> _Stream:
-        return self
-
-    async def __anext__(self) -> str | Completion:
-        item: str | Completion = await anext(self._stream)
-        return self._answered(item) if isinstance(item, Completion) else item
-
-    @property
-    def completion(self) -> Completion | None:
-        found: Completion | None = self._stream.completion
-        return None if found is None else self._answered(found)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _stream(self: Any, request: Request) -> AsyncIterator[str | Completion]:
-    return _Stream(self.model.stream(self.asked(request)), lambda completion: self.answered(request, completion))
+async def _stream(self: Any, request: Request) -> AsyncIterator[str | Completion]:
+    async with aclosing(self.model.stream(self.asked(request))) as items:
+        async for item in items:
+            yield self.answered(request, item) if isinstance(item, Completion) else item
 
 
 @cache

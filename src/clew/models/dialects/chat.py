@@ -367,8 +367,3 @@ def _logprobs(choice: Json) -> tuple[np.ndarray | None, list[int] | None]:
     spelt = [str(e.get("token", "")).removeprefix("token_id:") for e in entries]
     named = all(str(e.get("token", "")).startswith("token_id:") for e in entries)
     return values, [int(s) for s in spelt] if named else None
-
-
-__all__ = ["NAME", "PATH", "Stream", "completion_from_wire", "completion_to_wire", "events", "headers",
-           "message_from_wire", "message_to_wire", "messages_from_wire", "messages_to_wire", "request_from_wire",
-           "request_to_wire", "tool_from_wire", "tool_to_wire"]  # fmt: skip

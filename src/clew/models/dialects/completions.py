@@ -15,7 +15,8 @@ from clew.core.errors import Refused
 from clew.core.protocols import Renderer
 from clew.core.values import F32, Completion, Message, Sampling, Usage
 from clew.models.dialects import Json, bad, sampling_from
-from clew.models.dialects.chat import BACK, FINISH, headers, usage_from_wire, usage_to_wire
+from clew.models.dialects.chat import BACK, FINISH, usage_from_wire, usage_to_wire
+from clew.models.dialects.chat import headers as headers
 
 NAME, PATH = "completions", "/completions"
 
@@ -213,9 +214,3 @@ def parsed(completion: Completion, renderer: Renderer, before: Sequence[int]) ->
     message = renderer.parse((*before, *(completion.tokens or ())))
     finish = "tool_calls" if message.calls and completion.finish == "stop" else completion.finish
     return completion._replace(message=message, finish=finish)
-
-
-__all__ = [
-    "NAME", "PATH", "Prompted", "Stream", "choice", "completion_from_wire", "frame", "headers", "parsed",
-    "request_from_wire", "request_to_wire", "scores_from_wire", "scoring_to_wire",
-]  # fmt: skip

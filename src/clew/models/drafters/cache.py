@@ -1,4 +1,4 @@
-"""What a drafter keeps for every row of the engine's cache: numbers per position, in one flat tensor."""
+"""A drafter's cache: numbers per position for every row of the engine's cache, in one flat tensor."""
 
 from __future__ import annotations
 

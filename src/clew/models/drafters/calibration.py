@@ -1,4 +1,4 @@
-"""Tables of sequential temperature scaling beside a drafter: what they were fitted for, and their use.
+"""Calibration tables beside a drafter (sequential temperature scaling): stores them and finds the one that fits.
 
 A table holds one temperature for each position of a block (2607.05147, section 3.2.1). It is fitted for one drafter,
 one block and one sampling temperature, and a table of another is refused.

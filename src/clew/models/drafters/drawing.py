@@ -1,4 +1,4 @@
-"""Drawing a block token by token from laws that depend on the tokens before."""
+"""Samples a drafted block token by token, where each distribution depends on the tokens before."""
 
 from __future__ import annotations
 

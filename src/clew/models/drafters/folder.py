@@ -25,6 +25,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LAYOUT = "0.9.0"  # of ``speculators``, whose fields these are
+DECODER = {  # fields of the decoder's configuration, and of Design
+    "hidden_size": "width",
+    "intermediate_size": "feed",
+    "num_hidden_layers": "layers",
+    "vocab_size": "vocabulary",
+    "num_attention_heads": "heads",
+    "num_key_value_heads": "kv",
+    "head_dim": "dim",
+    "rms_norm_eps": "eps",
+    "max_position_embeddings": "context",
+}
+BLOCKS = {"block_size": "block", "mask_token_id": "mask", "markov_rank": "rank", "markov_head_type": "head"}
+BLOCKS["enable_confidence_head"] = "confidence"
 LONGEST = 1 << 17  # positions of which a drafter holds the rotary tables
 
 
@@ -47,14 +60,11 @@ def design_for(module: nn.Module, *, kind: str = "dspark", mask: int, **asked: A
         asked["taps"] = () if kind == "independent" else spread(count)
     heads = config.num_attention_heads
     rope = getattr(config, "rope_parameters", None) or {}
-    given: dict[str, Any] = {
-        "width": config.hidden_size, "vocabulary": config.vocab_size, "heads": heads,
-        "kv": getattr(config, "num_key_value_heads", None) or heads,
-        "dim": getattr(config, "head_dim", None) or config.hidden_size // heads, "feed": feed,
-        "context": min(config.max_position_embeddings, LONGEST),
-        "theta": rope.get("rope_theta") or 10_000.0, "eps": 1e-6,
-        "layers": 1 if kind in ("eagle3", "independent") else 2,
-    }  # fmt: skip
+    given: dict[str, Any] = {"width": config.hidden_size, "vocabulary": config.vocab_size, "heads": heads, "feed": feed}
+    given |= {"kv": getattr(config, "num_key_value_heads", None) or heads, "eps": 1e-6}
+    given |= {"dim": getattr(config, "head_dim", None) or config.hidden_size // heads}
+    given |= {"context": min(config.max_position_embeddings, LONGEST), "theta": rope.get("rope_theta") or 10_000.0}
+    given["layers"] = 1 if kind in ("eagle3", "independent") else 2
     if kind == "dspark":
         given |= {"rank": min(256, max(8, config.vocab_size // 4)), "confidence": True}
     return Design(kind=kind, mask=mask, **(given | asked))
@@ -106,35 +116,24 @@ def layout(design: Design, target: dict[str, Any]) -> dict[str, Any]:
     """The fields of config.json that ``speculators`` defines. DFlash is its "dspark" of rank 0 without a confidence
     head: blocks begin at the anchor's own slot in both."""
     eagle = design.kind == "eagle3"
-    decoder = {
-        "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": design.width,
-        "intermediate_size": design.feed, "num_hidden_layers": design.layers, "num_attention_heads": design.heads,
-        "num_key_value_heads": design.kv, "head_dim": design.dim, "vocab_size": design.vocabulary,
-        "rms_norm_eps": design.eps, "max_position_embeddings": design.context, "attention_bias": False,
-        "rope_parameters": {"rope_type": "default", "rope_theta": design.theta}, "hidden_act": "silu",
-        "tie_word_embeddings": False,
-    }  # fmt: skip
-    kind = "eagle3" if eagle else "dspark"
-    taps = [t + 1 for t in design.taps]
-    own: dict[str, Any] = {"eagle_aux_hidden_state_layer_ids": taps, "norm_before_residual": False} if eagle else {
-        "aux_hidden_state_layer_ids": taps, "block_size": design.block, "mask_token_id": design.mask,
-        "sample_from_anchor": True, "sliding_window_non_causal": False, "markov_rank": design.rank,
-        "markov_head_type": design.head, "enable_confidence_head": design.confidence,
-        "confidence_head_with_markov": design.confidence and design.rank > 0,
-    }  # fmt: skip
-    return {
-        "architectures": ["Eagle3Speculator" if eagle else "DSparkSpeculator"], "speculators_model_type": kind,
-        "speculators_version": LAYOUT, "draft_vocab_size": design.vocabulary, "target_hidden_size": None,
-        "transformer_layer_config": decoder, "tie_word_embeddings": False, "dtype": "float32", **own,
-        "speculators_config": {
-            "algorithm": kind, "default_proposal_method": "greedy",
-            "proposal_methods": [{
-                "proposal_type": "greedy", "speculative_tokens": design.block, "verifier_accept_k": 1,
-                "accept_tolerance": 0.0,
-            }],
-            "verifier": {"name_or_path": target.get("name") or None, "architectures": [target["architecture"]]},
-        },
-    }  # fmt: skip
+    kind, taps = "eagle3" if eagle else "dspark", [tap + 1 for tap in design.taps]
+    decoder = {name: getattr(design, field) for name, field in DECODER.items()}
+    decoder |= {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_act": "silu"}
+    decoder |= {"rope_parameters": {"rope_type": "default", "rope_theta": design.theta}}
+    decoder |= {"attention_bias": False, "tie_word_embeddings": False}
+    own: dict[str, Any] = {"eagle_aux_hidden_state_layer_ids": taps, "norm_before_residual": False}
+    if not eagle:
+        own = {name: getattr(design, field) for name, field in BLOCKS.items()} | {"aux_hidden_state_layer_ids": taps}
+        own |= {"sample_from_anchor": True, "sliding_window_non_causal": False}
+        own |= {"confidence_head_with_markov": design.confidence and design.rank > 0}
+    names = {"architectures": [f"{'Eagle3' if eagle else 'DSpark'}Speculator"], "speculators_model_type": kind}
+    sizes = {"draft_vocab_size": design.vocabulary, "target_hidden_size": None, "dtype": "float32"}
+    method = {"proposal_type": "greedy", "speculative_tokens": design.block, "verifier_accept_k": 1}
+    verifier = {"name_or_path": target.get("name") or None, "architectures": [target["architecture"]]}
+    how: dict[str, Any] = {"algorithm": kind, "default_proposal_method": "greedy", "verifier": verifier}
+    how |= {"proposal_methods": [method | {"accept_tolerance": 0.0}]}
+    about = {"speculators_version": LAYOUT, "tie_word_embeddings": False, "speculators_config": how}
+    return {**names, **about, **sizes, "transformer_layer_config": decoder, **own}
 
 
 def about(folder: str | Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A small language model of its own as drafter: the oldest way (2211.17192), and what assisted generation uses."""
+"""The independent drafter: a small language model of its own (2211.17192), as assisted generation uses it."""
 
 from __future__ import annotations
 

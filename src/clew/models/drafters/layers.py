@@ -1,4 +1,4 @@
-"""What drafters are built of: Qwen3's decoder block whose keys and values may come from another model's states.
+"""Layers of drafters: Qwen3's decoder block, whose keys and values may come from another model's hidden states.
 
 Names of modules and tensors are those of ``transformers`` and ``speculators``, which can read a saved folder.
 """

@@ -1,4 +1,4 @@
-"""Drafters that read tokens alone: a language model of its own, and the text so far."""
+"""Drafters that read tokens only: an independent language model, and prompt lookup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafters that read the target's tapped states, as the engine runs them: with a cache of their own, row beside row."""
+"""Drafters that read the target's hidden states, as the engine runs them, each with a key-value cache of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How requests get in: each is checked and given a row; what is cached of its prompt is found, the rest prefilled."""
+"""Admission of requests: each is checked and given a row, its cached prefix is found, and the rest is prefilled."""
 
 from __future__ import annotations
 

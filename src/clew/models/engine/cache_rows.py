@@ -1,4 +1,4 @@
-"""The rows of the cache: what each has sampled, which request runs in it, and how their number and length grow."""
+"""The rows of the engine's cache: sampled tokens, the request in each row, and growth of rows and lengths."""
 
 from __future__ import annotations
 
@@ -92,10 +92,9 @@ class Rows:
 
     def _columns(self, rows: int, reply: int) -> None:
         """Make the per-row arrays [rows] and [rows, reply] at least this large, keeping what they hold."""
-        for name, kind, width in (
-            ("seed", np.uint64, ()), ("offset", np.uint64, ()), ("count", np.int64, ()), ("last", np.int64, ()),
-            ("tokens", np.int64, (reply,)), ("logprobs", np.float32, (reply,)), ("entropies", np.float32, (reply,)),
-        ):  # fmt: skip
+        shapes: list[tuple[str, type, tuple[int, ...]]] = [("seed", np.uint64, ()), ("offset", np.uint64, ())]
+        shapes += [("count", np.int64, ()), ("last", np.int64, ()), ("tokens", np.int64, (reply,))]
+        for name, kind, width in [*shapes, ("logprobs", np.float32, (reply,)), ("entropies", np.float32, (reply,))]:
             new: Any = np.zeros((rows, *width), kind)
             old = getattr(self, name, new[:0])[:rows]
             new[(slice(len(old)), *(slice(w) for w in old.shape[1:]))] = old

@@ -1,9 +1,9 @@
-"""From sampled ids to answers: the message they stand for, stop strings, and the Completion."""
+"""Turns sampled ids into answers: parses the message, looks for stop strings, builds the Completion."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,8 @@ class Answers:
     """
 
     def __init__(self, renderer: Renderer, model: str, context: int) -> None:
-        self._renderer, self._model, self._context = renderer, model, context
-        self._decode: Callable[[Sequence[int]], str] | None = getattr(renderer, "decode", None)
+        self._renderer: Any = renderer  # has ``decode`` where stop strings are used
+        self._model, self._context = model, context
         self._parsed: dict[tuple[int, ...], Message] = {}
 
     def watch(self, joined: Joining, tokens: I64, count: int) -> str:
@@ -38,8 +38,7 @@ class Answers:
         if stops:
             reach = max(map(len, stops)) + 8  # tokens, of which each shows at least a character
             tail = [*request.forced, *tokens[max(0, count - reach) : count].tolist()][-reach:]
-            assert self._decode is not None, "stop strings need a renderer that decodes"
-            text = self._decode(tail)
+            text = self._renderer.decode(tail)
             if any(stop in text for stop in stops):
                 return "stop"
         late = request.deadline is not None and time.monotonic() > joined.entry.arrived + request.deadline

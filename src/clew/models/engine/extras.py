@@ -1,4 +1,4 @@
-"""What a row may ask for beside its tokens: a grammar, the likeliest tokens at each place, tokens as they come."""
+"""Extras of a request beside its tokens: a grammar, the likeliest tokens at each place, tokens as they come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the engine's thread to whoever asked: in one call for many results, in an event loop for one."""
+"""Hands results from the engine's thread to callers: in batches to a function, or one by one into an event loop."""
 
 from __future__ import annotations
 

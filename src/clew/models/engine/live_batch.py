@@ -1,4 +1,4 @@
-"""The rows under way: which requests run, what they have sampled, and when each is done."""
+"""The running batch: which requests run, which tokens they have sampled, and when each is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a reply as it grows: what of it is settled, so that it can be shown and never has to be taken back."""
+"""Incremental detokenisation: the part of a growing reply that is settled, and so never has to be taken back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which row of the cache belongs to whom, which tokens it holds, and what of them a request can use again."""
+"""Bookkeeping of the key-value cache: who holds each row, which tokens lie in it, and what a request can use again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request on its way through the engine: waiting, joining, live, answered."""
+"""Records of a request inside the engine: waiting, joining, live, answered."""
 
 from __future__ import annotations
 

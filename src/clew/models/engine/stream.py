@@ -1,4 +1,4 @@
-"""One request answered piece by piece: from the engine's thread into an event loop, and from ids to settled text."""
+"""A streamed answer: tokens pass from the engine's thread into an event loop and become pieces of settled text."""
 
 from __future__ import annotations
 

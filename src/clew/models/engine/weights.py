@@ -108,10 +108,8 @@ def shape_of(module: nn.Module) -> Shape | None:
     if windows or rope.get("rope_type", "default") not in FIXED_ROPE or rope.get("partial_rotary_factor", 1) != 1:
         return None
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return Shape(
-        config.num_attention_heads, config.num_key_value_heads, dim, config.num_hidden_layers, config.hidden_size,
-        config.vocab_size,
-    )  # fmt: skip
+    heads = config.num_attention_heads, config.num_key_value_heads, dim
+    return Shape(*heads, config.num_hidden_layers, config.hidden_size, config.vocab_size)
 
 
 @torch.inference_mode()
@@ -125,10 +123,8 @@ def read(module: nn.Module, shape: Shape, context: int) -> Weights:
     cos, sin = body.rotary_emb(precise, torch.arange(context, device=embed.device)[None])
     turn = torch.complex(cos[0], sin[0])[:, None, : shape.dim // 2].clone()
     layers = tuple(_layer(block, shape) for block in body.layers)
-    return Weights(
-        embed, layers, body.norm.weight * shape.width**0.5, embed if tied else _weight(head).clone(), _bias(head), turn,
-        model.config.rms_norm_eps,
-    )  # fmt: skip
+    norm, output = body.norm.weight * shape.width**0.5, embed if tied else _weight(head).clone()
+    return Weights(embed, layers, norm, output, _bias(head), turn, model.config.rms_norm_eps)
 
 
 def packs(device: torch.device, dtype: torch.dtype) -> bool:
@@ -170,17 +166,14 @@ def _layer(block: Any, shape: Shape) -> Layer:
     attention, mlp = block.self_attn, block.mlp
     q, k, v = attention.q_proj, attention.k_proj, attention.v_proj
     qkv = torch.cat((_paired(_weight(q), shape.dim), _paired(_weight(k), shape.dim), _weight(v)))
-    parts = [_bias(q), _bias(k), _bias(v)]
-    bias = None
-    if parts[0] is not None:
-        bias = torch.cat((_paired(parts[0], shape.dim), _paired(parts[1], shape.dim), parts[2]))  # type: ignore[arg-type]
+    parts = [part for part in (_bias(q), _bias(k), _bias(v)) if part is not None]
+    bias = torch.cat([*(_paired(part, shape.dim) for part in parts[:2]), parts[2]]) if parts else None
     scale, head_norm = shape.dim**-0.5, None
     if hasattr(attention, "q_norm"):
         root = shape.dim**0.5
         norms = attention.q_norm.weight * scale * root, attention.k_norm.weight * root
-        head_norm = torch.cat([
-            _paired(w, shape.dim).expand(n, -1) for w, n in zip(norms, (shape.heads, shape.kv), strict=True)
-        ])  # fmt: skip
+        sizes = zip(norms, (shape.heads, shape.kv), strict=True)
+        head_norm = torch.cat([_paired(w, shape.dim).expand(n, -1) for w, n in sizes])
     else:
         qkv[: shape.heads * shape.dim] *= scale
         if bias is not None:

@@ -108,10 +108,9 @@ class Local:
         words: Any = tokenizer if tokenizer is not None else getattr(self.renderer, "tokenizer", None)
         fast_one = hasattr(words, "backend_tokenizer") and not isinstance(self.renderer, WordRenderer)
         grammars = Grammars(words, tuple(self.renderer.stop), forward.vocabulary) if fast_one else None
-        self.engine = Engine(
-            forward, self.renderer, model=self.ref, steady=steady, max_rows=max_rows, max_waiting=max_waiting,
-            cache_bytes=cache_bytes, grammars=grammars, draft=draft, lengths=lengths,
-        )  # fmt: skip
+        room = {"max_rows": max_rows, "max_waiting": max_waiting, "cache_bytes": cache_bytes}
+        how: Any = {"steady": steady, "grammars": grammars, "draft": draft, "lengths": lengths, **room}
+        self.engine = Engine(forward, self.renderer, model=self.ref, **how)
 
     @property
     def fingerprint(self) -> str:
@@ -232,11 +231,10 @@ def small(
     transformers = need("transformers", "local")
     renderer = WordRenderer(words)
     end, start = renderer.words.index("<|end|>"), renderer.words.index("<|bos|>")
-    config = transformers.Qwen3Config(
-        vocab_size=len(renderer.words), hidden_size=d, intermediate_size=3 * d, num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=d // heads, max_position_embeddings=context,
-        tie_word_embeddings=True, bos_token_id=start, eos_token_id=end, pad_token_id=end,
-    )  # fmt: skip
+    sizes = {"vocab_size": len(renderer.words), "hidden_size": d, "intermediate_size": 3 * d, "head_dim": d // heads}
+    sizes |= {"num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    ids = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
+    config = transformers.Qwen3Config(**sizes, **ids, max_position_embeddings=context, tie_word_embeddings=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = transformers.Qwen3ForCausalLM(config)

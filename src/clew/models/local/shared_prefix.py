@@ -1,4 +1,4 @@
-"""Scoring rows that begin alike: the common beginning passes the model once (forks, samples of one long prompt)."""
+"""Scores rows with a common prefix: the prefix passes the model once (forks, samples of one long prompt)."""
 
 from __future__ import annotations
 

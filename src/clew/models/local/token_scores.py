@@ -1,4 +1,4 @@
-"""Logprobs of given ids by a module's own forward: of each token given those before it, and of the likeliest ones."""
+"""Logprobs of given token ids by a module's own forward, and of the likeliest tokens at the same places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible endpoint, and Anthropic's, over HTTP: bounded recorded attempts, shared limits, honest cuts."""
+"""A model behind an HTTP endpoint, OpenAI-compatible or Anthropic's: recorded attempts, shared limits, streams."""
 
 from __future__ import annotations
 

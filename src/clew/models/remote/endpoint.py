@@ -1,11 +1,11 @@
-"""One HTTP endpoint: connections for each event loop, the credential, and errors without it."""
+"""One HTTP endpoint: a connection pool for each event loop, the credential, and errors that never show it."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
@@ -37,7 +37,7 @@ class Here(NamedTuple):
 
     client: httpx.AsyncClient
     room: asyncio.Semaphore
-    keeper: AsyncIterator[httpx.AsyncClient]
+    keeper: AsyncGenerator[httpx.AsyncClient, None]
 
 
 class Endpoint:
@@ -90,7 +90,7 @@ class Endpoint:
             self._loops.setdefault(loop, Here(client, asyncio.Semaphore(self._concurrency), keeper))
         return self._loops[loop]
 
-    async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncIterator[httpx.AsyncClient]:
+    async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx.AsyncClient, None]:
         """Hold a client open until the loop ends: ``asyncio.run`` closes generators that are under way."""
         limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=self._concurrency)
         times = httpx.Timeout(self._timeout, connect=min(10.0, self._timeout), pool=None)
@@ -103,7 +103,7 @@ class Endpoint:
     async def aclose(self) -> None:
         here = self._loops.get(asyncio.get_running_loop())
         if here is not None:
-            await here.keeper.aclose()  # type: ignore[attr-defined]
+            await here.keeper.aclose()
 
     def _request(self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str) -> httpx.Request:
         try:

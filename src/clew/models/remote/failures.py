@@ -1,4 +1,4 @@
-"""What an endpoint's refusal means: try again, try without a field, or give up and say what to do."""
+"""Reads an endpoint's refusal: whether to try again, to leave a field out, or to give up and say what to do."""
 
 from __future__ import annotations
 

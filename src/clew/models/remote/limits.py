@@ -1,4 +1,4 @@
-"""What concurrent runs share of one endpoint: rates, a pause the server asked for, a budget."""
+"""Limits that concurrent runs share at one endpoint: request and token rates, pauses, a budget."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: PT018  (checks are plain functions, not tests)
-"""Checks of reads by part: pages of lists, what changed, ranges of Calls, nodes and annotations."""
+"""Checks of partial reads: pages of lists, changes, ranges of Calls, nodes and annotations."""
 
 from __future__ import annotations
 

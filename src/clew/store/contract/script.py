@@ -1,5 +1,5 @@
 # ruff: noqa: PT017  (checks are plain functions, not tests)
-"""Legal runs by script, and how to break them: what the contract and other layers' tests write their records with."""
+"""``Script`` writes legal runs, ``tamper`` breaks them: the records of the contract and of other layers' tests."""
 
 from __future__ import annotations
 

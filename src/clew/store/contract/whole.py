@@ -1,5 +1,5 @@
 # ruff: noqa: PT018  (checks are plain functions, not tests)
-"""Checks of a store as a whole: queries, leases, verify, merge, redaction, removal, views."""
+"""Checks of a store as a whole: queries, leases, verify, merge, redaction, garbage collection, views."""
 
 from __future__ import annotations
 

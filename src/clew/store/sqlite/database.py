@@ -1,4 +1,7 @@
-"""One SQLite file: opening it, short immediate transactions, its errors in our words, and numbers for strings."""
+"""One SQLite file: how it is opened, written in short transactions, and shared by threads.
+
+Every error of sqlite3 leaves as one of Clew's that names the file. Repeated strings are stored as numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who may write a run: leases in the file. At each commit ``records`` checks that they are still ours."""
+"""Leases in an SQLite store: which process may write a run.
+
+``Records.commit`` checks before each write that the lease is still held.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Lists of runs: one summary per run in a derived table, filled behind, and queries over it in SQL.
+"""Lists of runs: one summary per run in a derived table, and queries over the summaries in SQL.
 
-An ended run never changes, so it is counted once and kept in the file. What is not there (runs that have not ended,
-and all of them where the file cannot be written) lies in a table of this connection and is counted anew when the run's
-last Calls changed. A page of a list therefore reads what it shows and no more.
+An ended run never changes, so it is summarised once and kept in the file. Runs that go on, and all runs of a file that
+cannot be written, are summarised in a temporary table, and again whenever their last Calls changed. A page of a list
+reads the rows that it shows and no others.
 """
 
 from __future__ import annotations

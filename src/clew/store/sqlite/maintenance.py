@@ -1,4 +1,4 @@
-"""Upkeep of an SQLite store: what is in it, what is leased, tombstones, removal."""
+"""Upkeep of an SQLite store: keys of all content, tombstones, removal, and the end of derived tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The shape of a store file, as named steps that are only ever added to. Each is idempotent.
+"""The shape of a store file, as named steps. Steps are only ever added, and each is idempotent.
 
-A file carries the names of the steps applied to it; a name that is not known here means a newer Clew wrote it.
+A file carries the names of the steps applied to it; a name that is not known here means a newer Clew wrote the file.
 Derived tables are no part of this: ``listing.py`` and ``word_index.py`` make and remake them.
 """
 

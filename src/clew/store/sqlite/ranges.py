@@ -1,4 +1,4 @@
-"""Reads that spare what they do not need: many nodes at once, one number of each Call, names without their rows."""
+"""Partial reads for pages and figures: many nodes at once, one number of each Call, names without their rows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Records to table rows and back. Little-endian blobs for what is per token, digests for what repeats.
+"""Records to table rows and back: per-token values as little-endian blobs, repeated values by digest.
 
-``Codec`` asks its store for numbers of strings (``number``, ``name``) and for blobs (``keep``, ``load``).
+``Codec`` gets from its store the numbers of strings (``number``, ``name``) and the blobs (``keep``, ``load``).
 """
 
 from __future__ import annotations

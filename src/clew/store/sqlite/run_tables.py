@@ -1,7 +1,7 @@
-"""Nodes, blobs, runs, Calls, groups and annotations in SQLite: the part of a store that every effect goes through.
+"""Nodes, blobs, runs, Calls, groups and annotations in SQLite: the tables that every effect writes.
 
-Writes wait in memory until ``commit`` and are seen by this store's own reads at once. A commit is atomic and
-survives the death of the process. A buffer that could not be written is kept, so that a later commit can succeed.
+Writes wait in memory until ``commit`` and are seen by this store's own reads at once. A commit is atomic and survives
+the death of the process. A buffer that could not be written is kept, so that a later commit can succeed.
 """
 
 from __future__ import annotations

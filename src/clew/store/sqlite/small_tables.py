@@ -1,4 +1,4 @@
-"""The small tables of an SQLite store: tags, reports, packed outcomes, metrics. Each write is a commit."""
+"""The small tables of an SQLite store: tags, reports, packed outcomes, metrics. Each write commits by itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""SQLiteStore: one file in WAL mode, written in short immediate transactions by any number of local processes.
+"""``SQLiteStore``: one file in WAL mode, written in short immediate transactions by any number of local processes.
 
-Its parts are siblings over ``run_tables.Records``, which is what every effect writes; a part reaches another part only
-through the methods of ``clew.store.protocol.Tables``.
+Its parts are siblings over ``run_tables.Records``. A part calls another only through the methods of
+``clew.store.protocol.Tables``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The index of words that ``text:`` queries search: a derived table that holds the ended runs, filled when searched."""
+"""The index of words behind ``text:`` queries, a derived table of the ended runs.
+
+The first search fills it; runs that go on are searched in full.
+"""
 
 from __future__ import annotations
 

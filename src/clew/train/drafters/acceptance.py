@@ -1,4 +1,4 @@
-"""What a target accepts of a drafter: in expectation along its own text, and in rounds that are really drafted.
+"""Acceptance of a drafter by its target: in expectation along the target's text, and in rounds that are drafted.
 
 Rejection sampling emits x by acceptance with probability min(p(x), q(x)) and altogether with p(x) (2211.17192, theorem
 1). So along text that the target wrote at temperature 1, token k of the block behind an anchor is accepted, given that

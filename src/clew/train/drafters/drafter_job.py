@@ -1,4 +1,4 @@
-"""From a model and text to a drafter in a folder, and to its calibration: what `clew draft` does, step by step."""
+"""The steps of `clew draft`: from a model and text to a drafter in a folder, and to its calibration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training a drafter on the target's own text: cached taps, anchors, the losses of DSpark (2607.05147, section 3.3)."""
+"""Trains a drafter on the target's own text: cached states, anchors, DSpark's losses (2607.05147, section 3.3)."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def train(module: Trained, data: Taps, how: Schooling, going: str | Path | None 
         anchors, valid = _anchors(design, data.first[rows], batch[3].numpy(), how.anchors, rng)
         loss, terms, chance = losses_of(module, batch, torch.from_numpy(anchors), torch.from_numpy(valid), how)
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_([p for p in module.parameters() if p.requires_grad], how.clip)
         optimiser.step(rate(step, how))
         cpu = spent + time.process_time() - began

@@ -1,4 +1,4 @@
-"""Drafts while a model is trained: its rollouts are decoded under a drafter, which is refreshed as the policy moves.
+"""Speculative decoding of a training's rollouts: the drafter is refreshed as the policy moves.
 
 The law of what is sampled stays the policy's (clew.models.engine.speculation.verification), so only time can be won by
 a drafter. What is recorded are the policy's own tokens and logprobs. But which noise draws a token depends on how its

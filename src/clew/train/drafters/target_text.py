@@ -1,4 +1,4 @@
-"""The target's own text, which a drafter learns from: of stored runs, or written now behind prompts."""
+"""Text of the target model for training a drafter: from stored runs, or written now behind prompts."""
 
 from __future__ import annotations
 

@@ -37,16 +37,6 @@ def noise_floor(chance: F64, bins: int = BINS, draws: int = 100, seed: int = 0) 
     return float(np.mean([ece(chance, rng.random(len(chance)) < chance, bins) for _ in range(draws)]))
 
 
-def auroc(score: F64, happened: Mask) -> float:
-    """Chance that a round that went well scores above one that did not, ties half; NaN where all went alike."""
-    yes, no = int(happened.sum()), int((~happened).sum())
-    if not yes or not no:
-        return float("nan")
-    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
-    middle = np.cumsum(counts) - (counts - 1) / 2  # mean rank of ties, from 1
-    return float((middle[inverse][happened].sum() - yes * (yes + 1) / 2) / (yes * no))
-
-
 def scale(logits: F64, happened: Mask, grid: F64 = GRID) -> F64:
     """Temperatures [block], one position after the other: each the grid's that gives the prefix's chance the least
     calibration error, those before it fixed; of equals the nearest to 1.

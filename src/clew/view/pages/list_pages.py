@@ -1,4 +1,4 @@
-"""Lists: the store at a glance, runs, and groups with their spread."""
+"""Lists for the page: the store at a glance, runs, and groups with their spread of rewards."""
 
 from __future__ import annotations
 

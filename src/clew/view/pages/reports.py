@@ -1,4 +1,4 @@
-"""Reports: claims with their evidence, of the store and of the papers of a checkout."""
+"""Reports for the page: claims with their evidence, of the store and of the papers of a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head of a run's page, the tree of its forks, and where two runs part."""
+"""The head of a run's page, the tree of its forks, and the first difference of two runs."""
 
 from __future__ import annotations
 

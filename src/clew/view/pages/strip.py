@@ -1,4 +1,4 @@
-"""One value over a whole run, a number for each Call that has one: where the run turned."""
+"""One value along a whole run, a number for each Call that has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of single tokens. The record keeps ids and the whole text; a tokenizer is loaded only where it is light."""
+"""The text of single tokens. The record keeps ids and the whole text; only tokenizers that load fast are loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings: their curves, and from a point of a curve to the asks it was trained on."""
+"""Trainings for the page: their curves, and the asks behind a point of a curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as its transcript: Calls by key range, what was said between them, tokens with their values."""
+"""The transcript of a run for the page: Calls by range, the messages between them, tokens with their values."""
 
 from __future__ import annotations
 

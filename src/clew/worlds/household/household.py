@@ -25,7 +25,7 @@ from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.household.household_expert import admissible, expert
 from clew.worlds.household.household_rules import APPLIANCES, GOALS, Home, Layout, State, make_plan
 from clew.worlds.judging import reenact
-from clew.worlds.seeds import draw_numbers, number_of, split_of
+from clew.worlds.seeds import draw_numbers, kept, number_of, split_of
 
 
 class HouseholdWorld:
@@ -138,19 +138,10 @@ class Household:
         _check(arguments)
         self.ref = make_ref("household", arguments, Household)
         self.plan = make_plan(self.ref, **arguments)
-        self._homes: dict[int, Home] = {}
+        self.home = kept(lambda number: Home(self.plan, number))  # of a task number
 
     def __repr__(self) -> str:
         return self.ref
-
-    def home(self, number: int) -> Home:
-        """The home of a task number; the last 256 are kept."""
-        found = self._homes.get(number)
-        if found is None:
-            if len(self._homes) >= 256:
-                self._homes.pop(next(iter(self._homes)))
-            found = self._homes[number] = Home(self.plan, number)
-        return found
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
         numbers = draw_numbers(n, seed, split, lambda number: Home(self.plan, number).content)

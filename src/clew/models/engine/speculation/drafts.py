@@ -1,4 +1,4 @@
-"""The engine's side of a drafter: its cache follows the rows, its proposals are checked, its faults are logged."""
+"""The engine's side of speculative decoding: keeps the drafter's cache in step, checks proposals, logs faults."""
 
 from __future__ import annotations
 

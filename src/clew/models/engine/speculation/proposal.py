@@ -1,4 +1,4 @@
-"""What the engine asks of a drafter, and of the policy that says how much of a draft is verified.
+"""Protocols of speculative decoding: the drafter, and the policy that says how much of a draft is verified.
 
 The words: a drafter's tokens are *proposed*; those the target keeps are *accepted*; the token drawn from what is left
 of the target's law after a rejection is *recovered*; the one drawn behind a draft accepted whole is the *bonus*.

@@ -1,4 +1,4 @@
-"""Dead groups are counted on the judge's raw verdicts, by why they are dead."""
+"""Zero-variance groups are counted on the judge's raw verdicts, by their cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from clew.audit.zero_variance import dead_groups
+from clew.audit.zero_variance import zero_variance
 from clew.cli import verbs
 from clew.core.records import Annotation, GroupRow
 from clew.harness import Runner
@@ -39,15 +39,15 @@ def judge(runner: Runner, name: str, verdicts: list[list[dict[str, float]]]) -> 
 
 def lines(runner: Runner) -> Any:
     store: Any = runner.store
-    return dead_groups(store, [store.group(g) for g in store.groups()])
+    return zero_variance(store, [store.group(g) for g in store.groups()])
 
 
-def test_why_each_group_is_dead(runner: Runner) -> None:
+def test_why_each_group_has_no_variance(runner: Runner) -> None:
     lost, won = {"reward": 0.0, "steps": 0.2}, {"reward": 1.0, "steps": 1.0}
     judge(runner, "t/0", [[lost, lost], [won, won, won], [lost, won], [lost, {}], [lost, {**lost, "steps": 0.6}]])
     [line] = lines(runner)
-    assert (line.label, line.groups, line.dead, line.lost, line.won, line.undecided) == ("t/0", 5, 4, 2, 1, 1)
-    assert line.spared == {"steps": 1}, "the steps could tell two of the lost runs apart"
+    assert (line.label, line.groups, line.zero_variance, line.lost, line.won, line.undecided) == ("t/0", 5, 4, 2, 1, 1)
+    assert line.informative == {"steps": 1}, "the steps could tell two of the lost runs apart"
     assert line.alike == {"reward": 3, "steps": 2}, "one verdict alone is like no other"
     assert line.share == 0.8
 
@@ -60,22 +60,22 @@ def test_shaped_rewards_do_not_bring_a_group_to_life(runner: Runner) -> None:
         store.annotate([shaped, Annotation("run", "env", float(i), run=run, scope=run)])
     store.commit()
     [line] = lines(runner)
-    assert (line.dead, line.lost) == (1, 1)
-    assert line.spared == {}
+    assert (line.zero_variance, line.lost) == (1, 1)
+    assert line.informative == {}
 
 
 def test_undecided_runs_are_left_out(runner: Runner) -> None:
     lost = {"reward": 0.0, "steps": 0.2}
     judge(runner, "t/0", [[lost, {}, lost, {}], [{"reward": 0.0}, lost, {}], [{}, {}], [{}, {"reward": 1.0}, lost]])
     [line] = lines(runner)
-    assert (line.dead, line.lost, line.won, line.undecided) == (3, 2, 0, 1)
+    assert (line.zero_variance, line.lost, line.won, line.undecided) == (3, 2, 0, 1)
     assert line.alike == {"reward": 2, "steps": 1}, "a component that one run alone has is not the same on all"
-    assert not line.spared["steps"]
+    assert not line.informative["steps"]
 
 
 def test_one_loser_among_winners_is_alive(runner: Runner) -> None:
     judge(runner, "t/0", [[{"reward": 0.0}, *[{"reward": 0.95}] * 7]])
-    assert lines(runner)[0].dead == 0
+    assert lines(runner)[0].zero_variance == 0
 
 
 def test_the_command_says_why(runner: Runner) -> None:
@@ -84,11 +84,13 @@ def test_the_command_says_why(runner: Runner) -> None:
     judge(runner, "t/1", [[lost, {**lost, "steps": 0.4}], [lost, {}]])
     path = str(runner.store.path)
     runner.store.close()
-    done = CliRunner().invoke(verbs, ["log", "--dead-groups", "--store", path])
+    done = CliRunner().invoke(verbs, ["log", "--zero-variance", "--store", path])
     assert done.exit_code == 0, done.output
     assert "75% of 4 groups gave no signal: all runs failed in 2" in done.output
     assert "1 had fewer than two verdicts" in done.output
-    found = json.loads(CliRunner().invoke(verbs, ["log", "--dead-groups", "--json", "--store", path]).output)
+    found = json.loads(CliRunner().invoke(verbs, ["log", "--zero-variance", "--json", "--store", path]).output)
     assert [x["share"] for x in found] == [0.5, 1.0]
-    none = CliRunner().invoke(verbs, ["log", "--dead-groups", "name=nothing/*", "--store", path])
+    old = CliRunner().invoke(verbs, ["log", "--dead-groups", "--store", path])
+    assert old.output == done.output, "the name that the option had"
+    none = CliRunner().invoke(verbs, ["log", "--zero-variance", "name=nothing/*", "--store", path])
     assert "no group" in none.output

@@ -1,0 +1,72 @@
+"""Committed reports and figures are, byte for byte, what the committed lines give; experiments are found by name."""
+
+import importlib.util
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from clew.core.errors import BadInput
+from papers.experiment import Experiment, apart, by_kind, each, grid, load, portions, seconds
+from papers.stats import Mark, Report, document, mark, markdown, pooled, show, table
+
+CHEAP = [
+    *(("E163", tier) for tier in "TSDN"), ("E164", "R"), ("E169", "R"), ("E170", "bench"), ("E172", "data"),
+    ("E172", "model"), ("E174", "A"), ("E177", "cuda"), ("E177", "wall"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("paper", "tier"), CHEAP)
+def test_a_report_and_its_figure_come_out_again(paper, tier, tmp_path):
+    it = Experiment.find(paper)
+    lines = load(it.here / "results" / f"{tier}.jsonl")
+    assert it.reports[tier].report(lines) == (it.here / "results" / f"summary_{tier}.md").read_text()
+    if not importlib.util.find_spec("matplotlib"):
+        pytest.skip("did not run on the figure: matplotlib is not installed")
+    name = f"figure_{tier}.svg"
+    assert it.draw(tier, lines, tmp_path / name)
+    assert (tmp_path / name).read_bytes() == (it.here / "results" / name).read_bytes()
+
+
+def test_a_paper_is_found_by_its_number_or_its_folder():
+    for name in ("E174", "e174_FORENSICS"):
+        it = Experiment.find(name)
+        assert (it.name, it.here.name, list(it.tiers), list(it.reports)) == ("E174", "E174_forensics", ["A"], ["A"])
+    with pytest.raises(BadInput, match="no paper is called 'E1'"):
+        Experiment.find("E1")
+
+
+def test_a_line_without_a_mark_is_neither_met_nor_missed():
+    half = pooled(1, 2)
+    assert str(Mark("A", "counted", half, None)).startswith("no mark: A, counted; found 0.50 [")
+    assert [mark("A", "p", half, **limit).met for limit in ({"least": 0.5}, {"most": 0.4}, {"above": 0.0})] == [1, 0, 1]
+    assert mark("A", "p", half, under=0.5).met is False
+    assert str(mark("A", "p", half, least=0.6, told="few")) == "NOT MET: A, p; found few"
+    assert (pooled(0, 0).n, pooled(0, 0).estimate) == (1, 0.0)
+
+
+def test_tables_and_documents():
+    found = Report(claim="", estimate=0.5, low=0.25, high=0.75, n=4, design="")
+    assert show(found) == "0.500 [0.250, 0.750]"
+    assert show(found, "+.1f") == "+0.5 [+0.2, +0.8]"
+    assert (
+        table([{"x": 2.5}], ("x", "x", ".2f"), ("y", lambda item: item["x"] > 2))
+        == "| x | y |\n| --- | --- |\n| 2.50 | True |"
+    )
+    assert markdown("a | b", [[1, "c"]]) == "| a | b |\n| --- | --- |\n| 1 | c |"
+    assert document("# T", "", [Mark("A", "p", "q", True)]) == "# T\n\n- met: A, p; found q\n"
+
+
+def test_grids_of_cells_and_what_runs_them(tmp_path):
+    cells = list(grid(kind="a", n=(1, 2), seed=range(2)))
+    assert cells[1] == {"kind": "a", "n": 1, "seed": 1}
+    assert list(portions(cells)) == [({"kind": "a", "n": n}, [0, 1]) for n in (1, 2)]
+    assert list(apart(cells))[1] == ({"kind": "a", "n": 1}, [1])
+    run = by_kind({"a": lambda setting, seed: {"sum": setting["n"] + seed}})
+    assert run({"kind": "a", "n": 2}, [0, 1]) == [{"sum": 2}, {"sum": 3}]
+    assert each(lambda setting, seed: {"seed": seed})({}, [7]) == [{"seed": 7}]
+    costs = (3.0, {"a": 3.0}, lambda cell: 3.0)
+    assert [seconds(SimpleNamespace(cost=cost), cells[0]) for cost in costs] == [3.0] * 3
+    tier = SimpleNamespace(cells=lambda quick: iter(cells), cost=1.0, run=run, portions=apart)
+    it = Experiment("E0", tmp_path, ("kind", "n"), {"t": tier}, {})
+    assert [line["sum"] for line in it.compute("t", False, tmp_path, Console(quiet=True))] == [1, 2, 2, 3]
