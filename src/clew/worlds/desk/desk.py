@@ -19,20 +19,7 @@ from clew.core.protocols import Restores, World
 from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.desk.desk_rules import (
-    AMOUNTS,
-    DOMAINS,
-    EFFECTS,
-    FRAMES,
-    LANGUAGES,
-    NAMES,
-    RULES,
-    TOOLS,
-    WRITES,
-    Rule,
-    recipients,
-    tag,
-)
+from clew.worlds.desk.desk_rules import AMOUNTS, DOMAINS, FRAMES, LANGUAGES, NAMES, RULES, TOOLS, Rule, recipients, tag
 from clew.worlds.judging import reenact
 from clew.worlds.seeds import Dice, draw_numbers, number_of, split_of
 
@@ -354,6 +341,3 @@ def natural(case: Case) -> tuple[str, dict[str, Any]]:
 
 def _content(case: Case) -> tuple[str, ...]:
     return case.text, case.request
-
-
-__all__ = ["EFFECTS", "WRITES", "Case", "Desk", "DeskWorld", "case_of", "natural", "record_of"]
