@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, old_spellings
+from clew.cli.shared import common, old_spellings, option
 from clew.core.errors import ClewError
 
 SECTIONS = {
@@ -142,8 +142,8 @@ def _help(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     cls=Verbs, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.version_option(package_name="clew", message="clew %(version)s")
-@click.option("--all", is_flag=True, is_eager=True, expose_value=False, callback=_help, help="List every verb.")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere in the line.")
+@option("--all", is_flag=True, is_eager=True, expose_value=False, callback=_help, help="List every verb.")
+@option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere in the line.")
 def verbs(debug: bool) -> None:
     """Record the runs of LLM agents, go back to any step or token, change something there and continue, and train.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
 
 @click.command(short_help="Measure which recoveries from mistakes the data covers.")
 @click.argument("data", nargs=-1, metavar="DATA|RUNS")
-@click.option("--method", help="Count steps with a value of this method (see `clew credit`) as trained on.")
-@common.json_option
-@common.store_option
+@option("--method", help="Count steps with a value of this method (see `clew credit`) as trained on.")
+@common.output_options
 def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path: str) -> None:
     """Measure how many post-mistake states and recoveries the training data covers.
 

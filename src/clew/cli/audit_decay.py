@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 
 if TYPE_CHECKING:
     from clew.audit.compaction.behaviour import Row
@@ -20,19 +20,16 @@ HISTORIES, GENERATIONS = (1.1, 5.0), 3
 
 
 @click.command("decay", short_help="Test whether rules survive when histories are compacted.")
-@click.option(
-    "--stack", "stacks", multiple=True, help="Test only this stack; may be repeated.  [default: all installed]"
-)
-@click.option("--list", "listing", is_flag=True, help="List the stacks with their versions, and the arms, and stop.")
-@click.option("--summariser", help="Without --model: let this model write the summaries, not the oracle.")
-@click.option("--model", help="Test the behaviour of this model instead; see `clew models`.")
-@click.option("--arm", "arms", multiple=True, help="With --model: test only this arm; may be repeated.")
-@click.option("-n", "--n", "n", default=40, show_default=True, help="With --model: episodes in each arm.")
-@click.option("--seed", default=0, show_default=True, help="With --model: seed of tasks and sampling.")
+@option("--stack", "stacks", multiple=True, help="Test only this stack; may be repeated.  [default: all installed]")
+@option("--list", "listing", is_flag=True, help="List the stacks with their versions, and the arms, and stop.")
+@option("--summariser", help="Without --model: let this model write the summaries, not the oracle.")
+@option("--model", help="Test the behaviour of this model instead; see `clew models`.")
+@option("--arm", "arms", multiple=True, help="With --model: test only this arm; may be repeated.")
+@option("-n", "--n", "n", default=40, help="With --model: episodes in each arm.")
+@option("--seed", default=0, help="With --model: seed of tasks and sampling.")
 @run_options.model_options
 @run_options.sampling_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
     """Test whether an agent stack, or a model, keeps its rules when the history is compacted.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -28,23 +28,20 @@ SELECT_HELP = f"Choose --token and --step on {DEV:.0%} of the tasks by AUROC or 
 
 @click.command(short_help="Grade tokens, steps and runs by two checkpoints of one model.")
 @click.argument("runs", nargs=-1)
-@click.option("--policy", required=True, help="The model after training: a name, folder or URL.")
-@click.option("--reference", required=True, help="The model before training, with the same tokenizer.")
-@click.option("--token", type=click.Choice(TOKENS), default="sum", show_default=True, help="Aggregate tokens to steps.")
-@click.option("--step", type=click.Choice(STEPS), default="sum", show_default=True, help="Aggregate steps to a run.")
-@click.option("--separate", is_flag=True, help="Aggregate each model's logprobs, then subtract (as published).")
-@click.option("--beta", default=1.0, show_default=True, help="KL coefficient, which scales the scores.")
-@click.option("--all-replies", is_flag=True, help="Grade forced replies too, not only sampled tokens.")
-@click.option("--pick", is_flag=True, help="Name the best run of each group.")
-@click.option("--select", type=click.Choice(["auroc", "pick"]), help=SELECT_HELP)
-@click.option(
-    "--budget", default=0.1, show_default=True, help="Warn above this many nats per token between the models."
-)
-@click.option("--temperature", default=1.0, show_default=True, help="Temperature of the compared distributions.")
-@click.option("--name", default="grade", show_default=True, help="Name under which the values are stored.")
+@option("--policy", required=True, help="The model after training: a name, folder or URL.")
+@option("--reference", required=True, help="The model before training, with the same tokenizer.")
+@option("--token", type=click.Choice(TOKENS), default="sum", help="Aggregate tokens to steps.")
+@option("--step", type=click.Choice(STEPS), default="sum", help="Aggregate steps to a run.")
+@option("--separate", is_flag=True, help="Aggregate each model's logprobs, then subtract (as published).")
+@option("--beta", default=1.0, help="KL coefficient, which scales the scores.")
+@option("--all-replies", is_flag=True, help="Grade forced replies too, not only sampled tokens.")
+@option("--pick", is_flag=True, help="Name the best run of each group.")
+@option("--select", type=click.Choice(["auroc", "pick"]), help=SELECT_HELP)
+@option("--budget", default=0.1, help="Warn above this many nats per token between the models.")
+@option("--temperature", default=1.0, help="Temperature of the compared distributions.")
+@option("--name", default="grade", help="Name under which the values are stored.")
 @run_options.model_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
     """Grade how much better than expected each token, step and run went, by two models' logprobs of the same tokens.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -46,22 +46,20 @@ INDEX_HELP = "File of the index.  [default: in the user's cache folder]"
 AGENT_HELP = "Who will repair: decides which findings are shown whole. FILE: JSONL of past outcomes."
 repo_options = common.options(
     click.argument("repo", type=click.Path(path_type=Path)),
-    click.option("--index", type=click.Path(path_type=Path), help=INDEX_HELP),
+    option("--index", type=click.Path(path_type=Path), help=INDEX_HELP),
 )
 FORMATS = click.Choice(["text", "json", "markdown"])
 
 
 @command.command("report", short_help="Diagnose a bug report; the default verb.")
 @repo_options
-@click.option("--report", metavar="FILE", help="File of the bug report; - reads standard input.")
-@click.option("--commit", default="", help="Snapshot to search.  [default: the working tree]")
-@click.option(
-    "--format", "form", type=FORMATS, default="text", show_default=True, help="markdown fits an agent's prompt."
-)
-@click.option("--agent", default="weak", show_default=True, metavar="weak|strong|FILE", help=AGENT_HELP)
-@click.option("--model", help="Let this model search, instead of a ranking without a model; see `clew models`.")
-@click.option("--turns", default=20, show_default=True, type=click.IntRange(2), help="With --model: most replies.")
-@click.option("--mcp", is_flag=True, help="Instead, serve the four tools by MCP on the standard streams.")
+@option("--report", metavar="FILE", help="File of the bug report; - reads standard input.")
+@option("--commit", default="", help="Snapshot to search.  [default: the working tree]")
+@option("--format", "form", type=FORMATS, default="text", help="markdown fits an agent's prompt.")
+@option("--agent", default="weak", metavar="weak|strong|FILE", help=AGENT_HELP)
+@option("--model", help="Let this model search, instead of a ranking without a model; see `clew models`.")
+@option("--turns", default=20, type=click.IntRange(2), help="With --model: most replies.")
+@option("--mcp", is_flag=True, help="Instead, serve the four tools by MCP on the standard streams.")
 @run_options.model_options
 @common.store_option
 def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
@@ -107,10 +105,8 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
 
 @command.command("calibrate", short_help="Calibrate the confidence on past fixes of the repository.")
 @repo_options
-@click.option(
-    "-n", "--n", "n", default=100, show_default=True, type=click.IntRange(20), help="Number of past fixes to read."
-)
-@click.option("--before", default="HEAD", show_default=True, help="Newest commit to use.")
+@option("-n", "--n", "n", default=100, type=click.IntRange(20), help="Number of past fixes to read.")
+@option("--before", default="HEAD", help="Newest commit to use.")
 @common.json_option
 def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool) -> None:
     """Calibrate the confidence on past fixes: commits whose message names a fix, or that add a news fragment of a bug.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -38,31 +38,29 @@ command = click.Group("draft", help=HELP, short_help="Train a drafter for specul
 DATA_HELP = """Query of stored runs, or files of prompts: .jsonl with "prompt" or "messages", else one per line. May be
 repeated."""
 RANK_HELP = "Rank of the sequential head; 0: none.  [default: a quarter of the vocabulary, at most 256]"
-MASK_HELP = "A token id that text never holds.  [default: the tokenizer's, or a spare one]"
 text_options = common.options(
-    click.option("--data", multiple=True, required=True, metavar="QUERY|FILES", help=DATA_HELP),
-    click.option("--tokens", default=128, show_default=True, help="Most tokens in each text."),
-    click.option("--samples", default=1, show_default=True, help="Texts to write for each prompt."),
-    click.option("--seed", default=0, show_default=True, help="Seed of text, weights and order."),
+    option("--data", multiple=True, required=True, metavar="QUERY|FILES", help=DATA_HELP),
+    option("--tokens", default=128, help="Most tokens in each text."),
+    option("--samples", default=1, help="Texts to write for each prompt."),
+    option("--seed", default=0, help="Seed of text, weights and order."),
 )
 
 
 @command.command(short_help="Train a drafter on a model's own text.")
 @click.argument("model")
 @text_options
-@click.option("--temperature", default=1.0, show_default=True, help="Temperature at which the model writes its text.")
-@click.option("--kind", type=click.Choice(KINDS), default="dspark", show_default=True, help="Kind of drafter.")
-@click.option("--block", default=7, show_default=True, help="Most tokens in one proposal.")
-@click.option("--layers", type=int, help="Layers of the drafter.  [default: 2; eagle3 and independent 1]")
-@click.option("--rank", type=int, help=RANK_HELP)
-@click.option("--head", type=click.Choice(HEADS), default="vanilla", show_default=True, help="Sequential head.")
-@click.option("--steps", default=2000, show_default=True, help="Optimiser steps.")
-@click.option("--batch", default=8, show_default=True, help="Texts in each step.")
-@click.option("--lr", default=1e-3, show_default=True, help="Learning rate.")
-@click.option("--mask", type=int, help=MASK_HELP)
-@click.option("--out", help="Folder of the drafter.  [default: drafters/KIND-BLOCK beside the model]")
-@common.json_option
-@common.store_option
+@option("--temperature", default=1.0, help="Temperature at which the model writes its text.")
+@option("--kind", type=click.Choice(KINDS), default="dspark", help="Kind of drafter.")
+@option("--block", default=7, help="Most tokens in one proposal.")
+@option("--layers", type=int, help="Layers of the drafter.  [default: 2; eagle3 and independent 1]")
+@option("--rank", type=int, help=RANK_HELP)
+@option("--head", type=click.Choice(HEADS), default="vanilla", help="Sequential head.")
+@option("--steps", default=2000, help="Optimiser steps.")
+@option("--batch", default=8, help="Texts in each step.")
+@option("--lr", default=1e-3, help="Learning rate.")
+@option("--mask", type=int, help="A token id that text never holds.  [default: the tokenizer's, or a spare one]")
+@option("--out", help="Folder of the drafter.  [default: drafters/KIND-BLOCK beside the model]")
+@common.output_options
 def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Train a drafter for MODEL and save it in the layout of `speculators` and vLLM.
 
@@ -133,12 +131,9 @@ def _learn(
 @click.argument("model")
 @click.argument("drafter")
 @text_options
-@click.option("--temperature", default=1.0, show_default=True, help="Sampling temperature for which to calibrate.")
-@click.option(
-    "--rounds", default=20_000, show_default=True, help="Rounds of drafting and verifying, to fit and to test on."
-)
-@common.json_option
-@common.store_option
+@option("--temperature", default=1.0, help="Sampling temperature for which to calibrate.")
+@option("--rounds", default=20_000, help="Rounds of drafting and verifying, to fit and to test on.")
+@common.output_options
 def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Fit one temperature for each position of DRAFTER's block, so that its confidence is an acceptance probability.
 

@@ -6,27 +6,23 @@ from pathlib import Path
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.errors import BadInput
 
 
 @click.command(short_help="Write runs to a file, for other programs or as training data.")
 @click.argument("file")
 @click.argument("runs", nargs=-1)
-@click.option("--format", "form", help="openai, parquet, inspect or atif.  [default: by the file's name]")
-@click.option(
-    "--sft", is_flag=True, help="Write data for supervised fine-tuning: one conversation for each solved run."
-)
-@click.option(
+@option("--format", "form", help="openai, parquet, inspect or atif.  [default: by the file's name]")
+@option("--sft", is_flag=True, help="Write data for supervised fine-tuning: one conversation for each solved run.")
+@option(
     "--keep-recoveries/--erase-loops",
     "keep",
     default=True,
-    show_default=True,
     help="With --sft: keep detours and the way back, or cut out every return to an earlier state.",
 )
-@click.option("--all", "everything", is_flag=True, help="With --sft: also runs that were not solved.")
-@common.json_option
-@common.store_option
+@option("--all", "everything", is_flag=True, help="With --sft: also runs that were not solved.")
+@common.output_options
 def command(
     file: str, runs: tuple[str, ...], form: str | None, sft: bool, as_json: bool, store_path: str, **data: bool
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -17,24 +17,23 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Continue a run from any step or token, changed or unchanged.")
 @click.argument("place")
-@click.option("--step", type=int, help="Fork before this step (negative counts from the end).")
-@click.option("--low", metavar="METHOD", help="Fork at the step with the lowest value of METHOD; see `clew credit`.")
-@click.option("-n", "--n", "n", default=1, show_default=True, help="Number of forks.")
-@click.option("--reply", help="Replace the model's whole reply at the place.")
-@click.option("--prefix", help="Force the first words of the reply; the rest is sampled.")
-@click.option("--prefix-ids", help="Force the first tokens of the reply, by id: 17,4,93.")
-@click.option("--result", help="Replace the observation or tool result at the place.")
-@click.option(
+@option("--step", type=int, help="Fork before this step (negative counts from the end).")
+@option("--low", metavar="METHOD", help="Fork at the step with the lowest value of METHOD; see `clew credit`.")
+@option("-n", "--n", "n", default=1, help="Number of forks.")
+@option("--reply", help="Replace the model's whole reply at the place.")
+@option("--prefix", help="Force the first words of the reply; the rest is sampled.")
+@option("--prefix-ids", help="Force the first tokens of the reply, by id: 17,4,93.")
+@option("--result", help="Replace the observation or tool result at the place.")
+@option(
     *("--say", "said"), multiple=True, metavar="I=TEXT", help="Edit message I of a chat ([CHAT.]I); no TEXT drops it."
 )
-@click.option("--act", "acts", multiple=True, help="Take this action in the world first; may be repeated.")
-@click.option("--model", help="Use another model from the place on.")
-@click.option("--seed", help="Sampling seed: same, fresh or a number.  [default: same with a change, else fresh]")
-@click.option("--keep", is_flag=True, help="Force the later recorded replies wherever the prompt is still the same.")
+@option("--act", "acts", multiple=True, help="Take this action in the world first; may be repeated.")
+@option("--model", help="Use another model from the place on.")
+@option("--seed", help="Sampling seed: same, fresh or a number.  [default: same with a change, else fresh]")
+@option("--keep", is_flag=True, help="Force the later recorded replies wherever the prompt is still the same.")
 @run_options.model_options
 @run_options.sampling_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Continue a recorded run from a place in it: everything before is replayed from the record, the rest is new.
 

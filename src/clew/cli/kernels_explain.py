@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.errors import BadInput
 
 COMPILED = {".c": "gcc -g -O2 -c x.c", ".cpp": "g++ -g -O2 -c x.cpp", ".cc": "g++ -g -O2 -c x.cc"}
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 @click.command("explain", short_help="Diagnose a compiled kernel or a recorded profile.")
 @click.argument("file", type=FILE)
-@click.option("--symbol", default="", help="Function or kernel to explain.  [default: the largest, or the only one]")
-@click.option(
-    "--bound", type=BOUNDS, default="mixed", show_default=True, help="Known bottleneck: apply only its rules."
-)
-@click.option("--gemm", is_flag=True, help="The kernel is mainly a matrix product.")
-@click.option("--ptxas", type=FILE, help="With a cubin: file with the output of nvcc -Xptxas -v.")
+@option("--symbol", default="", help="Function or kernel to explain.  [default: the largest, or the only one]")
+@option("--bound", type=BOUNDS, default="mixed", help="Known bottleneck: apply only its rules.")
+@option("--gemm", is_flag=True, help="The kernel is mainly a matrix product.")
+@option("--ptxas", type=FILE, help="With a cubin: file with the output of nvcc -Xptxas -v.")
 @common.json_option
 def command(file: Path, symbol: str, bound: str, gemm: bool, ptxas: Path | None, as_json: bool) -> None:
     """Apply the diagnosis rules to FILE, without running anything.

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 
 SEARCHES = click.Choice(["guided", "greedy", "random", "mcts"])
 SANDBOXES = click.Choice(["bubblewrap", "rlimits", "none"])
@@ -19,16 +19,15 @@ SANDBOX_HELP = "Where compiler and builds run.  [default: bubblewrap with --mode
 
 @click.command("tune", short_help="Search for a faster build of a C kernel.")
 @click.argument("kernel")
-@click.option("--search", type=SEARCHES, default="guided", show_default=True, help=SEARCH_HELP)
-@click.option("--budget", default=24, show_default=True, type=click.IntRange(1), help="Number of builds to try.")
-@click.option("--model", help="Let this model write new source, instead of changing flags and macros.")
-@click.option("--sandbox", type=SANDBOXES, help=SANDBOX_HELP)
-@click.option("--seed", default=0, show_default=True, help="Seed of the search.")
-@click.option("--name", default="", help="Name of the run; the same line continues it where it stopped.")
+@option("--search", type=SEARCHES, default="guided", help=SEARCH_HELP)
+@option("--budget", default=24, type=click.IntRange(1), help="Number of builds to try.")
+@option("--model", help="Let this model write new source, instead of changing flags and macros.")
+@option("--sandbox", type=SANDBOXES, help=SANDBOX_HELP)
+@option("--seed", default=0, help="Seed of the search.")
+@option("--name", default="", help="Name of the run; the same line continues it where it stopped.")
 @run_options.model_options
 @run_options.sampling_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(kernel: str, search: str, budget: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Search for a faster build of KERNEL: a bundled kernel, or a Python file that defines one.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options, training_report
+from clew.cli.shared import common, option, run_options, training_report
 
 if TYPE_CHECKING:
     from clew.core.records import Report
@@ -22,13 +22,10 @@ PRETRAINING = 1300  # steps at most, as `household-sft` has; it ends where a thi
 
 
 @click.command(short_help="Train a small agent here in minutes, and keep every run.")
-@click.option("--iterations", default=70, show_default=True, help="Iterations of RL.")
-@click.option("--seed", default=0, show_default=True, help="Seed of tasks, weights and sampling.")
-@click.option(
-    "--name", default="quickstart", show_default=True, help="Name of the training; another name begins a new one."
-)
-@common.json_option
-@common.store_option
+@option("--iterations", default=70, help="Iterations of RL.")
+@option("--seed", default=0, help="Seed of tasks, weights and sampling.")
+@option("--name", default="quickstart", help="Name of the training; another name begins a new one.")
+@common.output_options
 def command(iterations: int, seed: int, name: str, as_json: bool, store_path: str) -> None:
     """Train a small agent in a bundled text world, and keep every run of it.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.errors import UnknownName
 
 
@@ -18,8 +18,8 @@ from clew.core.errors import UnknownName
 )
 @click.argument("paper", required=False)
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-@click.option("--quick", is_flag=True, help="Run a small version that ends in minutes.")
-@click.option(
+@option("--quick", is_flag=True, help="Run a small version that ends in minutes.")
+@option(
     "--root",
     type=click.Path(path_type=Path),
     help="Folder of the checkout.  [default: the present folder, or where Clew was installed from]",

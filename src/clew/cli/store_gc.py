@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 
 
 @click.command(short_help="List, or remove, runs that no tag, group, fork or report uses.")
-@click.option("--yes", is_flag=True, help="Remove the runs; without --yes they are only listed.")
-@common.json_option
-@common.store_option
+@option("--yes", is_flag=True, help="Remove the runs; without --yes they are only listed.")
+@common.output_options
 def command(yes: bool, as_json: bool, store_path: str) -> None:
     """List the runs that no tag, group, fork or report uses, and remove them with --yes.
 

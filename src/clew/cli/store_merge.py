@@ -9,8 +9,7 @@ from clew.cli.shared import common
 
 @click.command(short_help="Copy everything that other stores hold into this one.")
 @click.argument("others", nargs=-1, required=True)
-@common.json_option
-@common.store_option
+@common.output_options
 def command(others: tuple[str, ...], as_json: bool, store_path: str) -> None:
     """Copy everything that the stores OTHERS hold into this one. Run ids are globally unique, so nothing collides; a
     second merge changes nothing.

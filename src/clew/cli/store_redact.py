@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 
 
 @click.command(short_help="Erase a message, action or result for good.")
 @click.argument("target")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@common.json_option
-@common.store_option
+@option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@common.output_options
 def command(target: str, yes: bool, as_json: bool, store_path: str) -> None:
     """Erase the content of TARGET, a call (run@call) or a message (its node's hex key), and every repetition of the
     same text in related runs. The content cannot be brought back.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 
 
 @click.command(short_help="Give runs a name by which they are found and kept; list tags.")
 @click.argument("name", required=False)
 @click.argument("runs", nargs=-1)
-@click.option("-d", "--delete", is_flag=True, help="Remove the tag instead.")
-@common.json_option
-@common.store_option
+@option("-d", "--delete", is_flag=True, help="Remove the tag instead.")
+@common.output_options
 def command(name: str | None, runs: tuple[str, ...], delete: bool, as_json: bool, store_path: str) -> None:
     """Give the chosen runs the tag NAME; without NAME, list all tags. `clew store gc` never removes a tagged run.
 

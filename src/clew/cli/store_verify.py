@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 
 
 @click.command(short_help="Check that nothing in the store was altered or lost.")
-@click.option("--rebuild", is_flag=True, help="Rebuild the derived tables (lists, search, summaries) first.")
-@common.json_option
-@common.store_option
+@option("--rebuild", is_flag=True, help="Rebuild the derived tables (lists, search, summaries) first.")
+@common.output_options
 def command(rebuild: bool, as_json: bool, store_path: str) -> None:
     """Compute every key again and check every rule of the record. Exit code 1 if a fault is found.
 

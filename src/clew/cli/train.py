@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options, speculation, training_report
+from clew.cli.shared import common, option, run_options, speculation, training_report
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -17,56 +17,52 @@ if TYPE_CHECKING:
 
 SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
 tree_options = common.options(
-    click.option(
+    option(
         "--rollouts",
         type=click.Choice(["flat", "tree"]),
         default="flat",
-        show_default=True,
         help="Independent runs, or trees grown by forks.",
     ),
-    click.option(
+    option(
         "--selector",
         default="uucb",
-        show_default=True,
         help="With --rollouts tree: uucb, entropy, uct, random or flat; with settings, as in uucb(c=1.0).",
     ),
-    click.option("--budget", type=int, help="With --rollouts tree: tokens decoded per task.  [default: -n whole runs]"),
-    click.option("--spare", default=0.0, show_default=True, help=SPARE_HELP),
-    click.option(
+    option("--budget", type=int, help="With --rollouts tree: tokens decoded per task.  [default: -n whole runs]"),
+    option("--spare", default=0.0, help=SPARE_HELP),
+    option(
         "--allocator",
         type=click.Choice(["even", "learned"]),
         default="even",
-        show_default=True,
         help="With --spare: give the tokens to all such trees alike, or to those forecast to become mixed.",
     ),
 )
 
 
 @click.command(short_help="Train local weights by RL on tasks of a world.")
-@click.option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
-@click.option("--world", default="household", show_default=True, help="World to train on; `clew worlds` lists them.")
-@click.option("--model", default="household-sft", show_default=True, help="Name or folder of local weights.")
-@click.option("--agent", default="player", show_default=True, help="Agent, as `clew run` takes it.")
-@click.option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@click.option("--credit", "method", help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree]")
+@option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
+@option("--world", default="household", help="World to train on; `clew worlds` lists them.")
+@option("--model", default="household-sft", help="Name or folder of local weights.")
+@option("--agent", default="player", help="Agent, as `clew run` takes it.")
+@option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@option("--credit", "method", help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree]")
 @tree_options
-@click.option("--iterations", default=45, show_default=True, help="Iterations in total; a larger number continues.")
-@click.option("--tasks", default=8, show_default=True, help="New tasks in each iteration.")
-@click.option("-n", "--n", "n", default=8, show_default=True, help="Runs of each task.")
-@click.option("--lr", default=7e-4, show_default=True, help="Learning rate of AdamW.")
-@click.option("--lora", type=int, help="Train only LoRA adapters of this rank.")
-@click.option("--eval-every", default=0, show_default=True, help="Evaluate after this many iterations; 0: never.")
-@click.option("--eval-tasks", default=64, show_default=True, help="Held-out tasks in each evaluation.")
-@click.option("--seed", default=0, show_default=True, help="Seed of tasks and sampling.")
-@click.option(
+@option("--iterations", default=45, help="Iterations in total; a larger number continues.")
+@option("--tasks", default=8, help="New tasks in each iteration.")
+@option("-n", "--n", "n", default=8, help="Runs of each task.")
+@option("--lr", default=7e-4, help="Learning rate of AdamW.")
+@option("--lora", type=int, help="Train only LoRA adapters of this rank.")
+@option("--eval-every", default=0, help="Evaluate after this many iterations; 0: never.")
+@option("--eval-tasks", default=64, help="Held-out tasks in each evaluation.")
+@option("--seed", default=0, help="Seed of tasks and sampling.")
+@option(
     "--draft",
     metavar="lookup|FOLDER",
     help="Speculative decoding of rollouts: prompt lookup, or a drafter of `clew draft train`, which is refreshed as "
     "the policy changes.",
 )
 @run_options.sampling_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
     """Train by RL: collect runs, assign credit to steps, update the weights, and repeat.
 

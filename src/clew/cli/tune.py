@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -20,26 +20,25 @@ LOSSES = ("cliff-dpo", "dpo")
 
 @click.command(short_help="Train local weights on preference pairs of stored runs.")
 @click.argument("runs", nargs=-1, required=True)
-@click.option(
+@option(
     "--loss",
     type=click.Choice(LOSSES),
     required=True,
     help="cliff-dpo: pairs of single tokens from `clew audit cliffs --pairs`. dpo: runs of one group that succeeded "
     "against runs that failed.",
 )
-@click.option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
-@click.option("--model", default="household-sft", show_default=True, help="Name or folder of local weights.")
-@click.option("--epochs", default=1, show_default=True, help="Passes over the rows.")
-@click.option("--batch", default=64, show_default=True, help="Rows in one optimiser step.")
-@click.option("--beta", default=0.1, show_default=True, help="DPO's beta: how strongly the model is held to its start.")
-@click.option("--lr", default=7e-4, show_default=True, help="Learning rate of AdamW.")
-@click.option("--lora", type=int, help="Train only LoRA adapters of this rank.")
-@click.option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
-@click.option("--params", default="", help="cliff-dpo: only pairs whose parameter digest begins so.")
-@click.option("--compat-eos", is_flag=True, help="cliff-dpo: count an end token after each pair, as published.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the order of rows.")
-@common.json_option
-@common.store_option
+@option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
+@option("--model", default="household-sft", help="Name or folder of local weights.")
+@option("--epochs", default=1, help="Passes over the rows.")
+@option("--batch", default=64, help="Rows in one optimiser step.")
+@option("--beta", default=0.1, help="DPO's beta: how strongly the model is held to its start.")
+@option("--lr", default=7e-4, help="Learning rate of AdamW.")
+@option("--lora", type=int, help="Train only LoRA adapters of this rank.")
+@option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
+@option("--params", default="", help="cliff-dpo: only pairs whose parameter digest begins so.")
+@option("--compat-eos", is_flag=True, help="cliff-dpo: count an end token after each pair, as published.")
+@option("--seed", default=0, help="Seed of the order of rows.")
+@common.output_options
 def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Train local weights by DPO on pairs made from RUNS; no new runs are collected.
 

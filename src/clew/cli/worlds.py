@@ -6,15 +6,15 @@ import inspect
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.registry import Kind
 
 
 @click.command(short_help="List worlds (environments), and show tasks of one.")
 @click.argument("ref", required=False)
-@click.option("-n", default=3, show_default=True, help="How many tasks of REF to show.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the tasks.")
-@click.option("--split", default="train", show_default=True, help="train or test, where the world has both.")
+@option("-n", default=3, help="How many tasks of REF to show.")
+@option("--seed", default=0, help="Seed of the tasks.")
+@option("--split", default="train", help="train or test, where the world has both.")
 @common.json_option
 def command(ref: str | None, n: int, seed: int, split: str, as_json: bool) -> None:
     """List the worlds (environments) that are installed, or show a few tasks of the world REF.

@@ -58,6 +58,11 @@ DEFAULT_STORE = ".clew/store.db"
 OPERATOR = re.compile(r"[=<>:]")
 
 
+def option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """As ``click.option``; help shows the default unless that is empty."""
+    return click.option(*names, **{"show_default": settings.get("default") not in ("", "{}"), **settings})
+
+
 def options(*chosen: Option) -> Callable[[F], F]:
     """Several options as one decorator, in the order in which help lists them."""
 
@@ -70,12 +75,11 @@ def options(*chosen: Option) -> Callable[[F], F]:
 
 
 STORE_HELP = "File that holds the runs (or set CLEW_STORE)."
-store_option = click.option(
-    "--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, show_default=True, help=STORE_HELP
-)
+store_option = option("--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, help=STORE_HELP)
 HOST_HELP = "Address to serve at; any but loopback needs a secret that clients send."
-host_option = click.option("--host", default="127.0.0.1", show_default=True, help=HOST_HELP)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+host_option = option("--host", default="127.0.0.1", help=HOST_HELP)
+json_option = option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+output_options = options(json_option, store_option)
 
 
 def open_store(path: str, *, create: bool = False) -> Keeper:
