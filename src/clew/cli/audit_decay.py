@@ -53,8 +53,7 @@ def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store
     if options["listing"]:
         rows = [(s.name, s.version or ("" if s.package != "clew" else "this one"), s.settings) for s in STACKS.values()]
         if as_json:
-            common.print_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})
-            return
+            common.end_with_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})
         common.print_table(("stack", "installed", "settings"), rows)
         click.echo(f"\narms: {', '.join(behaviour.ARMS)}")
         return
@@ -88,8 +87,7 @@ def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle]
     said = structural.verdicts(found, list(kept.values()))
     if as_json:
         rows = [{**_plain(f), "pinned": _plain(kept[f.stack])} for f in found]
-        common.print_json({"stacks": rows, "verdicts": said})
-        return
+        common.end_with_json({"stacks": rows, "verdicts": said})
     table = []
     for f in found:
         pin = kept[f.stack]
@@ -133,8 +131,7 @@ def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: 
     rows = behaviour.compare(trials)
     said = behaviour.verdict(rows)
     if as_json:
-        common.print_json({"arms": [_figures(row) for row in rows], "verdict": said})
-        return
+        common.end_with_json({"arms": [_figures(row) for row in rows], "verdict": said})
     common.print_table(
         ("arm", "n", "violation", "less full context", "rule survived", "not done", "no tool used"),
         [

@@ -235,8 +235,7 @@ def _picked(runs: list[Any], scores: np.ndarray) -> dict[str, Any]:
 
 def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
     if as_json:
-        common.print_json(result)
-        return
+        common.end_with_json(result)
     click.echo(
         f"{result['runs']} runs, {result['steps']} steps, {result['tokens']} tokens graded "
         f"({result['token']} over tokens, {result['step']} over steps, {result['mode']}); "

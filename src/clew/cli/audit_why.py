@@ -72,8 +72,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     found.caveats += [note for name in found.causes for note in noted(name, subject.changes[name].old)]
     ids = filed(found, store, label)
     if as_json:
-        common.print_json({**_json(found, ids, ledger.found), "log p of the phrase": dict(probed)})
-        return
+        common.end_with_json({**_json(found, ids, ledger.found), "log p of the phrase": dict(probed)})
     for seq, log_p in probed:
         click.echo(f"log p of {options['phrase']!r} at {view.id}@{seq}: {log_p:.2f}")
     told(found, ledger.found, label)

@@ -272,8 +272,7 @@ def _report(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
     rows = summary(lines)
     picture = figure(rows, folder / "serve.svg")
     if as_json:
-        common.print_json([{**r, **{k: run_options.numbers(r[k]) for k in FIELDS if r[k]}} for r in rows])
-        return
+        common.end_with_json([{**r, **{k: run_options.numbers(r[k]) for k in FIELDS if r[k]}} for r in rows])
 
     def cell(report: Report | None, scale: float = 1.0) -> str:
         if report is None:

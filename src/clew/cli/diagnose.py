@@ -130,8 +130,7 @@ def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool
     if place is not None:
         found.calibration.save(beside(place))
     if as_json:
-        common.print_json(asdict(found))
-        return
+        common.end_with_json(asdict(found))
     click.echo(
         f"{found.n} past fixes; held out, the newer {found.held}: the right file came first in {found.accuracy:.0%}, "
         f"in {found.surest:.0%} of the surest 40 %\n"
@@ -205,7 +204,7 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
         click.echo(markdown(done.findings, full))
         return
     if form == "json":
-        common.print_json(
+        common.end_with_json(
             {
                 "findings": [{**f.json(), "inject": whole} for f, whole in zip(done.findings, full, strict=True)],
                 "policy": {"threshold": policy.threshold, "why": policy.why},
@@ -215,7 +214,6 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
                 "fallback": done.fallback,
             }
         )
-        return
     if done.fallback:
         click.echo("note: the model gave no usable finding; these come from the ranking", err=True)
     for k, (f, whole) in enumerate(zip(done.findings, full, strict=True), 1):

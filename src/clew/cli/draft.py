@@ -101,8 +101,7 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     drafter_job.put(loaded, module, how, out, step)
     told = {"drafter": out, "steps": step.step, "cpu_s": round(step.cpu_s, 1), "texts": len(learn), "held": len(held)}
     if as_json:
-        common.print_json({**told, "accepted": table})
-        return
+        common.end_with_json({**told, "accepted": table})
     click.echo(f"{len(learn)} texts, {step.step} steps, {step.cpu_s / 60:.1f} CPU-minutes -> {out}\n")
     _lengths(table, options["block"])
     click.echo(f"\nNext:\n  clew draft calibrate {model} {out} --data ...\n  clew serve {model} --draft {out}")
@@ -165,8 +164,7 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
         at, rounds, advance = options["temperature"], options["rounds"], partial(bar.advance, job)
         table, told = drafter_job.calibrate(loaded, Path(drafter), data, at, rounds, advance)
     if as_json:
-        common.print_json({"drafter": drafter, "table": asdict(table), **told})
-        return
+        common.end_with_json({"drafter": drafter, "table": asdict(table), **told})
     rows = [[k + 1, t, told["raw"][k], told["scaled"][k], told["floor"][k]] for k, t in enumerate(table.temperatures)]
     common.print_table(["at least", "temperature", "error before", "error after", "noise floor"], rows)
     click.echo(f"\nfitted on {table.rounds} rounds at temperature {table.temperature:g} -> {drafter}")

@@ -46,8 +46,7 @@ def command(
                 store, file, form, skip_bad=skip_bad, on_bad=skipped.append, progress=move, name=name
             )
     if as_json:
-        common.print_json({"runs": taken, "skipped": [str(error) for error in skipped]})
-        return
+        common.end_with_json({"runs": taken, "skipped": [str(error) for error in skipped]})
     for reason in skipped:
         click.echo(f"skipped: {reason}", err=True)
     for file, runs in taken.items():

@@ -122,8 +122,7 @@ def finish(training: Training, reports: dict[str, Report], store_path: str, as_j
     if as_json:
         numbers = {label: run_options.numbers(report) for label, report in reports.items()}
         worst = None if run is None else {"run": run.id, "at": str(run.low_point(METHOD))}
-        common.print_json({**numbers, "worst": worst, "report": page, "seconds": seconds, "next": commands})
-        return
+        common.end_with_json({**numbers, "worst": worst, "report": page, "seconds": seconds, "next": commands})
     console = common.console()
     if run is not None:
         console.print("\nThe run that failed worst:\n")

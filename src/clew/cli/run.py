@@ -64,8 +64,7 @@ def report(groups: Groups, as_json: bool) -> None:
         rows = [
             {"run": r.id, "task": r.task_id, "reward": r.reward, "stop": r.stop, "group": r.group} for r in groups.runs
         ]
-        common.print_json({"runs": rows, "success": None if success is None else run_options.numbers(success)})
-        return
+        common.end_with_json({"runs": rows, "success": None if success is None else run_options.numbers(success)})
     for run in groups.runs[:20]:
         click.echo(headline(run))
     if len(groups.runs) > 20:

@@ -150,8 +150,7 @@ def _report(training: Training, method: str, store_path: str, as_json: bool) -> 
     page = training_report.write_page(training.folder / "report.html", store, name, {}, run, commands)
     last = metrics[max(metrics)] if metrics else {}
     if as_json:
-        common.print_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})
-        return
+        common.end_with_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})
     click.echo(f"{len(metrics)} iterations, success of the last {last.get('success', 0):.0%}")
     click.echo(f"weights {training.checkpoint}\nreport  {page}\n\nNext:")
     for purpose, line in commands.items():

@@ -77,8 +77,7 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     checkpoint = folder / "checkpoint" if folder is not None else None
     if as_json:
         told = {"name": name, "checkpoint": checkpoint, "rows": len(rows), "loss tokens": counted, "last": last}
-        common.print_json(told)
-        return
+        common.end_with_json(told)
     click.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}\n\nNext:\n  clew eval {checkpoint}")
 
 

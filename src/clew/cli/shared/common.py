@@ -37,18 +37,11 @@ def load_verb(name: str) -> click.Command:
     return found
 
 
-class Lazy(click.Group):
-    """A verb with verbs of its own, one file each (``GROUP_VERB.py``), loaded when named."""
-
-    def __init__(self, name: str, verbs: Sequence[str], help: str, short_help: str) -> None:
-        super().__init__(name, help=help, short_help=short_help)
-        self._verbs = list(verbs)
+class Ordered(click.Group):
+    """A verb with verbs of its own, listed in the order in which they are written."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return self._verbs
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return load_verb(f"{self.name}_{cmd_name}") if cmd_name in self._verbs else None
+        return list(self.commands)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -201,6 +194,12 @@ def print_json(value: object) -> None:
     from clew.view.json_values import plain
 
     click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def end_with_json(value: object) -> NoReturn:
+    """Print the result of a verb as JSON, and end the verb."""
+    print_json(value)
+    raise click.exceptions.Exit(0)
 
 
 def console(*, stderr: bool = False) -> Console:
