@@ -74,10 +74,9 @@ def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle]
 
     grid = structural.cells(HISTORIES)
     most = 2 * len(names) * len(grid) * GENERATIONS
-    click.echo(
+    common.say(
         f"{len(names)} stacks, {len(grid)} histories of {GENERATIONS} compactions each, with and without the pin: "
-        + (f"about {most:,} summaries" if summariser else f"about {2 * len(names)} s"),
-        err=True,
+        + (f"about {most:,} summaries" if summariser else f"about {2 * len(names)} s")
     )
     more: dict[str, Any] = {"generations": GENERATIONS} | ({"summariser": summariser} if summariser else {})
     with _steps(2 * len(names) * len(grid), "histories") as each:
@@ -112,10 +111,9 @@ def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: 
     ref, n, seed = options["model"], options["n"], options["seed"]
     chosen = {name: behaviour.ARMS[name] for name in names or behaviour.ARMS}
     model, how = run_options.load_model(ref, options), {"temperature": 0.7, **run_options.sampling(options)}
-    click.echo(
+    common.say(
         f"{len(chosen)} arms, {n} episodes each: about {len(chosen) * n * behaviour.EPISODE_TOKENS:,} prompt tokens in "
-        f"{len(chosen) * n * 2:,} requests",
-        err=True,
+        f"{len(chosen) * n * 2:,} requests"
     )
     trials = {}
     with (

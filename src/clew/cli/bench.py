@@ -85,7 +85,7 @@ def command(target: str, as_json: bool, **options: Any) -> None:
     if not as_json:
         seconds = len(todo) * options["seconds"]
         told = f"{len(cells)} measurements, {len(todo)} to do, about {seconds / 60:.1f} minutes"
-        click.echo(f"{told} -> {path}", err=True)
+        common.say(f"{told} -> {path}")
     with run_options.interruptible("the same line again"), common.bar("measurements", max(len(todo), 1)) as move:
         move(completed=int(not todo))
 

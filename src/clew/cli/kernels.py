@@ -26,19 +26,16 @@ command = common.Ordered("kernels", help=HELP, short_help=SHORT)
 COMPILED = {".c": "gcc -g -O2 -c x.c", ".cpp": "g++ -g -O2 -c x.cpp", ".cc": "g++ -g -O2 -c x.cc"}
 COMPILED[".cu"] = "nvcc -cubin -Xptxas -v x.cu 2> x.txt; clew kernels explain x.cubin --ptxas x.txt"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-SEARCHES = click.Choice(["guided", "greedy", "random", "mcts"])
-SANDBOXES = click.Choice(["bubblewrap", "rlimits", "none"])
-BOUNDS = click.Choice(["compute", "memory", "latency", "mixed"])
 SEARCH_HELP = "Search method; guided: changes that the diagnosis recommends come first."
 SANDBOX_HELP = "Where compiler and builds run.  [default: bubblewrap with --model, else none]"
 
 
 @command.command(short_help="Search for a faster build of a C kernel.")
 @click.argument("kernel")
-@option("--search", type=SEARCHES, default="guided", help=SEARCH_HELP)
+@option("--search", choices="guided greedy random mcts", default="guided", help=SEARCH_HELP)
 @option("--budget", default=24, type=click.IntRange(1), help="Number of builds to try.")
 @option("--model", help="Let this model write new source, instead of changing flags and macros.")
-@option("--sandbox", type=SANDBOXES, help=SANDBOX_HELP)
+@option("--sandbox", choices="bubblewrap rlimits none", help=SANDBOX_HELP)
 @option("--seed", default=0, help="Seed of the search.")
 @option("--name", default="", help="Name of the run; the same line continues it where it stopped.")
 @run_options.model_options
@@ -106,7 +103,9 @@ def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None
 @command.command(short_help="Diagnose a compiled kernel or a recorded profile.")
 @click.argument("file", type=FILE)
 @option("--symbol", default="", help="Function or kernel to explain.  [default: the largest, or the only one]")
-@option("--bound", type=BOUNDS, default="mixed", help="Known bottleneck: apply only its rules.")
+@option(
+    "--bound", choices="compute memory latency mixed", default="mixed", help="Known bottleneck: apply only its rules."
+)
 @option("--gemm", is_flag=True, help="The kernel is mainly a matrix product.")
 @option("--ptxas", type=FILE, help="With a cubin: file with the output of nvcc -Xptxas -v.")
 @common.json_option
@@ -151,9 +150,8 @@ def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, flo
         metrics = disassembly.count_sass(text, name)
         told = disassembly.count_ptxas(ptxas.read_text(errors="replace"), name) if ptxas else {}
         if ptxas and not told:
-            raise BadInput(
-                f"{ptxas} does not mention kernel {name}", remedy="Give the output of nvcc -Xptxas -v for it."
-            )
+            remedy = "Give the output of nvcc -Xptxas -v for it."
+            raise BadInput(f"{ptxas} does not mention kernel {name}", remedy=remedy)
         return metrics | told, "cuda", name
     if compiled := COMPILED.get(file.suffix):
         raise BadInput(f"{file} is source; only compiled code is explained", remedy=f"First: {compiled}")

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -51,8 +51,10 @@ DEFAULT_STORE = ".clew/store.db"
 OPERATOR = re.compile(r"[=<>:]")
 
 
-def option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """As ``click.option``; help shows the default unless that is empty."""
+def option(*names: str, choices: str = "", **settings: Any) -> Callable[[F], F]:
+    """As ``click.option``; help shows the default unless that is empty. The words of ``choices`` are the values."""
+    if choices:
+        settings["type"] = click.Choice(choices.split())
     return click.option(*names, **{"show_default": settings.get("default") not in ("", "{}"), **settings})
 
 
@@ -188,6 +190,16 @@ def refuse_open_host(host: str, secret: str | Sequence[str], what: str, variable
     if not secret and not loopback(host):
         remedy = f"Set {variable} to something long and secret, or leave --host out."
         raise BadInput(f"{host} can be reached by others, and there {what}", remedy=remedy)
+
+
+def pick(options: Mapping[str, Any], names: str) -> dict[str, Any]:
+    """The options of these names."""
+    return {name: options[name] for name in names.split()}
+
+
+def say(text: str) -> None:
+    """Print to standard error, which a pipe does not read."""
+    click.echo(text, err=True)
 
 
 def print_json(value: object) -> None:
