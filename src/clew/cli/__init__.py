@@ -111,24 +111,22 @@ def _explain(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, click.Abort | common.Interrupted):
         hint = f" Everything recorded so far is kept. Continue with: {error}" if str(error) else ""
-        click.echo(f"\nInterrupted.{hint}", err=True)
+        common.say(f"\nInterrupted.{hint}")
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has seen enough
         return 0
     if isinstance(error, OSError) and error.filename:
-        click.echo(
-            f"clew: {error.filename}: {error.strerror}\n  Check that the path exists and that you may use it.", err=True
-        )
+        common.say(f"clew: {error.filename}: {error.strerror}\n  Check that the path exists and that you may use it.")
         return 2
     if isinstance(error, ClewError):
-        click.echo(f"clew: {error}", err=True)
+        common.say(f"clew: {error}")
         return 2
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("clew"):
-        click.echo(f"clew: {error.name} is not installed\n  `clew doctor` says which extra brings it.", err=True)
+        common.say(f"clew: {error.name} is not installed\n  `clew doctor` says which extra brings it.")
         return 2
     first = str(error).strip().split("\n")[0]
-    click.echo(f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.", err=True)
+    common.say(f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.")
     return 1
 
 

@@ -20,15 +20,10 @@ if TYPE_CHECKING:
     from clew.store import Keeper, Run
 
 
-WHERE = click.Choice(["tokens", "steps"])
+DETECTOR_HELP = "published: test every token on one batch, without a correction for many tests."
 search_options = common.options(
-    option("--at", type=WHERE, default="tokens", help="Look for cliffs at tokens or at steps."),
-    option(
-        "--detector",
-        type=click.Choice(["mended", "published"]),
-        default="mended",
-        help="published: test every token on one batch, without a correction for many tests.",
-    ),
+    option("--at", choices="tokens steps", default="tokens", help="Look for cliffs at tokens or at steps."),
+    option("--detector", choices="mended published", default="mended", help=DETECTOR_HELP),
     option("-n", "--n", "n", default=64, help="Continuations from each place."),
     option("--fresh", type=int, help="Continuations of the second batch.  [default: as --n]"),
     option("--margin", default=0.1, help="Smallest drop in success probability that counts."),
@@ -66,8 +61,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     from clew import audit
 
     fresh = options["n"] if options["fresh"] is None else options["fresh"]
-    names = ("at", "n", "margin", "level", "detector")
-    search = audit.Search(fresh=fresh, **{name: options[name] for name in names})
+    search = audit.Search(fresh=fresh, **common.pick(options, "at n margin level detector"))
     if options["pairs"] and search.at == "steps":
         raise BadInput("--pairs makes pairs of tokens, not of steps", remedy="Leave out --at steps.")
     store = common.open_store(store_path)
@@ -92,9 +86,8 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
             lines = [json.dumps(record) + "\n" for record in made.records()]
             options["pairs"].write_text("".join(lines))
     if as_json:
-        common.print_json(_as_json(found, effect, made))
-    else:
-        _report(found, effect, made, options)
+        common.end_with_json(_as_json(found, effect, made))
+    _report(found, effect, made, options)
 
 
 def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuations]:

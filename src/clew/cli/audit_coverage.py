@@ -53,8 +53,7 @@ def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path
         signal = _valued(runs, paths, method) if method else [a for p in paths if p.solved for a in p.acts()]
     found = audit.coverage(paths, signal)
     if as_json:
-        common.print_json(found.to_json())
-        return
+        common.end_with_json(found.to_json())
     lost = f", {found.lost} of them without a solved run and so without distances" if found.lost else ""
     click.echo(f"{found.runs} runs of {found.tasks} tasks{lost}; {found.mistakes} of {found.acts} actions are mistakes")
     click.echo(_line("states reached after a mistake", found.covered_states, found.behind, found.states))

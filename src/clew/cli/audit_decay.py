@@ -53,8 +53,7 @@ def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store
     if options["listing"]:
         rows = [(s.name, s.version or ("" if s.package != "clew" else "this one"), s.settings) for s in STACKS.values()]
         if as_json:
-            common.print_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})
-            return
+            common.end_with_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})
         common.print_table(("stack", "installed", "settings"), rows)
         click.echo(f"\narms: {', '.join(behaviour.ARMS)}")
         return
@@ -75,10 +74,9 @@ def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle]
 
     grid = structural.cells(HISTORIES)
     most = 2 * len(names) * len(grid) * GENERATIONS
-    click.echo(
+    common.say(
         f"{len(names)} stacks, {len(grid)} histories of {GENERATIONS} compactions each, with and without the pin: "
-        + (f"about {most:,} summaries" if summariser else f"about {2 * len(names)} s"),
-        err=True,
+        + (f"about {most:,} summaries" if summariser else f"about {2 * len(names)} s")
     )
     more: dict[str, Any] = {"generations": GENERATIONS} | ({"summariser": summariser} if summariser else {})
     with _steps(2 * len(names) * len(grid), "histories") as each:
@@ -88,8 +86,7 @@ def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle]
     said = structural.verdicts(found, list(kept.values()))
     if as_json:
         rows = [{**_plain(f), "pinned": _plain(kept[f.stack])} for f in found]
-        common.print_json({"stacks": rows, "verdicts": said})
-        return
+        common.end_with_json({"stacks": rows, "verdicts": said})
     table = []
     for f in found:
         pin = kept[f.stack]
@@ -114,10 +111,9 @@ def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: 
     ref, n, seed = options["model"], options["n"], options["seed"]
     chosen = {name: behaviour.ARMS[name] for name in names or behaviour.ARMS}
     model, how = run_options.load_model(ref, options), {"temperature": 0.7, **run_options.sampling(options)}
-    click.echo(
+    common.say(
         f"{len(chosen)} arms, {n} episodes each: about {len(chosen) * n * behaviour.EPISODE_TOKENS:,} prompt tokens in "
-        f"{len(chosen) * n * 2:,} requests",
-        err=True,
+        f"{len(chosen) * n * 2:,} requests"
     )
     trials = {}
     with (
@@ -133,8 +129,7 @@ def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: 
     rows = behaviour.compare(trials)
     said = behaviour.verdict(rows)
     if as_json:
-        common.print_json({"arms": [_figures(row) for row in rows], "verdict": said})
-        return
+        common.end_with_json({"arms": [_figures(row) for row in rows], "verdict": said})
     common.print_table(
         ("arm", "n", "violation", "less full context", "rule survived", "not done", "no tool used"),
         [

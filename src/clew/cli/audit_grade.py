@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from clew.credit.graded import Reading
     from clew.harness.scoring import Plan
 
-TOKENS = ("sum", "mean", "last", "min", "max")
-STEPS = ("sum", "mean", "last", "min", "max", "bottom10")
+TOKENS = "sum mean last min max"
 DEV = 0.3  # share of the tasks that --select chooses on
 
 
@@ -30,13 +29,13 @@ SELECT_HELP = f"Choose --token and --step on {DEV:.0%} of the tasks by AUROC or 
 @click.argument("runs", nargs=-1)
 @option("--policy", required=True, help="The model after training: a name, folder or URL.")
 @option("--reference", required=True, help="The model before training, with the same tokenizer.")
-@option("--token", type=click.Choice(TOKENS), default="sum", help="Aggregate tokens to steps.")
-@option("--step", type=click.Choice(STEPS), default="sum", help="Aggregate steps to a run.")
+@option("--token", choices=TOKENS, default="sum", help="Aggregate tokens to steps.")
+@option("--step", choices=f"{TOKENS} bottom10", default="sum", help="Aggregate steps to a run.")
 @option("--separate", is_flag=True, help="Aggregate each model's logprobs, then subtract (as published).")
 @option("--beta", default=1.0, help="KL coefficient, which scales the scores.")
 @option("--all-replies", is_flag=True, help="Grade forced replies too, not only sampled tokens.")
 @option("--pick", is_flag=True, help="Name the best run of each group.")
-@option("--select", type=click.Choice(["auroc", "pick"]), help=SELECT_HELP)
+@option("--select", choices="auroc pick", help=SELECT_HELP)
 @option("--budget", default=0.1, help="Warn above this many nats per token between the models.")
 @option("--temperature", default=1.0, help="Temperature of the compared distributions.")
 @option("--name", default="grade", help="Name under which the values are stored.")
@@ -98,7 +97,7 @@ def _read(
     if not plan.rows:
         raise BadInput("no run has a reply to grade", remedy="Choose runs of agents that ask a model: `clew log`.")
     doubts = scoring.check(plan, models)
-    click.echo(_forecast(runs, plan, models), err=True)
+    common.say(_forecast(runs, plan, models))
     scores = []
     with common.progress() as bar:
         for model in models:
@@ -235,8 +234,7 @@ def _picked(runs: list[Any], scores: np.ndarray) -> dict[str, Any]:
 
 def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
     if as_json:
-        common.print_json(result)
-        return
+        common.end_with_json(result)
     click.echo(
         f"{result['runs']} runs, {result['steps']} steps, {result['tokens']} tokens graded "
         f"({result['token']} over tokens, {result['step']} over steps, {result['mode']}); "
@@ -268,7 +266,7 @@ def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
                 f"of the best there is {picked['of the best there is']:.0%}"
             )
     for caveat in result["caveats"]:
-        click.echo(f"note: {caveat}", err=True)
+        common.say(f"note: {caveat}")
     click.echo(
         f"stored beside the runs: `clew view` shades by the values, `clew fork RUN --low {name}` forks at the lowest"
     )

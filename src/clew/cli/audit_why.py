@@ -26,7 +26,7 @@ CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P
 @option("--change", "changes", multiple=True, metavar="NAME=I:OLD=>NEW", help="A hypothesis; may be repeated.")
 @option("--rises", multiple=True, metavar="NAME", help="Predict that this change raises the rate.")
 @option("--at", type=int, metavar="CALL", help="Continue from this call.  [default: the first model call]")
-@option("--rewind", type=click.Choice(["steps", "sentences"]), help="Also rank the parts of the run.")
+@option("--rewind", choices="steps sentences", help="Also rank the parts of the run.")
 @option("--sweep", metavar="I:OLD=>NEW", help="A dose: {} in NEW takes the values of --doses.")
 @option("--doses", default="", metavar="X,Y,Z", help="At least three numbers for --sweep.")
 @option("--avoid", nargs=2, metavar="REGEX PLACEBO", help="Never let a reply match REGEX; the same for a placebo.")
@@ -72,8 +72,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     found.caveats += [note for name in found.causes for note in noted(name, subject.changes[name].old)]
     ids = filed(found, store, label)
     if as_json:
-        common.print_json({**_json(found, ids, ledger.found), "log p of the phrase": dict(probed)})
-        return
+        common.end_with_json({**_json(found, ids, ledger.found), "log p of the phrase": dict(probed)})
     for seq, log_p in probed:
         click.echo(f"log p of {options['phrase']!r} at {view.id}@{seq}: {log_p:.2f}")
     told(found, ledger.found, label)
@@ -168,10 +167,9 @@ def _label(view: Run, case: Case, subject: Rewound, options: dict[str, Any]) -> 
 def forecast(view: Run, wanted: int, budget: int) -> None:
     """Print what the rollouts will cost, estimated from the cost of the run itself."""
     cost, seconds = f"{view.cost * wanted:,.2f} dollars" if view.cost else "no dollars", view.seconds * wanted
-    click.echo(
+    common.say(
         f"at most {wanted} rollouts (budget {budget}), each like run {view.id}: {len(view.calls)} calls; in total "
-        f"about {cost}, {view.tokens * wanted:,} tokens, {seconds / 60:.1f} minutes one after the other",
-        err=True,
+        f"about {cost}, {view.tokens * wanted:,} tokens, {seconds / 60:.1f} minutes one after the other"
     )
 
 

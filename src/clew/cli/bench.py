@@ -85,7 +85,7 @@ def command(target: str, as_json: bool, **options: Any) -> None:
     if not as_json:
         seconds = len(todo) * options["seconds"]
         told = f"{len(cells)} measurements, {len(todo)} to do, about {seconds / 60:.1f} minutes"
-        click.echo(f"{told} -> {path}", err=True)
+        common.say(f"{told} -> {path}")
     with run_options.interruptible("the same line again"), common.bar("measurements", max(len(todo), 1)) as move:
         move(completed=int(not todo))
 
@@ -272,8 +272,7 @@ def _report(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
     rows = summary(lines)
     picture = figure(rows, folder / "serve.svg")
     if as_json:
-        common.print_json([{**r, **{k: run_options.numbers(r[k]) for k in FIELDS if r[k]}} for r in rows])
-        return
+        common.end_with_json([{**r, **{k: run_options.numbers(r[k]) for k in FIELDS if r[k]}} for r in rows])
 
     def cell(report: Report | None, scale: float = 1.0) -> str:
         if report is None:

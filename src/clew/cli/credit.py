@@ -41,8 +41,7 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     by_step = [(ref, credit) for ref, credit in found if hasattr(credit, "diagnostics")]  # tree values tokens
     pairs = [_compare(a, b) for a, b in itertools.combinations(by_step, 2)]
     if as_json:
-        common.print_json({"methods": summary, "pairs": pairs})
-        return
+        common.end_with_json({"methods": summary, "pairs": pairs})
     common.print_table(tuple(summary[0]), [tuple(row.values()) for row in summary])
     if pairs:
         click.echo()

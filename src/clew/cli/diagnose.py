@@ -48,14 +48,13 @@ repo_options = common.options(
     click.argument("repo", type=click.Path(path_type=Path)),
     option("--index", type=click.Path(path_type=Path), help=INDEX_HELP),
 )
-FORMATS = click.Choice(["text", "json", "markdown"])
 
 
 @command.command("report", short_help="Diagnose a bug report; the default verb.")
 @repo_options
 @option("--report", metavar="FILE", help="File of the bug report; - reads standard input.")
 @option("--commit", default="", help="Snapshot to search.  [default: the working tree]")
-@option("--format", "form", type=FORMATS, default="text", help="markdown fits an agent's prompt.")
+@option("--format", "form", choices="text json markdown", default="text", help="markdown fits an agent's prompt.")
 @option("--agent", default="weak", metavar="weak|strong|FILE", help=AGENT_HELP)
 @option("--model", help="Let this model search, instead of a ranking without a model; see `clew models`.")
 @option("--turns", default=20, type=click.IntRange(2), help="With --model: most replies.")
@@ -85,7 +84,7 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     gc.freeze()
     gc.enable()
     if tools.view.index.note:
-        click.echo(f"note: {tools.view.index.note}", err=True)
+        common.say(f"note: {tools.view.index.note}")
     if options["mcp"]:
         from clew.coding.diagnose.mcp import serve
 
@@ -124,14 +123,13 @@ def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool
 
     git, place = opened(repo, index)
     if not as_json:
-        click.echo(f"up to {n} past fixes, about {0.3 * n:.0f} s the first time", err=True)
+        common.say(f"up to {n} past fixes, about {0.3 * n:.0f} s the first time")
     with reading("fixes") as progress, run_options.interruptible("the same line"):
         found = fit(git, Index(place), n, before, progress)
     if place is not None:
         found.calibration.save(beside(place))
     if as_json:
-        common.print_json(asdict(found))
-        return
+        common.end_with_json(asdict(found))
     click.echo(
         f"{found.n} past fixes; held out, the newer {found.held}: the right file came first in {found.accuracy:.0%}, "
         f"in {found.surest:.0%} of the surest 40 %\n"
@@ -205,7 +203,7 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
         click.echo(markdown(done.findings, full))
         return
     if form == "json":
-        common.print_json(
+        common.end_with_json(
             {
                 "findings": [{**f.json(), "inject": whole} for f, whole in zip(done.findings, full, strict=True)],
                 "policy": {"threshold": policy.threshold, "why": policy.why},
@@ -215,9 +213,8 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
                 "fallback": done.fallback,
             }
         )
-        return
     if done.fallback:
-        click.echo("note: the model gave no usable finding; these come from the ranking", err=True)
+        common.say("note: the model gave no usable finding; these come from the ranking")
     for k, (f, whole) in enumerate(zip(done.findings, full, strict=True), 1):
         click.echo(
             f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}" + ("" if whole else "  (hint only)")
@@ -227,4 +224,4 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
             lines = {"where": f.location_explanation, "cause": f.root_cause, "idea": f.solution_idea}
             for name, said in (lines | {"touches": near, "tests": f.testing_impact}).items():
                 click.echo(f"   {name:<8}{said}")
-    click.echo(f"{policy.why}; confidence from {calibration.source}; run {done.run.id}", err=True)
+    common.say(f"{policy.why}; confidence from {calibration.source}; run {done.run.id}")

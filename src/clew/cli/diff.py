@@ -31,8 +31,7 @@ def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -
     a, b = common.one(store, left), common.one(store, right)
     place = a.diff(b)
     if as_json:
-        common.print_json({"left": a.id, "right": b.id, "parts_at": place.seq if place else None})
-        return
+        common.end_with_json({"left": a.id, "right": b.id, "parts_at": place.seq if place else None})
     click.echo(headline(a))
     click.echo(headline(b))
     if place is None:

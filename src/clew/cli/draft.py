@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from clew.train.drafters.target_text import Text
 
 TEXT = ("samples", "temperature", "seed")  # with --tokens: what decides the text that a model writes
-KINDS = ("dspark", "dflash", "eagle3", "independent")
-HEADS = ("vanilla", "gated", "rnn")
 HELP = """Train a drafter for speculative decoding: it proposes tokens that the model verifies in one pass. The output
 distribution stays the same, and replies come sooner.
 
@@ -50,11 +48,11 @@ text_options = common.options(
 @click.argument("model")
 @text_options
 @option("--temperature", default=1.0, help="Temperature at which the model writes its text.")
-@option("--kind", type=click.Choice(KINDS), default="dspark", help="Kind of drafter.")
+@option("--kind", choices="dspark dflash eagle3 independent", default="dspark", help="Kind of drafter.")
 @option("--block", default=7, help="Most tokens in one proposal.")
 @option("--layers", type=int, help="Layers of the drafter.  [default: 2; eagle3 and independent 1]")
 @option("--rank", type=int, help=RANK_HELP)
-@option("--head", type=click.Choice(HEADS), default="vanilla", help="Sequential head.")
+@option("--head", choices="vanilla gated rnn", default="vanilla", help="Sequential head.")
 @option("--steps", default=2000, help="Optimiser steps.")
 @option("--batch", default=8, help="Texts in each step.")
 @option("--lr", default=1e-3, help="Learning rate.")
@@ -101,8 +99,7 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     drafter_job.put(loaded, module, how, out, step)
     told = {"drafter": out, "steps": step.step, "cpu_s": round(step.cpu_s, 1), "texts": len(learn), "held": len(held)}
     if as_json:
-        common.print_json({**told, "accepted": table})
-        return
+        common.end_with_json({**told, "accepted": table})
     click.echo(f"{len(learn)} texts, {step.step} steps, {step.cpu_s / 60:.1f} CPU-minutes -> {out}\n")
     _lengths(table, options["block"])
     click.echo(f"\nNext:\n  clew draft calibrate {model} {out} --data ...\n  clew serve {model} --draft {out}")
@@ -121,7 +118,7 @@ def _learn(
         first = first or step.step
         if step.step - first == 2:
             left = (time.process_time() - began) / 3 * (how.steps - step.step)
-            click.echo(f"{how.steps - step.step} steps to go, about {left / 60:.1f} CPU-minutes", err=True)
+            common.say(f"{how.steps - step.step} steps to go, about {left / 60:.1f} CPU-minutes")
         note = " ".join(f"{k} {v:.3f}" for k, v in step.loss.items())
         bar.update(job, completed=step.step, note=note)
     return last or drafter_job.learnt(loaded, design, how, home)
@@ -165,8 +162,7 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
         at, rounds, advance = options["temperature"], options["rounds"], partial(bar.advance, job)
         table, told = drafter_job.calibrate(loaded, Path(drafter), data, at, rounds, advance)
     if as_json:
-        common.print_json({"drafter": drafter, "table": asdict(table), **told})
-        return
+        common.end_with_json({"drafter": drafter, "table": asdict(table), **told})
     rows = [[k + 1, t, told["raw"][k], told["scaled"][k], told["floor"][k]] for k, t in enumerate(table.temperatures)]
     common.print_table(["at least", "temperature", "error before", "error after", "noise floor"], rows)
     click.echo(f"\nfitted on {table.rounds} rounds at temperature {table.temperature:g} -> {drafter}")
@@ -187,7 +183,7 @@ def texts(loaded: Local, options: Mapping[str, Any], home: Path, store_path: str
     if files:
         given = target_text.prompts(files, loaded.renderer)
         total = len(given) * options["samples"]
-        click.echo(f"{len(given)} prompts, {total} texts of {options['tokens']} tokens at most to write", err=True)
+        common.say(f"{len(given)} prompts, {total} texts of {options['tokens']} tokens at most to write")
         job = bar.add_task("the model writes", total=total, note="")
         kept, how = home / f"own-{_named(given, options)}.jsonl", {k: options[k] for k in TEXT}
         found += target_text.write(loaded, given, options["tokens"], kept, advance=partial(bar.advance, job), **how)

@@ -55,8 +55,7 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
         store.put_report(found[ref])
     store.commit()
     if as_json:
-        common.print_json({ref: run_options.numbers(report) for ref, report in found.items()})
-        return
+        common.end_with_json({ref: run_options.numbers(report) for ref, report in found.items()})
     for ref, report in found.items():
         click.echo(f"{ref}: success {report}")
         for caveat in report.caveats:

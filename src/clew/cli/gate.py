@@ -122,7 +122,7 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) 
         raise BadInput(f"{file} has no mutants", remedy="Name a Python file with comparisons, numbers or conditions.")
     _, seconds = history(store)
     each = 2 * sum(seconds.get(c, 1.0) for c in checks.critics) + seconds.get("verify", 10.0)
-    click.echo(f"{len(tasks)} mutants of {file}, about {each * len(tasks):.0f} s", err=True)
+    common.say(f"{len(tasks)} mutants of {file}, about {each * len(tasks):.0f} s")
     runs = _run(store, checks, tasks, options, learn=True, mutants=f"mutants/{file}")
     goods = [_end(run)["good"] for run in runs]
     after, _ = history(store)
@@ -130,7 +130,7 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) 
     for name in checks.critics:
         bad, good = after.critic(name, cell)
         rates[name] = {"passes_broken": bad.mean, "passes_good": good.mean, "broken": bad.n, "good": good.n}
-        click.echo(f"{name}: passes good {good}; broken {bad}", err=True)
+        common.say(f"{name}: passes good {good}; broken {bad}")
     if not any(isinstance(good, bool) for good in goods):
         why = next(json.loads(c.text)["why"] for c in runs[0].calls if c.kind == "act" and c.action == "verify")
         raise BadInput(

@@ -27,9 +27,9 @@ PORT = 8421
 
 
 UNNAMED_HELP = "Requests without a name: join the run they continue (guess), or be runs of their own (apart)."
+FORK_HELP = "Start PROGRAM again on the record of its run, live from this call."
 IDLE_HELP = "End a run after so many minutes without a request; its name can continue it.  [default: never]"
 MINUTES = click.FloatRange(min=0, min_open=True)
-UNNAMED = click.Choice(["guess", "apart"])
 
 
 @click.command(short_help="Record any program by standing between it and its model.")
@@ -37,13 +37,11 @@ UNNAMED = click.Choice(["guess", "apart"])
 @option("--upstream", help="Endpoint that answers, as in http://host/v1.  [default: OpenAI's or Anthropic's]")
 @option("--model", "ref", help="Instead, let this model answer every request; see `clew models`.")
 @option("--name", help="Name of PROGRAM's run.")
-@option(
-    "--fork", "place", metavar="RUN@CALL", help="Start PROGRAM again on the record of its run, live from this call."
-)
+@option("--fork", "place", metavar="RUN@CALL", help=FORK_HELP)
 @option("-n", "--n", "n", default=1, help="With --fork: number of forks, each with its PROGRAM.")
 @option("--reply", help="With --fork at a model call: the reply it gets.")
 @option("--replay", "again", metavar="RUN", help="Start PROGRAM again; the record answers, no model.")
-@option("--unnamed", type=UNNAMED, default="guess", help=UNNAMED_HELP)
+@option("--unnamed", choices="guess apart", default="guess", help=UNNAMED_HELP)
 @option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
@@ -192,7 +190,7 @@ async def _program(program: tuple[str, ...], address: str, name: str, token: str
 def _told(gateway: Gateway, name: str, store: str) -> None:
     session = gateway.sessions.get(name)
     if session is None:
-        click.echo(f"the program asked nothing at the address of run {name}: does it read OPENAI_BASE_URL?", err=True)
+        common.say(f"the program asked nothing at the address of run {name}: does it read OPENAI_BASE_URL?")
         return
     asks = len(session.exchanges)
-    click.echo(f"run {session.run}: {asks} requests; clew show {session.run} --store {store}", err=True)
+    common.say(f"run {session.run}: {asks} requests; clew show {session.run} --store {store}")

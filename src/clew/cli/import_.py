@@ -46,10 +46,9 @@ def command(
                 store, file, form, skip_bad=skip_bad, on_bad=skipped.append, progress=move, name=name
             )
     if as_json:
-        common.print_json({"runs": taken, "skipped": [str(error) for error in skipped]})
-        return
+        common.end_with_json({"runs": taken, "skipped": [str(error) for error in skipped]})
     for reason in skipped:
-        click.echo(f"skipped: {reason}", err=True)
+        common.say(f"skipped: {reason}")
     for file, runs in taken.items():
         groups = {store.row(run).group for run in runs}
         click.echo(f"{file}: {len(runs)} runs in {len(groups)} groups; look at one: clew show {runs[0]}")

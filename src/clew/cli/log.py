@@ -57,8 +57,7 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
         for it in (store.summary(run.id) for run in runs)
     ]
     if as_json:
-        common.print_json(rows)
-        return
+        common.end_with_json(rows)
     if not rows:
         click.echo("no run matches; `clew log` without a query lists all" if query else "the store holds no runs yet")
         return
@@ -96,8 +95,7 @@ def _zero_variance(store: Keeper, query: tuple[str, ...], limit: int, as_json: b
     lines = zero_variance(store, [store.group(name) for name in names])
     lines = lines[-limit:] if limit else lines
     if as_json:
-        common.print_json([{**line._asdict(), "share": line.share} for line in lines])
-        return
+        common.end_with_json([{**line._asdict(), "share": line.share} for line in lines])
     if not lines:
         click.echo("no group with two or more runs matches; `clew run -n 8` makes some")
         return

@@ -60,7 +60,7 @@ def learn(iterations: int, seed: int, name: str, store_path: str) -> tuple[Train
     before = evaluate(runner, f"{name}.before", f"pre-trained, {TASKS} held-out tasks")
     plan = Plan(name=name, iterations=iterations, seed=seed, checkpoint_every=2)
     training = Training(runner, Trainer(model), clew.credit.g2po, plan, settings={"model": model.ref, "credit": METHOD})
-    say(f"RL with {METHOD}: {iterations} iterations of {plan.tasks} tasks x {plan.rollouts} runs")
+    common.say(f"RL with {METHOD}: {iterations} iterations of {plan.tasks} tasks x {plan.rollouts} runs")
     training_report.follow(training)
     assert training.checkpoint is not None
     folder = Path(training.checkpoint)
@@ -75,14 +75,14 @@ def pretrained(seed: int) -> Local:
     """The pre-trained model, from its folder where it was made before."""
     from clew.train.warmstart import household_sft
 
-    say("pre-training a small transformer on imperfect demonstrations")
+    common.say("pre-training a small transformer on imperfect demonstrations")
     with common.progress() as bar:
         job = bar.add_task("pre-training", total=None, note="")
 
         def show(done: int, total: int, loss: float) -> None:
             bar.update(job, total=total, completed=done, note=f"loss {loss:.3f}")
             if bar.disable and done % 150 == 0:
-                say(f"pre-training {done} of at most {total}  loss {loss:.3f}")
+                common.say(f"pre-training {done} of at most {total}  loss {loss:.3f}")
 
         model = household_sft(seed=seed, steps=PRETRAINING, progress=show)
         bar.update(job, visible=False)
@@ -97,7 +97,7 @@ def evaluate(runner: Runner, name: str, title: str) -> Report:
         report = runner.collect(tasks, 1, 0, name=name, on_run=watch).success()
     runner.store.put_report(report, f"report-{name}")
     runner.store.commit()
-    say(f"{title}: success {report}")
+    common.say(f"{title}: success {report}")
     return report
 
 
@@ -122,8 +122,7 @@ def finish(training: Training, reports: dict[str, Report], store_path: str, as_j
     if as_json:
         numbers = {label: run_options.numbers(report) for label, report in reports.items()}
         worst = None if run is None else {"run": run.id, "at": str(run.low_point(METHOD))}
-        common.print_json({**numbers, "worst": worst, "report": page, "seconds": seconds, "next": commands})
-        return
+        common.end_with_json({**numbers, "worst": worst, "report": page, "seconds": seconds, "next": commands})
     console = common.console()
     if run is not None:
         console.print("\nThe run that failed worst:\n")
@@ -134,7 +133,3 @@ def finish(training: Training, reports: dict[str, Report], store_path: str, as_j
     console.print(f"\nreport  {page}\n{seconds:.0f} s in all\n\nNext:")
     for purpose, line in commands.items():
         console.print(f"  {line}\n      [dim]{purpose}[/dim]")
-
-
-def say(text: str) -> None:
-    click.echo(text, err=True)

@@ -56,7 +56,7 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
         for run in finished:
             click.echo(headline(run))
         for run, why in (*held, *failed):
-            click.echo(f"not resumed: {run.id}: {why}", err=True)
+            common.say(f"not resumed: {run.id}: {why}")
         if not waiting:
             click.echo("every chosen run has ended" if runs else "no run is unfinished")
     if failed:

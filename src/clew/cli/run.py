@@ -41,13 +41,9 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     taskset = build("tasksets", options["world"])
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
-    ref, limits, sampling = (
-        run_options.agent_reference(agent),
-        run_options.limits(options),
-        run_options.sampling(options),
-    )
-    more: dict[str, Any] = {"limits": limits, "sampling": sampling, "concurrency": options["concurrency"]}
-    runner = Runner(ref, taskset, run_options.load_model(model, options), store, config, **more)
+    ref, asked = run_options.agent_reference(agent), run_options.load_model(model, options)
+    how: dict[str, Any] = {"limits": run_options.limits(options), "sampling": run_options.sampling(options)}
+    runner = Runner(ref, taskset, asked, store, config, concurrency=options["concurrency"], **how)
     with run_options.interruptible("clew resume"), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
     run_options.refuse_failure(groups)
@@ -64,8 +60,7 @@ def report(groups: Groups, as_json: bool) -> None:
         rows = [
             {"run": r.id, "task": r.task_id, "reward": r.reward, "stop": r.stop, "group": r.group} for r in groups.runs
         ]
-        common.print_json({"runs": rows, "success": None if success is None else run_options.numbers(success)})
-        return
+        common.end_with_json({"runs": rows, "success": None if success is None else run_options.numbers(success)})
     for run in groups.runs[:20]:
         click.echo(headline(run))
     if len(groups.runs) > 20:

@@ -159,9 +159,9 @@ async def serve(server: Server, listener: socket.socket) -> None:
 
         async def drain(self) -> None:
             if server.busy:
-                click.echo(f"ending: {server.busy} open requests, at most {server.limits.drain:g} s more", err=True)
+                common.say(f"ending: {server.busy} open requests, at most {server.limits.drain:g} s more")
             if not await server.drain():
-                click.echo(f"{server.busy} requests did not end in time and are dropped", err=True)
+                common.say(f"{server.busy} requests did not end in time and are dropped")
             self.should_exit = True
 
     loop = asyncio.get_running_loop()

@@ -34,8 +34,7 @@ def command(runs: tuple[str, ...], full: bool, depth: int, width: int, as_json: 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
     if as_json:
-        common.print_json([record(run) for run in chosen])
-        return
+        common.end_with_json([record(run) for run in chosen])
     console = common.console()
     for run in chosen:
         console.print(tree(run, full=full, depth=depth, width=width or max(console.width - 30, 40)))

@@ -15,27 +15,17 @@ if TYPE_CHECKING:
     from clew.train.loop import Training
 
 
+SELECTOR_HELP = "With --rollouts tree: uucb, entropy, uct, random or flat; with settings, as in uucb(c=1.0)."
+ALLOCATOR_HELP = "With --spare: give the tokens to all such trees alike, or to those forecast to become mixed."
+DRAFT_HELP = """Speculative decoding of rollouts: prompt lookup, or a drafter of `clew draft train`, which is refreshed
+as the policy changes."""
 SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
 tree_options = common.options(
-    option(
-        "--rollouts",
-        type=click.Choice(["flat", "tree"]),
-        default="flat",
-        help="Independent runs, or trees grown by forks.",
-    ),
-    option(
-        "--selector",
-        default="uucb",
-        help="With --rollouts tree: uucb, entropy, uct, random or flat; with settings, as in uucb(c=1.0).",
-    ),
+    option("--rollouts", choices="flat tree", default="flat", help="Independent runs, or trees grown by forks."),
+    option("--selector", default="uucb", help=SELECTOR_HELP),
     option("--budget", type=int, help="With --rollouts tree: tokens decoded per task.  [default: -n whole runs]"),
     option("--spare", default=0.0, help=SPARE_HELP),
-    option(
-        "--allocator",
-        type=click.Choice(["even", "learned"]),
-        default="even",
-        help="With --spare: give the tokens to all such trees alike, or to those forecast to become mixed.",
-    ),
+    option("--allocator", choices="even learned", default="even", help=ALLOCATOR_HELP),
 )
 
 
@@ -55,12 +45,7 @@ tree_options = common.options(
 @option("--eval-every", default=0, help="Evaluate after this many iterations; 0: never.")
 @option("--eval-tasks", default=64, help="Held-out tasks in each evaluation.")
 @option("--seed", default=0, help="Seed of tasks and sampling.")
-@option(
-    "--draft",
-    metavar="lookup|FOLDER",
-    help="Speculative decoding of rollouts: prompt lookup, or a drafter of `clew draft train`, which is refreshed as "
-    "the policy changes.",
-)
+@option("--draft", metavar="lookup|FOLDER", help=DRAFT_HELP)
 @run_options.sampling_options
 @common.output_options
 def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
@@ -92,16 +77,8 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     store = common.open_store(store_path, create=True)
     agent = run_options.agent_reference(options["agent"])
     runner = Runner(agent, taskset, model, store, config, sampling=run_options.sampling(options))
-    plan = Plan(
-        name=name,
-        iterations=options["iterations"],
-        tasks=options["tasks"],
-        rollouts=options["n"],
-        seed=options["seed"],
-        eval_every=options["eval_every"],
-        eval_tasks=options["eval_tasks"],
-        growth=growth,
-    )
+    sizes = common.pick(options, "iterations tasks seed eval_every eval_tasks")
+    plan = Plan(name=name, rollouts=options["n"], growth=growth, **sizes)
     draft = None
     if options["draft"] is not None:
         from clew.train.drafters.refresh import Drafting
@@ -150,8 +127,7 @@ def _report(training: Training, method: str, store_path: str, as_json: bool) -> 
     page = training_report.write_page(training.folder / "report.html", store, name, {}, run, commands)
     last = metrics[max(metrics)] if metrics else {}
     if as_json:
-        common.print_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})
-        return
+        common.end_with_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})
     click.echo(f"{len(metrics)} iterations, success of the last {last.get('success', 0):.0%}")
     click.echo(f"weights {training.checkpoint}\nreport  {page}\n\nNext:")
     for purpose, line in commands.items():

@@ -15,18 +15,13 @@ if TYPE_CHECKING:
     from clew.models.local import Local
     from clew.store import Run
 
-LOSSES = ("cliff-dpo", "dpo")
+LOSS_HELP = """cliff-dpo: pairs of single tokens from `clew audit cliffs --pairs`. dpo: runs of one group that succeeded
+against runs that failed."""
 
 
 @click.command(short_help="Train local weights on preference pairs of stored runs.")
 @click.argument("runs", nargs=-1, required=True)
-@option(
-    "--loss",
-    type=click.Choice(LOSSES),
-    required=True,
-    help="cliff-dpo: pairs of single tokens from `clew audit cliffs --pairs`. dpo: runs of one group that succeeded "
-    "against runs that failed.",
-)
+@option("--loss", choices="cliff-dpo dpo", required=True, help=LOSS_HELP)
 @option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
 @option("--model", default="household-sft", help="Name or folder of local weights.")
 @option("--epochs", default=1, help="Passes over the rows.")
@@ -62,14 +57,14 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     reference(rows, model)  # from the weights as they are named; a checkpoint is loaded after it
     lora = {"r": options["lora"]} if options["lora"] else None
     trainer = Trainer(model, options["lr"], {loss: partial(dpo, beta=options["beta"])}, lora=lora)
-    passes = Passes(epochs=options["epochs"], batch=options["batch"], seed=options["seed"])
+    passes = Passes(**common.pick(options, "epochs batch seed"))
     folder = default_folder(store.path, name)
     total, counted = len(passes.steps(rows)), sum(int(row.weights[loss].sum()) for row in rows)
     tokens = passes.epochs * sum(len(row.ids) for row in rows)
-    click.echo(f"{len(rows)} rows, {counted} tokens with loss, {total} steps, {tokens:,} tokens", err=True)
+    common.say(f"{len(rows)} rows, {counted} tokens with loss, {total} steps, {tokens:,} tokens")
     last: dict[str, float] = {}
     with run_options.interruptible("the same line again"), common.bar("training", total) as move:
-        settings = {k: options[k] for k in ("model", "loss", "beta", "lr", "lora")}
+        settings = common.pick(options, "model loss beta lr lora")
         for done, _, report in fit(trainer, rows, passes, folder, settings=settings):
             last = report.metrics()
             store.put_metrics(name, done, {f"step/{k}": v for k, v in last.items()})
@@ -77,8 +72,7 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     checkpoint = folder / "checkpoint" if folder is not None else None
     if as_json:
         told = {"name": name, "checkpoint": checkpoint, "rows": len(rows), "loss tokens": counted, "last": last}
-        common.print_json(told)
-        return
+        common.end_with_json(told)
     click.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}\n\nNext:\n  clew eval {checkpoint}")
 
 
@@ -93,9 +87,8 @@ def _rows(runs: Sequence[Run], model: Local, options: Mapping[str, Any]) -> list
     if options["loss"] == "dpo":
         rows = outcome_pairs(common.groups_of(runs))
         if not rows:
-            raise BadInput(
-                "no group of these runs holds both success and failure", remedy="Collect more runs of each task."
-            )
+            told = "no group of these runs holds both success and failure"
+            raise BadInput(told, remedy="Collect more runs of each task.")
         return rows
     kinds = tuple(options["types"].split(",")) if options["types"] else None
     eos = min(model.renderer.stop) if options["compat_eos"] else None

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -37,18 +37,11 @@ def load_verb(name: str) -> click.Command:
     return found
 
 
-class Lazy(click.Group):
-    """A verb with verbs of its own, one file each (``GROUP_VERB.py``), loaded when named."""
-
-    def __init__(self, name: str, verbs: Sequence[str], help: str, short_help: str) -> None:
-        super().__init__(name, help=help, short_help=short_help)
-        self._verbs = list(verbs)
+class Ordered(click.Group):
+    """A verb with verbs of its own, listed in the order in which they are written."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return self._verbs
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return load_verb(f"{self.name}_{cmd_name}") if cmd_name in self._verbs else None
+        return list(self.commands)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,8 +51,10 @@ DEFAULT_STORE = ".clew/store.db"
 OPERATOR = re.compile(r"[=<>:]")
 
 
-def option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """As ``click.option``; help shows the default unless that is empty."""
+def option(*names: str, choices: str = "", **settings: Any) -> Callable[[F], F]:
+    """As ``click.option``; help shows the default unless that is empty. The words of ``choices`` are the values."""
+    if choices:
+        settings["type"] = click.Choice(choices.split())
     return click.option(*names, **{"show_default": settings.get("default") not in ("", "{}"), **settings})
 
 
@@ -197,10 +192,26 @@ def refuse_open_host(host: str, secret: str | Sequence[str], what: str, variable
         raise BadInput(f"{host} can be reached by others, and there {what}", remedy=remedy)
 
 
+def pick(options: Mapping[str, Any], names: str) -> dict[str, Any]:
+    """The options of these names."""
+    return {name: options[name] for name in names.split()}
+
+
+def say(text: str) -> None:
+    """Print to standard error, which a pipe does not read."""
+    click.echo(text, err=True)
+
+
 def print_json(value: object) -> None:
     from clew.view.json_values import plain
 
     click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def end_with_json(value: object) -> NoReturn:
+    """Print the result of a verb as JSON, and end the verb."""
+    print_json(value)
+    raise click.exceptions.Exit(0)
 
 
 def console(*, stderr: bool = False) -> Console:
