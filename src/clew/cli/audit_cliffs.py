@@ -158,18 +158,12 @@ def _as_json(found: Found, effect: Effect | None, made: Pairs | None) -> dict[st
         row = {"at": str(start), "potential": value, "low": low, "high": high}
         curve.append(row | {"n": int(counts.n), "undecided": int(counts.undecided)})
     rate = found.replicated()
-    return {
-        "runs": len(found.survey.runs),
-        "positions": len(found.survey.positions),
-        "tested": len(found.survey.tested),
-        "continuations": found.continuations,
-        "undecided": found.undecided,
-        "potential": curve,
-        "cliffs": [described(c) for c in found.cliffs],
-        "replicated": run_options.numbers(rate) if rate else None,
-        "effect": [{"claim": r.claim, **run_options.numbers(r)} for r in effect.reports()] if effect else None,
-        "pairs": len(made) if made is not None else None,
-    }
+    said: dict[str, Any] = {name: len(getattr(found.survey, name)) for name in ("runs", "positions", "tested")}
+    said |= {"continuations": found.continuations, "undecided": found.undecided, "potential": curve}
+    said["cliffs"] = [described(c) for c in found.cliffs]
+    said["replicated"] = run_options.numbers(rate) if rate else None
+    said["effect"] = [{"claim": r.claim, **run_options.numbers(r)} for r in effect.reports()] if effect else None
+    return said | {"pairs": len(made) if made is not None else None}
 
 
 def _report(found: Found, effect: Effect | None, made: Pairs | None, options: dict[str, Any]) -> None:
@@ -181,10 +175,8 @@ def _report(found: Found, effect: Effect | None, made: Pairs | None, options: di
     )
     click.echo(f"{found.continuations:,} continuations, {found.undecided} undecided: {flagged} flagged{again}")
     if found.cliffs:
-        common.print_table(
-            ("cliff", "token", "type", "before", "after", "drop", "low", "high", "p adjusted", "kept"),
-            [_line(found, cliff) for cliff in found.cliffs],
-        )
+        columns = ("cliff", "token", "type", "before", "after", "drop", "low", "high", "p adjusted", "kept")
+        common.print_table(columns, [_line(found, cliff) for cliff in found.cliffs])
     if effect is not None:
         click.echo()
         for report in effect.reports():

@@ -123,20 +123,15 @@ def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: 
     ):
         for name, condition in chosen.items():
             label, done = f"decay/{ref}/{seed}/{name}", lambda run: each()
-            trials[name] = behaviour.arm(
-                model, condition, n, seed=seed, store=store, sampling=how, name=label, each=done
-            )
+            kept: dict[str, Any] = {"store": store, "name": label, "each": done}
+            trials[name] = behaviour.arm(model, condition, n, seed=seed, sampling=how, **kept)
     rows = behaviour.compare(trials)
     said = behaviour.verdict(rows)
     if as_json:
         common.end_with_json({"arms": [_figures(row) for row in rows], "verdict": said})
-    common.print_table(
-        ("arm", "n", "violation", "less full context", "rule survived", "not done", "no tool used"),
-        [
-            (r.arm, r.n, _share(r.violation), _share(r.rise), _share(r.survived), _share(r.refused), r.silent)
-            for r in rows
-        ],
-    )
+    columns = ("arm", "n", "violation", "less full context", "rule survived", "not done", "no tool used")
+    shares = [[_share(report) for report in (r.violation, r.rise, r.survived, r.refused)] for r in rows]
+    common.print_table(columns, [(r.arm, r.n, *told, r.silent) for r, told in zip(rows, shares, strict=True)])
     click.echo("\n" + "\n".join(said))
 
 

@@ -142,10 +142,8 @@ def _tested(found: Reading, runs: list[Any], options: dict[str, Any]) -> dict[st
     won = np.array([verdicts[runs[i].id] > 0.5 for i in judged], dtype=bool)
     if won.all() or not won.any():
         if options["select"]:
-            raise BadInput(
-                f"nothing to select by: {int(won.sum())} of {len(won)} judged runs succeeded",
-                remedy="Choose more runs, or name --token and --step.",
-            )
+            remedy = "Choose more runs, or name --token and --step."
+            raise BadInput(f"nothing to select by: {int(won.sum())} of {len(won)} judged runs succeeded", remedy=remedy)
         return {}
     task = np.unique([f"{runs[i].taskset} {runs[i].task_id}" for i in judged], return_inverse=True)[1]
     mode: Any = "separate" if options["separate"] else "ratio"
@@ -166,17 +164,10 @@ def _tested(found: Reading, runs: list[Any], options: dict[str, Any]) -> dict[st
     scores |= {"shortness alone": -length.astype(float), "score without length": g.residual(scores["score"], length)}
     out["auroc"] = {}
     for arm, score in scores.items():
-        low, middle, high = _interval(score, won[kept], task[kept])
+        middle, low, high = g.by_task(partial(g.auroc, score, won[kept]), task[kept])
         out["auroc"][arm] = {"estimate": middle, "low": low, "high": high, "aggregation": names.get(arm)}
     out |= {"judged": int(kept.sum()), "tasks": len(np.unique(task[kept])), "succeeded": float(won[kept].mean())}
     return out
-
-
-def _interval(score: np.ndarray, won: np.ndarray, task: np.ndarray) -> tuple[float, float, float]:
-    from clew.credit import grade as g
-
-    middle, low, high = g.by_task(lambda w: g.auroc(score, won, w), task)
-    return low, middle, high
 
 
 def _selected(
@@ -191,19 +182,12 @@ def _selected(
     dev = np.isin(task, np.random.default_rng(0).permutation(count)[: max(1, round(DEV * count))])
     rest = won[~dev]
     if not len(rest) or rest.all() or not rest.any():
-        raise BadInput(
-            f"{count} tasks are too few to choose on some and report on others",
-            remedy="Choose more runs, or name --token and --step.",
-        )
+        remedy = "Choose more runs, or name --token and --step."
+        raise BadInput(f"{count} tasks are too few to choose on some and report on others", remedy=remedy)
     found = {arm: g.select({k: v[dev] for k, v in t.items()}, won[dev], task[dev], by) for arm, t in tables.items()}
     best = found["score"]
-    told = {
-        "chosen on": f"{int(dev.sum())} runs of {len(np.unique(task[dev]))} tasks",
-        "by": by,
-        "found there": best.found,
-        "of that by choosing": best.optimism,
-        "on unseen tasks": best.honest,
-    }
+    told: dict[str, Any] = {"chosen on": f"{int(dev.sum())} runs of {len(np.unique(task[dev]))} tasks", "by": by}
+    told |= {"found there": best.found, "of that by choosing": best.optimism, "on unseen tasks": best.honest}
     return {arm: s.name for arm, s in found.items()}, ~dev, {"aggregation": best.name, "selection": told}
 
 

@@ -99,9 +99,8 @@ def _question(store: Keeper, view: Run, n: int, options: dict[str, Any]) -> tupl
     at = rewind.first_ask(view) if options["at"] is None else options["at"]
     changes = dict(parsed(text) for text in options["changes"]) or rewind.factors(view, at)
     if unknown := sorted(set(options["rises"]) - set(changes)):
-        raise BadInput(
-            f"--rises {unknown[0]!r} is not the name of a change", remedy=f"Known: {', '.join(changes) or 'none'}."
-        )
+        remedy = f"Known: {', '.join(changes) or 'none'}."
+        raise BadInput(f"--rises {unknown[0]!r} is not the name of a change", remedy=remedy)
     sweep = parsed(options["sweep"])[1] if options["sweep"] else None
     if bool(sweep) != bool(options["doses"]):
         raise BadInput("--sweep and --doses go together", remedy="Give both: --sweep '0:12=>{}' --doses 10,50,100.")
@@ -145,10 +144,8 @@ def parsed(text: str) -> tuple[str, Change]:
 
     match = CHANGE.fullmatch(text)
     if not match:
-        raise BadInput(
-            f"{text!r} is no change",
-            remedy="Write NAME=I:OLD=>NEW: in message I, OLD becomes NEW (without =>NEW, OLD is removed).",
-        )
+        remedy = "Write NAME=I:OLD=>NEW: in message I, OLD becomes NEW (without =>NEW, OLD is removed)."
+        raise BadInput(f"{text!r} is no change", remedy=remedy)
     change = Change(int(match["message"]), match["old"], match["new"] or "")
     return match["name"] or f"{change.message}: {change.old or change.new}", change
 
@@ -197,11 +194,12 @@ def _json(found: Finding, ids: list[str], again: int) -> dict[str, Any]:
         line = {"test": x.test, "about": list(x.about), "p": x.p, "reads": x.reads, "confound": x.confound}
         line |= {"claim": x.report.claim, "runs": list(x.report.runs)}
         lines.append(line | run_options.numbers(x.report))
-    said: dict[str, Any] = {
-        "behaviour": found.case.behaviour,
-        "kind": found.kind,
-        "verdict": found.text,
+    said: dict[str, Any] = {"behaviour": found.case.behaviour, "kind": found.kind, "verdict": found.text}
+    said |= {
         "causes": list(found.causes),
+        "chances": found.chances,
+        "evidence": lines,
+        "caveats": found.caveats,
+        "rollouts": found.spent,
     }
-    said |= {"chances": found.chances, "evidence": lines, "caveats": found.caveats, "rollouts": found.spent}
     return said | {"found in the store": again, "reports": ids}

@@ -109,10 +109,8 @@ def plan(target: str, options: Mapping[str, Any]) -> Iterator[Line]:
     url = "://" in target
     lengths = [*(FRONTIER if options["frontier"] else ()), *options["lengths"]]
     if url and (options["draft"] or lengths or options["extra"]):
-        raise BadInput(
-            "--draft, --lengths, --frontier and --serve are for a server started here",
-            remedy="Name a model instead of the URL, or leave them out.",
-        )
+        remedy = "Name a model instead of the URL, or leave them out."
+        raise BadInput("--draft, --lengths, --frontier and --serve are for a server started here", remedy=remedy)
     if lengths and not options["draft"]:
         raise BadInput("--lengths and --frontier set how much of a draft is verified", remedy="Name a --draft.")
     asked = options["users"] or ("" if options["rates"] else "1,4,16")

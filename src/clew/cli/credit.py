@@ -42,54 +42,35 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     pairs = [_compare(a, b) for a, b in itertools.combinations(by_step, 2)]
     if as_json:
         common.end_with_json({"methods": summary, "pairs": pairs})
-    common.print_table(tuple(summary[0]), [tuple(row.values()) for row in summary])
+    common.print_table(tuple(summary[0]), [row.values() for row in summary])
     if pairs:
         click.echo()
-        common.print_table(tuple(pairs[0]), [tuple(row.values()) for row in pairs])
+        common.print_table(tuple(pairs[0]), [row.values() for row in pairs])
     if not dry:
         click.echo("stored beside the runs; see `clew show`, or fork where a run lost most: clew fork RUN --low METHOD")
 
 
 def _summary(ref: str, credit: Credit | TreeCredit) -> dict[str, Any]:
+    """The line of a method; where it values tokens, ``steps`` counts edges of trees, and ``valued`` counts tokens."""
     import numpy as np
 
     from clew.credit.tree import TreeCredit
 
+    silent: float | None
+    singletons: float | None
     if isinstance(credit, TreeCredit):
-        return _of_tokens(ref, credit)
-    present = credit.diagnostics.present
-    value = credit.value[present]
-    return {
-        "method": ref,
-        "groups": len(credit.steps.groups),
-        "runs": len(credit.steps.runs),
-        "steps": len(credit.steps),
-        "valued": int(present.sum()),
-        "rms": float(np.sqrt(np.mean(value**2))) if len(value) else None,
-        "negative": float(np.mean(value < 0)) if len(value) else None,
-        "silent groups": float(credit.diagnostics.silent_groups),
-        "singletons": float(credit.diagnostics.singleton_steps),
-    }
-
-
-def _of_tokens(ref: str, credit: TreeCredit) -> dict[str, Any]:
-    """The same line for a method that values tokens: ``steps`` counts edges of trees, ``valued`` counts tokens."""
-    import numpy as np
-
-    rows = [a.values[np.isfinite(a.values)] for a in credit.annotations() if a.values is not None]
-    value = np.concatenate(rows) if rows else np.zeros(0)
-    groups = credit.live + credit.dead
-    return {
-        "method": ref,
-        "groups": groups,
-        "runs": credit.runs,
-        "steps": credit.edges,
-        "valued": len(value),
-        "rms": float(np.sqrt(np.mean(value**2))) if len(value) else None,
-        "negative": float(np.mean(value < 0)) if len(value) else None,
-        "silent groups": credit.dead / groups if groups else None,
-        "singletons": None,
-    }
+        rows = [a.values[np.isfinite(a.values)] for a in credit.annotations() if a.values is not None]
+        value = np.concatenate(rows) if rows else np.zeros(0)
+        groups, runs, steps = credit.live + credit.dead, credit.runs, credit.edges
+        silent, singletons = credit.dead / groups if groups else None, None
+    else:
+        value = credit.value[credit.diagnostics.present]
+        groups, runs, steps = len(credit.steps.groups), len(credit.steps.runs), len(credit.steps)
+        silent, singletons = float(credit.diagnostics.silent_groups), float(credit.diagnostics.singleton_steps)
+    found = {"method": ref, "groups": groups, "runs": runs, "steps": steps, "valued": len(value)}
+    found["rms"] = float(np.sqrt(np.mean(value**2))) if len(value) else None
+    found["negative"] = float(np.mean(value < 0)) if len(value) else None
+    return found | {"silent groups": silent, "singletons": singletons}
 
 
 def _compare(a: tuple[str, Credit], b: tuple[str, Credit]) -> dict[str, Any]:

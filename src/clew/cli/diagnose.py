@@ -203,22 +203,16 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
         click.echo(markdown(done.findings, full))
         return
     if form == "json":
-        common.end_with_json(
-            {
-                "findings": [{**f.json(), "inject": whole} for f, whole in zip(done.findings, full, strict=True)],
-                "policy": {"threshold": policy.threshold, "why": policy.why},
-                "calibration": {"source": calibration.source, "n": calibration.n},
-                "run": done.run.id,
-                "recoveries": list(done.recoveries),
-                "fallback": done.fallback,
-            }
-        )
+        told: dict[str, Any] = {"policy": {"threshold": policy.threshold, "why": policy.why}}
+        told["calibration"] = {"source": calibration.source, "n": calibration.n}
+        told |= {"run": done.run.id, "recoveries": list(done.recoveries), "fallback": done.fallback}
+        findings = [{**f.json(), "inject": whole} for f, whole in zip(done.findings, full, strict=True)]
+        common.end_with_json({"findings": findings, **told})
     if done.fallback:
         common.say("note: the model gave no usable finding; these come from the ranking")
     for k, (f, whole) in enumerate(zip(done.findings, full, strict=True), 1):
-        click.echo(
-            f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}" + ("" if whole else "  (hint only)")
-        )
+        hint = "" if whole else "  (hint only)"
+        click.echo(f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}{hint}")
         if whole:
             near = f"{len(f.dependencies)} files: {', '.join(f.dependencies[:4])}" if f.dependencies else "standalone"
             lines = {"where": f.location_explanation, "cause": f.root_cause, "idea": f.solution_idea}

@@ -38,9 +38,8 @@ def command(as_json: bool, store_path: str) -> None:
         common.print_json(rows)
     else:
         marks = {True: "ok", False: "MISSING", None: "-"}
-        common.print_table(
-            ("", "what", "found", "remedy"), [(marks[r["ok"]], r["what"], r["found"], r["remedy"]) for r in rows]
-        )
+        table = [(marks[r["ok"]], r["what"], r["found"], r["remedy"]) for r in rows]
+        common.print_table(("", "what", "found", "remedy"), table)
     if any(row["what"] == "store" and row["ok"] is False for row in rows):
         raise SystemExit(1)
 

@@ -101,7 +101,8 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     if as_json:
         common.end_with_json({**told, "accepted": table})
     click.echo(f"{len(learn)} texts, {step.step} steps, {step.cpu_s / 60:.1f} CPU-minutes -> {out}\n")
-    _lengths(table, options["block"])
+    head = ["text held back", "texts", "accepted length", *(f"token {k}" for k in range(1, options["block"] + 1))]
+    common.print_table(head, [[name, x["texts"], x["length"], *x["accepted"]] for name, x in table.items()])
     click.echo(f"\nNext:\n  clew draft calibrate {model} {out} --data ...\n  clew serve {model} --draft {out}")
 
 
@@ -201,8 +202,3 @@ def beside(model: str, name: str) -> Path:
     """The folder for drafters of a model: inside the model's folder, or .clew where the model is no folder."""
     home = Path(model)
     return (home if home.is_dir() else Path(".clew")) / "drafters" / name
-
-
-def _lengths(table: Mapping[str, Mapping[str, Any]], block: int) -> None:
-    head = ["text held back", "texts", "accepted length", *(f"token {k}" for k in range(1, block + 1))]
-    common.print_table(head, [[name, x["texts"], x["length"], *x["accepted"]] for name, x in table.items()])

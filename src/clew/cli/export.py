@@ -71,10 +71,8 @@ def _sft(
     if words and not file.endswith(openai_jsonl.SUFFIXES):
         file, words = words[-1], (file, *words[:-1])
     if not file.endswith(openai_jsonl.SUFFIXES) or form not in (None, "openai"):
-        raise BadInput(
-            f"data for fine-tuning is written as .jsonl, not as {form or file!r}",
-            remedy="Name a .jsonl file, as in: clew export --sft demos.jsonl RUNS",
-        )
+        remedy = "Name a .jsonl file, as in: clew export --sft demos.jsonl RUNS"
+        raise BadInput(f"data for fine-tuning is written as .jsonl, not as {form or file!r}", remedy=remedy)
     store = common.open_store(store_path)
     chosen = {run.id: run for run in common.some(store, words)}
     wanted = [path for path in trails(chosen.values()) if everything or path.solved]

@@ -59,10 +59,9 @@ def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
     if options["mutants"]:
         learnt = _mutants(store, checks, file, options)
         if as_json:
-            common.print_json(learnt)
-        else:
-            counts = (f"{learnt[name]} {name}" for name in ("broken", "passed", "undecided"))
-            click.echo(f"{learnt['mutants']} mutants: {', '.join(counts)}")
+            common.end_with_json(learnt)
+        counts = (f"{learnt[name]} {name}" for name in ("broken", "passed", "undecided"))
+        click.echo(f"{learnt['mutants']} mutants: {', '.join(counts)}")
         return
     from clew.coding.gate_agent import history
 
@@ -83,10 +82,8 @@ def _stakes(checks: Checks, seconds: dict[str, float], options: dict[str, Any]) 
         refine = rate * seconds["refine"] if "refine" in seconds else verify
     horizon = options["horizon"] or (3 if checks.refine else 1)
     if not checks.refine and horizon > 1:
-        raise BadInput(
-            f"--horizon {horizon} without --refine",
-            remedy="Name with --refine the command that makes the next candidate.",
-        )
+        remedy = "Name with --refine the command that makes the next candidate."
+        raise BadInput(f"--horizon {horizon} without --refine", remedy=remedy)
     critics = {name: rate * seconds.get(name, 0.0) for name in checks.critics}
     worth = {"reward": options["reward"], "loss": options["loss"], "horizon": horizon}
     return {"refine": refine, "verify": verify, "critics": critics, **worth}
@@ -133,9 +130,8 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) 
         common.say(f"{name}: passes good {good}; broken {bad}")
     if not any(isinstance(good, bool) for good in goods):
         why = next(json.loads(c.text)["why"] for c in runs[0].calls if c.kind == "act" and c.action == "verify")
-        raise BadInput(
-            f"the oracle decided nothing about {len(runs)} mutants: {why}", remedy="Run it by hand in the repository."
-        )
+        remedy = "Run it by hand in the repository."
+        raise BadInput(f"the oracle decided nothing about {len(runs)} mutants: {why}", remedy=remedy)
     found = {"mutants": len(runs), "broken": goods.count(False), "passed": goods.count(True)}
     return found | {"undecided": goods.count(None), "rates": rates}
 
@@ -159,9 +155,8 @@ def _report(run: Run, learn: bool, known: bool, as_json: bool) -> str:
         common.print_json({"run": run.id, "learnt": learn, **end, **plan, "decisions": decisions, "checks": checks})
         return str(end["verdict"])
     if learn:
-        click.echo(
-            "everything is run once, critics twice" + ("" if known else ": nothing is known of these commands yet")
-        )
+        why = "" if known else ": nothing is known of these commands yet"
+        click.echo(f"everything is run once, critics twice{why}")
     else:
         click.echo(plan["regime"])
     for d in decisions:

@@ -127,9 +127,8 @@ def explain(file: Path, symbol: str, bound: str, gemm: bool, ptxas: Path | None,
         metrics["gemm_like"] = 1.0
     found = diagnose(metrics, backend, bound, most=99)  # type: ignore[arg-type]
     if as_json:
-        common.end_with_json(
-            {"kernel": name, "backend": backend, "metrics": metrics, "findings": [f.json() for f in found]}
-        )
+        findings = [f.json() for f in found]
+        common.end_with_json({"kernel": name, "backend": backend, "metrics": metrics, "findings": findings})
     click.echo(f"{name} ({backend}, {len(metrics)} metrics)")
     for finding in found:
         click.echo(f"  {finding.line()}")

@@ -12,6 +12,9 @@ from clew.cli.shared import common, option
 if TYPE_CHECKING:
     from clew.store import Keeper
 
+FIELDS = "run task model steps tokens reward stop cost parent group tags created"
+COLUMNS = "run when task model steps tokens reward stop from tags"
+
 
 @click.command(short_help="List runs, newest first; a query filters them.")
 @click.argument("query", nargs=-1)
@@ -39,23 +42,10 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
     for name, named in store.tags().items():
         for run in named:
             tags.setdefault(run, []).append(name)
-    rows: list[dict[str, Any]] = [
-        {
-            "run": it.run,
-            "task": it.task,
-            "model": it.model,
-            "steps": it.steps,
-            "tokens": it.tokens,
-            "reward": it.reward,
-            "stop": it.stop or None,
-            "cost": it.cost,
-            "parent": it.parent or None,
-            "group": it.group or None,
-            "tags": tags.get(it.run, []),
-            "created": it.created,
-        }
-        for it in (store.summary(run.id) for run in runs)
-    ]
+    rows = []
+    for it in (store.summary(run.id)._asdict() for run in runs):
+        known = {name: it[name] or None for name in ("stop", "parent", "group")}
+        rows.append(common.pick(it | known | {"tags": tags.get(it["run"], [])}, FIELDS))
     if as_json:
         common.end_with_json(rows)
     if not rows:
@@ -67,25 +57,14 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
 def _runs(rows: list[dict[str, Any]]) -> None:
     from clew.view.terminal import short
 
-    columns = ("run", "when", "task", "model", "steps", "tokens", "reward", "stop", "from", "tags")
-    common.print_table(
-        columns,
-        [
-            (
-                row["run"],
-                time.strftime("%m-%d %H:%M", time.localtime(row["created"])),
-                row["task"],
-                short(str(row["model"]).rstrip("/").rsplit("/", 1)[-1], 28),
-                row["steps"],
-                row["tokens"],
-                row["reward"],
-                row["stop"] or "unfinished",
-                row["parent"],
-                " ".join(row["tags"]),
-            )
-            for row in rows
-        ],
-    )
+    lines = []
+    for row in rows:
+        when, tags = time.strftime("%m-%d %H:%M", time.localtime(row["created"])), " ".join(row["tags"])
+        model = short(str(row["model"]).rstrip("/").rsplit("/", 1)[-1], 28)
+        stop = row["stop"] or "unfinished"
+        changed = {"when": when, "model": model, "stop": stop, "from": row["parent"], "tags": tags}
+        lines.append(common.pick(row | changed, COLUMNS).values())
+    common.print_table(COLUMNS.split(), lines)
 
 
 def _zero_variance(store: Keeper, query: tuple[str, ...], limit: int, as_json: bool) -> None:
@@ -101,23 +80,14 @@ def _zero_variance(store: Keeper, query: tuple[str, ...], limit: int, as_json: b
         return
     components = sorted({name for line in lines for name in line.alike} - {"reward"})
     columns = ("collection", "groups", "runs each", "zero variance", "all lost", "all won", "undecided")
-    rows = [
-        (
-            x.label or "-",
-            x.groups,
-            x.leaves,
-            x.zero_variance,
-            x.lost,
-            x.won,
-            x.undecided,
-            *(x.informative.get(c, 0) for c in components),
-        )
-        for x in lines
-    ]
+    rows = []
+    for x in lines:
+        counts = (x.groups, x.leaves, x.zero_variance, x.lost, x.won, x.undecided)
+        rows.append((x.label or "-", *counts, *(x.informative.get(c, 0) for c in components)))
     common.print_table((*columns, *(f"{c} differs" for c in components)), rows)
     total = sum(line.groups for line in lines)
-    counts = ("zero_variance", "lost", "won", "undecided")
-    flat, lost, won, open_ = (sum(getattr(x, f) for x in lines) for f in counts)
+    fields = ("zero_variance", "lost", "won", "undecided")
+    flat, lost, won, open_ = (sum(getattr(x, field) for x in lines) for field in fields)
     click.echo(
         f"\n{flat / total:.0%} of {total} groups gave no signal: all runs failed in {lost} (too hard), all succeeded "
         f"in {won} (too easy), {open_} had fewer than two verdicts"

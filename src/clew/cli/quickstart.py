@@ -110,15 +110,10 @@ def finish(training: Training, reports: dict[str, Report], store_path: str, as_j
     run = training_report.worst(store, name, METHOD)
     commands = {"The trained model on other tasks": f"clew eval {model} --seed 1"}
     if run is not None:
-        commands = {
-            "Go back to the step that lost most, and try it four more times": training_report.fork_line(
-                run, METHOD, model, store_path
-            ),
-            "See the run again": f"clew show {run.id}",
-            **commands,
-        }
-    assert training.folder is not None
-    page = training_report.write_page(training.folder / "report.html", store, name, reports, run, commands)
+        line = training_report.fork_line(run, METHOD, model, store_path)
+        first = {"Go back to the step that lost most, and try it four more times": line}
+        commands = {**first, "See the run again": f"clew show {run.id}", **commands}
+    page = training_report.write_page(training, reports, run, commands)
     if as_json:
         numbers = {label: run_options.numbers(report) for label, report in reports.items()}
         worst = None if run is None else {"run": run.id, "at": str(run.low_point(METHOD))}

@@ -54,6 +54,5 @@ def checkout(root: Path | None) -> Path:
     for place in [root] if root else [here, *here.parents, Path(__file__).resolve().parents[3]]:
         if (place / "papers").is_dir():
             return place
-    raise UnknownName(
-        f"no papers folder at {root or here}", remedy="Clone the repository: experiments are not part of the package."
-    )
+    remedy = "Clone the repository: experiments are not part of the package."
+    raise UnknownName(f"no papers folder at {root or here}", remedy=remedy)

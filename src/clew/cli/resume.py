@@ -45,13 +45,9 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
             except ClewError as error:
                 failed.append((run, error))
     if as_json:
-        common.print_json(
-            {
-                "finished": [{"run": r.id, "reward": r.reward, "stop": r.stop} for r in finished],
-                "held": [run.id for run, _ in held],
-                "failed": {run.id: str(why) for run, why in failed},
-            }
-        )
+        ended = [{"run": r.id, "reward": r.reward, "stop": r.stop} for r in finished]
+        errors = {run.id: str(why) for run, why in failed}
+        common.print_json({"finished": ended, "held": [run.id for run, _ in held], "failed": errors})
     else:
         for run in finished:
             click.echo(headline(run))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -131,12 +133,8 @@ def load(ref: str, options: Mapping[str, Any]) -> Local:
     """The model, loaded with the dtype, device and context that the options name."""
     given = common.json_object(options["model_options"], "--model-options")
     given |= {k: options[k] for k in ("context", "dtype", "device", "max_rows") if options[k] is not None}
-    import json
-
     model = run_options.load_model(ref, {**options, "model_options": json.dumps(given)})
     if options["threads"] and hasattr(model, "module"):
-        import sys
-
         sys.modules["torch"].set_num_threads(options["threads"])
     return cast("Local", model)
 

@@ -45,19 +45,9 @@ def record(run: Run) -> dict[str, Any]:
     store = run.store
     calls = []
     for call in run.calls:
-        row = call._asdict()
-        row["reply"] = store.node(call.node_out).message if call.node_out else None
-        calls.append(row)
-    return {
-        **run.row._asdict(),
-        "reward": run.reward,
-        "stop": run.stop,
-        "tags": run.tags,
-        "calls": calls,
-        "conversations": {index: run.conversation(index) for index in _conversations(run)},
-        "annotations": [a._asdict() for a in run.annotations()],
-    }
-
-
-def _conversations(run: Run) -> list[int]:
-    return sorted({call.conversation for call in run.calls if call.kind == "ask"})
+        reply = store.node(call.node_out).message if call.node_out else None
+        calls.append(call._asdict() | {"reply": reply})
+    asked = sorted({call.conversation for call in run.calls if call.kind == "ask"})
+    found = run.row._asdict() | {"reward": run.reward, "stop": run.stop, "tags": run.tags, "calls": calls}
+    found["conversations"] = {index: run.conversation(index) for index in asked}
+    return found | {"annotations": [a._asdict() for a in run.annotations()]}

@@ -123,8 +123,7 @@ def _report(training: Training, method: str, store_path: str, as_json: bool) -> 
     if run is not None:
         line = training_report.fork_line(run, method, training.checkpoint, store_path)
         commands["Fork the run that failed worst where it lost most"] = line
-    assert training.folder is not None
-    page = training_report.write_page(training.folder / "report.html", store, name, {}, run, commands)
+    page = training_report.write_page(training, {}, run, commands)
     last = metrics[max(metrics)] if metrics else {}
     if as_json:
         common.end_with_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})

@@ -87,10 +87,8 @@ def open_store(path: str, *, create: bool = False) -> Keeper:
 
     if path != ":memory:":
         if not create and not Path(path).exists():
-            raise UnknownName(
-                f"there is no store at {path}",
-                remedy="Make runs with `clew quickstart`, `clew run` or `clew import`, or name a store with --store.",
-            )
+            remedy = "Make runs with `clew quickstart`, `clew run` or `clew import`, or name a store with --store."
+            raise UnknownName(f"there is no store at {path}", remedy=remedy)
         if create:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
     return store.open_store(path)
@@ -156,10 +154,8 @@ def groups_of(runs: Iterable[Run]) -> list[Group]:
     runs = list(runs)
     names = dict.fromkeys(run.group for run in runs if run.group)
     if not names:
-        raise BadInput(
-            "none of the chosen runs belongs to a group",
-            remedy="A group is several runs of one task: collect some with `clew run --n 8`.",
-        )
+        remedy = "A group is several runs of one task: collect some with `clew run --n 8`."
+        raise BadInput("none of the chosen runs belongs to a group", remedy=remedy)
     return [Group(runs[0].store, name) for name in names]
 
 
@@ -221,7 +217,7 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     """A plain table: numbers right, everything else left, no frames, so that it can be cut and searched."""
     cells = [[show(value) for value in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]

@@ -58,14 +58,12 @@ def fork_line(run: Run, method: str, model: str | Path | None, store_path: str) 
     return line if store_path == common.DEFAULT_STORE else f"{line} --store {store_path}"
 
 
-def write_page(
-    path: Path, store: Keeper, name: str, reports: Mapping[str, Report], run: Run | None, commands: Mapping[str, str]
-) -> Path:
+def write_page(training: Training, reports: Mapping[str, Report], run: Run | None, commands: Mapping[str, str]) -> Path:
     """The one-page report of a training beside its checkpoints."""
     from clew.view.report import page
     from clew.view.terminal import tree
 
-    metrics = store.metrics(name)
+    name, metrics = training.plan.name, training.store.metrics(training.plan.name)
     curve = [(step, values["success"]) for step, values in metrics.items()]
     dead = [(step, values["dead_groups"]) for step, values in metrics.items()]
     text = page(
@@ -76,6 +74,8 @@ def write_page(
         str(tree(run)) if run is not None else "no run failed",
         commands,
     )
+    assert training.folder is not None
+    path = training.folder / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
