@@ -28,10 +28,11 @@ from clew.core.records import Call, Cursor, Edit, Intervention, RunRow
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.fork.edits import fork_row, kept_replies
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
-from clew.harness.run import acts, lifecycle
+from clew.harness.run import asks, lifecycle
 from clew.harness.run.dispatch import LEASE_SECONDS, Dispatcher
 from clew.harness.run.live import LiveRun
 from clew.harness.run.pending import Stop, batches, revive
+from clew.harness.run.restore import world_at
 from clew.harness.run.run_state import RunState
 from clew.harness.run.spec import OnRun, RunSpec, sampling_of
 from clew.harness.run.tape import Tape
@@ -77,7 +78,7 @@ async def drive(
                     changes = Intervention.from_json(json.loads(row.changes) if row.changes else None)
                     resuming = any(c.run == row.id for c in calls)
                     how = {"resuming": resuming, "redo": redo == "redo"}
-                    state.world = await spec.world_at(task, calls, changes, asks=acts.asks(state), **how)
+                    state.world = await world_at(spec, task, calls, changes, asks=asks.of_world(state), **how)
                 await finish(spec, state, task)
             await judged(spec, row, task, state)
             dispatch.active.discard(row.id)
@@ -125,19 +126,8 @@ def begin(
     if "fork_limits" in known:
         limits = Limits(**known["fork_limits"])
     how = Sampling()._replace(**sampling_of(known))
-    open_task = replace(task, secret=None)
-    return RunState(
-        spec,
-        dispatch,
-        row,
-        open_task,
-        tape=tape,
-        edits=changes,
-        replay=replay,
-        kept=kept,
-        sampling=how,
-        limits=limits,
-    )
+    made = partial(RunState, spec, dispatch, row, replace(task, secret=None), tape=tape, edits=changes)
+    return made(replay=replay, kept=kept, sampling=how, limits=limits)
 
 
 def touches_request(changes: Intervention, hold: Call | None) -> bool:
@@ -191,7 +181,7 @@ async def conduct(spec: RunSpec, state: RunState, task: Task) -> tuple[StopReaso
 
 
 def _opened(state: RunState, taskset: Taskset | None) -> World | None:
-    return open_world(taskset, state.task, acts.asks(state)) if taskset is not None else None
+    return open_world(taskset, state.task, asks.of_world(state)) if taskset is not None else None
 
 
 def innermost(error: BaseException) -> BaseException:
