@@ -6,11 +6,11 @@ import asyncio
 import json
 import time
 import traceback
-from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from clew.core.errors import (
     BadInput,
@@ -41,6 +41,7 @@ from clew.store.base import Keeper
 from clew.store.run import Run
 from clew.worlds.world_asks import open_world
 
+T = TypeVar("T")
 PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
 
 
@@ -309,25 +310,34 @@ async def follow(spec: RunSpec, dispatch: Dispatcher, row: RunRow, task: Task) -
     return len(calls)
 
 
-async def gathered(work: Sequence[Awaitable[Any]]) -> None:
-    """Wait for all runs; a run that cannot be followed lets the others end first, any other error cancels them.
+async def as_ended(work: Iterable[Awaitable[T]]) -> AsyncGenerator[T, None]:
+    """Run all at once and give each result as it comes; a run that cannot be followed lets the others end first.
 
     Raises:
-        The first error.
+        The first ReplayError, once all others have ended; any other error at once, and the others are cancelled.
     """
-    tasks = {asyncio.ensure_future(w) for w in work}
-    first: BaseException | None = None
-    waiting = tasks
+    stuck: ReplayError | None = None
+    ended: asyncio.Queue[asyncio.Future[T]] = asyncio.Queue()
+    tasks = [asyncio.ensure_future(one) for one in work]
+    for task in tasks:
+        task.add_done_callback(ended.put_nowait)
     try:
-        while waiting:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
-            for error in [e for t in done if not t.cancelled() and (e := t.exception()) is not None]:
-                first = first or error
-                if not isinstance(error, ReplayError):
-                    raise error
+        for _ in tasks:
+            try:
+                result = (await ended.get()).result()
+            except ReplayError as error:
+                stuck = stuck or error
+                continue
+            yield result
     finally:
-        for task in waiting:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-    if first is not None:
-        raise first
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if stuck is not None:
+        raise stuck
+
+
+async def gathered(work: Iterable[Awaitable[T]]) -> list[T]:
+    """Results of all in the order in which they end; raises as ``as_ended``."""
+    async with aclosing(as_ended(work)) as results:
+        return [result async for result in results]
