@@ -40,6 +40,7 @@ HEAVY = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For several processes: a file's tests share what its fixtures made, pages of the docs share nothing.
 

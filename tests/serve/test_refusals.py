@@ -48,12 +48,12 @@ def asked(it: Any, dialect: str, **more: Any) -> httpx.Response:
     return asyncio.run(go())
 
 
-@pytest.mark.parametrize("where", ["server", "recorder", "gateway"])
-@pytest.mark.parametrize("dialect", list(ASKED))
+FRONTS = [(where, dialect) for where in ("server", "recorder", "gateway") for dialect in ("chat", "responses")]
+
+
+@pytest.mark.parametrize(("where", "dialect"), [*FRONTS, ("gateway", "messages")])
 @pytest.mark.parametrize("name", list(STATUS))
 def test_one_error_has_one_status_wherever_it_is_raised(where: str, dialect: str, name: str) -> None:
-    if dialect == "messages" and where != "gateway":
-        pytest.skip("the server does not speak Anthropic's messages")
     error: ClewError = getattr(errors, name)("no \ud800", remedy="Do otherwise.")
     got = asked(front(where, Scripted([error], by="call")), dialect)
     assert got.status_code == STATUS[name]

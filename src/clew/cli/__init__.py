@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, old_spellings
+from clew.cli.shared import common, old_spellings, option
 from clew.core.errors import ClewError
 
 SECTIONS = {
@@ -111,24 +111,22 @@ def _explain(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, click.Abort | common.Interrupted):
         hint = f" Everything recorded so far is kept. Continue with: {error}" if str(error) else ""
-        click.echo(f"\nInterrupted.{hint}", err=True)
+        common.say(f"\nInterrupted.{hint}")
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has seen enough
         return 0
     if isinstance(error, OSError) and error.filename:
-        click.echo(
-            f"clew: {error.filename}: {error.strerror}\n  Check that the path exists and that you may use it.", err=True
-        )
+        common.say(f"clew: {error.filename}: {error.strerror}\n  Check that the path exists and that you may use it.")
         return 2
     if isinstance(error, ClewError):
-        click.echo(f"clew: {error}", err=True)
+        common.say(f"clew: {error}")
         return 2
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("clew"):
-        click.echo(f"clew: {error.name} is not installed\n  `clew doctor` says which extra brings it.", err=True)
+        common.say(f"clew: {error.name} is not installed\n  `clew doctor` says which extra brings it.")
         return 2
     first = str(error).strip().split("\n")[0]
-    click.echo(f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.", err=True)
+    common.say(f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.")
     return 1
 
 
@@ -142,8 +140,8 @@ def _help(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     cls=Verbs, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.version_option(package_name="clew", message="clew %(version)s")
-@click.option("--all", is_flag=True, is_eager=True, expose_value=False, callback=_help, help="List every verb.")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere in the line.")
+@option("--all", is_flag=True, is_eager=True, expose_value=False, callback=_help, help="List every verb.")
+@option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere in the line.")
 def verbs(debug: bool) -> None:
     """Record the runs of LLM agents, go back to any step or token, change something there and continue, and train.
 

@@ -1,6 +1,10 @@
 """clew audit: a group of verbs, one file each (``audit_<verb>.py``), loaded when named."""
 
-from clew.cli.shared.common import Lazy
+import click
+
+from clew.cli.shared.common import load_verb
+
+VERBS = ("cliffs", "coverage", "grade", "why", "decay")
 
 HELP = """Ask of recorded runs, training data and agent stacks what went wrong, and why.
 
@@ -12,4 +16,16 @@ clew audit why 4fzk2w --does 'refund'
 clew audit decay
 """
 SHORT = "Find where and why runs failed, and what training data lacks."
-command = Lazy("audit", ("cliffs", "coverage", "grade", "why", "decay"), HELP, SHORT)
+
+
+class Audits(click.Group):
+    """Loads a verb of the group when the verb is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return load_verb(f"audit_{cmd_name}") if cmd_name in VERBS else None
+
+
+command = Audits("audit", help=HELP, short_help=SHORT)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -20,39 +20,30 @@ if TYPE_CHECKING:
     from clew.store import Keeper, Run
 
 
-WHERE = click.Choice(["tokens", "steps"])
+DETECTOR_HELP = "published: test every token on one batch, without a correction for many tests."
 search_options = common.options(
-    click.option(
-        "--at", type=WHERE, default="tokens", show_default=True, help="Look for cliffs at tokens or at steps."
-    ),
-    click.option(
-        "--detector",
-        type=click.Choice(["mended", "published"]),
-        default="mended",
-        show_default=True,
-        help="published: test every token on one batch, without a correction for many tests.",
-    ),
-    click.option("-n", "--n", "n", default=64, show_default=True, help="Continuations from each place."),
-    click.option("--fresh", type=int, help="Continuations of the second batch.  [default: as --n]"),
-    click.option("--margin", default=0.1, show_default=True, help="Smallest drop in success probability that counts."),
-    click.option("--level", default=0.05, show_default=True, help="Level of the tests, and rate of false cliffs."),
+    option("--at", choices="tokens steps", default="tokens", help="Look for cliffs at tokens or at steps."),
+    option("--detector", choices="mended published", default="mended", help=DETECTOR_HELP),
+    option("-n", "--n", "n", default=64, help="Continuations from each place."),
+    option("--fresh", type=int, help="Continuations of the second batch.  [default: as --n]"),
+    option("--margin", default=0.1, help="Smallest drop in success probability that counts."),
+    option("--level", default=0.05, help="Level of the tests, and rate of false cliffs."),
 )
 
 
 @click.command(short_help="Find the tokens or steps at which runs were lost.")
 @click.argument("runs", nargs=-1, required=True)
 @search_options
-@click.option("--effect", is_flag=True, help="Fork with and without each cliff, beside random and restart controls.")
-@click.option("--pairs", type=click.Path(path_type=Path), metavar="FILE", help="Write single-token DPO pairs as JSONL.")
-@click.option("--floor", default=0.01, show_default=True, help="Lowest probability of a chosen token (published: 0).")
-@click.option("--hard", is_flag=True, help="Choose only tokens that keep at least the value before the cliff.")
-@click.option("--dry", is_flag=True, help="Print the plan and its cost, and sample nothing.")
-@click.option("--model", help="Let another model (or checkpoint) continue the runs.")
-@click.option("--judge-seconds", type=float, help="Time limit of the judge; a slower verdict counts as undecided.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the continuations.")
+@option("--effect", is_flag=True, help="Fork with and without each cliff, beside random and restart controls.")
+@option("--pairs", type=click.Path(path_type=Path), metavar="FILE", help="Write single-token DPO pairs as JSONL.")
+@option("--floor", default=0.01, help="Lowest probability of a chosen token (published: 0).")
+@option("--hard", is_flag=True, help="Choose only tokens that keep at least the value before the cliff.")
+@option("--dry", is_flag=True, help="Print the plan and its cost, and sample nothing.")
+@option("--model", help="Let another model (or checkpoint) continue the runs.")
+@option("--judge-seconds", type=float, help="Time limit of the judge; a slower verdict counts as undecided.")
+@option("--seed", default=0, help="Seed of the continuations.")
 @run_options.model_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
     """Estimate the success probability (value) along runs, and find the tokens or steps at which it
     falls (cliffs).
@@ -70,8 +61,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     from clew import audit
 
     fresh = options["n"] if options["fresh"] is None else options["fresh"]
-    names = ("at", "n", "margin", "level", "detector")
-    search = audit.Search(fresh=fresh, **{name: options[name] for name in names})
+    search = audit.Search(fresh=fresh, **common.pick(options, "at n margin level detector"))
     if options["pairs"] and search.at == "steps":
         raise BadInput("--pairs makes pairs of tokens, not of steps", remedy="Leave out --at steps.")
     store = common.open_store(store_path)
@@ -96,9 +86,8 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
             lines = [json.dumps(record) + "\n" for record in made.records()]
             options["pairs"].write_text("".join(lines))
     if as_json:
-        common.print_json(_as_json(found, effect, made))
-    else:
-        _report(found, effect, made, options)
+        common.end_with_json(_as_json(found, effect, made))
+    _report(found, effect, made, options)
 
 
 def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuations]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
 
 @click.command(short_help="Measure which recoveries from mistakes the data covers.")
 @click.argument("data", nargs=-1, metavar="DATA|RUNS")
-@click.option("--method", help="Count steps with a value of this method (see `clew credit`) as trained on.")
-@common.json_option
-@common.store_option
+@option("--method", help="Count steps with a value of this method (see `clew credit`) as trained on.")
+@common.output_options
 def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path: str) -> None:
     """Measure how many post-mistake states and recoveries the training data covers.
 
@@ -54,8 +53,7 @@ def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path
         signal = _valued(runs, paths, method) if method else [a for p in paths if p.solved for a in p.acts()]
     found = audit.coverage(paths, signal)
     if as_json:
-        common.print_json(found.to_json())
-        return
+        common.end_with_json(found.to_json())
     lost = f", {found.lost} of them without a solved run and so without distances" if found.lost else ""
     click.echo(f"{found.runs} runs of {found.tasks} tasks{lost}; {found.mistakes} of {found.acts} actions are mistakes")
     click.echo(_line("states reached after a mistake", found.covered_states, found.behind, found.states))

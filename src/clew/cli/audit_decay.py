@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 
 if TYPE_CHECKING:
     from clew.audit.compaction.behaviour import Row
@@ -20,19 +20,16 @@ HISTORIES, GENERATIONS = (1.1, 5.0), 3
 
 
 @click.command("decay", short_help="Test whether rules survive when histories are compacted.")
-@click.option(
-    "--stack", "stacks", multiple=True, help="Test only this stack; may be repeated.  [default: all installed]"
-)
-@click.option("--list", "listing", is_flag=True, help="List the stacks with their versions, and the arms, and stop.")
-@click.option("--summariser", help="Without --model: let this model write the summaries, not the oracle.")
-@click.option("--model", help="Test the behaviour of this model instead; see `clew models`.")
-@click.option("--arm", "arms", multiple=True, help="With --model: test only this arm; may be repeated.")
-@click.option("-n", "--n", "n", default=40, show_default=True, help="With --model: episodes in each arm.")
-@click.option("--seed", default=0, show_default=True, help="With --model: seed of tasks and sampling.")
+@option("--stack", "stacks", multiple=True, help="Test only this stack; may be repeated.  [default: all installed]")
+@option("--list", "listing", is_flag=True, help="List the stacks with their versions, and the arms, and stop.")
+@option("--summariser", help="Without --model: let this model write the summaries, not the oracle.")
+@option("--model", help="Test the behaviour of this model instead; see `clew models`.")
+@option("--arm", "arms", multiple=True, help="With --model: test only this arm; may be repeated.")
+@option("-n", "--n", "n", default=40, help="With --model: episodes in each arm.")
+@option("--seed", default=0, help="With --model: seed of tasks and sampling.")
 @run_options.model_options
 @run_options.sampling_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
     """Test whether an agent stack, or a model, keeps its rules when the history is compacted.
 
@@ -56,8 +53,7 @@ def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store
     if options["listing"]:
         rows = [(s.name, s.version or ("" if s.package != "clew" else "this one"), s.settings) for s in STACKS.values()]
         if as_json:
-            common.print_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})
-            return
+            common.end_with_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})
         common.print_table(("stack", "installed", "settings"), rows)
         click.echo(f"\narms: {', '.join(behaviour.ARMS)}")
         return
@@ -78,10 +74,9 @@ def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle]
 
     grid = structural.cells(HISTORIES)
     most = 2 * len(names) * len(grid) * GENERATIONS
-    click.echo(
+    common.say(
         f"{len(names)} stacks, {len(grid)} histories of {GENERATIONS} compactions each, with and without the pin: "
-        + (f"about {most:,} summaries" if summariser else f"about {2 * len(names)} s"),
-        err=True,
+        + (f"about {most:,} summaries" if summariser else f"about {2 * len(names)} s")
     )
     more: dict[str, Any] = {"generations": GENERATIONS} | ({"summariser": summariser} if summariser else {})
     with _steps(2 * len(names) * len(grid), "histories") as each:
@@ -91,8 +86,7 @@ def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle]
     said = structural.verdicts(found, list(kept.values()))
     if as_json:
         rows = [{**_plain(f), "pinned": _plain(kept[f.stack])} for f in found]
-        common.print_json({"stacks": rows, "verdicts": said})
-        return
+        common.end_with_json({"stacks": rows, "verdicts": said})
     table = []
     for f in found:
         pin = kept[f.stack]
@@ -117,10 +111,9 @@ def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: 
     ref, n, seed = options["model"], options["n"], options["seed"]
     chosen = {name: behaviour.ARMS[name] for name in names or behaviour.ARMS}
     model, how = run_options.load_model(ref, options), {"temperature": 0.7, **run_options.sampling(options)}
-    click.echo(
+    common.say(
         f"{len(chosen)} arms, {n} episodes each: about {len(chosen) * n * behaviour.EPISODE_TOKENS:,} prompt tokens in "
-        f"{len(chosen) * n * 2:,} requests",
-        err=True,
+        f"{len(chosen) * n * 2:,} requests"
     )
     trials = {}
     with (
@@ -136,8 +129,7 @@ def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: 
     rows = behaviour.compare(trials)
     said = behaviour.verdict(rows)
     if as_json:
-        common.print_json({"arms": [_figures(row) for row in rows], "verdict": said})
-        return
+        common.end_with_json({"arms": [_figures(row) for row in rows], "verdict": said})
     common.print_table(
         ("arm", "n", "violation", "less full context", "rule survived", "not done", "no tool used"),
         [

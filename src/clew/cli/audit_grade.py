@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from clew.credit.graded import Reading
     from clew.harness.scoring import Plan
 
-TOKENS = ("sum", "mean", "last", "min", "max")
-STEPS = ("sum", "mean", "last", "min", "max", "bottom10")
+TOKENS = "sum mean last min max"
 DEV = 0.3  # share of the tasks that --select chooses on
 
 
@@ -28,23 +27,20 @@ SELECT_HELP = f"Choose --token and --step on {DEV:.0%} of the tasks by AUROC or 
 
 @click.command(short_help="Grade tokens, steps and runs by two checkpoints of one model.")
 @click.argument("runs", nargs=-1)
-@click.option("--policy", required=True, help="The model after training: a name, folder or URL.")
-@click.option("--reference", required=True, help="The model before training, with the same tokenizer.")
-@click.option("--token", type=click.Choice(TOKENS), default="sum", show_default=True, help="Aggregate tokens to steps.")
-@click.option("--step", type=click.Choice(STEPS), default="sum", show_default=True, help="Aggregate steps to a run.")
-@click.option("--separate", is_flag=True, help="Aggregate each model's logprobs, then subtract (as published).")
-@click.option("--beta", default=1.0, show_default=True, help="KL coefficient, which scales the scores.")
-@click.option("--all-replies", is_flag=True, help="Grade forced replies too, not only sampled tokens.")
-@click.option("--pick", is_flag=True, help="Name the best run of each group.")
-@click.option("--select", type=click.Choice(["auroc", "pick"]), help=SELECT_HELP)
-@click.option(
-    "--budget", default=0.1, show_default=True, help="Warn above this many nats per token between the models."
-)
-@click.option("--temperature", default=1.0, show_default=True, help="Temperature of the compared distributions.")
-@click.option("--name", default="grade", show_default=True, help="Name under which the values are stored.")
+@option("--policy", required=True, help="The model after training: a name, folder or URL.")
+@option("--reference", required=True, help="The model before training, with the same tokenizer.")
+@option("--token", choices=TOKENS, default="sum", help="Aggregate tokens to steps.")
+@option("--step", choices=f"{TOKENS} bottom10", default="sum", help="Aggregate steps to a run.")
+@option("--separate", is_flag=True, help="Aggregate each model's logprobs, then subtract (as published).")
+@option("--beta", default=1.0, help="KL coefficient, which scales the scores.")
+@option("--all-replies", is_flag=True, help="Grade forced replies too, not only sampled tokens.")
+@option("--pick", is_flag=True, help="Name the best run of each group.")
+@option("--select", choices="auroc pick", help=SELECT_HELP)
+@option("--budget", default=0.1, help="Warn above this many nats per token between the models.")
+@option("--temperature", default=1.0, help="Temperature of the compared distributions.")
+@option("--name", default="grade", help="Name under which the values are stored.")
 @run_options.model_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
     """Grade how much better than expected each token, step and run went, by two models' logprobs of the same tokens.
 
@@ -101,7 +97,7 @@ def _read(
     if not plan.rows:
         raise BadInput("no run has a reply to grade", remedy="Choose runs of agents that ask a model: `clew log`.")
     doubts = scoring.check(plan, models)
-    click.echo(_forecast(runs, plan, models), err=True)
+    common.say(_forecast(runs, plan, models))
     scores = []
     with common.progress() as bar:
         for model in models:
@@ -238,8 +234,7 @@ def _picked(runs: list[Any], scores: np.ndarray) -> dict[str, Any]:
 
 def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
     if as_json:
-        common.print_json(result)
-        return
+        common.end_with_json(result)
     click.echo(
         f"{result['runs']} runs, {result['steps']} steps, {result['tokens']} tokens graded "
         f"({result['token']} over tokens, {result['step']} over steps, {result['mode']}); "
@@ -271,7 +266,7 @@ def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
                 f"of the best there is {picked['of the best there is']:.0%}"
             )
     for caveat in result["caveats"]:
-        click.echo(f"note: {caveat}", err=True)
+        common.say(f"note: {caveat}")
     click.echo(
         f"stored beside the runs: `clew view` shades by the values, `clew fork RUN --low {name}` forks at the lowest"
     )

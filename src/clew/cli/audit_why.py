@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -21,29 +21,24 @@ CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P
 
 @click.command("why", short_help="Find what made an agent do something, by changing its input.")
 @click.argument("run")
-@click.option("--does", default="", metavar="REGEX", help="Behaviour: an action (or reply) that matches.")
-@click.option("--where", default="", metavar="QUERY", help="Behaviour: the run matches this query.")
-@click.option("--change", "changes", multiple=True, metavar="NAME=I:OLD=>NEW", help="A hypothesis; may be repeated.")
-@click.option("--rises", multiple=True, metavar="NAME", help="Predict that this change raises the rate.")
-@click.option("--at", type=int, metavar="CALL", help="Continue from this call.  [default: the first model call]")
-@click.option("--rewind", type=click.Choice(["steps", "sentences"]), help="Also rank the parts of the run.")
-@click.option("--sweep", metavar="I:OLD=>NEW", help="A dose: {} in NEW takes the values of --doses.")
-@click.option("--doses", default="", metavar="X,Y,Z", help="At least three numbers for --sweep.")
-@click.option(
-    "--avoid", nargs=2, metavar="REGEX PLACEBO", help="Never let a reply match REGEX; the same for a placebo."
-)
-@click.option("--phrase", help="Also print how likely the run's model is to begin each reply so (local weights).")
-@click.option("--fault", metavar="REGEX", help="Observations that show a failing harness.")
-@click.option(
-    "-n", "--n", "n", default=100, show_default=True, help="Rollouts per arm; the unchanged run gets twice that."
-)
-@click.option("--budget", default=3000, show_default=True, help="Most rollouts in total.")
-@click.option("--keep", default=3, show_default=True, help="Rollouts of each arm that are kept as whole runs.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the sampling.")
-@click.option("--model", help="Use another model than the run's.")
+@option("--does", default="", metavar="REGEX", help="Behaviour: an action (or reply) that matches.")
+@option("--where", default="", metavar="QUERY", help="Behaviour: the run matches this query.")
+@option("--change", "changes", multiple=True, metavar="NAME=I:OLD=>NEW", help="A hypothesis; may be repeated.")
+@option("--rises", multiple=True, metavar="NAME", help="Predict that this change raises the rate.")
+@option("--at", type=int, metavar="CALL", help="Continue from this call.  [default: the first model call]")
+@option("--rewind", choices="steps sentences", help="Also rank the parts of the run.")
+@option("--sweep", metavar="I:OLD=>NEW", help="A dose: {} in NEW takes the values of --doses.")
+@option("--doses", default="", metavar="X,Y,Z", help="At least three numbers for --sweep.")
+@option("--avoid", nargs=2, metavar="REGEX PLACEBO", help="Never let a reply match REGEX; the same for a placebo.")
+@option("--phrase", help="Also print how likely the run's model is to begin each reply so (local weights).")
+@option("--fault", metavar="REGEX", help="Observations that show a failing harness.")
+@option("-n", "--n", "n", default=100, help="Rollouts per arm; the unchanged run gets twice that.")
+@option("--budget", default=3000, help="Most rollouts in total.")
+@option("--keep", default=3, help="Rollouts of each arm that are kept as whole runs.")
+@option("--seed", default=0, help="Seed of the sampling.")
+@option("--model", help="Use another model than the run's.")
 @run_options.model_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Find what made an agent do something: rewind its run, change one input or two, and sample many continuations.
 
@@ -77,8 +72,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     found.caveats += [note for name in found.causes for note in noted(name, subject.changes[name].old)]
     ids = filed(found, store, label)
     if as_json:
-        common.print_json({**_json(found, ids, ledger.found), "log p of the phrase": dict(probed)})
-        return
+        common.end_with_json({**_json(found, ids, ledger.found), "log p of the phrase": dict(probed)})
     for seq, log_p in probed:
         click.echo(f"log p of {options['phrase']!r} at {view.id}@{seq}: {log_p:.2f}")
     told(found, ledger.found, label)
@@ -173,10 +167,9 @@ def _label(view: Run, case: Case, subject: Rewound, options: dict[str, Any]) -> 
 def forecast(view: Run, wanted: int, budget: int) -> None:
     """Print what the rollouts will cost, estimated from the cost of the run itself."""
     cost, seconds = f"{view.cost * wanted:,.2f} dollars" if view.cost else "no dollars", view.seconds * wanted
-    click.echo(
+    common.say(
         f"at most {wanted} rollouts (budget {budget}), each like run {view.id}: {len(view.calls)} calls; in total "
-        f"about {cost}, {view.tokens * wanted:,} tokens, {seconds / 60:.1f} minutes one after the other",
-        err=True,
+        f"about {cost}, {view.tokens * wanted:,} tokens, {seconds / 60:.1f} minutes one after the other"
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput, ModelError, Unreachable
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ PROMPTS = (
 
 
 SECONDS_HELP = "Seconds of each measurement; the first fifth does not count."
-OUT_HELP = "Folder of results, table and figure."
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(exists=True, dir_okay=False)
 POSITIVE = click.IntRange(1)
@@ -50,22 +49,20 @@ POSITIVE = click.IntRange(1)
 
 @click.command(short_help="Load-test a server: per-user speed against total throughput.")
 @click.argument("target", metavar="URL|MODEL")
-@click.option("--users", default="", help="Closed loop: numbers of users at once, as in 1,8,32.  [default: 1,4,16]")
-@click.option("--rate", "rates", default="", help="Open loop: random arrivals per second, as in 0.5,2.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=20.0, show_default=True, help=SECONDS_HELP)
-@click.option("--repeats", type=POSITIVE, default=1, show_default=True, help="Rounds; each measures every load once.")
-@click.option(
-    "--prompts", type=FILE, metavar="FILE", help="File of prompts, one per line.  [default: eight bundled ones]"
-)
-@click.option("--max-tokens", type=click.IntRange(2), default=128, show_default=True, help="Most tokens in one reply.")
-@click.option("--temperature", default=1.0, show_default=True, help="Sampling temperature.")
-@click.option("--name", help="The model's name at the endpoint.  [default: the first that the endpoint lists]")
-@click.option("--draft", metavar="DRAFTER", help="For a MODEL: serve it with this drafter.")
-@click.option("--lengths", multiple=True, help="With --draft: how much of each draft is verified; may be repeated.")
-@click.option("--frontier", is_flag=True, help=f"With --draft: all of {', '.join(FRONTIER)}.")
-@click.option("--serve", "extra", default="", help="For a MODEL: more options of `clew serve`, as in '--threads 1'.")
-@click.option("--seed", default=0, show_default=True, help="Seed of arrivals and sampling.")
-@click.option("--out", default=".clew/bench", show_default=True, type=FOLDER, help=OUT_HELP)
+@option("--users", default="", help="Closed loop: numbers of users at once, as in 1,8,32.  [default: 1,4,16]")
+@option("--rate", "rates", default="", help="Open loop: random arrivals per second, as in 0.5,2.")
+@option("--seconds", type=click.FloatRange(0.1), default=20.0, help=SECONDS_HELP)
+@option("--repeats", type=POSITIVE, default=1, help="Rounds; each measures every load once.")
+@option("--prompts", type=FILE, metavar="FILE", help="File of prompts, one per line.  [default: eight bundled ones]")
+@option("--max-tokens", type=click.IntRange(2), default=128, help="Most tokens in one reply.")
+@option("--temperature", default=1.0, help="Sampling temperature.")
+@option("--name", help="The model's name at the endpoint.  [default: the first that the endpoint lists]")
+@option("--draft", metavar="DRAFTER", help="For a MODEL: serve it with this drafter.")
+@option("--lengths", multiple=True, help="With --draft: how much of each draft is verified; may be repeated.")
+@option("--frontier", is_flag=True, help=f"With --draft: all of {', '.join(FRONTIER)}.")
+@option("--serve", "extra", default="", help="For a MODEL: more options of `clew serve`, as in '--threads 1'.")
+@option("--seed", default=0, help="Seed of arrivals and sampling.")
+@option("--out", default=".clew/bench", type=FOLDER, help="Folder of results, table and figure.")
 @common.json_option
 def command(target: str, as_json: bool, **options: Any) -> None:
     """Load-test a server: per-user speed against total throughput, with waiting times and errors.
@@ -88,7 +85,7 @@ def command(target: str, as_json: bool, **options: Any) -> None:
     if not as_json:
         seconds = len(todo) * options["seconds"]
         told = f"{len(cells)} measurements, {len(todo)} to do, about {seconds / 60:.1f} minutes"
-        click.echo(f"{told} -> {path}", err=True)
+        common.say(f"{told} -> {path}")
     with run_options.interruptible("the same line again"), common.bar("measurements", max(len(todo), 1)) as move:
         move(completed=int(not todo))
 
@@ -275,8 +272,7 @@ def _report(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
     rows = summary(lines)
     picture = figure(rows, folder / "serve.svg")
     if as_json:
-        common.print_json([{**r, **{k: run_options.numbers(r[k]) for k in FIELDS if r[k]}} for r in rows])
-        return
+        common.end_with_json([{**r, **{k: run_options.numbers(r[k]) for k in FIELDS if r[k]}} for r in rows])
 
     def cell(report: Report | None, scale: float = 1.0) -> str:
         if report is None:

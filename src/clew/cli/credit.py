@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 
 if TYPE_CHECKING:
     from clew.credit.filing import Credit
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 @click.command(short_help="Compute each step's advantage, by one or several methods.")
 @click.argument("methods")
 @click.argument("runs", nargs=-1)
-@click.option("--dry", is_flag=True, help="Compute and compare, but store nothing.")
-@common.json_option
-@common.store_option
+@option("--dry", is_flag=True, help="Compute and compare, but store nothing.")
+@common.output_options
 def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store_path: str) -> None:
     """Compute the advantage of every step in the groups of the chosen runs, and store it beside the runs.
 
@@ -42,8 +41,7 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     by_step = [(ref, credit) for ref, credit in found if hasattr(credit, "diagnostics")]  # tree values tokens
     pairs = [_compare(a, b) for a, b in itertools.combinations(by_step, 2)]
     if as_json:
-        common.print_json({"methods": summary, "pairs": pairs})
-        return
+        common.end_with_json({"methods": summary, "pairs": pairs})
     common.print_table(tuple(summary[0]), [tuple(row.values()) for row in summary])
     if pairs:
         click.echo()

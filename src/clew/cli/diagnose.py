@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -46,22 +46,19 @@ INDEX_HELP = "File of the index.  [default: in the user's cache folder]"
 AGENT_HELP = "Who will repair: decides which findings are shown whole. FILE: JSONL of past outcomes."
 repo_options = common.options(
     click.argument("repo", type=click.Path(path_type=Path)),
-    click.option("--index", type=click.Path(path_type=Path), help=INDEX_HELP),
+    option("--index", type=click.Path(path_type=Path), help=INDEX_HELP),
 )
-FORMATS = click.Choice(["text", "json", "markdown"])
 
 
 @command.command("report", short_help="Diagnose a bug report; the default verb.")
 @repo_options
-@click.option("--report", metavar="FILE", help="File of the bug report; - reads standard input.")
-@click.option("--commit", default="", help="Snapshot to search.  [default: the working tree]")
-@click.option(
-    "--format", "form", type=FORMATS, default="text", show_default=True, help="markdown fits an agent's prompt."
-)
-@click.option("--agent", default="weak", show_default=True, metavar="weak|strong|FILE", help=AGENT_HELP)
-@click.option("--model", help="Let this model search, instead of a ranking without a model; see `clew models`.")
-@click.option("--turns", default=20, show_default=True, type=click.IntRange(2), help="With --model: most replies.")
-@click.option("--mcp", is_flag=True, help="Instead, serve the four tools by MCP on the standard streams.")
+@option("--report", metavar="FILE", help="File of the bug report; - reads standard input.")
+@option("--commit", default="", help="Snapshot to search.  [default: the working tree]")
+@option("--format", "form", choices="text json markdown", default="text", help="markdown fits an agent's prompt.")
+@option("--agent", default="weak", metavar="weak|strong|FILE", help=AGENT_HELP)
+@option("--model", help="Let this model search, instead of a ranking without a model; see `clew models`.")
+@option("--turns", default=20, type=click.IntRange(2), help="With --model: most replies.")
+@option("--mcp", is_flag=True, help="Instead, serve the four tools by MCP on the standard streams.")
 @run_options.model_options
 @common.store_option
 def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
@@ -87,7 +84,7 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     gc.freeze()
     gc.enable()
     if tools.view.index.note:
-        click.echo(f"note: {tools.view.index.note}", err=True)
+        common.say(f"note: {tools.view.index.note}")
     if options["mcp"]:
         from clew.coding.diagnose.mcp import serve
 
@@ -107,10 +104,8 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
 
 @command.command("calibrate", short_help="Calibrate the confidence on past fixes of the repository.")
 @repo_options
-@click.option(
-    "-n", "--n", "n", default=100, show_default=True, type=click.IntRange(20), help="Number of past fixes to read."
-)
-@click.option("--before", default="HEAD", show_default=True, help="Newest commit to use.")
+@option("-n", "--n", "n", default=100, type=click.IntRange(20), help="Number of past fixes to read.")
+@option("--before", default="HEAD", help="Newest commit to use.")
 @common.json_option
 def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool) -> None:
     """Calibrate the confidence on past fixes: commits whose message names a fix, or that add a news fragment of a bug.
@@ -128,14 +123,13 @@ def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool
 
     git, place = opened(repo, index)
     if not as_json:
-        click.echo(f"up to {n} past fixes, about {0.3 * n:.0f} s the first time", err=True)
+        common.say(f"up to {n} past fixes, about {0.3 * n:.0f} s the first time")
     with reading("fixes") as progress, run_options.interruptible("the same line"):
         found = fit(git, Index(place), n, before, progress)
     if place is not None:
         found.calibration.save(beside(place))
     if as_json:
-        common.print_json(asdict(found))
-        return
+        common.end_with_json(asdict(found))
     click.echo(
         f"{found.n} past fixes; held out, the newer {found.held}: the right file came first in {found.accuracy:.0%}, "
         f"in {found.surest:.0%} of the surest 40 %\n"
@@ -209,7 +203,7 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
         click.echo(markdown(done.findings, full))
         return
     if form == "json":
-        common.print_json(
+        common.end_with_json(
             {
                 "findings": [{**f.json(), "inject": whole} for f, whole in zip(done.findings, full, strict=True)],
                 "policy": {"threshold": policy.threshold, "why": policy.why},
@@ -219,9 +213,8 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
                 "fallback": done.fallback,
             }
         )
-        return
     if done.fallback:
-        click.echo("note: the model gave no usable finding; these come from the ranking", err=True)
+        common.say("note: the model gave no usable finding; these come from the ranking")
     for k, (f, whole) in enumerate(zip(done.findings, full, strict=True), 1):
         click.echo(
             f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}" + ("" if whole else "  (hint only)")
@@ -231,4 +224,4 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
             lines = {"where": f.location_explanation, "cause": f.root_cause, "idea": f.solution_idea}
             for name, said in (lines | {"touches": near, "tests": f.testing_impact}).items():
                 click.echo(f"   {name:<8}{said}")
-    click.echo(f"{policy.why}; confidence from {calibration.source}; run {done.run.id}", err=True)
+    common.say(f"{policy.why}; confidence from {calibration.source}; run {done.run.id}")

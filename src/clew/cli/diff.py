@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 
 if TYPE_CHECKING:
     from clew.core.records import Call
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 @click.command(short_help="Show where two runs begin to differ, and how each goes on.")
 @click.argument("left")
 @click.argument("right")
-@click.option("-n", "--lines", default=8, show_default=True, help="Calls of each run to show from there on.")
-@common.json_option
-@common.store_option
+@option("-n", "--lines", default=8, help="Calls of each run to show from there on.")
+@common.output_options
 def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -> None:
     """Compare two runs call by call and show the first call that differs.
 
@@ -32,8 +31,7 @@ def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -
     a, b = common.one(store, left), common.one(store, right)
     place = a.diff(b)
     if as_json:
-        common.print_json({"left": a.id, "right": b.id, "parts_at": place.seq if place else None})
-        return
+        common.end_with_json({"left": a.id, "right": b.id, "parts_at": place.seq if place else None})
     click.echo(headline(a))
     click.echo(headline(b))
     if place is None:

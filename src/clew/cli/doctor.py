@@ -26,8 +26,7 @@ EXTRAS = {
 
 
 @click.command(short_help="Check what is installed, what is missing, and how to get it.")
-@common.json_option
-@common.store_option
+@common.output_options
 def command(as_json: bool, store_path: str) -> None:
     """Check this machine: packages, threads, accelerator, store. Exit code 1 if the store cannot be used.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from clew.train.drafters.target_text import Text
 
 TEXT = ("samples", "temperature", "seed")  # with --tokens: what decides the text that a model writes
-KINDS = ("dspark", "dflash", "eagle3", "independent")
-HEADS = ("vanilla", "gated", "rnn")
 HELP = """Train a drafter for speculative decoding: it proposes tokens that the model verifies in one pass. The output
 distribution stays the same, and replies come sooner.
 
@@ -38,31 +36,29 @@ command = click.Group("draft", help=HELP, short_help="Train a drafter for specul
 DATA_HELP = """Query of stored runs, or files of prompts: .jsonl with "prompt" or "messages", else one per line. May be
 repeated."""
 RANK_HELP = "Rank of the sequential head; 0: none.  [default: a quarter of the vocabulary, at most 256]"
-MASK_HELP = "A token id that text never holds.  [default: the tokenizer's, or a spare one]"
 text_options = common.options(
-    click.option("--data", multiple=True, required=True, metavar="QUERY|FILES", help=DATA_HELP),
-    click.option("--tokens", default=128, show_default=True, help="Most tokens in each text."),
-    click.option("--samples", default=1, show_default=True, help="Texts to write for each prompt."),
-    click.option("--seed", default=0, show_default=True, help="Seed of text, weights and order."),
+    option("--data", multiple=True, required=True, metavar="QUERY|FILES", help=DATA_HELP),
+    option("--tokens", default=128, help="Most tokens in each text."),
+    option("--samples", default=1, help="Texts to write for each prompt."),
+    option("--seed", default=0, help="Seed of text, weights and order."),
 )
 
 
 @command.command(short_help="Train a drafter on a model's own text.")
 @click.argument("model")
 @text_options
-@click.option("--temperature", default=1.0, show_default=True, help="Temperature at which the model writes its text.")
-@click.option("--kind", type=click.Choice(KINDS), default="dspark", show_default=True, help="Kind of drafter.")
-@click.option("--block", default=7, show_default=True, help="Most tokens in one proposal.")
-@click.option("--layers", type=int, help="Layers of the drafter.  [default: 2; eagle3 and independent 1]")
-@click.option("--rank", type=int, help=RANK_HELP)
-@click.option("--head", type=click.Choice(HEADS), default="vanilla", show_default=True, help="Sequential head.")
-@click.option("--steps", default=2000, show_default=True, help="Optimiser steps.")
-@click.option("--batch", default=8, show_default=True, help="Texts in each step.")
-@click.option("--lr", default=1e-3, show_default=True, help="Learning rate.")
-@click.option("--mask", type=int, help=MASK_HELP)
-@click.option("--out", help="Folder of the drafter.  [default: drafters/KIND-BLOCK beside the model]")
-@common.json_option
-@common.store_option
+@option("--temperature", default=1.0, help="Temperature at which the model writes its text.")
+@option("--kind", choices="dspark dflash eagle3 independent", default="dspark", help="Kind of drafter.")
+@option("--block", default=7, help="Most tokens in one proposal.")
+@option("--layers", type=int, help="Layers of the drafter.  [default: 2; eagle3 and independent 1]")
+@option("--rank", type=int, help=RANK_HELP)
+@option("--head", choices="vanilla gated rnn", default="vanilla", help="Sequential head.")
+@option("--steps", default=2000, help="Optimiser steps.")
+@option("--batch", default=8, help="Texts in each step.")
+@option("--lr", default=1e-3, help="Learning rate.")
+@option("--mask", type=int, help="A token id that text never holds.  [default: the tokenizer's, or a spare one]")
+@option("--out", help="Folder of the drafter.  [default: drafters/KIND-BLOCK beside the model]")
+@common.output_options
 def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Train a drafter for MODEL and save it in the layout of `speculators` and vLLM.
 
@@ -103,8 +99,7 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     drafter_job.put(loaded, module, how, out, step)
     told = {"drafter": out, "steps": step.step, "cpu_s": round(step.cpu_s, 1), "texts": len(learn), "held": len(held)}
     if as_json:
-        common.print_json({**told, "accepted": table})
-        return
+        common.end_with_json({**told, "accepted": table})
     click.echo(f"{len(learn)} texts, {step.step} steps, {step.cpu_s / 60:.1f} CPU-minutes -> {out}\n")
     _lengths(table, options["block"])
     click.echo(f"\nNext:\n  clew draft calibrate {model} {out} --data ...\n  clew serve {model} --draft {out}")
@@ -123,7 +118,7 @@ def _learn(
         first = first or step.step
         if step.step - first == 2:
             left = (time.process_time() - began) / 3 * (how.steps - step.step)
-            click.echo(f"{how.steps - step.step} steps to go, about {left / 60:.1f} CPU-minutes", err=True)
+            common.say(f"{how.steps - step.step} steps to go, about {left / 60:.1f} CPU-minutes")
         note = " ".join(f"{k} {v:.3f}" for k, v in step.loss.items())
         bar.update(job, completed=step.step, note=note)
     return last or drafter_job.learnt(loaded, design, how, home)
@@ -133,12 +128,9 @@ def _learn(
 @click.argument("model")
 @click.argument("drafter")
 @text_options
-@click.option("--temperature", default=1.0, show_default=True, help="Sampling temperature for which to calibrate.")
-@click.option(
-    "--rounds", default=20_000, show_default=True, help="Rounds of drafting and verifying, to fit and to test on."
-)
-@common.json_option
-@common.store_option
+@option("--temperature", default=1.0, help="Sampling temperature for which to calibrate.")
+@option("--rounds", default=20_000, help="Rounds of drafting and verifying, to fit and to test on.")
+@common.output_options
 def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Fit one temperature for each position of DRAFTER's block, so that its confidence is an acceptance probability.
 
@@ -170,8 +162,7 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
         at, rounds, advance = options["temperature"], options["rounds"], partial(bar.advance, job)
         table, told = drafter_job.calibrate(loaded, Path(drafter), data, at, rounds, advance)
     if as_json:
-        common.print_json({"drafter": drafter, "table": asdict(table), **told})
-        return
+        common.end_with_json({"drafter": drafter, "table": asdict(table), **told})
     rows = [[k + 1, t, told["raw"][k], told["scaled"][k], told["floor"][k]] for k, t in enumerate(table.temperatures)]
     common.print_table(["at least", "temperature", "error before", "error after", "noise floor"], rows)
     click.echo(f"\nfitted on {table.rounds} rounds at temperature {table.temperature:g} -> {drafter}")
@@ -192,7 +183,7 @@ def texts(loaded: Local, options: Mapping[str, Any], home: Path, store_path: str
     if files:
         given = target_text.prompts(files, loaded.renderer)
         total = len(given) * options["samples"]
-        click.echo(f"{len(given)} prompts, {total} texts of {options['tokens']} tokens at most to write", err=True)
+        common.say(f"{len(given)} prompts, {total} texts of {options['tokens']} tokens at most to write")
         job = bar.add_task("the model writes", total=total, note="")
         kept, how = home / f"own-{_named(given, options)}.jsonl", {k: options[k] for k in TEXT}
         found += target_text.write(loaded, given, options["tokens"], kept, advance=partial(bar.advance, job), **how)

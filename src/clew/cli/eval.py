@@ -6,24 +6,23 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 
 
 @click.command(short_help="Measure success rates of models on held-out tasks.")
 @click.argument("models", nargs=-1, required=True)
-@click.option("--agent", default="player", show_default=True, help="Agent, as `clew run` takes it.")
-@click.option("--world", default="household", show_default=True, help="World to act in; `clew worlds` lists them.")
-@click.option("--tasks", default=256, show_default=True, help="Number of tasks; the same tasks for every model.")
-@click.option("--split", default="test", show_default=True, help="Which tasks: test tasks are never trained on.")
-@click.option("--seed", default=0, show_default=True, help="Seed of tasks and sampling.")
-@click.option("-n", "--n", "n", default=1, show_default=True, help="Runs of each task.")
-@click.option("--name", default="", help="Name of the evaluation; the same line continues it where it stopped.")
-@click.option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@option("--agent", default="player", help="Agent, as `clew run` takes it.")
+@option("--world", default="household", help="World to act in; `clew worlds` lists them.")
+@option("--tasks", default=256, help="Number of tasks; the same tasks for every model.")
+@option("--split", default="test", help="Which tasks: test tasks are never trained on.")
+@option("--seed", default=0, help="Seed of tasks and sampling.")
+@option("-n", "--n", "n", default=1, help="Runs of each task.")
+@option("--name", default="", help="Name of the evaluation; the same line continues it where it stopped.")
+@option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @run_options.model_options
 @run_options.sampling_options
 @run_options.limit_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Run each model on the same tasks and report its success rate with a 95 % interval (Wilson).
 
@@ -56,8 +55,7 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
         store.put_report(found[ref])
     store.commit()
     if as_json:
-        common.print_json({ref: run_options.numbers(report) for ref, report in found.items()})
-        return
+        common.end_with_json({ref: run_options.numbers(report) for ref, report in found.items()})
     for ref, report in found.items():
         click.echo(f"{ref}: success {report}")
         for caveat in report.caveats:

@@ -6,27 +6,20 @@ from pathlib import Path
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.errors import BadInput
+
+KEEP_HELP = "With --sft: keep detours and the way back, or cut out every return to an earlier state."
 
 
 @click.command(short_help="Write runs to a file, for other programs or as training data.")
 @click.argument("file")
 @click.argument("runs", nargs=-1)
-@click.option("--format", "form", help="openai, parquet, inspect or atif.  [default: by the file's name]")
-@click.option(
-    "--sft", is_flag=True, help="Write data for supervised fine-tuning: one conversation for each solved run."
-)
-@click.option(
-    "--keep-recoveries/--erase-loops",
-    "keep",
-    default=True,
-    show_default=True,
-    help="With --sft: keep detours and the way back, or cut out every return to an earlier state.",
-)
-@click.option("--all", "everything", is_flag=True, help="With --sft: also runs that were not solved.")
-@common.json_option
-@common.store_option
+@option("--format", "form", help="openai, parquet, inspect or atif.  [default: by the file's name]")
+@option("--sft", is_flag=True, help="Write data for supervised fine-tuning: one conversation for each solved run.")
+@option("--keep-recoveries/--erase-loops", "keep", default=True, help=KEEP_HELP)
+@option("--all", "everything", is_flag=True, help="With --sft: also runs that were not solved.")
+@common.output_options
 def command(
     file: str, runs: tuple[str, ...], form: str | None, sft: bool, as_json: bool, store_path: str, **data: bool
 ) -> None:
@@ -59,9 +52,8 @@ def command(
     with common.bar("exporting", len(chosen)) as move:
         written = export(store, chosen, file, form, progress=lambda count: move(completed=count))
     if as_json:
-        common.print_json({"file": file, "runs": written})
-    else:
-        click.echo(f"{file}: {written} runs")
+        common.end_with_json({"file": file, "runs": written})
+    click.echo(f"{file}: {written} runs")
 
 
 def _sft(
@@ -92,6 +84,5 @@ def _sft(
     written = openai_jsonl.write(Path(file), made)
     acts, kept = sum(len(path.actions) for path in wanted), sum(len(it.messages) for it in made) // 2
     if as_json:
-        common.print_json({"file": file, "runs": written, "acts": acts, "kept": kept})
-    else:
-        click.echo(f"{file}: {written} of {len(chosen)} runs, {kept} of {acts} acts")
+        common.end_with_json({"file": file, "runs": written, "acts": acts, "kept": kept})
+    click.echo(f"{file}: {written} of {len(chosen)} runs, {kept} of {acts} acts")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -14,27 +14,26 @@ if TYPE_CHECKING:
     from clew.core.records import Cursor
     from clew.store import Group, Run
 
+SAY_HELP = "Edit message I of a chat ([CHAT.]I); no TEXT drops it."
+
 
 @click.command(short_help="Continue a run from any step or token, changed or unchanged.")
 @click.argument("place")
-@click.option("--step", type=int, help="Fork before this step (negative counts from the end).")
-@click.option("--low", metavar="METHOD", help="Fork at the step with the lowest value of METHOD; see `clew credit`.")
-@click.option("-n", "--n", "n", default=1, show_default=True, help="Number of forks.")
-@click.option("--reply", help="Replace the model's whole reply at the place.")
-@click.option("--prefix", help="Force the first words of the reply; the rest is sampled.")
-@click.option("--prefix-ids", help="Force the first tokens of the reply, by id: 17,4,93.")
-@click.option("--result", help="Replace the observation or tool result at the place.")
-@click.option(
-    *("--say", "said"), multiple=True, metavar="I=TEXT", help="Edit message I of a chat ([CHAT.]I); no TEXT drops it."
-)
-@click.option("--act", "acts", multiple=True, help="Take this action in the world first; may be repeated.")
-@click.option("--model", help="Use another model from the place on.")
-@click.option("--seed", help="Sampling seed: same, fresh or a number.  [default: same with a change, else fresh]")
-@click.option("--keep", is_flag=True, help="Force the later recorded replies wherever the prompt is still the same.")
+@option("--step", type=int, help="Fork before this step (negative counts from the end).")
+@option("--low", metavar="METHOD", help="Fork at the step with the lowest value of METHOD; see `clew credit`.")
+@option("-n", "--n", "n", default=1, help="Number of forks.")
+@option("--reply", help="Replace the model's whole reply at the place.")
+@option("--prefix", help="Force the first words of the reply; the rest is sampled.")
+@option("--prefix-ids", help="Force the first tokens of the reply, by id: 17,4,93.")
+@option("--result", help="Replace the observation or tool result at the place.")
+@option("--say", "said", multiple=True, metavar="I=TEXT", help=SAY_HELP)
+@option("--act", "acts", multiple=True, help="Take this action in the world first; may be repeated.")
+@option("--model", help="Use another model from the place on.")
+@option("--seed", help="Sampling seed: same, fresh or a number.  [default: same with a change, else fresh]")
+@option("--keep", is_flag=True, help="Force the later recorded replies wherever the prompt is still the same.")
 @run_options.model_options
 @run_options.sampling_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Continue a recorded run from a place in it: everything before is replayed from the record, the rest is new.
 
@@ -53,7 +52,6 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     run, at = common.cursor(store, place, options["step"])
     if options["low"]:
         at = run.low_point(options["low"])
-    names = ("reply", "prefix", "result", "temperature", "max_tokens", "top_p", "keep")
     wish = Wish(
         run=run.id,
         seq=at.seq if at else None,
@@ -64,7 +62,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
         act=options["acts"],
         model=options["model"] or "",
         seed=options["seed"] or "",
-        **{name: options[name] for name in names},
+        **common.pick(options, "reply prefix result temperature max_tokens top_p keep"),
     )
     if at is None and not wish.say:
         raise BadInput(f"{place!r} names a run, but no place in it", remedy="Write run@call, or add --step or --low.")
@@ -84,8 +82,7 @@ def _report(run: Run, group: Group, as_json: bool) -> None:
         rows = [
             {"run": f.id, "reward": f.reward, "stop": f.stop, "calls": len(f.calls), "shared": f.shared} for f in group
         ]
-        common.print_json({"parent": run.id, "group": group.id, "at": str(group[0].parent), "forks": rows})
-        return
+        common.end_with_json({"parent": run.id, "group": group.id, "at": str(group[0].parent), "forks": rows})
     console = common.console()
     console.print(tree(run, group, width=console.width))
 
@@ -94,10 +91,9 @@ def _say_versions(run: Run, at: Cursor | None, model: Model | None) -> None:
     """Training changes weights: say so where the loaded ones are not those that made the run."""
     made = {call.setup.version for call in run.calls[at.seq if at else 0 :] if call.setup is not None}
     if model is not None and made and model.version not in made:
-        click.echo(
+        common.say(
             f"note: version {max(made)} of {run.model} sampled this run, version {model.version} is loaded;"
-            " to fork with other weights, name a checkpoint with --model",
-            err=True,
+            " to fork with other weights, name a checkpoint with --model"
         )
 
 

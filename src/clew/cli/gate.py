@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -17,33 +17,25 @@ if TYPE_CHECKING:
     from clew.store import Keeper, Run
 
 
-LOSS_HELP = "Cost of shipping a broken change.  [default: nothing is shipped unverified]"
-
-
 @click.command(short_help="Decide which checks a code change needs, and whether to ship it.")
 @click.argument("file")
-@click.option(
-    "--critic", "critics", multiple=True, metavar="COMMAND", help="A cheap check; {file} is FILE. Repeatable."
-)
-@click.option("--oracle", required=True, metavar="COMMAND", help="The check that decides, such as 'pytest -q'.")
-@click.option("--refine", default="", metavar="COMMAND", help="Command that changes the files: the next candidate.")
-@click.option("--repo", default=".", show_default=True, help="Repository that holds FILE.")
-@click.option("--reward", default=100.0, show_default=True, help="Value of a good change.")
-@click.option("--loss", type=float, help=LOSS_HELP)
-@click.option("--rate", default=1.0, show_default=True, help="Cost of a second of running.")
-@click.option("--refine-cost", type=float, help="Cost of one refinement.  [default: as measured, else as the oracle]")
-@click.option("--horizon", type=int, help="Most candidates.  [default: 3 with --refine, else 1]")
-@click.option(
-    "--cell", default="", help="Key of the learnt rates: a generator, a kind of task.  [default: the repository]"
-)
-@click.option("--audit", default=0.05, show_default=True, help="Share of changes verified although the plan says no.")
-@click.option("--learn", is_flag=True, help="Run every check on this change, to learn how reliable the critics are.")
-@click.option("--mutants", type=int, metavar="N", help="Learn from N broken variants of FILE, in the sandbox.")
-@click.option("--timeout", default=600.0, show_default=True, help="Most seconds for one command.")
-@click.option("--outside", is_flag=True, help="Run the commands in the repository itself, without a sandbox.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the audits and the mutants.")
-@common.json_option
-@common.store_option
+@option("--critic", "critics", multiple=True, metavar="COMMAND", help="A cheap check; {file} is FILE. Repeatable.")
+@option("--oracle", required=True, metavar="COMMAND", help="The check that decides, such as 'pytest -q'.")
+@option("--refine", default="", metavar="COMMAND", help="Command that changes the files: the next candidate.")
+@option("--repo", default=".", help="Repository that holds FILE.")
+@option("--reward", default=100.0, help="Value of a good change.")
+@option("--loss", type=float, help="Cost of shipping a broken change.  [default: nothing is shipped unverified]")
+@option("--rate", default=1.0, help="Cost of a second of running.")
+@option("--refine-cost", type=float, help="Cost of one refinement.  [default: as measured, else as the oracle]")
+@option("--horizon", type=int, help="Most candidates.  [default: 3 with --refine, else 1]")
+@option("--cell", default="", help="Key of the learnt rates: a generator, a kind of task.  [default: the repository]")
+@option("--audit", default=0.05, help="Share of changes verified although the plan says no.")
+@option("--learn", is_flag=True, help="Run every check on this change, to learn how reliable the critics are.")
+@option("--mutants", type=int, metavar="N", help="Learn from N broken variants of FILE, in the sandbox.")
+@option("--timeout", default=600.0, help="Most seconds for one command.")
+@option("--outside", is_flag=True, help="Run the commands in the repository itself, without a sandbox.")
+@option("--seed", default=0, help="Seed of the audits and the mutants.")
+@common.output_options
 def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Decide over the change in FILE: run the critics that are worth their cost, then verify, ship, refine or stop.
 
@@ -130,7 +122,7 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) 
         raise BadInput(f"{file} has no mutants", remedy="Name a Python file with comparisons, numbers or conditions.")
     _, seconds = history(store)
     each = 2 * sum(seconds.get(c, 1.0) for c in checks.critics) + seconds.get("verify", 10.0)
-    click.echo(f"{len(tasks)} mutants of {file}, about {each * len(tasks):.0f} s", err=True)
+    common.say(f"{len(tasks)} mutants of {file}, about {each * len(tasks):.0f} s")
     runs = _run(store, checks, tasks, options, learn=True, mutants=f"mutants/{file}")
     goods = [_end(run)["good"] for run in runs]
     after, _ = history(store)
@@ -138,7 +130,7 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) 
     for name in checks.critics:
         bad, good = after.critic(name, cell)
         rates[name] = {"passes_broken": bad.mean, "passes_good": good.mean, "broken": bad.n, "good": good.n}
-        click.echo(f"{name}: passes good {good}; broken {bad}", err=True)
+        common.say(f"{name}: passes good {good}; broken {bad}")
     if not any(isinstance(good, bool) for good in goods):
         why = next(json.loads(c.text)["why"] for c in runs[0].calls if c.kind == "act" and c.action == "verify")
         raise BadInput(

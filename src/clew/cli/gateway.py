@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -27,31 +27,25 @@ PORT = 8421
 
 
 UNNAMED_HELP = "Requests without a name: join the run they continue (guess), or be runs of their own (apart)."
+FORK_HELP = "Start PROGRAM again on the record of its run, live from this call."
 IDLE_HELP = "End a run after so many minutes without a request; its name can continue it.  [default: never]"
 MINUTES = click.FloatRange(min=0, min_open=True)
-UNNAMED = click.Choice(["guess", "apart"])
 
 
 @click.command(short_help="Record any program by standing between it and its model.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ...]")
-@click.option("--upstream", help="Endpoint that answers, as in http://host/v1.  [default: OpenAI's or Anthropic's]")
-@click.option("--model", "ref", help="Instead, let this model answer every request; see `clew models`.")
-@click.option("--name", help="Name of PROGRAM's run.")
-@click.option(
-    "--fork", "place", metavar="RUN@CALL", help="Start PROGRAM again on the record of its run, live from this call."
-)
-@click.option(
-    "-n", "--n", "n", default=1, show_default=True, help="With --fork: number of forks, each with its PROGRAM."
-)
-@click.option("--reply", help="With --fork at a model call: the reply it gets.")
-@click.option("--replay", "again", metavar="RUN", help="Start PROGRAM again; the record answers, no model.")
-@click.option("--unnamed", type=UNNAMED, default="guess", show_default=True, help=UNNAMED_HELP)
-@click.option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
+@option("--upstream", help="Endpoint that answers, as in http://host/v1.  [default: OpenAI's or Anthropic's]")
+@option("--model", "ref", help="Instead, let this model answer every request; see `clew models`.")
+@option("--name", help="Name of PROGRAM's run.")
+@option("--fork", "place", metavar="RUN@CALL", help=FORK_HELP)
+@option("-n", "--n", "n", default=1, help="With --fork: number of forks, each with its PROGRAM.")
+@option("--reply", help="With --fork at a model call: the reply it gets.")
+@option("--replay", "again", metavar="RUN", help="Start PROGRAM again; the record answers, no model.")
+@option("--unnamed", choices="guess apart", default="guess", help=UNNAMED_HELP)
+@option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
 @common.host_option
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]"
-)
-@click.option("--token", envvar="CLEW_GATEWAY_TOKEN", default="", help="API key that clients must send.")
+@option("--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
+@option("--token", envvar="CLEW_GATEWAY_TOKEN", default="", help="API key that clients must send.")
 @run_options.model_options
 @common.store_option
 def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
@@ -196,7 +190,7 @@ async def _program(program: tuple[str, ...], address: str, name: str, token: str
 def _told(gateway: Gateway, name: str, store: str) -> None:
     session = gateway.sessions.get(name)
     if session is None:
-        click.echo(f"the program asked nothing at the address of run {name}: does it read OPENAI_BASE_URL?", err=True)
+        common.say(f"the program asked nothing at the address of run {name}: does it read OPENAI_BASE_URL?")
         return
     asks = len(session.exchanges)
-    click.echo(f"run {session.run}: {asks} requests; clew show {session.run} --store {store}", err=True)
+    common.say(f"run {session.run}: {asks} requests; clew show {session.run} --store {store}")

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.errors import BadInput, BadRecord
 
 
 @click.command("import", short_help="Import runs that other programs recorded.")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--format", "form", help="openai, parquet, inspect or atif.  [default: by the file's name]")
-@click.option("--skip-bad", is_flag=True, help="Import the good records of a file that also has broken ones.")
-@click.option("--name", default="", help="Name of the imported groups.  [default: the file's name]")
-@common.json_option
-@common.store_option
+@option("--format", "form", help="openai, parquet, inspect or atif.  [default: by the file's name]")
+@option("--skip-bad", is_flag=True, help="Import the good records of a file that also has broken ones.")
+@option("--name", default="", help="Name of the imported groups.  [default: the file's name]")
+@common.output_options
 def command(
     files: tuple[str, ...], form: str | None, skip_bad: bool, name: str, as_json: bool, store_path: str
 ) -> None:
@@ -47,10 +46,9 @@ def command(
                 store, file, form, skip_bad=skip_bad, on_bad=skipped.append, progress=move, name=name
             )
     if as_json:
-        common.print_json({"runs": taken, "skipped": [str(error) for error in skipped]})
-        return
+        common.end_with_json({"runs": taken, "skipped": [str(error) for error in skipped]})
     for reason in skipped:
-        click.echo(f"skipped: {reason}", err=True)
+        common.say(f"skipped: {reason}")
     for file, runs in taken.items():
         groups = {store.row(run).group for run in runs}
         click.echo(f"{file}: {len(runs)} runs in {len(groups)} groups; look at one: clew show {runs[0]}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 
 if TYPE_CHECKING:
     from clew.store import Keeper
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="List runs, newest first; a query filters them.")
 @click.argument("query", nargs=-1)
-@click.option("-n", "--limit", default=20, show_default=True, help="Most lines to list; 0 lists all.")
-@click.option("--zero-variance", "--dead-groups", is_flag=True, help="Count groups whose runs all got the same reward.")
-@common.json_option
-@common.store_option
+@option("-n", "--limit", default=20, help="Most lines to list; 0 lists all.")
+@option("--zero-variance", "--dead-groups", is_flag=True, help="Count groups whose runs all got the same reward.")
+@common.output_options
 def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bool, store_path: str) -> None:
     """List runs, newest first.
 
@@ -58,8 +57,7 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
         for it in (store.summary(run.id) for run in runs)
     ]
     if as_json:
-        common.print_json(rows)
-        return
+        common.end_with_json(rows)
     if not rows:
         click.echo("no run matches; `clew log` without a query lists all" if query else "the store holds no runs yet")
         return
@@ -97,8 +95,7 @@ def _zero_variance(store: Keeper, query: tuple[str, ...], limit: int, as_json: b
     lines = zero_variance(store, [store.group(name) for name in names])
     lines = lines[-limit:] if limit else lines
     if as_json:
-        common.print_json([{**line._asdict(), "share": line.share} for line in lines])
-        return
+        common.end_with_json([{**line._asdict(), "share": line.share} for line in lines])
     if not lines:
         click.echo("no group with two or more runs matches; `clew run -n 8` makes some")
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from clew.cli.shared import common
-from clew.cli.worlds import describe
+from clew.cli.worlds import print_registered
 
 
 @click.command(short_help="List models that have a name, and how to name any other.")
@@ -22,10 +22,4 @@ def command(as_json: bool) -> None:
     clew run --model ./weights/checkpoint-3
     clew run --model http://localhost:8000/v1#qwen3   (credential from CLEW_API_KEY or OPENAI_API_KEY)
     """
-    from clew.core import registry
-
-    rows = [describe("models", name) for name in registry.names("models")]
-    if as_json:
-        common.print_json(rows)
-    else:
-        common.print_table(("model", "parameters", "what"), [(r["name"], r["parameters"], r["what"]) for r in rows])
+    print_registered("models", "model", as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options, training_report
+from clew.cli.shared import common, option, run_options, training_report
 
 if TYPE_CHECKING:
     from clew.core.records import Report
@@ -22,13 +22,10 @@ PRETRAINING = 1300  # steps at most, as `household-sft` has; it ends where a thi
 
 
 @click.command(short_help="Train a small agent here in minutes, and keep every run.")
-@click.option("--iterations", default=70, show_default=True, help="Iterations of RL.")
-@click.option("--seed", default=0, show_default=True, help="Seed of tasks, weights and sampling.")
-@click.option(
-    "--name", default="quickstart", show_default=True, help="Name of the training; another name begins a new one."
-)
-@common.json_option
-@common.store_option
+@option("--iterations", default=70, help="Iterations of RL.")
+@option("--seed", default=0, help="Seed of tasks, weights and sampling.")
+@option("--name", default="quickstart", help="Name of the training; another name begins a new one.")
+@common.output_options
 def command(iterations: int, seed: int, name: str, as_json: bool, store_path: str) -> None:
     """Train a small agent in a bundled text world, and keep every run of it.
 
@@ -63,7 +60,7 @@ def learn(iterations: int, seed: int, name: str, store_path: str) -> tuple[Train
     before = evaluate(runner, f"{name}.before", f"pre-trained, {TASKS} held-out tasks")
     plan = Plan(name=name, iterations=iterations, seed=seed, checkpoint_every=2)
     training = Training(runner, Trainer(model), clew.credit.g2po, plan, settings={"model": model.ref, "credit": METHOD})
-    say(f"RL with {METHOD}: {iterations} iterations of {plan.tasks} tasks x {plan.rollouts} runs")
+    common.say(f"RL with {METHOD}: {iterations} iterations of {plan.tasks} tasks x {plan.rollouts} runs")
     training_report.follow(training)
     assert training.checkpoint is not None
     folder = Path(training.checkpoint)
@@ -78,14 +75,14 @@ def pretrained(seed: int) -> Local:
     """The pre-trained model, from its folder where it was made before."""
     from clew.train.warmstart import household_sft
 
-    say("pre-training a small transformer on imperfect demonstrations")
+    common.say("pre-training a small transformer on imperfect demonstrations")
     with common.progress() as bar:
         job = bar.add_task("pre-training", total=None, note="")
 
         def show(done: int, total: int, loss: float) -> None:
             bar.update(job, total=total, completed=done, note=f"loss {loss:.3f}")
             if bar.disable and done % 150 == 0:
-                say(f"pre-training {done} of at most {total}  loss {loss:.3f}")
+                common.say(f"pre-training {done} of at most {total}  loss {loss:.3f}")
 
         model = household_sft(seed=seed, steps=PRETRAINING, progress=show)
         bar.update(job, visible=False)
@@ -100,7 +97,7 @@ def evaluate(runner: Runner, name: str, title: str) -> Report:
         report = runner.collect(tasks, 1, 0, name=name, on_run=watch).success()
     runner.store.put_report(report, f"report-{name}")
     runner.store.commit()
-    say(f"{title}: success {report}")
+    common.say(f"{title}: success {report}")
     return report
 
 
@@ -125,8 +122,7 @@ def finish(training: Training, reports: dict[str, Report], store_path: str, as_j
     if as_json:
         numbers = {label: run_options.numbers(report) for label, report in reports.items()}
         worst = None if run is None else {"run": run.id, "at": str(run.low_point(METHOD))}
-        common.print_json({**numbers, "worst": worst, "report": page, "seconds": seconds, "next": commands})
-        return
+        common.end_with_json({**numbers, "worst": worst, "report": page, "seconds": seconds, "next": commands})
     console = common.console()
     if run is not None:
         console.print("\nThe run that failed worst:\n")
@@ -137,7 +133,3 @@ def finish(training: Training, reports: dict[str, Report], store_path: str, as_j
     console.print(f"\nreport  {page}\n{seconds:.0f} s in all\n\nNext:")
     for purpose, line in commands.items():
         console.print(f"  {line}\n      [dim]{purpose}[/dim]")
-
-
-def say(text: str) -> None:
-    click.echo(text, err=True)

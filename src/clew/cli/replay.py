@@ -12,8 +12,7 @@ from clew.core.errors import ReplayError, UnknownName
 
 @click.command(short_help="Check that the agent still does what its record says.")
 @click.argument("runs", nargs=-1, required=True)
-@common.json_option
-@common.store_option
+@common.output_options
 def command(runs: tuple[str, ...], as_json: bool, store_path: str) -> None:
     """Start the agent again, give it the recorded results, and compare every request and key with the record.
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.errors import UnknownName
+
+ROOT_HELP = "Folder of the checkout.  [default: the present folder, or where Clew was installed from]"
 
 
 @click.command(
@@ -18,12 +20,8 @@ from clew.core.errors import UnknownName
 )
 @click.argument("paper", required=False)
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-@click.option("--quick", is_flag=True, help="Run a small version that ends in minutes.")
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path),
-    help="Folder of the checkout.  [default: the present folder, or where Clew was installed from]",
-)
+@option("--quick", is_flag=True, help="Run a small version that ends in minutes.")
+@option("--root", type=click.Path(path_type=Path), help=ROOT_HELP)
 @common.json_option
 def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | None, as_json: bool) -> None:
     """Run the experiment of PAPER with the arguments REST. Without PAPER, list the papers.
@@ -36,9 +34,8 @@ def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | 
     folders = {path.name: path for path in sorted((root / "papers").glob("E*")) if (path / "__init__.py").exists()}
     if paper is None:
         if as_json:
-            common.print_json(list(folders))
-        else:
-            click.echo("\n".join(folders) or "no paper here")
+            common.end_with_json(list(folders))
+        click.echo("\n".join(folders) or "no paper here")
         return
     found = [name for name in folders if name.lower().split("_")[0] == paper.lower() or name.lower() == paper.lower()]
     if len(found) != 1:

@@ -7,17 +7,14 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 
 
 @click.command(short_help="Continue runs that were interrupted.")
 @click.argument("runs", nargs=-1)
-@click.option(
-    "--redo", is_flag=True, help="Repeat calls that were sent and never answered; an action may then happen twice."
-)
+@option("--redo", is_flag=True, help="Repeat calls that were sent and never answered; an action may then happen twice.")
 @run_options.model_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, **options: Any) -> None:
     """Finish unfinished runs: the agent first gets its recorded results back, then goes on live.
 
@@ -59,7 +56,7 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
         for run in finished:
             click.echo(headline(run))
         for run, why in (*held, *failed):
-            click.echo(f"not resumed: {run.id}: {why}", err=True)
+            common.say(f"not resumed: {run.id}: {why}")
         if not waiting:
             click.echo("every chosen run has ended" if runs else "no run is unfinished")
     if failed:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 
 if TYPE_CHECKING:
     from clew.store import Groups
@@ -15,21 +15,15 @@ if TYPE_CHECKING:
 @click.command(short_help="Run an agent on tasks of a world, with any model.")
 @click.argument("agent", default="player")
 @run_options.task_options
-@click.option(
-    "--model",
-    default="household-sft",
-    show_default=True,
-    help="Model to ask: a name, folder or URL; see `clew models`.",
-)
-@click.option("-n", "--n", "n", default=1, show_default=True, help="Runs of each task.")
-@click.option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@click.option("--name", default="", help="Name of this collection; the same line continues it where it stopped.")
-@click.option("--concurrency", default=256, show_default=True, help="Most runs at the same time.")
+@option("--model", default="household-sft", help="Model to ask: a name, folder or URL; see `clew models`.")
+@option("-n", "--n", "n", default=1, help="Runs of each task.")
+@option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@option("--name", default="", help="Name of this collection; the same line continues it where it stopped.")
+@option("--concurrency", default=256, help="Most runs at the same time.")
 @run_options.model_options
 @run_options.sampling_options
 @run_options.limit_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Run an agent on tasks of a world. Every model call, tool call and action is recorded in the store.
 
@@ -47,13 +41,9 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     taskset = build("tasksets", options["world"])
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
-    ref, limits, sampling = (
-        run_options.agent_reference(agent),
-        run_options.limits(options),
-        run_options.sampling(options),
-    )
-    more: dict[str, Any] = {"limits": limits, "sampling": sampling, "concurrency": options["concurrency"]}
-    runner = Runner(ref, taskset, run_options.load_model(model, options), store, config, **more)
+    ref, asked = run_options.agent_reference(agent), run_options.load_model(model, options)
+    how: dict[str, Any] = {"limits": run_options.limits(options), "sampling": run_options.sampling(options)}
+    runner = Runner(ref, taskset, asked, store, config, concurrency=options["concurrency"], **how)
     with run_options.interruptible("clew resume"), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
     run_options.refuse_failure(groups)
@@ -70,8 +60,7 @@ def report(groups: Groups, as_json: bool) -> None:
         rows = [
             {"run": r.id, "task": r.task_id, "reward": r.reward, "stop": r.stop, "group": r.group} for r in groups.runs
         ]
-        common.print_json({"runs": rows, "success": None if success is None else run_options.numbers(success)})
-        return
+        common.end_with_json({"runs": rows, "success": None if success is None else run_options.numbers(success)})
     for run in groups.runs[:20]:
         click.echo(headline(run))
     if len(groups.runs) > 20:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from clew.cli.shared import common, run_options, speculation
+from clew.cli.shared import common, option, run_options, speculation
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -25,38 +25,35 @@ PORT = 8422
 
 LENGTHS_HELP = "How much of a draft is verified: auto, none, fixed(k=3), threshold(least=0.7), scheduler."
 KEYS_HELP = "File of API keys, one per line; clients must send one. Also CLEW_SERVE_KEYS, with commas."
-SIMULATE_HELP = "Only forecast the speed for these numbers of users, as in 1,8,64."
 FILE = click.Path(exists=True, dir_okay=False)
 POSITIVE = click.IntRange(1)
 
 
 @click.command(short_help="Serve a model over OpenAI's API.")
 @click.argument("ref", metavar="MODEL")
-@click.option("--name", "names", multiple=True, help="Name by which clients ask; may be repeated.  [default: MODEL]")
-@click.option("--draft", metavar="DRAFTER", help="Speculative decoding: a folder of `clew draft train`, or lookup.")
-@click.option("--draft-temperature", default=1.0, show_default=True, help="Temperature of the calibration to use.")
-@click.option("--lengths", default="auto", show_default=True, help=LENGTHS_HELP)
-@click.option("--profile", is_flag=True, help="Only measure how long model and drafter take on this machine.")
-@click.option("--simulate", metavar="USERS", help=SIMULATE_HELP)
-@click.option("--record", metavar="STORE", help="Record what is served as runs in this store.")
+@option("--name", "names", multiple=True, help="Name by which clients ask; may be repeated.  [default: MODEL]")
+@option("--draft", metavar="DRAFTER", help="Speculative decoding: a folder of `clew draft train`, or lookup.")
+@option("--draft-temperature", default=1.0, help="Temperature of the calibration to use.")
+@option("--lengths", default="auto", help=LENGTHS_HELP)
+@option("--profile", is_flag=True, help="Only measure how long model and drafter take on this machine.")
+@option("--simulate", metavar="USERS", help="Only forecast the speed for these numbers of users, as in 1,8,64.")
+@option("--record", metavar="STORE", help="Record what is served as runs in this store.")
 @common.host_option
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0 takes a free one."
-)
-@click.option("--agent", metavar="FILE:FUNCTION", help="Let this agent answer: each completion is a run of it.")
-@click.option("--keys", metavar="FILE", type=FILE, help=KEYS_HELP)
-@click.option("--max-prompt", type=POSITIVE, help="Most tokens in a prompt.  [default: the context]")
-@click.option("--max-output", type=POSITIVE, help="Most tokens in a reply.  [default: the context]")
-@click.option("--max-body", type=POSITIVE, default=16, show_default=True, help="Most MB in a request.")
-@click.option("--max-queue", type=POSITIVE, default=256, show_default=True, help="Most choices at once; more get 429.")
-@click.option("--max-rows", type=POSITIVE, help="Most requests in one batch.  [default: 256]")
-@click.option("--timeout", default=600.0, show_default=True, help="Most seconds for one request.")
-@click.option("--stall", default=30.0, show_default=True, help="Most seconds in which a client sends or reads nothing.")
-@click.option("--drain", default=30.0, show_default=True, help="Seconds to finish open requests after Ctrl-C.")
-@click.option("--context", type=click.IntRange(2), help="Most tokens in prompt and reply.  [default: the model's]")
-@click.option("--dtype", help="Type of the weights: float32, bfloat16, ...")
-@click.option("--device", help="Device of the weights: cpu, cuda or auto.")
-@click.option("--threads", type=POSITIVE, help="CPU threads.")
+@option("--port", type=click.IntRange(0, 65535), default=PORT, help="Port; 0 takes a free one.")
+@option("--agent", metavar="FILE:FUNCTION", help="Let this agent answer: each completion is a run of it.")
+@option("--keys", metavar="FILE", type=FILE, help=KEYS_HELP)
+@option("--max-prompt", type=POSITIVE, help="Most tokens in a prompt.  [default: the context]")
+@option("--max-output", type=POSITIVE, help="Most tokens in a reply.  [default: the context]")
+@option("--max-body", type=POSITIVE, default=16, help="Most MB in a request.")
+@option("--max-queue", type=POSITIVE, default=256, help="Most choices at once; more get 429.")
+@option("--max-rows", type=POSITIVE, help="Most requests in one batch.  [default: 256]")
+@option("--timeout", default=600.0, help="Most seconds for one request.")
+@option("--stall", default=30.0, help="Most seconds in which a client sends or reads nothing.")
+@option("--drain", default=30.0, help="Seconds to finish open requests after Ctrl-C.")
+@option("--context", type=click.IntRange(2), help="Most tokens in prompt and reply.  [default: the model's]")
+@option("--dtype", help="Type of the weights: float32, bfloat16, ...")
+@option("--device", help="Device of the weights: cpu, cuda or auto.")
+@option("--threads", type=POSITIVE, help="CPU threads.")
 @run_options.model_options
 def command(ref: str, **options: Any) -> None:
     """Serve a model over OpenAI's API: chat completions, completions and responses, streamed or whole (docs/serve.md).
@@ -162,9 +159,9 @@ async def serve(server: Server, listener: socket.socket) -> None:
 
         async def drain(self) -> None:
             if server.busy:
-                click.echo(f"ending: {server.busy} open requests, at most {server.limits.drain:g} s more", err=True)
+                common.say(f"ending: {server.busy} open requests, at most {server.limits.drain:g} s more")
             if not await server.drain():
-                click.echo(f"{server.busy} requests did not end in time and are dropped", err=True)
+                common.say(f"{server.busy} requests did not end in time and are dropped")
             self.should_exit = True
 
     loop = asyncio.get_running_loop()

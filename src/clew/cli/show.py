@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 
 if TYPE_CHECKING:
     from clew.store import Run
@@ -14,13 +14,10 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Print runs as trees: steps, tokens, rewards, values, forks.")
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--full", is_flag=True, help="Print whole texts, and the reasoning of models.")
-@click.option(
-    "--depth", default=1, show_default=True, help="Levels of forks to draw whole: 1 the run, 2 its forks, ..."
-)
-@click.option("--width", default=0, help="Characters in a line; 0 takes the terminal's width.")
-@common.json_option
-@common.store_option
+@option("--full", is_flag=True, help="Print whole texts, and the reasoning of models.")
+@option("--depth", default=1, help="Levels of forks to draw whole: 1 the run, 2 its forks, ...")
+@option("--width", default=0, show_default=False, help="Characters in a line; 0 takes the terminal's width.")
+@common.output_options
 def command(runs: tuple[str, ...], full: bool, depth: int, width: int, as_json: bool, store_path: str) -> None:
     """Print runs as trees: each step with its action, reward, tokens and values, and the forks that begin there.
 
@@ -37,8 +34,7 @@ def command(runs: tuple[str, ...], full: bool, depth: int, width: int, as_json: 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
     if as_json:
-        common.print_json([record(run) for run in chosen])
-        return
+        common.end_with_json([record(run) for run in chosen])
     console = common.console()
     for run in chosen:
         console.print(tree(run, full=full, depth=depth, width=width or max(console.width - 30, 40)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.errors import LeaseHeld, StoreError
 
 if TYPE_CHECKING:
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Interrupt the processes that are making runs.")
 @click.argument("runs", nargs=-1)
-@click.option(
-    "--wait", default=15.0, show_default=True, help="Seconds to wait until the processes have released their runs."
-)
-@common.json_option
-@common.store_option
+@option("--wait", default=15.0, help="Seconds to wait until the processes have released their runs.")
+@common.output_options
 def command(runs: tuple[str, ...], wait: float, as_json: bool, store_path: str) -> None:
     """Interrupt the processes that make the chosen runs (all running ones if none is chosen), as Ctrl-C does.
 

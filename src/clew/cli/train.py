@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options, speculation, training_report
+from clew.cli.shared import common, option, run_options, speculation, training_report
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -15,58 +15,39 @@ if TYPE_CHECKING:
     from clew.train.loop import Training
 
 
+SELECTOR_HELP = "With --rollouts tree: uucb, entropy, uct, random or flat; with settings, as in uucb(c=1.0)."
+ALLOCATOR_HELP = "With --spare: give the tokens to all such trees alike, or to those forecast to become mixed."
+DRAFT_HELP = """Speculative decoding of rollouts: prompt lookup, or a drafter of `clew draft train`, which is refreshed
+as the policy changes."""
 SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
 tree_options = common.options(
-    click.option(
-        "--rollouts",
-        type=click.Choice(["flat", "tree"]),
-        default="flat",
-        show_default=True,
-        help="Independent runs, or trees grown by forks.",
-    ),
-    click.option(
-        "--selector",
-        default="uucb",
-        show_default=True,
-        help="With --rollouts tree: uucb, entropy, uct, random or flat; with settings, as in uucb(c=1.0).",
-    ),
-    click.option("--budget", type=int, help="With --rollouts tree: tokens decoded per task.  [default: -n whole runs]"),
-    click.option("--spare", default=0.0, show_default=True, help=SPARE_HELP),
-    click.option(
-        "--allocator",
-        type=click.Choice(["even", "learned"]),
-        default="even",
-        show_default=True,
-        help="With --spare: give the tokens to all such trees alike, or to those forecast to become mixed.",
-    ),
+    option("--rollouts", choices="flat tree", default="flat", help="Independent runs, or trees grown by forks."),
+    option("--selector", default="uucb", help=SELECTOR_HELP),
+    option("--budget", type=int, help="With --rollouts tree: tokens decoded per task.  [default: -n whole runs]"),
+    option("--spare", default=0.0, help=SPARE_HELP),
+    option("--allocator", choices="even learned", default="even", help=ALLOCATOR_HELP),
 )
 
 
 @click.command(short_help="Train local weights by RL on tasks of a world.")
-@click.option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
-@click.option("--world", default="household", show_default=True, help="World to train on; `clew worlds` lists them.")
-@click.option("--model", default="household-sft", show_default=True, help="Name or folder of local weights.")
-@click.option("--agent", default="player", show_default=True, help="Agent, as `clew run` takes it.")
-@click.option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@click.option("--credit", "method", help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree]")
+@option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
+@option("--world", default="household", help="World to train on; `clew worlds` lists them.")
+@option("--model", default="household-sft", help="Name or folder of local weights.")
+@option("--agent", default="player", help="Agent, as `clew run` takes it.")
+@option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@option("--credit", "method", help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree]")
 @tree_options
-@click.option("--iterations", default=45, show_default=True, help="Iterations in total; a larger number continues.")
-@click.option("--tasks", default=8, show_default=True, help="New tasks in each iteration.")
-@click.option("-n", "--n", "n", default=8, show_default=True, help="Runs of each task.")
-@click.option("--lr", default=7e-4, show_default=True, help="Learning rate of AdamW.")
-@click.option("--lora", type=int, help="Train only LoRA adapters of this rank.")
-@click.option("--eval-every", default=0, show_default=True, help="Evaluate after this many iterations; 0: never.")
-@click.option("--eval-tasks", default=64, show_default=True, help="Held-out tasks in each evaluation.")
-@click.option("--seed", default=0, show_default=True, help="Seed of tasks and sampling.")
-@click.option(
-    "--draft",
-    metavar="lookup|FOLDER",
-    help="Speculative decoding of rollouts: prompt lookup, or a drafter of `clew draft train`, which is refreshed as "
-    "the policy changes.",
-)
+@option("--iterations", default=45, help="Iterations in total; a larger number continues.")
+@option("--tasks", default=8, help="New tasks in each iteration.")
+@option("-n", "--n", "n", default=8, help="Runs of each task.")
+@option("--lr", default=7e-4, help="Learning rate of AdamW.")
+@option("--lora", type=int, help="Train only LoRA adapters of this rank.")
+@option("--eval-every", default=0, help="Evaluate after this many iterations; 0: never.")
+@option("--eval-tasks", default=64, help="Held-out tasks in each evaluation.")
+@option("--seed", default=0, help="Seed of tasks and sampling.")
+@option("--draft", metavar="lookup|FOLDER", help=DRAFT_HELP)
 @run_options.sampling_options
-@common.json_option
-@common.store_option
+@common.output_options
 def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
     """Train by RL: collect runs, assign credit to steps, update the weights, and repeat.
 
@@ -96,16 +77,8 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     store = common.open_store(store_path, create=True)
     agent = run_options.agent_reference(options["agent"])
     runner = Runner(agent, taskset, model, store, config, sampling=run_options.sampling(options))
-    plan = Plan(
-        name=name,
-        iterations=options["iterations"],
-        tasks=options["tasks"],
-        rollouts=options["n"],
-        seed=options["seed"],
-        eval_every=options["eval_every"],
-        eval_tasks=options["eval_tasks"],
-        growth=growth,
-    )
+    sizes = common.pick(options, "iterations tasks seed eval_every eval_tasks")
+    plan = Plan(name=name, rollouts=options["n"], growth=growth, **sizes)
     draft = None
     if options["draft"] is not None:
         from clew.train.drafters.refresh import Drafting
@@ -154,8 +127,7 @@ def _report(training: Training, method: str, store_path: str, as_json: bool) -> 
     page = training_report.write_page(training.folder / "report.html", store, name, {}, run, commands)
     last = metrics[max(metrics)] if metrics else {}
     if as_json:
-        common.print_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})
-        return
+        common.end_with_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})
     click.echo(f"{len(metrics)} iterations, success of the last {last.get('success', 0):.0%}")
     click.echo(f"weights {training.checkpoint}\nreport  {page}\n\nNext:")
     for purpose, line in commands.items():

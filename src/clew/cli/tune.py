@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -15,31 +15,25 @@ if TYPE_CHECKING:
     from clew.models.local import Local
     from clew.store import Run
 
-LOSSES = ("cliff-dpo", "dpo")
+LOSS_HELP = """cliff-dpo: pairs of single tokens from `clew audit cliffs --pairs`. dpo: runs of one group that succeeded
+against runs that failed."""
 
 
 @click.command(short_help="Train local weights on preference pairs of stored runs.")
 @click.argument("runs", nargs=-1, required=True)
-@click.option(
-    "--loss",
-    type=click.Choice(LOSSES),
-    required=True,
-    help="cliff-dpo: pairs of single tokens from `clew audit cliffs --pairs`. dpo: runs of one group that succeeded "
-    "against runs that failed.",
-)
-@click.option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
-@click.option("--model", default="household-sft", show_default=True, help="Name or folder of local weights.")
-@click.option("--epochs", default=1, show_default=True, help="Passes over the rows.")
-@click.option("--batch", default=64, show_default=True, help="Rows in one optimiser step.")
-@click.option("--beta", default=0.1, show_default=True, help="DPO's beta: how strongly the model is held to its start.")
-@click.option("--lr", default=7e-4, show_default=True, help="Learning rate of AdamW.")
-@click.option("--lora", type=int, help="Train only LoRA adapters of this rank.")
-@click.option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
-@click.option("--params", default="", help="cliff-dpo: only pairs whose parameter digest begins so.")
-@click.option("--compat-eos", is_flag=True, help="cliff-dpo: count an end token after each pair, as published.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the order of rows.")
-@common.json_option
-@common.store_option
+@option("--loss", choices="cliff-dpo dpo", required=True, help=LOSS_HELP)
+@option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
+@option("--model", default="household-sft", help="Name or folder of local weights.")
+@option("--epochs", default=1, help="Passes over the rows.")
+@option("--batch", default=64, help="Rows in one optimiser step.")
+@option("--beta", default=0.1, help="DPO's beta: how strongly the model is held to its start.")
+@option("--lr", default=7e-4, help="Learning rate of AdamW.")
+@option("--lora", type=int, help="Train only LoRA adapters of this rank.")
+@option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
+@option("--params", default="", help="cliff-dpo: only pairs whose parameter digest begins so.")
+@option("--compat-eos", is_flag=True, help="cliff-dpo: count an end token after each pair, as published.")
+@option("--seed", default=0, help="Seed of the order of rows.")
+@common.output_options
 def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Train local weights by DPO on pairs made from RUNS; no new runs are collected.
 
@@ -63,14 +57,14 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     reference(rows, model)  # from the weights as they are named; a checkpoint is loaded after it
     lora = {"r": options["lora"]} if options["lora"] else None
     trainer = Trainer(model, options["lr"], {loss: partial(dpo, beta=options["beta"])}, lora=lora)
-    passes = Passes(epochs=options["epochs"], batch=options["batch"], seed=options["seed"])
+    passes = Passes(**common.pick(options, "epochs batch seed"))
     folder = default_folder(store.path, name)
     total, counted = len(passes.steps(rows)), sum(int(row.weights[loss].sum()) for row in rows)
     tokens = passes.epochs * sum(len(row.ids) for row in rows)
-    click.echo(f"{len(rows)} rows, {counted} tokens with loss, {total} steps, {tokens:,} tokens", err=True)
+    common.say(f"{len(rows)} rows, {counted} tokens with loss, {total} steps, {tokens:,} tokens")
     last: dict[str, float] = {}
     with run_options.interruptible("the same line again"), common.bar("training", total) as move:
-        settings = {k: options[k] for k in ("model", "loss", "beta", "lr", "lora")}
+        settings = common.pick(options, "model loss beta lr lora")
         for done, _, report in fit(trainer, rows, passes, folder, settings=settings):
             last = report.metrics()
             store.put_metrics(name, done, {f"step/{k}": v for k, v in last.items()})
@@ -78,8 +72,7 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     checkpoint = folder / "checkpoint" if folder is not None else None
     if as_json:
         told = {"name": name, "checkpoint": checkpoint, "rows": len(rows), "loss tokens": counted, "last": last}
-        common.print_json(told)
-        return
+        common.end_with_json(told)
     click.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}\n\nNext:\n  clew eval {checkpoint}")
 
 
@@ -94,9 +87,8 @@ def _rows(runs: Sequence[Run], model: Local, options: Mapping[str, Any]) -> list
     if options["loss"] == "dpo":
         rows = outcome_pairs(common.groups_of(runs))
         if not rows:
-            raise BadInput(
-                "no group of these runs holds both success and failure", remedy="Collect more runs of each task."
-            )
+            told = "no group of these runs holds both success and failure"
+            raise BadInput(told, remedy="Collect more runs of each task.")
         return rows
     kinds = tuple(options["types"].split(",")) if options["types"] else None
     eos = min(model.renderer.stop) if options["compat_eos"] else None

@@ -11,23 +11,20 @@ from urllib.parse import quote
 
 import click
 
-from clew.cli.shared import common, run_options
+from clew.cli.shared import common, option, run_options
 from clew.core.errors import UnknownName
+
+PORT_HELP = "Port to serve at; 0 takes a free one.  [default: 8420, or a free one]"
+TOKEN_HELP = "Secret that a browser must send (or set CLEW_VIEW_TOKEN)."
 
 
 @click.command(short_help="Browse runs on a local web page, live, and fork them there.")
 @click.argument("path", metavar="[STORE]", required=False)
 @common.host_option
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    help="Port to serve at; 0 takes a free one.  [default: 8420, or a free one]",
-)
-@click.option(
-    "--token", envvar="CLEW_VIEW_TOKEN", default="", help="Secret that a browser must send (or set CLEW_VIEW_TOKEN)."
-)
-@click.option("--read-only", is_flag=True, help="Do not write to the store: no forks from the page.")
-@click.option("--no-open", is_flag=True, help="Do not open a browser.")
+@option("--port", type=click.IntRange(0, 65535), help=PORT_HELP)
+@option("--token", envvar="CLEW_VIEW_TOKEN", default="", help=TOKEN_HELP)
+@option("--read-only", is_flag=True, help="Do not write to the store: no forks from the page.")
+@option("--no-open", is_flag=True, help="Do not open a browser.")
 @common.store_option
 def command(
     path: str | None, host: str, port: int | None, token: str, read_only: bool, no_open: bool, store_path: str

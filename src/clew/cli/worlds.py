@@ -6,15 +6,15 @@ import inspect
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 from clew.core.registry import Kind
 
 
 @click.command(short_help="List worlds (environments), and show tasks of one.")
 @click.argument("ref", required=False)
-@click.option("-n", default=3, show_default=True, help="How many tasks of REF to show.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the tasks.")
-@click.option("--split", default="train", show_default=True, help="train or test, where the world has both.")
+@option("-n", default=3, help="How many tasks of REF to show.")
+@option("--seed", default=0, help="Seed of the tasks.")
+@option("--split", default="train", help="train or test, where the world has both.")
 @common.json_option
 def command(ref: str | None, n: int, seed: int, split: str, as_json: bool) -> None:
     """List the worlds (environments) that are installed, or show a few tasks of the world REF.
@@ -26,11 +26,7 @@ def command(ref: str | None, n: int, seed: int, split: str, as_json: bool) -> No
     from clew.core import registry
 
     if ref is None:
-        rows = [describe("tasksets", name) for name in registry.names("tasksets")]
-        if as_json:
-            common.print_json(rows)
-        else:
-            common.print_table(("world", "parameters", "what"), [(r["name"], r["parameters"], r["what"]) for r in rows])
+        print_registered("tasksets", "world", as_json)
         return
     taskset = registry.build("tasksets", ref)
     tasks = taskset.sample(n, seed=seed, split=split)
@@ -41,12 +37,21 @@ def command(ref: str | None, n: int, seed: int, split: str, as_json: bool) -> No
         shown.append({"task": task.id, "prompt": task.prompt, "first": seen.text, "legal": list(seen.legal)})
         world.close()
     if as_json:
-        common.print_json(shown)
-        return
+        common.end_with_json(shown)
     for row in shown:
         click.echo(
             f"{row['task']}: {row['prompt']}\n  sees: {row['first']}\n  may: {', '.join(row['legal']) or 'anything'}"
         )
+
+
+def print_registered(kind: Kind, title: str, as_json: bool) -> None:
+    """Print what is registered under a kind, as JSON or as a table whose first column has the title."""
+    from clew.core import registry
+
+    rows = [describe(kind, name) for name in registry.names(kind)]
+    if as_json:
+        common.end_with_json(rows)
+    common.print_table((title, "parameters", "what"), [row.values() for row in rows])
 
 
 def describe(kind: Kind, name: str) -> dict[str, str]:

@@ -46,17 +46,10 @@ def call_key(issue: bytes, call: Call) -> bytes:
     """The key of a completed Call: its result on top of its issue digest."""
     (_, _, _, _, _, done, _, _, _, node_out, _, text, reward, terminal, legal, state, _, child, head, forced, logprobs,
      entropies, seed, setup, packed, finish, _, _, _, _, _, error, inner) = call  # fmt: skip
-    pieces = (
-        issue,
-        node_out,
-        encode(text),
-        state,
-        child.encode(),
-        b"" if logprobs is None else logprobs.astype("<f4", copy=False).tobytes(),
-        b"" if entropies is None else entropies.astype("<f4", copy=False).tobytes(),
-        finish.encode(),
-        encode(error),
-    )
+    chances = b"" if logprobs is None else logprobs.astype("<f4", copy=False).tobytes()
+    spreads = b"" if entropies is None else entropies.astype("<f4", copy=False).tobytes()
+    said, why = encode(text), encode(error)
+    pieces = (issue, node_out, said, state, child.encode(), chances, spreads, finish.encode(), why)
     more = [b"" if setup is None else setup_bytes(setup)]
     for sample in packed:
         more += _sample_pieces(sample)
@@ -213,14 +206,7 @@ def numbered(path: Sequence[Call]) -> Found:
             yield call.seq, f"{len(call.logprobs)} logprobs and {len(call.entropies)} entropies"
 
 
-RULES: tuple[Callable[[Sequence[Call]], Found], ...] = (
-    contiguous,
-    opens_once,
-    ends_once,
-    clocked,
-    complete,
-    numbered,
-)
+RULES: tuple[Callable[[Sequence[Call]], Found], ...] = (contiguous, opens_once, ends_once, clocked, complete, numbered)
 
 
 def reply_faults(call: Call, parent: bytes, tokens: int | None) -> Iterator[str]:

@@ -64,18 +64,9 @@ class Credit:
         """
         s = self.steps
         value = np.where(self.diagnostics.present, self.value, np.nan)
-        return need("pandas", "frames").DataFrame(
-            {
-                "group": [s.groups[i] for i in s.group],
-                "run": [s.runs[i] for i in s.run],
-                "t": s.t,
-                "node": s.state,
-                "next": s.next,
-                "outcome": s.outcome,
-                "valid": s.valid,
-                self.method: value,
-            }
-        )
+        names = {"group": [s.groups[i] for i in s.group], "run": [s.runs[i] for i in s.run]}
+        columns = {"t": s.t, "node": s.state, "next": s.next, "outcome": s.outcome, "valid": s.valid}
+        return need("pandas", "frames").DataFrame({**names, **columns, self.method: value})
 
     def __repr__(self) -> str:
         d = self.diagnostics

@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from clew.core.errors import BadRecord
 from clew.models.dialects import Json
 from clew.serve.refusals import Rejected
 
-Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
 
 

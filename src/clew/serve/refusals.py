@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import Awaitable, Callable
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from clew.core.errors import BadInput, Busy, ClewError, ContextOverflow, ModelError, Refused, ReplayError
@@ -21,6 +23,7 @@ STATUS |= {ReplayError: 409, BadInput: 400, ClewError: 500}  # a class stands be
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 400: "invalid_request_error"}
 OPENAI = {**_KINDS, 500: "server_error"}
 ANTHROPIC = {**_KINDS, 404: "not_found_error", 413: "request_too_large", 500: "api_error", 504: "timeout_error"}
+Handler = Callable[[Request], Awaitable[Response]]
 _log = logging.getLogger("clew.serve")
 
 
@@ -71,6 +74,20 @@ def refused(error: ClewError, dialect: str = "chat", pace: float = 1.0) -> Respo
     wait = getattr(error, "wait", pace)
     headers = {"retry-after": str(max(1, math.ceil(min(wait, 60))))} if status in (429, 503) else {}
     return Body(error_body(error, dialect), status, headers)
+
+
+def guarded(route: Handler, dialect: str = "chat") -> Handler:
+    """The route, with every error answered."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await route(request)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            return refused(known(error), dialect)
+
+    return answered
 
 
 def known(error: BaseException) -> ClewError:

@@ -12,20 +12,8 @@ from clew.store.names import new_id, resolve
 from clew.store.protocol import Folds, Page, Summary
 from clew.store.run import Run
 
-__all__ = [
-    "Folds",
-    "Group",
-    "Groups",
-    "Keeper",
-    "MemoryStore",
-    "Page",
-    "Run",
-    "Step",
-    "Summary",
-    "new_id",
-    "open_store",
-    "resolve",
-]
+__all__ = ["Folds", "Group", "Groups", "Keeper", "MemoryStore", "Page", "Run", "Step", "Summary", "new_id"]
+__all__ += ["open_store", "resolve"]
 
 
 def open_store(path: str | Path | Keeper) -> Keeper:

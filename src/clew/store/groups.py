@@ -145,23 +145,13 @@ class Groups(Sequence[Group]):
 
     def frame(self) -> DataFrame:
         """A pandas DataFrame with one row per run."""
-        rows = [
-            {
-                "run": run.id,
-                "group": group.id,
-                "task": run.task_id,
-                "reward": reward,
-                "steps": len(run.steps),
-                "calls": len(run.calls),
-                "tokens": run.tokens,
-                "cost": run.cost,
-                "seconds": run.seconds,
-                "stop": str(run.stop) if run.stop else None,
-                "parent": run.row.parent,
-            }
-            for group in self._groups
-            for run, reward in zip(group, group.rewards, strict=True)
-        ]
+        rows = []
+        for group in self._groups:
+            for run, reward in zip(group, group.rewards, strict=True):
+                row = {"run": run.id, "group": group.id, "task": run.task_id, "reward": reward}
+                row |= {"steps": len(run.steps), "calls": len(run.calls), "tokens": run.tokens, "cost": run.cost}
+                stop = str(run.stop) if run.stop else None
+                rows.append(row | {"seconds": run.seconds, "stop": stop, "parent": run.row.parent})
         return need("pandas", "frames").DataFrame(rows)
 
     def _repr_html_(self) -> str:

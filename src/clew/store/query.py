@@ -11,12 +11,12 @@ of that number and sorts last.
 from __future__ import annotations
 
 import difflib
-import operator
 import re
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
+from operator import eq, ge, gt, le, lt, ne
 from typing import NamedTuple
 
 from clew.core.errors import BadQuery
@@ -30,14 +30,7 @@ NAMES = ("world", "task", "agent", "model", "group", "stop", "origin", "id", "pa
 ELSEWHERE = ("tag", "name", "has", "text")
 DATES = ("after", "before")
 FIELDS = (*NUMBERS, *NAMES, *ELSEWHERE, *DATES, "sort")
-_COMPARE = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "=": operator.eq,
-    "!=": operator.ne,
-}
+_COMPARE = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, "!=": ne}
 _TERM = re.compile(r'(-?)([A-Za-z_]+)(!=|<=|>=|<|>|=|:)("(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)')
 _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 

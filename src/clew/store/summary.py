@@ -29,25 +29,11 @@ def fold(rows: Iterable[Summary], chosen: Sequence[Summary], limit: int | None, 
 def summarise(row: RunRow, path: Sequence[Call]) -> Summary:
     """The summary of a run from its Calls; the slow twin of what SQLiteStore counts in SQL."""
     own = path[row.lineage[-1].stop if row.lineage else 0 :]
-    ended = bool(path) and path[-1].kind == "end"
-    return Summary(
-        run=row.id,
-        world=row.taskset,
-        task=row.task_id,
-        agent=row.agent,
-        model=row.model or next((c.setup.model for c in path if c.setup), ""),
-        origin=row.origin,
-        parent=row.parent,
-        group=row.group,
-        seed=row.seed,
-        created=row.created,
-        stop=path[-1].action if ended else "",
-        steps=sum(c.kind == "act" for c in path),
-        calls=len(path),
-        tokens=sum(map(sampled, path)),
-        cost=sum(c.cost for c in own),
-        seconds=span(own),
-    )
+    model = row.model or next((c.setup.model for c in path if c.setup), "")
+    stop = path[-1].action if path and path[-1].kind == "end" else ""
+    names = (row.id, row.taskset, row.task_id, row.agent, model, row.origin, row.parent, row.group)
+    along = (sum(c.kind == "act" for c in path), len(path), sum(map(sampled, path)))
+    return Summary(*names, row.seed, row.created, stop, *along, sum(c.cost for c in own), span(own))
 
 
 def words(text: str) -> list[str]:

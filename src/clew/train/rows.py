@@ -88,15 +88,8 @@ def _policy_row(
     if len(heats) > 1:
         raise BadInput(f"run {run} mixes temperatures {sorted(heats)} on one path", remedy="Ask with one temperature.")
     weights = {component: weight} | {name: np.where(sampled, np.float32(w), np.float32(0)) for name, w in also.items()}
-    return LossRow(
-        ids,
-        sampled,
-        weights,
-        old,
-        source=source,
-        version=min(versions, default=0),
-        temperature=heats.pop() if heats else 1.0,
-    )
+    heat, version = heats.pop() if heats else 1.0, min(versions, default=0)
+    return LossRow(ids, sampled, weights, old, source=source, version=version, temperature=heat)
 
 
 def _temperature(call: Call) -> float:

@@ -1,7 +1,5 @@
-"""Loop erasure: the part of a walk that remains when every return to an earlier state is cut out.
-
-Worlds and papers measure with it how direct a walk was. It must never reorder states.
-"""
+"""Loop erasure: the part of a walk that remains when every return to an earlier state is cut out. Worlds and papers
+measure with it how direct a walk was. It must never reorder states."""
 
 from __future__ import annotations
 

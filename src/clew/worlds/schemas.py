@@ -1,7 +1,5 @@
-"""Tool descriptions, as worlds offer tools to a model.
-
-Worlds with tools call it. A description must never hold what a task keeps secret.
-"""
+"""Tool descriptions, as worlds offer tools to a model. Worlds with tools call it. A description must never hold what a
+task keeps secret."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The tokens and steps of recorded runs at which a cliff can be, and how likely the policy was to sample them.
-
-``cliffs/detect.py`` calls it. It must never give a position of another tokenizer than that of the policy.
-"""
+``cliffs/detect.py`` calls it. It must never give a position of another tokenizer than that of the policy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """A model behind a synchronous function, for frameworks that call a summariser inside event loops of their own.
-
-``clew audit decay`` uses it. It must never run the model on the caller's loop, which waits for the answer.
-"""
+Only ``clew audit decay`` uses it. It must never run the model on the caller's loop, which waits for the answer."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ import asyncio
 import importlib.metadata
 import json
 import warnings
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from clew.core.values import Message
 from clew.harness.context import frameworks
@@ -23,7 +23,6 @@ from clew.harness.context.compaction import STRATEGIES, compacted, size
 from clew.harness.context.pins import MESSAGES, Form, Pins
 
 Summary = Callable[[str], str]
-T = TypeVar("T")
 
 
 class Session(Protocol):
@@ -54,10 +53,6 @@ class Stack:
             return ""
 
 
-def wait(coroutine: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(coroutine)
-
-
 # ---- Clew ------------------------------------------------------------------------------------------------------------
 
 
@@ -76,7 +71,7 @@ class Own:
     def feed(self, messages: Sequence[Message]) -> list[Message]:
         self.held += messages
         if size(self.held) > self.budget:
-            self.held = wait(compacted(self.held, self.how, self.budget, self._summarise, self.pins))[0]
+            self.held = asyncio.run(compacted(self.held, self.how, self.budget, self._summarise, self.pins))[0]
         return self.held if self.pins is None else self.pins.apply(self.held)
 
 
@@ -243,7 +238,7 @@ class AutoGen:
                 await self.context.add_message(message)
             return [*self.head, *await self.context.get_messages()]
 
-        return wait(fed())
+        return asyncio.run(fed())
 
 
 def _counter() -> object:
@@ -306,7 +301,7 @@ class Inspect:
 
     def feed(self, messages: Sequence[Message]) -> list[Any]:
         self.held += to_inspect(messages)
-        given, said = wait(self.compact.compact_input(self.held))
+        given, said = asyncio.run(self.compact.compact_input(self.held))
         if said is not None:
             self.held.append(said)
         return list(given)

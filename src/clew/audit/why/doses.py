@@ -1,7 +1,5 @@
-"""How a rate responds to a dose: Cochran-Armitage trend, logistic curves, and whether there is a threshold.
-
-The causal audit and papers call it. It must never report a slope where the doses separate all hits from all misses.
-"""
+"""How a rate responds to a dose: Cochran-Armitage trend, logistic curves, and whether there is a threshold. The causal
+audit and papers call it. It must never report a slope where the doses separate all hits from all misses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Evidence of a causal audit: the case, its lines, and the verdict they add up to.
-
-``why/question.py`` builds it and ``clew audit why`` prints and files it. No line may stand without its number of
-rollouts and an interval.
-"""
+"""Evidence of a causal audit: the case, its lines, and the verdict they add up to. ``why/question.py`` builds it and
+``clew audit why`` prints and files it. No line may stand without its number of rollouts and an interval."""
 
 from __future__ import annotations
 

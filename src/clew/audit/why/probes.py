@@ -1,7 +1,5 @@
-"""Prefill probes: how likely a phrase is after each part of a trace, and how early that predicts the outcome.
-
-The causal audit and papers call it. A probe must never change the run it reads.
-"""
+"""Prefill probes: how likely a phrase is after each part of a trace, and how early that predicts the outcome. The
+causal audit and papers call it. A probe must never change the run it reads."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -37,18 +37,11 @@ def load_verb(name: str) -> click.Command:
     return found
 
 
-class Lazy(click.Group):
-    """A verb with verbs of its own, one file each (``GROUP_VERB.py``), loaded when named."""
-
-    def __init__(self, name: str, verbs: Sequence[str], help: str, short_help: str) -> None:
-        super().__init__(name, help=help, short_help=short_help)
-        self._verbs = list(verbs)
+class Ordered(click.Group):
+    """A verb with verbs of its own, listed in the order in which they are written."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return self._verbs
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return load_verb(f"{self.name}_{cmd_name}") if cmd_name in self._verbs else None
+        return list(self.commands)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,6 +49,13 @@ N = TypeVar("N", int, float)
 Option = Callable[[Any], Any]  # what click.option makes: a decorator
 DEFAULT_STORE = ".clew/store.db"
 OPERATOR = re.compile(r"[=<>:]")
+
+
+def option(*names: str, choices: str = "", **settings: Any) -> Callable[[F], F]:
+    """As ``click.option``; help shows the default unless that is empty. The words of ``choices`` are the values."""
+    if choices:
+        settings["type"] = click.Choice(choices.split())
+    return click.option(*names, **{"show_default": settings.get("default") not in ("", "{}"), **settings})
 
 
 def options(*chosen: Option) -> Callable[[F], F]:
@@ -70,12 +70,11 @@ def options(*chosen: Option) -> Callable[[F], F]:
 
 
 STORE_HELP = "File that holds the runs (or set CLEW_STORE)."
-store_option = click.option(
-    "--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, show_default=True, help=STORE_HELP
-)
+store_option = option("--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, help=STORE_HELP)
 HOST_HELP = "Address to serve at; any but loopback needs a secret that clients send."
-host_option = click.option("--host", default="127.0.0.1", show_default=True, help=HOST_HELP)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+host_option = option("--host", default="127.0.0.1", help=HOST_HELP)
+json_option = option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+output_options = options(json_option, store_option)
 
 
 def open_store(path: str, *, create: bool = False) -> Keeper:
@@ -193,10 +192,26 @@ def refuse_open_host(host: str, secret: str | Sequence[str], what: str, variable
         raise BadInput(f"{host} can be reached by others, and there {what}", remedy=remedy)
 
 
+def pick(options: Mapping[str, Any], names: str) -> dict[str, Any]:
+    """The options of these names."""
+    return {name: options[name] for name in names.split()}
+
+
+def say(text: str) -> None:
+    """Print to standard error, which a pipe does not read."""
+    click.echo(text, err=True)
+
+
 def print_json(value: object) -> None:
     from clew.view.json_values import plain
 
     click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def end_with_json(value: object) -> NoReturn:
+    """Print the result of a verb as JSON, and end the verb."""
+    print_json(value)
+    raise click.exceptions.Exit(0)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import click
-
-from clew.cli.shared import common
+from clew.cli.shared import common, option
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -28,28 +26,26 @@ TINY = 20_000_000  # parameters
 
 
 sampling_options = common.options(
-    click.option("--temperature", type=float, help="Sampling temperature; 0 always takes the likeliest token."),
-    click.option("--top-p", type=float, help="Nucleus sampling: sample from the likeliest tokens of this total share."),
-    click.option("--max-tokens", type=int, help="Most tokens in one reply."),
+    option("--temperature", type=float, help="Sampling temperature; 0 always takes the likeliest token."),
+    option("--top-p", type=float, help="Nucleus sampling: sample from the likeliest tokens of this total share."),
+    option("--max-tokens", type=int, help="Most tokens in one reply."),
 )
 limit_options = common.options(
-    click.option("--run-tokens", type=int, help="Most tokens in one run, prompts included."),
-    click.option("--max-steps", type=int, help="Most steps in one run."),
-    click.option("--max-seconds", type=float, help="Most seconds for one run."),
-    click.option("--run-cost", type=float, help="Most US dollars for one run."),
+    option("--run-tokens", type=int, help="Most tokens in one run, prompts included."),
+    option("--max-steps", type=int, help="Most steps in one run."),
+    option("--max-seconds", type=float, help="Most seconds for one run."),
+    option("--run-cost", type=float, help="Most US dollars for one run."),
 )
 task_options = common.options(
-    click.option("--world", default="household", show_default=True, help="World to act in; `clew worlds` lists them."),
-    click.option("--tasks", default=4, show_default=True, help="How many tasks to draw."),
-    click.option("--task", "task_ids", multiple=True, help="Id of a task, instead of --tasks; may be repeated."),
-    click.option("--split", default="train", show_default=True, help="train or test, where the world has both."),
-    click.option("--seed", default=0, show_default=True, help="Seed of tasks and sampling."),
+    option("--world", default="household", help="World to act in; `clew worlds` lists them."),
+    option("--tasks", default=4, help="How many tasks to draw."),
+    option("--task", "task_ids", multiple=True, help="Id of a task, instead of --tasks; may be repeated."),
+    option("--split", default="train", help="train or test, where the world has both."),
+    option("--seed", default=0, help="Seed of tasks and sampling."),
 )
 model_options = common.options(
-    click.option("--max-cost", type=float, help="Most US dollars to spend at an endpoint, in total."),
-    click.option(
-        "--model-options", default="{}", help="More settings of the model, as JSON: price, stream, device, ..."
-    ),
+    option("--max-cost", type=float, help="Most US dollars to spend at an endpoint, in total."),
+    option("--model-options", default="{}", help="More settings of the model, as JSON: price, stream, device, ..."),
 )
 
 

@@ -49,9 +49,7 @@ def of(model: Local, ref: str, options: Mapping[str, Any]) -> Drafting:
     module = folders.read(name, model.module, tokenizer)
     table = calibration.find(name, module, options["draft_temperature"])
     if table is None:
-        click.echo(
-            f"{name} was never calibrated: its confidence is taken as it is (see `clew draft calibrate`)", err=True
-        )
+        common.say(f"{name} was never calibrated: its confidence is taken as it is (see `clew draft calibrate`)")
     drafter = drafters.ready(module, table.temperatures if table is not None else None)
     return Drafting(drafter, weights_digest(module), beside)
 
@@ -94,7 +92,7 @@ def known_costs(model: Local, it: Drafting, lengths: str) -> Costs | None:
     except BadInput as error:
         if lengths != "auto":
             raise
-        click.echo(f"{error.message}: drafts are verified whole. {error.remedy}", err=True)
+        common.say(f"{error.message}: drafts are verified whole. {error.remedy}")
         return None
 
 

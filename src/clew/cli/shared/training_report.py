@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from clew.cli.shared import common
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ def follow(training: Training) -> None:
                 note += f"  eval {done.evaluation}"
             bar.update(job, completed=done.number + 1, note=note)
             if bar.disable and ((done.number + 1) % EVERY == 0 or done.number + 1 == total):
-                click.echo(f"{name} {done.number + 1}/{total}  {note}", err=True)
+                common.say(f"{name} {done.number + 1}/{total}  {note}")
 
 
 def worst(store: Keeper, name: str, method: str) -> Run | None:

@@ -1,8 +1,5 @@
 """Calibrates a repository's confidence on its own past fixes: each snapshot before a fix is ranked, the fix is the
-truth.
-
-``clew diagnose`` calls it. It must never check anything out.
-"""
+truth. ``clew diagnose`` calls it. It must never check anything out."""
 
 from __future__ import annotations
 

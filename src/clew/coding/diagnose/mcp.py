@@ -1,7 +1,5 @@
 """The four tools as an MCP server on the standard streams, for any agent that speaks the protocol.
-
-``clew diagnose --mcp`` starts it. Nothing else may be printed on standard output while it runs.
-"""
+``clew diagnose --mcp`` starts it. Nothing else may be printed on standard output while it runs."""
 
 from __future__ import annotations
 

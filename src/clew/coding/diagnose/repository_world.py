@@ -1,7 +1,5 @@
 """A repository as a world whose actions are the four tools, and its own past fixes as tasks with a known answer.
-
-``clew diagnose`` opens it. An observation must never hold what the fix of the task changed.
-"""
+``clew diagnose`` opens it. An observation must never hold what the fix of the task changed."""
 
 from __future__ import annotations
 

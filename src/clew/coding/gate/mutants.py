@@ -1,7 +1,5 @@
-"""Broken variants of Python code: one small change each, as people and models make them.
-
-``clew gate --mutants`` measures critics on them. It must never run the code.
-"""
+"""Broken variants of Python code: one small change each, as people and models make them. ``clew gate --mutants``
+measures critics on them. It must never run the code."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""A kernel to be tuned: its C source, its inputs and expected outputs, and what may be changed about it.
-
-Authors of kernels write one, and every part of the tuner reads it. It must never run or compile anything.
-"""
+"""A kernel to be tuned: its C source, its inputs and expected outputs, and what may be changed about it. Authors of
+kernels write one, and every part of the tuner reads it. It must never run or compile anything."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Reads recorded profiles as metrics of the rules: our own JSON, and the CSV of Nsight Compute.
-
-``clew kernels explain`` calls it. A counter that is missing must never become a zero.
-"""
+``clew kernels explain`` calls it. It must never run a profiler."""
 
 from __future__ import annotations
 

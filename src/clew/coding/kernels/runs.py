@@ -1,7 +1,5 @@
-"""Runs compilers and builds: in the sandbox, or directly where all source is the user's own.
-
-The CPU backend calls it. Source that a model wrote must never run outside the sandbox.
-"""
+"""Runs compilers and builds: in the sandbox, or directly where all source is the user's own. The CPU backend calls it.
+Source that a model wrote must never run outside the sandbox."""
 
 from __future__ import annotations
 

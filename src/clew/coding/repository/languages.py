@@ -1,7 +1,5 @@
-"""Languages by file name, and which files are source, tests or documentation of a repository, or not its own.
-
-The repository view calls it. It must never open a file: the path alone decides.
-"""
+"""Languages by file name, and which files are source, tests or documentation of a repository, or not its own. The
+repository view calls it. It must never open a file: the path alone decides."""
 
 from __future__ import annotations
 

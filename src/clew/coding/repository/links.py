@@ -1,8 +1,5 @@
-"""Which file imports which, from the imports as written.
-
-The ranking and the tool ``connected_tree`` read it. It must never guess: an import that names no file of the repository
-is no edge.
-"""
+"""Which file imports which, from the imports as written. The ranking and the tool ``connected_tree`` read it. It must
+never guess: an import that names no file of the repository is no edge."""
 
 from __future__ import annotations
 

@@ -172,6 +172,12 @@ def text_of(content: object) -> str:
     raise bad("content must be a text, null or a list of parts", content, "Write content as OpenAI's API does.")
 
 
+def sampling_to(sampling: Sampling, stop: str = "stop") -> Json:
+    """The fields of a request for what is not at its default; ``stop`` names the field of the texts that end a reply."""
+    told = {"top_p": sampling.top_p if sampling.top_p != 1.0 else None, "top_k": sampling.top_k, stop: sampling.stop}
+    return {name: list(value) if name == stop else value for name, value in told.items() if value}
+
+
 def stop_of(value: str | Iterable[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 

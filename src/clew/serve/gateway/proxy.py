@@ -15,7 +15,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Literal, cast
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -33,8 +33,8 @@ from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
 from clew.serve.gateway import wire
 from clew.serve.gateway.session import Exchange, Session
-from clew.serve.incoming import Handler, body_of, caller
-from clew.serve.refusals import Body, Rejected, known, refused
+from clew.serve.incoming import body_of, caller
+from clew.serve.refusals import Body, Handler, Rejected, guarded, known
 from clew.serve.relay import relay
 from clew.store import Keeper, Run, new_id
 from clew.store.owners import owner_name
@@ -252,31 +252,23 @@ class Gateway:
         def both(path: str, endpoint: Handler, method: str) -> list[Route]:
             return [Route(f"{base}{path}", endpoint, methods=[method]) for base in ("/v1", "/r/{name}/v1")]
 
-        routes = [Route("/r/{name}/end", self._end, methods=["POST"]), *both("/models", self._list, "GET")]
+        routes = [Route("/r/{name}/end", guarded(self._end), methods=["POST"]), *both("/models", self._list, "GET")]
         for dialect, module in wire.DIALECTS.items():
             routes += both(module.PATH, self._asked(dialect), "POST")
         return Starlette(routes=routes, lifespan=self.running)
 
     def _asked(self, dialect: str) -> Handler:
         async def endpoint(request: Request) -> Response:
-            try:
-                name = self._name(request)
-                asked = wire.read(dialect, await body_of(request, wire.LARGEST))
-                await self._ended(name)
-                session = self._session(name, asked, dialect)
-                asked = self._whole(asked)
-                exchange = session.request(asked, dialect)
-                return await self._respond(request, dialect, asked, session, exchange)
-            except ClientDisconnect:
-                return Response(status_code=499)
-            except Exception as error:
-                return refused(known(error), dialect)
+            name = self._name(request)
+            asked = wire.read(dialect, await body_of(request, wire.LARGEST))
+            await self._ended(name)
+            session = self._session(name, asked, dialect)
+            asked = self._whole(asked)
+            return await self._respond(dialect, asked, session, session.request(asked, dialect))
 
-        return endpoint
+        return guarded(endpoint, dialect)
 
-    async def _respond(
-        self, request: Request, dialect: str, asked: Asked, session: Session, exchange: Exchange
-    ) -> Response:
+    async def _respond(self, dialect: str, asked: Asked, session: Session, exchange: Exchange) -> Response:
         name = f"clew-{session.run}-{exchange.number}"
         headers = {"x-clew-run": session.run}
         if asked.stream:
@@ -330,14 +322,11 @@ class Gateway:
 
     async def _end(self, request: Request) -> Response:
         """End a run; the body may hold its reward and other scores, as numbers."""
-        try:
-            name = self._name(request)
-            session = self.sessions.get(name)
-            if session is None:
-                raise Rejected(f"no run is called {name!r}", remedy="Its base URL is /r/NAME/v1.", status=404)
-            scores = _scores(await body_of(request, wire.LARGEST))
-        except ClewError as error:
-            return refused(error)
+        name = self._name(request)
+        session = self.sessions.get(name)
+        if session is None:
+            raise Rejected(f"no run is called {name!r}", remedy="Its base URL is /r/NAME/v1.", status=404)
+        scores = _scores(await body_of(request, wire.LARGEST))
         session.end()
         if session.run in self.work:
             await asyncio.wait([self.work[session.run]], timeout=30)

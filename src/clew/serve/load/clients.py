@@ -1,8 +1,5 @@
-"""Clients that put a server under load, and what they measured.
-
-``clew bench serve`` runs them against any endpoint of OpenAI's chat completions, streamed. They must never share state
-with the server under test.
-"""
+"""Clients that put a server under load, and what they measured. ``clew bench serve`` runs them against any endpoint of
+OpenAI's chat completions, streamed. They must never share state with the server under test."""
 
 from __future__ import annotations
 

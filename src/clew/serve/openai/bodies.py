@@ -1,7 +1,5 @@
-"""Writes answers as HTTP bodies, whole or as server-sent events, in the format of the endpoint that was asked.
-
-The server makes one Writer for each answer. A Writer must never show tokens or logprobs that nobody asked for.
-"""
+"""Writes answers as HTTP bodies, whole or as server-sent events, in the format of the endpoint that was asked. The
+server makes one Writer for each answer. A Writer must never show tokens or logprobs that nobody asked for."""
 
 from __future__ import annotations
 

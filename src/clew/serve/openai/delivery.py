@@ -1,7 +1,5 @@
-"""Sends an answer to its client, whole or as a stream, and gives it up when the client leaves or stops reading.
-
-The server's routes return an Answer. However an answer ends, it must give its place in the queue back exactly once.
-"""
+"""Sends an answer to its client, whole or as a stream, and gives it up when the client leaves or stops reading. The
+server's routes return an Answer. However an answer ends, it must give its place in the queue back exactly once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Counts and durations of a server in Prometheus' format.
-
-The server and its answers count here, and ``/metrics`` shows the counts. No prompt, reply or key must ever appear here.
-"""
+"""Counts and durations of a server in Prometheus' format. The server and its answers count here, and ``/metrics`` shows
+the counts. No prompt, reply or key must ever appear here."""
 
 from __future__ import annotations
 

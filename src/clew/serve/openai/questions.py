@@ -1,7 +1,5 @@
-"""Reads one HTTP request, checks it, and turns it into Requests of a Model.
-
-The server and its recorder call it. A request that is refused must never have reached a model or a store.
-"""
+"""Reads one HTTP request, checks it, and turns it into Requests of a Model. The server and its recorder call it. A
+request that is refused must never have reached a model or a store."""
 
 from __future__ import annotations
 

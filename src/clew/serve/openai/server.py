@@ -24,14 +24,14 @@ from clew.core.protocols import Model
 from clew.core.records import Request as Asked
 from clew.models.dialects import Json
 from clew.serve.gateway.recorder import Recorder
-from clew.serve.incoming import Handler, body_of, caller, parsed
+from clew.serve.incoming import body_of, caller, parsed
 from clew.serve.openai import answers, questions
 from clew.serve.openai.answers import Indexed, Items, Prompt
 from clew.serve.openai.bodies import Writer
 from clew.serve.openai.delivery import Answer
 from clew.serve.openai.metrics import Metrics
 from clew.serve.openai.questions import WIRE, Limits, Question
-from clew.serve.refusals import Body, Rejected, refused
+from clew.serve.refusals import Body, Handler, Rejected, guarded, refused
 
 LONG = 100_000  # characters of a prompt that is tokenised beside the event loop
 
@@ -217,15 +217,10 @@ class Server:
         """A route whose caller may ask, and whose errors are answered."""
 
         async def route(request: Request) -> Response:
-            try:
-                self._who(request)
-                return await does(request)
-            except ClientDisconnect:
-                return Response(status_code=499)
-            except ClewError as error:
-                return refused(error)
+            self._who(request)
+            return await does(request)
 
-        return route
+        return guarded(route)
 
     def _plain(self, does: Callable[[Json], Json]) -> Handler:
         async def route(request: Request) -> Response:

@@ -20,14 +20,8 @@ from clew.store.names import new_id
 from clew.store.run import Run
 
 Factory = Callable[[], Keeper]
-SETUP = Setup(
-    "tiny",
-    3,
-    Sampling(16, 0.7, stop=("\n",)),
-    Sampling(16),
-    (ToolSpec("look", "Look round.", {"type": "object", "properties": {"at": {"type": "string"}}}),),
-    "tiny-1",
-)
+LOOK = ToolSpec("look", "Look round.", {"type": "object", "properties": {"at": {"type": "string"}}})
+SETUP = Setup("tiny", 3, Sampling(16, 0.7, stop=("\n",)), Sampling(16), (LOOK,), "tiny-1")
 
 
 def make_node(parent: Node | None, role: str, text: str, ids: tuple[int, ...] | None = None, **more: Any) -> Node:

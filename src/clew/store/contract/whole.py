@@ -49,19 +49,8 @@ def finds_runs(make: Factory) -> None:
     listed = {made.run: made for made in store.summaries()}
     assert all(store.summary(run) == listed[run] for run in ids.values())
     assert store.find("", 2) == [ids["c"], ids["b"]] and [r.id for r in store.runs("tag=good")] == [a.id]
-    bad = (
-        "fridge",
-        "wrld=x",
-        "steps:3",
-        "return<x",
-        "stop=dne",
-        "sort:moon",
-        "-sort:id",
-        "after:soon",
-        "text:--",
-        "tag:",
-    )
-    for query in (*bad, 'world="x', "world=toy  steps>>1"):
+    bad = ["fridge", "wrld=x", "steps:3", "return<x", "stop=dne", "sort:moon", "-sort:id", "after:soon", "text:--"]
+    for query in (*bad, "tag:", 'world="x', "world=toy  steps>>1"):
         error = expect(BadQuery, lambda query=query: store.find(query))  # type: ignore[misc]
         assert "position" in error.message and error.remedy, error
     assert store.run("aaa") == a

@@ -9,7 +9,7 @@ import numpy as np
 from clew.core.records import Node
 from clew.store.protocol import Range
 from clew.store.run import mean
-from clew.store.sqlite.row_codec import BITS, NODE_COLUMNS, TARGETS, readable, unpack_floats
+from clew.store.sqlite.row_codec import NODE_COLUMNS, TARGETS, readable, unpack_floats
 from clew.store.sqlite.run_tables import Records
 
 
@@ -33,9 +33,9 @@ class Ranges(Records):
         sql = "SELECT DISTINCT conversation FROM call WHERE at >= ? AND at < ? AND kind = 1"
         with self._lock:
             found: set[int] = set()
+            for start, stop, _ in self._places(run):
+                found.update(chat for (chat,) in self._read(sql, (start, stop)))
             for s in self._path(run):
-                no = (self._known(s.run) or 0) << BITS
-                found.update(chat for (chat,) in self._read(sql, (no + s.start, no + s.stop)))
                 calls = self._calls.get(s.run, {}).values()
                 found.update(c.conversation for c in calls if c.kind == "ask" and s.start <= c.seq < s.stop)
             return sorted(found)
@@ -44,14 +44,8 @@ class Ranges(Records):
         """Keys of a run's Calls in order of issue; two runs part where these do."""
         with self._lock:
             self.commit()
-            found: list[bytes] = []
-            for s in self._path(run):
-                no = (self._known(s.run) or 0) << BITS
-                rows = self._read(
-                    "SELECT key FROM call WHERE at >= ? AND at < ? ORDER BY at", (no + s.start, no + s.stop)
-                )
-                found += [key for (key,) in rows]
-            return found
+            sql = "SELECT key FROM call WHERE at >= ? AND at < ? ORDER BY at"
+            return [key for start, stop, _ in self._places(run) for (key,) in self._read(sql, (start, stop))]
 
     def numbers(self, run: str, name: str) -> dict[int, float]:
         """One number of each Call of a run that has it, by seq: ``logprob`` or ``entropy`` (nats, mean over the sampled
@@ -62,12 +56,11 @@ class Ranges(Records):
         found: dict[int, float] = {}
         with self._lock:
             self.commit()
-            for s in self._path(run):
-                no = (self._known(s.run) or 0) << BITS
-                for at, value in self._read(sql, (no + s.start, no + s.stop)):
+            for start, stop, origin in self._places(run):
+                for at, value in self._read(sql, (start, stop)):
                     number = value if name == "reward" else mean(unpack_floats(value))
                     if number is not None:
-                        found[at - no] = number
+                        found[at - origin] = number
         return found
 
     def group_names(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -198,6 +198,12 @@ class Records(Database, Tables):
         """Whose Calls make up a run, its own last."""
         lineage = self.row(run).lineage
         return *lineage, Segment(run, lineage[-1].stop if lineage else 0, _END)
+
+    def _places(self, run: str) -> Iterator[tuple[int, int, int]]:
+        """Where the Calls of a run lie in the file: from one place up to another, and the place of a seq 0."""
+        for s in self._path(run):
+            no = (self._known(s.run) or 0) << BITS
+            yield no + s.start, no + s.stop, no
 
     def _own(self, run: str, low: int, high: int) -> list[Call]:
         """Calls a run issued itself, buffered ones over committed ones."""

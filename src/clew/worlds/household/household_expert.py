@@ -1,7 +1,5 @@
-"""An expert player of Household: sees what the agent sees and remembers what it saw.
-
-Demonstrations and tests call it. It must never look at what the agent cannot know: where unseen objects are.
-"""
+"""An expert player of Household: sees what the agent sees and remembers what it saw. Demonstrations and tests call it.
+It must never look at what the agent cannot know: where unseen objects are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The rules of Household: rooms, receptacles and objects, what an action does, and what can be seen.
-
-HouseholdWorld and the expert call them. The same state and action must always lead to the same state.
-"""
+"""The rules of Household: rooms, receptacles and objects, what an action does, and what can be seen. HouseholdWorld and
+the expert call them. The same state and action must always lead to the same state."""
 
 from __future__ import annotations
 
