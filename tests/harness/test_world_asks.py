@@ -157,4 +157,4 @@ def test_its_tokens_and_dollars_count_towards_the_limits_and_its_failures_are_th
     assert run.cost == 1.5
     run = made(Broken()).collect(Rooms().sample(1), n=1).runs[0]
     assert run.stop is StopReason.MODEL_ERROR
-    assert next(c.error for c in run.calls if c.kind == "act") == "ModelError: OSError: no connection"
+    assert next(c.error for c in run.calls if c.kind == "act") == "ModelError: oracle: OSError: no connection"

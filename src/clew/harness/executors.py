@@ -6,15 +6,14 @@ ends and never changes which runs there are.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
-from clew.core.errors import ReplayError
 from clew.core.records import Call, RunRow
 from clew.core.values import Task
 from clew.harness.run.dispatch import Dispatcher
-from clew.harness.run.drive import drive
+from clew.harness.run.drive import as_ended, drive
 from clew.harness.run.spec import OnRun, RunSpec
 from clew.store.run import Run
 
@@ -34,7 +33,7 @@ class Executor(Protocol):
         """Drive and judge every run, call ``on_run`` with it, and give it; the runs may end in any order.
 
         Raises:
-            A ReplayError of a run once all others have ended; any other error at once, and the others are stopped.
+            As ``as_ended`` of ``harness/run/drive.py``.
         """
         ...
 
@@ -46,28 +45,11 @@ class InLoop:
         self, spec: RunSpec, runs: Sequence[Prepared], on_run: OnRun | None = None
     ) -> AsyncGenerator[Run, None]:
         """As ``Executor.drive``."""
-        stuck: ReplayError | None = None
-        ended: asyncio.Queue[asyncio.Task[Run]] = asyncio.Queue()
         async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
-            work = [
-                asyncio.ensure_future(drive(spec, dispatch, it.row, it.task, on_run, calls=it.calls)) for it in runs
-            ]
-            for task in work:
-                task.add_done_callback(ended.put_nowait)
-            try:
-                for _ in work:
-                    try:
-                        run = (await ended.get()).result()
-                    except ReplayError as error:
-                        stuck = stuck or error
-                        continue
+            work = [drive(spec, dispatch, it.row, it.task, on_run, calls=it.calls) for it in runs]
+            async with aclosing(as_ended(work)) as ended:
+                async for run in ended:
                     yield run
-            finally:
-                for task in work:
-                    task.cancel()
-                await asyncio.gather(*work, return_exceptions=True)
-        if stuck is not None:
-            raise stuck
 
 
 IN_LOOP = InLoop()

@@ -23,6 +23,7 @@ from clew.harness.fork.edits import Given, plan
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, follow
+from clew.harness.run.restore import world_at
 from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
 from clew.harness.tools import Tool, as_tools
 from clew.harness.verdicts import verdict
@@ -231,7 +232,7 @@ class Runner:
         self, task: Task, calls: Sequence[Call], changes: Intervention, *, resuming: bool = False, redo: bool = False
     ) -> World | None:
         """The world in the state it had after ``calls``; see ``restore.world_at``."""
-        return await self.spec.world_at(task, calls, changes, resuming=resuming, redo=redo)
+        return await world_at(self.spec, task, calls, changes, resuming=resuming, redo=redo)
 
     def task_of(self, row: RunRow) -> Task:
         """The run's Task, with the judge's material where its taskset still has it."""

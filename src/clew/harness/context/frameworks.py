@@ -12,7 +12,7 @@ cleared of forged pins and of torn tool messages, and carries the one block. Not
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar, cast
 
@@ -35,38 +35,6 @@ class Typed(Copied, Protocol):
 
     type: str
     content: Any
-
-
-class Overridden(Protocol):
-    """A request of LangChain to a model."""
-
-    messages: Sequence[Any]
-
-    def override(self, *, messages: Sequence[Any]) -> Self: ...
-
-
-class Summarises(Protocol):
-    """A node of LangMem, or another that makes a state's messages fewer."""
-
-    def invoke(self, state: Mapping[str, Any]) -> Mapping[str, Any]: ...
-    async def ainvoke(self, state: Mapping[str, Any]) -> Mapping[str, Any]: ...
-
-
-class Context(Protocol):
-    """A model context of AutoGen."""
-
-    async def add_message(self, message: Typed) -> None: ...
-    async def get_messages(self) -> list[Typed]: ...
-    async def clear(self) -> None: ...
-    async def save_state(self) -> Mapping[str, Any]: ...
-    async def load_state(self, state: Mapping[str, Any]) -> None: ...
-
-
-class Compacts(Protocol):
-    """A compaction handler of Inspect."""
-
-    async def compact_input(self, messages: list[Any], force: bool = False) -> tuple[list[Any], Any]: ...
-    async def record_output(self, input: list[Any], output: object) -> None: ...
 
 
 C = TypeVar("C", bound=Copied)
@@ -156,10 +124,10 @@ def langchain_middleware(pins: Pins, *, scope: str = "") -> Any:
     middleware, form = need("langchain.agents.middleware"), langchain_form()
 
     class PinMiddleware(middleware.AgentMiddleware):  # type: ignore[misc,name-defined]
-        def wrap_model_call(self, request: Overridden, handler: Callable[[Overridden], T]) -> T:
+        def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
             return handler(request.override(messages=pins.apply(request.messages, form, scope=scope)))
 
-        async def awrap_model_call(self, request: Overridden, handler: Callable[[Overridden], Awaitable[T]]) -> T:
+        async def awrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
             return await handler(request.override(messages=pins.apply(request.messages, form, scope=scope)))
 
     return PinMiddleware()
@@ -173,35 +141,42 @@ def langgraph_hook(
     return lambda state: {"llm_input_messages": pins.apply(state[key], form, scope=scope)}
 
 
-def langmem_node(node: Summarises, pins: Pins, *, key: str = "summarized_messages", scope: str = "") -> Any:
+def langmem_node(node: Any, pins: Pins, *, key: str = "summarized_messages", scope: str = "") -> Any:
     """A summarising node (LangMem's or another) whose output under ``key`` carries the pins."""
     runnables, form = need("langchain_core.runnables"), langchain_form()
 
     def pinned(update: Mapping[str, Any]) -> dict[str, Any]:
         return {**update, key: pins.apply(update[key], form, scope=scope)}
 
-    async def later(state: Mapping[str, Any]) -> dict[str, Any]:
-        return pinned(await node.ainvoke(state))
+    return runnables.RunnableLambda(
+        lambda state: pinned(node.invoke(state)), afunc=_later(lambda state: node.ainvoke(state), pinned)
+    )
 
-    return runnables.RunnableLambda(lambda state: pinned(node.invoke(state)), afunc=later)
+
+def _later(call: Callable[[Any], Any], then: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    async def run(state: Any) -> Any:
+        return then(await call(state))
+
+    return run
 
 
-def autogen_context(inner: Context, pins: Pins, *, scope: str = "") -> Any:
+def autogen_context(inner: Any, pins: Pins, *, scope: str = "") -> Any:
     """A model context around another one: what it gives carries the pins."""
     contexts, form = need("autogen_core.model_context"), autogen_form()
 
     class PinnedContext(contexts.ChatCompletionContext):  # type: ignore[misc,name-defined]
-        async def add_message(self, message: Typed) -> None:
+        async def add_message(self, message: Any) -> None:
             await inner.add_message(message)
 
-        async def get_messages(self) -> list[Typed]:
+        async def get_messages(self) -> list[Any]:
             return pins.apply(await inner.get_messages(), form, scope=scope)
 
         async def clear(self) -> None:
             await inner.clear()
 
         async def save_state(self) -> Mapping[str, Any]:
-            return await inner.save_state()
+            state: Mapping[str, Any] = await inner.save_state()
+            return state
 
         async def load_state(self, state: Mapping[str, Any]) -> None:
             await inner.load_state(state)
@@ -209,7 +184,7 @@ def autogen_context(inner: Context, pins: Pins, *, scope: str = "") -> Any:
     return PinnedContext()
 
 
-def inspect_compact(inner: Compacts, pins: Pins, *, scope: str = "") -> Compacts:
+def inspect_compact(inner: Any, pins: Pins, *, scope: str = "") -> Any:
     """A compaction handler of Inspect around another one: the input it gives carries the pins."""
     form = inspect_form()
 
@@ -218,7 +193,7 @@ def inspect_compact(inner: Compacts, pins: Pins, *, scope: str = "") -> Compacts
             given, message = await inner.compact_input(messages, force=force)
             return pins.apply(given, form, scope=scope), message
 
-        async def record_output(self, input: list[Any], output: object) -> None:
+        async def record_output(self, input: list[Any], output: Any) -> None:
             await inner.record_output(input, output)
 
     return PinnedCompact()

@@ -21,6 +21,7 @@ from clew.core.records import Call, Cursor, Intervention
 from clew.core.values import F32, StopReason
 from clew.harness.executors import IN_LOOP, Prepared
 from clew.harness.fork.edits import fork_row, plan
+from clew.harness.run.restore import world_at
 from clew.harness.run.spec import Specified
 from clew.store import Group, MemoryStore, Run
 from clew.store.run import sampled
@@ -80,16 +81,10 @@ class Continuations:
             )
         self.runner, self.spec, self.seed, self.judge_seconds = runner, spec, seed, judge_seconds
         model = spec.model
-        self.settings = {
-            "agent": spec.agent_ref,
-            "digest": spec.agent_digest,
-            "taskset": spec.taskset.ref,
-            "model": model.ref if model else "",
-            "version": model.version if model else 0,
-            "seed": seed,
-            "weights": getattr(model, "fingerprint", ""),
-            "judge_seconds": judge_seconds,
-        }
+        who = {"agent": spec.agent_ref, "digest": spec.agent_digest, "taskset": spec.taskset.ref}
+        by = {"model": model.ref if model else "", "version": model.version if model else 0}
+        by["weights"] = getattr(model, "fingerprint", "")
+        self.settings = {**who, **by, "seed": seed, "judge_seconds": judge_seconds}
         self.params = value_digest(self.settings).hex()
 
     def method(self, stage: str) -> str:
@@ -166,7 +161,7 @@ class Continuations:
             seq, changes = _planned(view, start)
             if seq > 1:
                 shared = self.spec.store.calls(view.id, 0, seq)
-                world = await self.spec.world_at(self.spec.task_of(view.row), shared, changes)
+                world = await world_at(self.spec, self.spec.task_of(view.row), shared, changes)
                 if world is not None:
                     world.close()
 

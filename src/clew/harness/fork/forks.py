@@ -11,6 +11,7 @@ from clew.core.records import GroupKind, GroupRow, Intervention
 from clew.core.values import Limits
 from clew.harness.executors import IN_LOOP, Executor, Prepared
 from clew.harness.fork.edits import fork_row
+from clew.harness.run.restore import world_at
 from clew.harness.run.spec import OnRun, RunSpec
 from clew.store import Group, Run, new_id
 
@@ -34,7 +35,7 @@ async def fork(
     store, identity, task = spec.store, new_id(), spec.task_of(view.row)
     shared = store.calls(view.id, 0, seq)
     if spec.taskset is not None and seq > 1:
-        probe = await spec.world_at(task, shared, changes, resuming=False)
+        probe = await world_at(spec, task, shared, changes)
         if probe is not None:
             probe.close()
     fields: dict[str, Any] = {"group": identity}

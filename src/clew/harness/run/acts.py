@@ -5,19 +5,16 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable
 from functools import partial
-from typing import Any
 
-from clew.core.errors import BadInput, ClewError, ModelError, WorldError
-from clew.core.keys import REQUEST, derive, digest, encode
+from clew.core.errors import BadInput, ClewError, WorldError
+from clew.core.keys import REQUEST, digest, encode
 from clew.core.protocols import World
-from clew.core.records import Call, Edit, Node, Request, action_text, changed
-from clew.core.values import Completion, Inner, Message, Observation, StopReason, ToolCall, Usage
-from clew.harness.run.nodes import make_node
-from clew.harness.run.pending import Handed, Pending, Stop, revive, snapshots
+from clew.core.records import Call, Edit, action_text, changed
+from clew.core.values import Observation, StopReason, ToolCall, Usage
+from clew.harness.run.pending import Pending, Stop, revive, snapshots
 from clew.harness.run.run_state import RunState
-from clew.worlds.world_asks import Asks
 
 SMALL = 1000  # bytes; a snapshot below this is kept with every act
 
@@ -93,46 +90,6 @@ async def _hold_turn(run: RunState, pending: Pending[Observation], outcome: Awai
                 usage = Usage(*(sum(one.usage[i] for one in run.inner) for i in range(3)))
                 cost = sum(one.cost for one in run.inner)
                 pending.call = changed(pending.call, inner=tuple(run.inner), usage=usage, cost=cost)
-
-
-def asks(run: RunState) -> Asks:
-    """The models as the world of a run reaches them."""
-    return Asks(partial(_told, run))
-
-
-async def _told(run: RunState, messages: Sequence[Message], named: str, sampling: Mapping[str, Any]) -> str:
-    """Ask a model for the world; what it answers is kept until the act is recorded."""
-    model = run.model_for(named or None)
-    if model is None:
-        raise BadInput("this run has no model that its world could ask", remedy="Give Runner a model.")
-    path, renderer, again = list[Node](), model.renderer, f"{run.row.id}-{run.within}-world-{len(run.inner)}"
-    for message in messages:
-        tip = path[-1] if path else None
-        ids = renderer.delta(tip, True, message, ()) if renderer is not None else None
-        path.append(make_node(tip, message, ids, renderer.ref if renderer is not None else ""))
-    request = Request(
-        path=tuple(path),
-        sampling=run.sampling._replace(**sampling),
-        seed=derive(run.row.seed, run.within, "world", len(run.inner)),
-        head=renderer.head() if renderer is not None else (),
-        deadline=run.deadline(),
-        order=run.row.order,
-        run=run.row.id,
-        idempotency=again,
-    )
-    pending = Pending(Call(run.row.id, -1, "ask", b"", -1), b"", Handed(), _completed)
-    pending.record = _completed
-    run.dispatch.ask(pending, model, request)
-    done = await pending.taken()
-    facts = (model.ref, done.model, done.version, done.usage, done.cost, done.seconds)
-    run.inner.append(Inner(*facts, done.message.text, done.tokens))
-    return done.message.text
-
-
-def _completed(result: object) -> Completion:
-    if isinstance(result, Completion):
-        return result
-    raise result if isinstance(result, ClewError) else ModelError(f"{type(result).__name__}: {result}")
 
 
 def _recorded(run: RunState, pending: Pending[Observation], outcome: Observation | BaseException) -> Observation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,11 +11,12 @@ from clew.core.errors import BadInput, ClewError, ModelError
 from clew.core.keys import REQUEST, canonical, derive, digest, encode, sampling_form, value_digest
 from clew.core.protocols import Model
 from clew.core.records import Call, Cursor, Edit, Node, Request, Sample, Tap, changed
-from clew.core.values import F32, UNSET, Completion, Message, Sampling, ToolSpec, Unset, Usage
+from clew.core.values import F32, UNSET, Completion, Inner, Message, Sampling, ToolSpec, Unset, Usage
 from clew.harness.run.nodes import Reply, as_message, make_node
 from clew.harness.run.path import Path
-from clew.harness.run.pending import Pending, batches, revive
+from clew.harness.run.pending import Handed, Pending, batches, revive
 from clew.harness.run.run_state import RunState
+from clew.worlds.world_asks import Asks
 
 
 @lru_cache(maxsize=4096)
@@ -316,3 +317,34 @@ def _unpacked(run: RunState, path: Path, call: Call) -> list[Reply]:
         node = make_node(tip, sample.message, sample.ids, tip.tokenizer if sample.ids is not None else "")
         replies.append(_reply(run, call, node, sample.logprobs, sample.finish))
     return replies
+
+
+# ---- what a world asks -----------------------------------------------------------------------------------------------
+
+
+def of_world(run: RunState) -> Asks:
+    """The models as the world of a run reaches them."""
+    return Asks(partial(_told, run))
+
+
+async def _told(run: RunState, messages: Sequence[Message], named: str, sampling: Mapping[str, Any]) -> str:
+    """Ask a model for the world. What it answers goes with the act under way; its own prompt is on no path."""
+    path, count = Path(run, -1, named or None, (), dict(sampling)), len(run.inner)
+    for message in messages:
+        path.say(message.role, message)
+    asked = Asked(run, path, {})
+    model = asked.live(run)
+    pending = Pending(Call(run.row.id, -1, "ask", b"", -1), b"", Handed(), partial(_completed, model))
+    request = asked.request(run, path, run.within, derive(run.row.seed, run.within, "world", count), count)
+    run.dispatch.ask(pending, model, request)
+    done = await pending.taken()
+    facts = (model.ref, done.model, done.version, done.usage, done.cost, done.seconds)
+    run.inner.append(Inner(*facts, done.message.text, done.tokens))
+    return done.message.text
+
+
+def _completed(model: Model, result: object) -> Completion:
+    if isinstance(result, BaseException):
+        raise _as_model_error(model, result)
+    assert isinstance(result, Completion)
+    return result

@@ -6,11 +6,11 @@ import asyncio
 import json
 import time
 import traceback
-from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from clew.core.errors import (
     BadInput,
@@ -28,10 +28,11 @@ from clew.core.records import Call, Cursor, Edit, Intervention, RunRow
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.fork.edits import fork_row, kept_replies
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
-from clew.harness.run import acts, lifecycle
+from clew.harness.run import asks, lifecycle
 from clew.harness.run.dispatch import LEASE_SECONDS, Dispatcher
 from clew.harness.run.live import LiveRun
 from clew.harness.run.pending import Stop, batches, revive
+from clew.harness.run.restore import world_at
 from clew.harness.run.run_state import RunState
 from clew.harness.run.spec import OnRun, RunSpec, sampling_of
 from clew.harness.run.tape import Tape
@@ -40,6 +41,7 @@ from clew.store.base import Keeper
 from clew.store.run import Run
 from clew.worlds.world_asks import open_world
 
+T = TypeVar("T")
 PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
 
 
@@ -77,7 +79,7 @@ async def drive(
                     changes = Intervention.from_json(json.loads(row.changes) if row.changes else None)
                     resuming = any(c.run == row.id for c in calls)
                     how = {"resuming": resuming, "redo": redo == "redo"}
-                    state.world = await spec.world_at(task, calls, changes, asks=acts.asks(state), **how)
+                    state.world = await world_at(spec, task, calls, changes, asks=asks.of_world(state), **how)
                 await finish(spec, state, task)
             await judged(spec, row, task, state)
             dispatch.active.discard(row.id)
@@ -125,19 +127,8 @@ def begin(
     if "fork_limits" in known:
         limits = Limits(**known["fork_limits"])
     how = Sampling()._replace(**sampling_of(known))
-    open_task = replace(task, secret=None)
-    return RunState(
-        spec,
-        dispatch,
-        row,
-        open_task,
-        tape=tape,
-        edits=changes,
-        replay=replay,
-        kept=kept,
-        sampling=how,
-        limits=limits,
-    )
+    made = partial(RunState, spec, dispatch, row, replace(task, secret=None), tape=tape, edits=changes)
+    return made(replay=replay, kept=kept, sampling=how, limits=limits)
 
 
 def touches_request(changes: Intervention, hold: Call | None) -> bool:
@@ -191,7 +182,7 @@ async def conduct(spec: RunSpec, state: RunState, task: Task) -> tuple[StopReaso
 
 
 def _opened(state: RunState, taskset: Taskset | None) -> World | None:
-    return open_world(taskset, state.task, acts.asks(state)) if taskset is not None else None
+    return open_world(taskset, state.task, asks.of_world(state)) if taskset is not None else None
 
 
 def innermost(error: BaseException) -> BaseException:
@@ -319,25 +310,34 @@ async def follow(spec: RunSpec, dispatch: Dispatcher, row: RunRow, task: Task) -
     return len(calls)
 
 
-async def gathered(work: Sequence[Awaitable[Any]]) -> None:
-    """Wait for all runs; a run that cannot be followed lets the others end first, any other error cancels them.
+async def as_ended(work: Iterable[Awaitable[T]]) -> AsyncGenerator[T, None]:
+    """Run all at once and give each result as it comes; a run that cannot be followed lets the others end first.
 
     Raises:
-        The first error.
+        The first ReplayError, once all others have ended; any other error at once, and the others are cancelled.
     """
-    tasks = {asyncio.ensure_future(w) for w in work}
-    first: BaseException | None = None
-    waiting = tasks
+    stuck: ReplayError | None = None
+    ended: asyncio.Queue[asyncio.Future[T]] = asyncio.Queue()
+    tasks = [asyncio.ensure_future(one) for one in work]
+    for task in tasks:
+        task.add_done_callback(ended.put_nowait)
     try:
-        while waiting:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
-            for error in [e for t in done if not t.cancelled() and (e := t.exception()) is not None]:
-                first = first or error
-                if not isinstance(error, ReplayError):
-                    raise error
+        for _ in tasks:
+            try:
+                result = (await ended.get()).result()
+            except ReplayError as error:
+                stuck = stuck or error
+                continue
+            yield result
     finally:
-        for task in waiting:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-    if first is not None:
-        raise first
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if stuck is not None:
+        raise stuck
+
+
+async def gathered(work: Iterable[Awaitable[T]]) -> list[T]:
+    """Results of all in the order in which they end; raises as ``as_ended``."""
+    async with aclosing(as_ended(work)) as results:
+        return [result async for result in results]

@@ -59,7 +59,7 @@ def end(run: RunState, reason: StopReason, error: str = "") -> None:
     for pending in left:
         pending.future.cancel()
     for pending in left:
-        run.record(pending, error=CUT_OFF)
+        run.record(pending, {"error": CUT_OFF})
     recorded = run.tape.calls.get(run.seq) if run.tape is not None else None
     if run.tape is not None and recorded is not None and not (run.replay and recorded.done < 0):
         if recorded.kind != "end" or recorded.action != reason:
@@ -76,5 +76,5 @@ def end(run: RunState, reason: StopReason, error: str = "") -> None:
         run.put_fresh()
         # `text` marks an end that came from outside the agent: replay raises it instead of awaiting a return
         outside = "" if reason in INSIDE else "stopped"
-        run.record(Pending(call, run.issue, run.handed, lambda _: None), text=outside, error=error)
+        run.record(Pending(call, run.issue, run.handed, lambda _: None), {"text": outside, "error": error})
     run.ended = reason

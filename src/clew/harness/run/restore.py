@@ -6,30 +6,29 @@ import json
 from collections.abc import Mapping, Sequence
 
 from clew.core.errors import CannotRestore, InDoubt
-from clew.core.protocols import Store, Taskset, World
-from clew.core.records import Call, Edit
+from clew.core.protocols import World
+from clew.core.records import Call, Intervention
 from clew.core.values import Task
 from clew.harness.run.pending import snapshots
+from clew.harness.run.spec import RunSpec
 from clew.harness.tools import Tool
 from clew.worlds.judging import retrace
 from clew.worlds.world_asks import Asks, open_world
 
 
 async def world_at(
-    taskset: Taskset | None,
+    spec: RunSpec,
     task: Task,
-    store: Store,
     calls: Sequence[Call],
-    edits: Sequence[Edit],
+    changes: Intervention,
     *,
-    tools: Mapping[str, Tool],
     resuming: bool = False,
     redo: bool = False,
     asks: Asks | None = None,
 ) -> World | None:
     """A world in the state it had after ``calls``: restored from the last snapshot, then stepped forward.
 
-    Each re-enacted act is checked by its state key. ``edits`` of kind world are applied where they stood. A world of
+    Each re-enacted act is checked by its state key. Edits of kind world are applied where they stood. A world of
     kind ``none`` is only reopened to resume its own run, and only if it is found in the recorded state.
 
     Raises:
@@ -37,6 +36,7 @@ async def world_at(
         ReplayDiverged: a re-enacted act led to another state than recorded.
         InDoubt: an act that lasts was begun and never answered, and ``redo`` does not say to do it (again).
     """
+    taskset, tools, edits = spec.taskset, spec.tools, changes.edits
     begun = [c for c in calls if c.kind == "act" and c.done < 0]
     doubtful = [c for c in begun if is_tool(c, tools) and not tools[json.loads(c.action)[1]].idempotent]
     if taskset is None:
@@ -66,8 +66,8 @@ async def world_at(
             )
     if world.restores == "exact" and snapshots(world) and (kept := [i for i, c in enumerate(acts) if c.snapshot]):
         last = acts[kept[-1]]
-        world.restore(store.blob(last.snapshot))
-        acts, edits = acts[kept[-1] + 1 :], [e for e in edits if e.seq > last.seq]
+        world.restore(spec.store.blob(last.snapshot))
+        acts, edits = acts[kept[-1] + 1 :], tuple(e for e in edits if e.seq > last.seq)
     await retrace(world, acts, edits, asks)
     return world
 

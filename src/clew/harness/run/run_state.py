@@ -24,6 +24,7 @@ from clew.harness.run.spec import RunSpec
 from clew.harness.run.tape import Tape
 
 T = TypeVar("T")
+NONE = Call("", 0, "end", b"", 0).usage  # of every Call that spent nothing
 
 
 class RunState:
@@ -213,24 +214,25 @@ class RunState:
 
     def take(self, pending: Pending[T], call: Call) -> T:
         """What a completed Call means for the run: its state moves on, the agent's value comes back."""
-        self.tokens += call.usage.prompt - call.usage.cached + call.usage.completion
-        self.cost += call.cost
+        if call.usage is not NONE or call.cost:
+            self.tokens += call.usage.prompt - call.usage.cached + call.usage.completion
+            self.cost += call.cost
         return pending.apply(call)
 
     # ---- recording -------------------------------------------------------------------------------------------------
 
     def complete(self, pending: Pending[T], **fields: Any) -> T:
         """Record the result of an effect and take it as if it had been read; give the agent's value."""
-        return self.take(pending, self.record(pending, **fields))
+        return self.take(pending, self.record(pending, fields))
 
     def fail(self, pending: Pending[Any], error: ClewError, **fields: Any) -> NoReturn:
         """Record that an effect failed and raise the error itself, which tells more than its record."""
-        call = self.record(pending, error=describe(error), **fields)
+        call = self.record(pending, {"error": describe(error), **fields})
         with suppress(ClewError):
             self.take(pending, call)  # raises the error as it is recorded
         raise error
 
-    def record(self, pending: Pending[Any], **fields: Any) -> Call:
+    def record(self, pending: Pending[Any], fields: Mapping[str, Any]) -> Call:
         """Complete a Call: it gets its tick of the clock and its key, and is put into the store (not yet committed)."""
         left = self.open_calls.pop(pending.call.seq, None) is not None
         if left and pending.overtaken and self.clock == pending.call.after:

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from clew.core.errors import UnknownName
-from clew.core.protocols import Model, Taskset, World
-from clew.core.records import Call, Intervention, RunRow, Setup, task_json
+from clew.core.protocols import Model, Taskset
+from clew.core.records import RunRow, Setup, task_json
 from clew.core.values import Completion, Limits, Task
 from clew.harness.loading import Agent
-from clew.harness.run.restore import world_at
 from clew.harness.tools import Tool
 from clew.store.base import Keeper
 from clew.store.names import new_id
 from clew.store.run import Run
-from clew.worlds.world_asks import Asks
 
 OnRun = Callable[[Run], None]
 """Called with each run when it has ended and been judged."""
@@ -127,20 +125,6 @@ class RunSpec:
             return Task(row.task_id, "")
         data = json.loads(row.task)
         return Task(data["id"], data["prompt"], data["data"], Limits(**data["limits"]))
-
-    async def world_at(
-        self,
-        task: Task,
-        calls: Sequence[Call],
-        changes: Intervention,
-        *,
-        resuming: bool = False,
-        redo: bool = False,
-        asks: Asks | None = None,
-    ) -> World | None:
-        """The world in the state it had after ``calls``; see ``restore.world_at``."""
-        how = {"resuming": resuming, "redo": redo}
-        return await world_at(self.taskset, task, self.store, calls, changes.edits, tools=self.tools, asks=asks, **how)
 
 
 class Specified(Protocol):
