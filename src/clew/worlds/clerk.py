@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive, state_key
-from clew.core.protocols import Restores, World
-from clew.core.reading import Record
 from clew.core.registry import make_ref
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.judging import reenact
-from clew.worlds.seeds import Dice, draw_numbers, kept, number_of, split_of
+from clew.core.values import Observation, Task, ToolCall
+from clew.worlds.bases import Demonstrated, Exact, load
+from clew.worlds.seeds import Dice, kept, split_of
 
 ITEMS, COLOURS = ("phone", "lamp", "chair", "shirt"), ("red", "blue", "green")
 STAGES, AGES, PAID = ("packed", "shipped", "delivered"), ("new", "old"), ("cash", "voucher")
@@ -105,14 +103,11 @@ def forbids(rule: str, wish: Wish, traits: Sequence[str]) -> bool:
     return verb == wish.verb and trait in traits
 
 
-class ClerkWorld:
+class ClerkWorld(Exact):
     """One conversation at the desk; exact. ``done_to``: what was done, order -> ``refund`` or its new colour."""
 
-    restores: Restores = "exact"
-    tools: Sequence[ToolSpec] = ()
-
     def __init__(self, taskset: Clerk, number: int) -> None:
-        self.plan, self._settings = taskset.plan(number), taskset
+        self.plan, self._settings, self._name = taskset.plan(number), taskset, f"{taskset.ref} {number}"
         self.done_to: dict[str, str] = {}
         self.looked: list[str] = []
         self.refused: list[str] = []
@@ -126,12 +121,8 @@ class ClerkWorld:
     @property
     def state_key(self) -> bytes:
         """What was looked up, done and refused; neither the turns left nor the customer's chatter."""
-        return state_key(
-            f"{self._settings.ref} {self.plan.number}", json.dumps([self._over, self._facts()], sort_keys=True)
-        )
-
-    def _facts(self) -> list[Any]:
-        return [sorted(self.looked), sorted(self.done_to.items()), sorted(self.refused)]
+        facts = [sorted(self.looked), sorted(self.done_to.items()), sorted(self.refused)]
+        return state_key(self._name, json.dumps([self._over, facts], sort_keys=True))
 
     def observe(self) -> Observation:
         plan = self.plan
@@ -199,26 +190,15 @@ class ClerkWorld:
 
     def snapshot(self) -> bytes:
         state = [self._trail.hex(), self._left, self._over, self._event, self.looked, self.done_to, self.refused]
-        return json.dumps([f"{self._settings.ref} {self.plan.number}", *state]).encode()
+        return json.dumps([self._name, *state]).encode()
 
     def restore(self, snapshot: bytes) -> None:
         """Raises WorldError where the snapshot is not one of this task."""
-        try:
-            task, trail, left, over, event, looked, done_to, refused = json.loads(snapshot)
-        except (ValueError, TypeError):
-            task = None
-        if task != f"{self._settings.ref} {self.plan.number}":
-            raise WorldError(
-                "the snapshot is not of this task", remedy="Restore it into a world opened for its own task."
-            )
-        self._trail, self._left, self._over, self._event = bytes.fromhex(trail), left, over, event
-        self.looked, self.done_to, self.refused = looked, done_to, refused
-
-    def close(self) -> None:
-        self._closed = True
+        _, trail, self._left, self._over, self._event, *facts = load(snapshot, self._name, 8)
+        self._trail, (self.looked, self.done_to, self.refused) = bytes.fromhex(trail), facts
 
 
-class Clerk:
+class Clerk(Demonstrated[ClerkWorld]):
     """Conversations at a customer desk; a task id ``clerk-NUMBER`` fixes card, orders, wishes and what chance does.
 
     Args:
@@ -230,6 +210,8 @@ class Clerk:
         slips: what demonstrations get wrong: ``random``, anything that can be understood; ``habit``, the next wish is
             granted without looking it up or minding the card. Runs do not depend on it.
     """
+
+    prefix, plays = "clerk", ClerkWorld
 
     def __init__(
         self,
@@ -251,24 +233,21 @@ class Clerk:
         self.slips = slips
         self.plan = kept(lambda number: Plan(number, wishes, rare))  # of a task number
 
-    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        numbers = draw_numbers(n, seed, split, lambda number: Plan(number, self.wishes, self.rare).content)
-        return [self.find(f"clerk-{number}") for number in numbers]
+    def content(self, number: int) -> Hashable:
+        return Plan(number, self.wishes, self.rare).content
 
     def find(self, task_id: str) -> Task:
-        plan = self.plan(number_of(task_id, "clerk"))
+        plan = self.plan(self.number(task_id))
         wants = " and ".join(map(str, plan.wishes))
         data = {"must_not_act": plan.kept_back, "rare": plan.tool != "refund", "split": split_of(plan.content)}
         return Task(task_id, f"{wants}, as far as the card allows: {', '.join(plan.card)}", data)
 
     def open(self, task: Task) -> ClerkWorld:
-        return ClerkWorld(self, number_of(task.id, "clerk"))
+        return ClerkWorld(self, self.number(task.id))
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
+    def verdict(self, task: Task, last: ClerkWorld) -> dict[str, float]:
         """Reward 1 where the orders are as the card allows; ``told``: the share of forbidden wishes that were refused
         with a rule that forbids them (1 where there was none)."""
-        last = world if isinstance(world, ClerkWorld) else await reenact(self, task, run)
-        assert isinstance(last, ClerkWorld)
         plan = last.plan
         barred = [w for w in plan.wishes if plan.rule(w) is not None]
         told = [any(forbids(r, w, plan.orders[w.order]) for r in last.refused) for w in barred]
@@ -277,39 +256,12 @@ class Clerk:
     def vocabulary(self) -> list[str]:
         """Every word that the screen and actions can contain, sorted."""
         words = {*RULES, *NAMES, *ITEMS, *COLOURS, *STAGES, *AGES, *PAID, *RARE.split(), *" ".join(DIGRESSIONS).split()}
-        words |= {
-            "policy",
-            "want",
-            ";",
-            ",",
-            "hello",
-            "refund",
-            "change",
-            "look",
-            "refuse",
-            "done",
-            "is",
-            "what",
-            "bye",
-        }
-        words |= {"timeout", "noted", "ok", "refunded"}
-        return sorted(words)
-
-    def demonstrations(
-        self, n: int, seed: int = 0, noise: float = 0.3, split: str = "train"
-    ) -> list[tuple[Task, list[tuple[str, str]]]]:
-        """Conversations of the oracle in which each action is, with probability ``noise``, a slip instead.
-
-        Returns (task, [(screen, action), ...]) with failures kept.
-        """
-        return [
-            (task, self._episode(task, random.Random(derive(seed, "demonstrations", i)), noise))
-            for i, task in enumerate(self.sample(n, seed, split))
-        ]
+        said = "policy want ; , hello refund change look refuse done is what bye timeout noted ok refunded"
+        return sorted({*words, *said.split()})
 
     def demonstrate(self, task: Task, seed: int = 0, noise: float = 0.0) -> list[str]:
-        """Actions of one such conversation, until it is over."""
-        return [action for _, action in self._episode(task, random.Random(derive(seed, "demonstrate", task.id)), noise)]
+        """Actions of one conversation of ``demonstrations``, until it is over."""
+        return [action for _, action in self._episode(task, noise, derive(seed, "demonstrate", task.id))]
 
     def slip(self, world: ClerkWorld, rng: random.Random) -> str:
         """An action of a clerk who does not think."""
@@ -319,14 +271,8 @@ class Clerk:
         left = [w for w in plan.wishes if w.order not in world.done_to and plan.rule(w) not in world.refused]
         return plan.calls(left[0]) if left else "done"
 
-    def _episode(self, task: Task, rng: random.Random, noise: float) -> list[tuple[str, str]]:
-        world, steps = self.open(task), list[tuple[str, str]]()
-        seen = world.observe()
-        while not seen.done:
-            action = self.slip(world, rng) if rng.random() < noise else oracle(world)
-            steps.append((seen.text, action))
-            seen = world.step(action)
-        return steps
+    def expert(self, world: ClerkWorld) -> str:
+        return oracle(world)
 
 
 def oracle(world: ClerkWorld) -> str:

@@ -11,21 +11,19 @@ numbered room + rooms * phase, and the last number is success, which absorbs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
-from clew.core.errors import BadInput, WorldError
+from clew.core.errors import BadInput
 from clew.core.keys import STATE, digest, encode
-from clew.core.protocols import Restores, World
-from clew.core.reading import Record
 from clew.core.registry import make_ref
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.judging import reenact
-from clew.worlds.seeds import Dice, draw_numbers, kept, number_of
+from clew.core.values import Observation, Task, ToolCall
+from clew.worlds.bases import Exact, Numbered, alive, foreign
+from clew.worlds.seeds import Dice, kept
 
 ROOMS = ("kitchen", "bathroom", "bedroom", "office", "lounge", "garage", "hall", "cellar", "attic", "porch")
 EXITS = ("north", "east", "south", "west")
@@ -77,9 +75,8 @@ class Tables:
         """
         if self.slip:
             if rng is None:
-                raise BadInput(
-                    "this house slips, so step needs a generator", remedy="Pass rng=np.random.default_rng(seed)."
-                )
+                remedy = "Pass rng=np.random.default_rng(seed)."
+                raise BadInput("this house slips, so step needs a generator", remedy=remedy)
             slips = rng.random(len(action)) < self.slip
             action = np.where(slips, rng.integers(0, self.next.shape[1], len(action)), action)
         after = self.next[state, action]
@@ -146,11 +143,8 @@ class Ground:
         return room, phase + (phase == action - TAKE and room == self.deeds[phase])
 
 
-class HouseWorld:
+class HouseWorld(Exact):
     """One run in a House; exact. Where it slips, the slips follow from the task and the actions so far."""
-
-    restores: Restores = "exact"
-    tools: Sequence[ToolSpec] = ()
 
     def __init__(self, taskset: House, number: int) -> None:
         self._taskset, self._ground = taskset, taskset.ground(number)
@@ -182,8 +176,7 @@ class HouseWorld:
 
     def step(self, action: str | ToolCall) -> Observation:
         """Perform one of the seven words; any other counts as a step and does nothing."""
-        if self._done or self._closed:
-            raise WorldError(f"step {action!r} after the end", remedy="Open a new world for the task.")
+        alive(self._done or self._closed, action)
         self._steps += 1
         chosen = ACTIONS.index(action) if action in ACTIONS else -1
         if self._taskset.stoch:
@@ -202,17 +195,12 @@ class HouseWorld:
 
     def restore(self, snapshot: bytes) -> None:
         if len(snapshot) != 38 or snapshot[:16] != self._tag:
-            raise WorldError(
-                "the snapshot is not of this task", remedy="Restore it into a world opened for its own task."
-            )
+            raise foreign()
         self._luck = snapshot[16:32]
         self._room, self._phase, self._steps = struct.unpack("<BBI", snapshot[32:])
 
-    def close(self) -> None:
-        self._closed = True
 
-
-class House:
+class House(Numbered[HouseWorld]):
     """Taskset of houses; a task id ``rooms-NUMBER`` fixes the graph and the rooms of the three deeds.
 
     Args:
@@ -220,6 +208,8 @@ class House:
         alias: text and state key show the room but not what is carried.
         stoch: chance that a uniformly random action is performed instead of the chosen one.
     """
+
+    prefix, plays = "rooms", HouseWorld
 
     def __init__(
         self, rooms: int = 5, steps: int = 40, alias: bool = False, stoch: float = 0.0, reward: float = 10.0
@@ -235,28 +225,23 @@ class House:
         item, appliance, target = (ROOMS[room] for room in ground.deeds)
         return f"take {item} use {appliance} put {target}"
 
-    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        def content(number: int) -> Hashable:
-            ground = Ground(number, self.rooms)
-            return (tuple(map(tuple, ground.exits)), ground.start, tuple(ground.deeds))
-
-        return [self.find(f"rooms-{number}") for number in draw_numbers(n, seed, split, content)]
+    def content(self, number: int) -> Hashable:
+        ground = Ground(number, self.rooms)
+        return (tuple(map(tuple, ground.exits)), ground.start, tuple(ground.deeds))
 
     def find(self, task_id: str) -> Task:
-        return Task(task_id, self.prompt(self.ground(number_of(task_id, "rooms"))))
+        return Task(task_id, self.prompt(self.ground(self.number(task_id))))
 
-    def open(self, task: Task) -> World:
-        return HouseWorld(self, number_of(task.id, "rooms"))
+    def open(self, task: Task) -> HouseWorld:
+        return HouseWorld(self, self.number(task.id))
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
-        """The reward where the item was put down, by the world's last state or by re-enacting the record."""
-        last = world if isinstance(world, HouseWorld) else await reenact(self, task, run)
-        assert isinstance(last, HouseWorld)
+    def verdict(self, task: Task, last: HouseWorld) -> dict[str, float]:
+        """The reward where the item was put down."""
         return {"reward": self.reward * last.success, "success": float(last.success)}
 
     def tables(self, task: Task) -> Tables:
         """The task as arrays; a text world of it moves as they do."""
-        ground, rooms = self.ground(number_of(task.id, "rooms")), self.rooms
+        ground, rooms = self.ground(self.number(task.id)), self.rooms
         goes = np.full((3 * rooms + 1, len(ACTIONS)), 3 * rooms, dtype=np.int64)
         for state in range(3 * rooms):
             for action in range(len(ACTIONS)):

@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from clew.core.errors import BadInput, WorldError
+from clew.core.errors import BadInput
 from clew.core.keys import STATE, digest, encode
-from clew.core.protocols import Restores, World
-from clew.core.reading import Record
 from clew.core.registry import make_ref
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.judging import reenact
+from clew.core.values import Observation, Task, ToolCall
+from clew.worlds.bases import Exact, Numbered, alive, load
 from clew.worlds.loops import loop_erase
-from clew.worlds.seeds import Dice, draw_numbers, kept, number_of
+from clew.worlds.seeds import Dice, kept
 
 HALL, FORK = 0, 1
 FAMILIES = "cabd"
@@ -141,11 +139,8 @@ class Plan:
         return self.star.leaf(self.branch)
 
 
-class MazeWorld:
+class MazeWorld(Exact):
     """One run in a Maze; exact."""
-
-    restores: Restores = "exact"
-    tools: Sequence[ToolSpec] = ()
 
     def __init__(self, taskset: Maze, number: int) -> None:
         self._plan, self._left, self._node = taskset.plan(number), taskset.steps, HALL
@@ -175,8 +170,7 @@ class MazeWorld:
 
     def step(self, action: str | ToolCall) -> Observation:
         """Take ``door N``; anything else counts as a step and changes nothing."""
-        if self._done or self._closed:
-            raise WorldError(f"step {action!r} after the end", remedy="Open a new world for the task.")
+        alive(self._done or self._closed, action)
         self._left -= 1
         doors = {f"door {i}": e.to for i, e in enumerate(self._plan.doors[self._node])}
         self._node = doors.get(action, self._node) if isinstance(action, str) else self._node
@@ -188,27 +182,18 @@ class MazeWorld:
         return json.dumps([self._tag.hex(), self._node, self._left]).encode()
 
     def restore(self, snapshot: bytes) -> None:
-        try:
-            tag, node, left = json.loads(snapshot)
-        except (ValueError, TypeError):
-            tag, node, left = "", 0, 0
-        if tag != self._tag.hex():
-            raise WorldError(
-                "the snapshot is not of this task", remedy="Restore it into a world opened for its own task."
-            )
-        self._node, self._left = node, left
-
-    def close(self) -> None:
-        self._closed = True
+        _, self._node, self._left = load(snapshot, self._tag.hex(), 3)
 
 
-class Maze:
+class Maze(Numbered[MazeWorld]):
     """Mazes of branches with dead ends; a task id ``maze-NUMBER`` fixes exit, room numbers and door order.
 
     Args:
         branches: 2 or more. diamonds: in each branch, 1 or more. parallel: doors side by side in a diamond.
         steps: horizon.
     """
+
+    prefix, plays = "maze", MazeWorld
 
     def __init__(self, branches: int = 3, diamonds: int = 3, parallel: int = 2, steps: int = 400) -> None:
         given = {"branches": branches, "diamonds": diamonds, "parallel": parallel, "steps": steps}
@@ -218,24 +203,19 @@ class Maze:
         self.star, self.steps = Star(branches, diamonds, parallel), steps
         self.plan = kept(lambda number: Plan(number, self.star))  # of a task number
 
-    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        def content(number: int) -> Hashable:
-            plan = Plan(number, self.star)
-            return (plan.branch, tuple(plan.room), tuple(e.to * 64 + e.lane for doors in plan.doors for e in doors))
-
-        return [self.find(f"maze-{number}") for number in draw_numbers(n, seed, split, content)]
+    def content(self, number: int) -> Hashable:
+        plan = Plan(number, self.star)
+        return (plan.branch, tuple(plan.room), tuple(e.to * 64 + e.lane for doors in plan.doors for e in doors))
 
     def find(self, task_id: str) -> Task:
-        plan = self.plan(number_of(task_id, "maze"))
+        plan = self.plan(self.number(task_id))
         return Task(task_id, f"find the exit ; you start in room {plan.room[HALL]}")
 
-    def open(self, task: Task) -> World:
-        return MazeWorld(self, number_of(task.id, "maze"))
+    def open(self, task: Task) -> MazeWorld:
+        return MazeWorld(self, self.number(task.id))
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
-        """1 where the exit was reached, by the world's last state or by re-enacting the record."""
-        last = world if isinstance(world, MazeWorld) else await reenact(self, task, run)
-        assert isinstance(last, MazeWorld)
+    def verdict(self, task: Task, last: MazeWorld) -> dict[str, float]:
+        """1 where the exit was reached."""
         return {"reward": float(last.success), "success": float(last.success)}
 
     def demonstrate(self, task: Task, kind: Kind = "full", seed: int = 0, skill: float = 0.9) -> list[str]:
@@ -250,10 +230,9 @@ class Maze:
             BadInput: no such kind, or a skill at which the exit would not be found.
         """
         if kind not in KINDS or not 0 < skill <= 1:
-            raise BadInput(
-                f"demonstrate(kind={kind!r}, skill={skill})", remedy=f"Kinds: {', '.join(KINDS)}; 0 < skill <= 1."
-            )
-        plan, rng = self.plan(number_of(task.id, "maze")), random.Random(f"{task.id} {seed}")
+            remedy = f"Kinds: {', '.join(KINDS)}; 0 < skill <= 1."
+            raise BadInput(f"demonstrate(kind={kind!r}, skill={skill})", remedy=remedy)
+        plan, rng = self.plan(self.number(task.id)), random.Random(f"{task.id} {seed}")
         star = self.star
         if kind == "golden":
             path = star.golden(plan.branch, [rng.randrange(star.parallel) for _ in range(star.diamonds)])

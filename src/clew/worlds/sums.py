@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive, state_key
-from clew.core.protocols import Restores, World
-from clew.core.reading import Record
 from clew.core.registry import make_ref
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.judging import reenact
-from clew.worlds.seeds import Dice, draw_numbers, number_of
+from clew.core.values import Observation, Task, ToolCall
+from clew.worlds.bases import Exact, Numbered
+from clew.worlds.seeds import Dice
 
 
-class SumsWorld:
+class SumsWorld(Exact):
     """Shows the row, takes one reply and ends. Knows the terms, not whether the reply is right."""
-
-    restores: Restores = "exact"
-    tools: Sequence[ToolSpec] = ()
 
     def __init__(self, name: str, terms: Sequence[int]) -> None:
         self._name, self._terms, self._closed = name, tuple(terms), False
@@ -63,17 +58,16 @@ class SumsWorld:
             raise WorldError(f"a snapshot of {name}, not of {self._name}", remedy="Open the world of that task.")
         self.reply = reply
 
-    def close(self) -> None:
-        self._closed = True
 
-
-class Sums:
+class Sums(Numbered[SumsWorld]):
     """Add up ``low`` to ``high`` numbers of 0 to ``largest``.
 
     Args:
         low, high: how many terms a task has, both included.
         largest: of a term.
     """
+
+    prefix, plays = "sums", SumsWorld
 
     def __init__(self, low: int = 3, high: int = 6, largest: int = 9) -> None:
         given = {"low": low, "high": high, "largest": largest}
@@ -88,26 +82,23 @@ class Sums:
         Raises:
             BadInput: the id is not of this set.
         """
-        dice = Dice(number_of(task_id, "sums"), "sums")
+        dice = Dice(self.number(task_id), "sums")
         count = self.low + dice.below(self.high - self.low + 1)
         return tuple(dice.below(self.largest + 1) for _ in range(count))
 
-    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        numbers = draw_numbers(n, seed, split, lambda number: self.terms(f"sums-{number}"))
-        return [self.find(f"sums-{number}") for number in numbers]
+    def content(self, number: int) -> tuple[int, ...]:
+        return self.terms(f"sums-{number}")
 
     def find(self, task_id: str) -> Task:
         terms = self.terms(task_id)
         prompt = f"Add {' + '.join(map(str, terms))}. Write every step, then: answer and the sum."
         return Task(task_id, prompt, secret={"answer": sum(terms)})
 
-    def open(self, task: Task) -> World:
+    def open(self, task: Task) -> SumsWorld:
         return SumsWorld(task.id, self.terms(task.id))
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
+    def verdict(self, task: Task, last: SumsWorld) -> dict[str, float]:
         """Reward 1 where the answer is the sum; ``steps``: the share of the wanted steps that are written and right."""
-        last = world if isinstance(world, SumsWorld) else await reenact(self, task, run)
-        assert isinstance(last, SumsWorld)
         terms = self.terms(task.id)
         return {"reward": float(answer(last.reply or "") == sum(terms)), "steps": share(last.reply or "", terms)}
 

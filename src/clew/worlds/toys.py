@@ -13,24 +13,23 @@ import os
 import random
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from clew.core.errors import BadInput, WorldError
+from clew.core.errors import BadInput
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, Snapshots, Taskset, World
 from clew.core.reading import Record
 from clew.core.records import action_of
 from clew.core.registry import build, make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.judging import reenact, world_acts
+from clew.worlds.bases import Exact, Numbered, alive, load
+from clew.worlds.judging import world_acts
 from clew.worlds.schemas import tool_spec
-from clew.worlds.seeds import Dice, draw_numbers, number_of
+from clew.worlds.seeds import Dice
 
 
-class CounterWorld:
+class CounterWorld(Exact):
     """A number that goes up and down until ``stop``. Knows nothing of the target."""
 
-    tools: Sequence[ToolSpec] = ()
     legal = ("up", "down", "stop")
 
     def __init__(self, name: str, steps: int, restores: Restores, noise: bool) -> None:
@@ -47,14 +46,11 @@ class CounterWorld:
 
     def step(self, action: str | ToolCall) -> Observation:
         """``up``, ``down`` or ``stop``; anything else changes nothing but counts as a step."""
-        _alive(self._done or self._closed, action)
+        alive(self._done or self._closed, action)
         self._left -= 1
         self.value += {"up": 1, "down": -1}.get(str(action), 0) + (random.getrandbits(1) if self._noise else 0)
         self._done = action == "stop" or self._left <= 0
         return self.observe()._replace(call_id=action.id if isinstance(action, ToolCall) else None)
-
-    def close(self) -> None:
-        self._closed = True
 
 
 class ExactCounterWorld(CounterWorld):
@@ -62,10 +58,10 @@ class ExactCounterWorld(CounterWorld):
         return json.dumps([self._name, self.value, self._left, self._done]).encode()
 
     def restore(self, snapshot: bytes) -> None:
-        _, self.value, self._left, self._done = _load(snapshot, self._name, 4)
+        _, self.value, self._left, self._done = load(snapshot, self._name, 4)
 
 
-class Counter:
+class Counter(Numbered[CounterWorld]):
     """Reach a number and say stop.
 
     Args:
@@ -73,6 +69,8 @@ class Counter:
         restores: kind of the world: ``exact``, ``reenact`` or ``none``.
         noise: add an unseeded 0 or 1 at every step, to show that a world which does not repeat itself is noticed.
     """
+
+    prefix, plays = "count", CounterWorld
 
     def __init__(
         self, low: int = 3, high: int = 9, steps: int = 20, restores: Restores = "exact", noise: bool = False
@@ -83,35 +81,29 @@ class Counter:
         self.ref = make_ref("counter", given, Counter)
         self.low, self.high, self.steps, self.restores, self.noise = low, high, steps, restores, noise
 
-    def _target(self, number: int) -> int:
-        return self.low + Dice(number, "counter").below(self.high - self.low + 1)
-
-    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        return [self.find(f"count-{number}") for number in draw_numbers(n, seed, split, lambda number: number)]
+    def _target(self, task_id: str) -> int:
+        return self.low + Dice(self.number(task_id), "counter").below(self.high - self.low + 1)
 
     def find(self, task_id: str) -> Task:
-        target = self._target(number_of(task_id, "count"))
+        target = self._target(task_id)
         return Task(task_id, f"reach {target}, then stop", secret={"target": target})
 
-    def open(self, task: Task) -> World:
-        number_of(task.id, "count")
+    def open(self, task: Task) -> CounterWorld:
+        self.number(task.id)
         made = ExactCounterWorld if self.restores == "exact" else CounterWorld
         return made(task.id, self.steps, self.restores, self.noise)
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
-        """Reward 1 where the count ends at the target, by the world's last state or by re-enacting the record."""
-        last = world if isinstance(world, CounterWorld) else await reenact(self, task, run)
-        assert isinstance(last, CounterWorld)
-        return {"reward": float(last.value == self._target(number_of(task.id, "count")))}
+    def verdict(self, task: Task, last: CounterWorld) -> dict[str, float]:
+        """Reward 1 where the count ends at the target."""
+        return {"reward": float(last.value == self._target(task.id))}
 
 
 STOCK = ("apple", "book", "candle", "key", "mug", "pen", "rope", "vase")
 
 
-class ShopWorld:
+class ShopWorld(Exact):
     """A shop that is used through tools only; exact."""
 
-    restores: Restores = "exact"
     tools: Sequence[ToolSpec] = (
         tool_spec("price", "What one piece of an item costs, in coins.", item="string"),
         tool_spec("buy", "Put pieces of an item into the basket and pay for them.", item="string", count="integer"),
@@ -135,7 +127,7 @@ class ShopWorld:
 
     def step(self, action: str | ToolCall) -> Observation:
         """Answer a tool call; what cannot be done is said in the answer, as to any caller of an API."""
-        _alive(self._done or self._closed, action)
+        alive(self._done or self._closed, action)
         self._left -= 1
         if isinstance(action, ToolCall):
             text, called = self._answer(action), action.id
@@ -178,18 +170,17 @@ class ShopWorld:
         return json.dumps([self._name, self.basket, self.coins, self._left, self._done]).encode()
 
     def restore(self, snapshot: bytes) -> None:
-        _, self.basket, self.coins, self._left, self._done = _load(snapshot, self._name, 5)
-
-    def close(self) -> None:
-        self._closed = True
+        _, self.basket, self.coins, self._left, self._done = load(snapshot, self._name, 5)
 
 
-class Shop:
+class Shop(Numbered[ShopWorld]):
     """Buy exactly what the prompt lists and leave: tool calls, several to a reply if the agent likes.
 
     Args:
         items: how many different items are wanted (1 to 4).
     """
+
+    prefix, plays = "shop", ShopWorld
 
     def __init__(self, items: int = 2) -> None:
         if not 1 <= items <= 4:
@@ -202,37 +193,33 @@ class Shop:
         prices = {item: 1 + dice.below(9) for item in STOCK}
         return {STOCK[i]: 1 + dice.below(3) for i in sorted(dice.order(len(STOCK), self.items))}, prices
 
-    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        numbers = draw_numbers(n, seed, split, lambda number: json.dumps(self._order(number)))
-        return [self.find(f"shop-{number}") for number in numbers]
+    def content(self, number: int) -> str:
+        return json.dumps(self._order(number))
 
     def find(self, task_id: str) -> Task:
-        wanted, _ = self._order(number_of(task_id, "shop"))
+        wanted, _ = self._order(self.number(task_id))
         listed = " and ".join(f"{count} x {item}" for item, count in wanted.items())
         return Task(task_id, f"Buy {listed}, nothing else, then leave.", secret={"basket": wanted})
 
-    def open(self, task: Task) -> World:
-        wanted, prices = self._order(number_of(task.id, "shop"))
-        spare = Dice(number_of(task.id, "shop"), "coins").below(6)
+    def open(self, task: Task) -> ShopWorld:
+        wanted, prices = self._order(self.number(task.id))
+        spare = Dice(self.number(task.id), "coins").below(6)
         return ShopWorld(task.id, prices, sum(prices[i] * n for i, n in wanted.items()) + spare)
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
+    def verdict(self, task: Task, last: ShopWorld) -> dict[str, float]:
         """Reward 1 where the basket holds exactly what was wanted; ``share`` of the wanted pieces in it."""
-        last = world if isinstance(world, ShopWorld) else await reenact(self, task, run)
-        assert isinstance(last, ShopWorld)
-        wanted, _ = self._order(number_of(task.id, "shop"))
+        wanted, _ = self._order(self.number(task.id))
         got = sum(min(n, last.basket.get(i, 0)) for i, n in wanted.items())
         return {"reward": float(last.basket == wanted), "share": got / sum(wanted.values())}
 
 
-class NotepadWorld:
+class NotepadWorld(Exact):
     """Every act but ``stop`` appends a line to a file outside, which nothing here can take back; kind none.
 
     Opened again it finds the lines of its task in the file, so that a run that was cut off can go on.
     """
 
     restores: Restores = "none"
-    tools: Sequence[ToolSpec] = ()
 
     def __init__(self, name: str, path: Path, seconds: float) -> None:
         self._name, self._path, self._seconds = name, path, seconds
@@ -248,7 +235,7 @@ class NotepadWorld:
 
     def step(self, action: str | ToolCall) -> Observation | Awaitable[Observation]:
         """Append ``task id, tab, action as JSON`` and make it durable before answering."""
-        _alive(self._done or self._closed, action)
+        alive(self._done or self._closed, action)
         if action == "stop":
             self._done = True
         else:
@@ -263,9 +250,6 @@ class NotepadWorld:
         answer = self.observe()._replace(call_id=action.id if isinstance(action, ToolCall) else None)
         return _after(self._seconds, answer) if self._seconds else answer
 
-    def close(self) -> None:
-        self._closed = True
-
 
 def _lines_of(path: Path, name: str) -> list[str]:
     if not path.exists():
@@ -274,7 +258,7 @@ def _lines_of(path: Path, name: str) -> list[str]:
     return [str(json.loads(action)) for owner, action in rows if owner == name]
 
 
-class Notepad:
+class Notepad(Numbered[NotepadWorld]):
     """Write a given number of lines to a file that lies outside the run: a counter of effects that outlives a kill.
 
     Args:
@@ -282,21 +266,20 @@ class Notepad:
         lines: how many lines are wanted.
     """
 
+    prefix, plays = "note", NotepadWorld
+
     def __init__(self, path: str = "notepad.txt", seconds: float = 0.0, lines: int = 3) -> None:
         self.ref = make_ref("notepad", {"path": path, "seconds": seconds, "lines": lines}, Notepad)
         self.path, self.seconds, self.lines = Path(path), seconds, lines
         if not self.path.parent.is_dir():
             raise BadInput(f"notepad(path={path!r}): the folder does not exist", remedy="Make it first.")
 
-    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        return [self.find(f"note-{number}") for number in draw_numbers(n, seed, split, lambda number: number)]
-
     def find(self, task_id: str) -> Task:
-        number_of(task_id, "note")
+        self.number(task_id)
         return Task(task_id, f"write {self.lines} lines, then stop")
 
-    def open(self, task: Task) -> World:
-        number_of(task.id, "note")
+    def open(self, task: Task) -> NotepadWorld:
+        self.number(task.id)
         return NotepadWorld(task.id, self.path, self.seconds)
 
     async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
@@ -368,18 +351,3 @@ class Slow:
 async def _after(seconds: float, answer: Observation) -> Observation:
     await asyncio.sleep(seconds)
     return answer
-
-
-def _alive(over: bool, action: str | ToolCall) -> None:
-    if over:
-        raise WorldError(f"step {action!r} after the end", remedy="Open a new world for the task.")
-
-
-def _load(snapshot: bytes, name: str, fields: int) -> list[Any]:
-    try:
-        values = json.loads(snapshot)
-    except ValueError:
-        values = None
-    if not isinstance(values, list) or len(values) != fields or values[0] != name:
-        raise WorldError("the snapshot is not of this task", remedy="Restore it into a world opened for its own task.")
-    return values

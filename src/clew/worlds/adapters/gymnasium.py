@@ -14,12 +14,10 @@ from typing import Any, Protocol
 
 from clew.core.errors import BadInput, WorldError, need
 from clew.core.keys import STATE, canonical, digest
-from clew.core.protocols import Restores, World
-from clew.core.reading import Record
+from clew.core.protocols import Restores
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.judging import reenact
-from clew.worlds.seeds import draw_numbers, number_of
+from clew.worlds.bases import Numbered, alive
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -84,8 +82,7 @@ class GymWorld:
         Raises:
             WorldError: the episode is over, or the environment failed.
         """
-        if self._done or self._closed:
-            raise WorldError(f"step {action!r} after the end", remedy="Open a new world for the task.")
+        alive(self._done or self._closed, action)
         self._left -= 1
         called = action.id if isinstance(action, ToolCall) else None
         known, chosen = self._parse(action)
@@ -123,7 +120,7 @@ class GymWorld:
             self._env.close()
 
 
-class GymTasks:
+class GymTasks(Numbered[GymWorld]):
     """One task per seed of a Gymnasium environment.
 
     Args:
@@ -137,6 +134,8 @@ class GymTasks:
     Raises:
         MissingExtra: gymnasium is not installed. BadInput: the environment cannot be made or takes no text.
     """
+
+    prefix, plays = "gym", GymWorld
 
     def __init__(
         self,
@@ -160,9 +159,8 @@ class GymTasks:
         if hasattr(space, "n") and actions and len(actions) != space.n:
             raise BadInput(f"{len(actions)} names for {space.n} actions of {name}", remedy="Name each action once.")
         if not hasattr(space, "n") and type(space).__name__ != "Text":
-            raise BadInput(
-                f"{name} takes {space}", remedy="Only Text and Discrete action spaces can be written as text."
-            )
+            remedy = "Only Text and Discrete action spaces can be written as text."
+            raise BadInput(f"{name} takes {space}", remedy=remedy)
 
     def _make(self) -> Env:
         gymnasium = need("gymnasium", "textworld")
@@ -177,27 +175,18 @@ class GymTasks:
                 made = gymnasium.make(self.env, **self.options)
             return made
         except (gymnasium.error.Error, ImportError, AttributeError, TypeError) as error:
-            raise BadInput(
-                f"cannot make the environment {self.env!r}: {error}", remedy="See gymnasium.registry."
-            ) from error
-
-    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        return [self.find(f"gym-{number}") for number in draw_numbers(n, seed, split, lambda number: number)]
+            remedy = "See gymnasium.registry."
+            raise BadInput(f"cannot make the environment {self.env!r}: {error}", remedy=remedy) from error
 
     def find(self, task_id: str) -> Task:
-        return Task(task_id, self.prompt, {"env": self.env, "seed": number_of(task_id, "gym")})
+        return Task(task_id, self.prompt, {"env": self.env, "seed": self.number(task_id)})
 
-    def open(self, task: Task) -> World:
-        return GymWorld(self._make(), number_of(task.id, "gym"), self.steps, self.actions)
+    def open(self, task: Task) -> GymWorld:
+        return GymWorld(self._make(), self.number(task.id), self.steps, self.actions)
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
-        """Sum of the environment's rewards, by the world or by re-enacting the record."""
-        if isinstance(world, GymWorld):
-            return {"reward": world.total}
-        again = await reenact(self, task, run)
-        assert isinstance(again, GymWorld)
-        again.close()
-        return {"reward": again.total}
+    def verdict(self, task: Task, last: GymWorld) -> dict[str, float]:
+        """Sum of the environment's rewards."""
+        return {"reward": last.total}
 
 
 def _plain(value: object) -> object:

@@ -11,17 +11,15 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from clew.core.errors import BadInput, WorldError, need
 from clew.core.keys import state_key, value_digest
-from clew.core.protocols import Restores, World
-from clew.core.reading import Record
+from clew.core.protocols import Restores
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.judging import reenact
-from clew.worlds.seeds import draw_numbers, number_of
+from clew.worlds.bases import Numbered, alive
 
 STATUS_LINE = re.compile(r"\n>[ ]*(-= .* =-[-\d/]*)?\s*$")
 META = {"save", "restore", "restart", "undo", "quit", "q", "script", "unscript", "transcript", "notify"}
@@ -76,8 +74,7 @@ class TextWorldGame:
         Raises:
             WorldError: the game is over.
         """
-        if self._done or self._closed:
-            raise WorldError(f"step {action!r} after the end", remedy="Open a new world for the task.")
+        alive(self._done or self._closed, action)
         self._left -= 1
         called = action.id if isinstance(action, ToolCall) else None
         line = "" if isinstance(action, ToolCall) else " ".join(action.split())
@@ -96,7 +93,7 @@ class TextWorldGame:
             self._env.close()
 
 
-class TextWorld:
+class TextWorld(Numbered[TextWorldGame]):
     """Taskset of generated TextWorld games; a task id ``textworld-NUMBER`` is the seed of its game.
 
     Args:
@@ -108,6 +105,8 @@ class TextWorld:
     Raises:
         MissingExtra: textworld is not installed. BadInput: a parameter out of range.
     """
+
+    prefix, plays = "textworld", TextWorldGame
 
     def __init__(
         self, rooms: int = 2, objects: int = 4, quest: int = 3, steps: int = 30, folder: str = ".clew/textworld"
@@ -145,23 +144,15 @@ class TextWorld:
                 os.replace(Path(scratch) / path.with_suffix(suffix).name, path.with_suffix(suffix))
         return path
 
-    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        return [self.find(f"textworld-{number}") for number in draw_numbers(n, seed, split, lambda number: number)]
-
     def find(self, task_id: str) -> Task:
-        path = self.game(number_of(task_id, "textworld"))
+        path = self.game(self.number(task_id))
         about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         return Task(task_id, about["objective"], secret={"walkthrough": tuple(about["metadata"]["walkthrough"])})
 
-    def open(self, task: Task) -> World:
-        number = number_of(task.id, "textworld")
+    def open(self, task: Task) -> TextWorldGame:
+        number = self.number(task.id)
         return TextWorldGame(task.id, self.game(number), self.steps, number)
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
-        """Reward 1 for a won game, by the world's last state or by re-enacting the record."""
-        last = world if isinstance(world, TextWorldGame) else await reenact(self, task, run)
-        assert isinstance(last, TextWorldGame)
-        verdict = {"reward": float(last.success), "score": last.score}
-        if last is not world:
-            last.close()
-        return verdict
+    def verdict(self, task: Task, last: TextWorldGame) -> dict[str, float]:
+        """Reward 1 for a won game."""
+        return {"reward": float(last.success), "score": last.score}

@@ -13,27 +13,23 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import derive
-from clew.core.protocols import Restores, World
-from clew.core.reading import Record
 from clew.core.registry import make_ref
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
+from clew.core.values import Observation, Task, ToolCall
+from clew.worlds.bases import Demonstrated, Exact, foreign
 from clew.worlds.household.household_expert import admissible, expert
 from clew.worlds.household.household_rules import APPLIANCES, GOALS, Home, Layout, State, make_plan
-from clew.worlds.judging import reenact
-from clew.worlds.seeds import draw_numbers, kept, number_of, split_of
+from clew.worlds.seeds import kept, split_of
 
 
-class HouseholdWorld:
+class HouseholdWorld(Exact):
     """One run in a house; exact."""
 
-    restores: Restores = "exact"
-    tools: Sequence[ToolSpec] = ()
-    __slots__ = ("_closed", "_done", "_steps", "_view", "home", "state", "visited")
+    __slots__ = ("_done", "_steps", "_view", "home", "state", "visited")
 
     def __init__(self, home: Home) -> None:
         self.home, self.state, self._steps, self._closed = home, home.first, 0, False
@@ -63,10 +59,8 @@ class HouseholdWorld:
             WorldError: the episode is over or the world is closed.
         """
         if self._done or self._closed:
-            raise WorldError(
-                f"step {action!r} after the {'close' if self._closed else 'end'}",
-                remedy="Open a new world for the task.",
-            )
+            remedy = "Open a new world for the task."
+            raise WorldError(f"step {action!r} after the {'close' if self._closed else 'end'}", remedy=remedy)
         home, called = self.home, None
         if isinstance(action, ToolCall):
             state, called = None, action.id
@@ -90,19 +84,14 @@ class HouseholdWorld:
         home, objects = self.home, len(self.home.objects)
         form = f"<bQ{objects}bbII"
         if snapshot[:16] != home.tag or len(snapshot) != 22 + struct.calcsize(form):
-            raise WorldError(
-                "the snapshot is not of this task", remedy="Restore it into a world opened for its own task."
-            )
+            raise foreign()
         self._steps, self.visited, self._done = struct.unpack("<IB?", snapshot[16:22])
         room, opened, *rest = struct.unpack(form, snapshot[22:])
         self.state = State(room, opened, tuple(rest[:objects]), *rest[objects:])
         self._view = home.view(self.state)
 
-    def close(self) -> None:
-        self._closed = True
 
-
-class Household:
+class Household(Demonstrated[HouseholdWorld]):
     """Taskset of household tasks.
 
     Args:
@@ -117,6 +106,8 @@ class Household:
     Raises:
         BadInput: a parameter out of range.
     """
+
+    prefix, plays = "house", HouseholdWorld
 
     def __init__(
         self,
@@ -140,24 +131,18 @@ class Household:
         self.plan = make_plan(self.ref, **arguments)
         self.home = kept(lambda number: Home(self.plan, number))  # of a task number
 
-    def __repr__(self) -> str:
-        return self.ref
-
-    def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
-        numbers = draw_numbers(n, seed, split, lambda number: Home(self.plan, number).content)
-        return [self.find(f"house-{number}") for number in numbers]
+    def content(self, number: int) -> Hashable:
+        return Home(self.plan, number).content
 
     def find(self, task_id: str) -> Task:
-        home = self.home(number_of(task_id, "house"))
+        home = self.home(self.number(task_id))
         return Task(task_id, home.goal, {"kind": home.kind, "split": split_of(home.content)})
 
     def open(self, task: Task) -> HouseholdWorld:
-        return HouseholdWorld(self.home(number_of(task.id, "house")))
+        return HouseholdWorld(self.home(self.number(task.id)))
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
-        """Reward 1 where the goal holds at the end, by the world's last state or by re-enacting the record."""
-        last = world if isinstance(world, HouseholdWorld) else await reenact(self, task, run)
-        assert isinstance(last, HouseholdWorld)
+    def verdict(self, task: Task, last: HouseholdWorld) -> dict[str, float]:
+        """Reward 1 where the goal holds at the end."""
         return {"reward": float(last.success)}
 
     def vocabulary(self) -> list[str]:
@@ -170,31 +155,17 @@ class Household:
             words |= {APPLIANCES[kind][0], {"clean": "clean", "heat": "hot"}[kind]}
         return sorted(words)
 
-    def demonstrations(
-        self, n: int, seed: int = 0, noise: float = 0.3, split: str = "train"
-    ) -> list[tuple[Task, list[tuple[str, str]]]]:
-        """Episodes of the expert in which each action is, with probability ``noise``, a random admissible one.
-
-        Returns (task, [(observation, action), ...]) with failures kept.
-        """
-        return [
-            (task, self._episode(task, random.Random(derive(seed, "demonstrations", i)), noise))
-            for i, task in enumerate(self.sample(n, seed, split))
-        ]
-
     def demonstrate(self, task: Task, seed: int = 0, noise: float = 0.3) -> list[str]:
-        """Actions of one such episode, until it is over."""
-        return [action for _, action in self._episode(task, random.Random(derive(seed, "demonstrate", task.id)), noise)]
+        """Actions of one episode of ``demonstrations``, until it is over."""
+        return [action for _, action in self._episode(task, noise, derive(seed, "demonstrate", task.id))]
 
-    def _episode(self, task: Task, rng: random.Random, noise: float) -> list[tuple[str, str]]:
-        world, steps = self.open(task), list[tuple[str, str]]()
-        seen = world.observe()
-        while not seen.done:
-            actions = admissible(world)
-            action = actions[int(rng.random() * len(actions))] if rng.random() < noise else expert(world)
-            steps.append((seen.text, action))
-            seen = world.step(action)
-        return steps
+    def expert(self, world: HouseholdWorld) -> str:
+        return expert(world)
+
+    def slip(self, world: HouseholdWorld, rng: random.Random) -> str:
+        """A random admissible action."""
+        actions = admissible(world)
+        return actions[int(rng.random() * len(actions))]
 
 
 def _check(given: dict[str, Any]) -> None:
@@ -205,9 +176,8 @@ def _check(given: dict[str, Any]) -> None:
             raise BadInput(f"household({name}={value!r})", remedy=f"{name} is a whole number from {low} to {high}.")
     receptacles, closed, goals = given["receptacles"], given["closed"], given["goals"]
     if not 0 <= receptacles - closed <= 3:
-        raise BadInput(
-            f"household(receptacles={receptacles}, closed={closed})", remedy="0 to 3 of a room's receptacles are open."
-        )
+        remedy = "0 to 3 of a room's receptacles are open."
+        raise BadInput(f"household(receptacles={receptacles}, closed={closed})", remedy=remedy)
     unknown = [g for g in goals if g not in GOALS]
     if unknown or not goals:
         raise BadInput(f"household(goals={goals!r})", remedy=f"Choose from {', '.join(GOALS)}.")
