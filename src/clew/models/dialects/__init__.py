@@ -172,6 +172,13 @@ def text_of(content: object) -> str:
     raise bad("content must be a text, null or a list of parts", content, "Write content as OpenAI's API does.")
 
 
+def sampling_to(sampling: Sampling, stop: str = "stop") -> Json:
+    """The fields of a request for what is not at its default; ``stop`` names the one of the texts that end a reply."""
+    out: Json = {"top_p": sampling.top_p} if sampling.top_p != 1.0 else {}
+    out |= {"top_k": sampling.top_k} if sampling.top_k else {}
+    return out | ({stop: list(sampling.stop)} if sampling.stop else {})
+
+
 def stop_of(value: str | Iterable[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 

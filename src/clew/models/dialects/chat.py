@@ -7,13 +7,15 @@ Token ids follow vLLM: ``return_token_ids`` asks for ``choices[].token_ids`` and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
-from clew.models.dialects import Asked, Json, bad, keep, logprobs, media, restore, sampling_from, tags, text_of
+from clew.models import dialects
+from clew.models.dialects import Asked, Json, bad, keep, logprobs, media, restore, tags, text_of
+from clew.models.dialects.logprobs import Shown
 
 NAME, PATH = "chat", "/chat/completions"
 ROLES = {"developer": "system", "function": "tool"}
@@ -57,10 +59,8 @@ def messages_from_wire(raw: Sequence[Json]) -> list[Message]:
 
 
 def tool_to_wire(tool: ToolSpec) -> Json:
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)},
-    }
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.schema)}
+    return {"type": "function", "function": function}
 
 
 def tool_from_wire(raw: Json) -> ToolSpec:
@@ -75,12 +75,7 @@ def request_to_wire(asked: Asked) -> Json:
     messages = messages_to_wire(asked.messages)
     s = asked.sampling
     body: Json = {"model": asked.model, "messages": messages, "max_tokens": s.max_tokens, "temperature": s.temperature}
-    if s.top_p != 1.0:
-        body["top_p"] = s.top_p
-    if s.top_k:
-        body["top_k"] = s.top_k
-    if s.stop:
-        body["stop"] = list(s.stop)
+    body |= dialects.sampling_to(s)
     if asked.seed is not None:
         body["seed"] = asked.seed
     if asked.tools:
@@ -104,9 +99,8 @@ def request_from_wire(body: Json) -> Asked:
         BadRecord: no model, or messages that are none.
     """
     if not isinstance(body.get("messages"), list):
-        raise bad(
-            "a chat request needs a list of messages", body.get("messages"), "Send OpenAI's chat completions body."
-        )
+        what = "a chat request needs a list of messages"
+        raise bad(what, body.get("messages"), "Send OpenAI's chat completions body.")
     messages, prefill = messages_from_wire(body["messages"]), ""
     if body.get("continue_final_message") and messages and messages[-1].role == "assistant":
         prefill = messages.pop().text
@@ -115,7 +109,7 @@ def request_from_wire(body: Json) -> Asked:
         str(body.get("model", "")),
         tuple(messages),
         tuple(map(tool_from_wire, body.get("tools") or ())),
-        sampling_from(body, limit),
+        dialects.sampling_from(body, limit),
         body.get("seed"),
         bool(body.get("stream")),
         prefill,
@@ -126,7 +120,7 @@ def request_from_wire(body: Json) -> Asked:
 
 
 def completion_to_wire(
-    completion: Completion, *, id: str, created: int, model: str, shown: Callable[[int], str] | None = None
+    completion: Completion, *, id: str, created: int, model: str, shown: Shown | None = None
 ) -> Json:
     """An answer's body; ``shown`` gives a token's text for its logprobs, which are spelt ``token_id:17`` without."""
     choice: Json = {
@@ -137,14 +131,8 @@ def completion_to_wire(
     }
     if completion.tokens is not None:
         choice["token_ids"] = list(completion.tokens)
-    out = {
-        "id": id,
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": [choice],
-        "usage": usage_to_wire(completion.usage),
-    }
+    out: Json = {"id": id, "object": "chat.completion", "created": created, "model": model, "choices": [choice]}
+    out["usage"] = usage_to_wire(completion.usage)
     if completion.prompt is not None:
         out["prompt_token_ids"] = list(completion.prompt)
     return out
@@ -177,13 +165,7 @@ def completion_from_wire(body: Json) -> Completion:
 
 
 def events(
-    completion: Completion,
-    *,
-    id: str,
-    created: int,
-    model: str,
-    sent: str = "",
-    shown: Callable[[int], str] | None = None,
+    completion: Completion, *, id: str, created: int, model: str, sent: str = "", shown: Shown | None = None
 ) -> Iterator[Json]:
     """A completion as the chunks of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``."""
     whole = completion_to_wire(completion, id=id, created=created, model=model, shown=shown)
@@ -284,12 +266,8 @@ class Stream:
 
 
 def usage_to_wire(usage: Usage) -> Json:
-    return {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "total_tokens": usage.prompt + usage.completion,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
-    }
+    total = {"total_tokens": usage.prompt + usage.completion, "prompt_tokens_details": {"cached_tokens": usage.cached}}
+    return {"prompt_tokens": usage.prompt, "completion_tokens": usage.completion, **total}
 
 
 def usage_from_wire(usage: Json | None) -> Usage:
@@ -313,9 +291,8 @@ def _write(m: Message) -> Json:
     if m.reasoning:
         out["reasoning_content"] = m.reasoning
     if m.calls:
-        out["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in m.calls
-        ]
+        functions = ((c.id, {"name": c.name, "arguments": c.arguments}) for c in m.calls)
+        out["tool_calls"] = [{"id": id, "type": "function", "function": function} for id, function in functions]
     if m.call_id is not None:
         out["tool_call_id"] = m.call_id
     return out
@@ -338,9 +315,8 @@ def _read(raw: Json) -> Message:
 def _read_call(raw: Json) -> ToolCall:
     inner = raw.get("function") or raw.get("custom") if isinstance(raw, dict) else None
     if not isinstance(inner, dict):
-        raise bad(
-            "a tool call needs a function", raw, 'Write {"id": ..., "function": {"name": ..., "arguments": "..."}}.'
-        )
+        remedy = 'Write {"id": ..., "function": {"name": ..., "arguments": "..."}}.'
+        raise bad("a tool call needs a function", raw, remedy)
     arguments = inner.get("arguments", inner.get("input", ""))
     text: str = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return ToolCall(str(raw.get("id") or ""), str(inner.get("name") or ""), text)

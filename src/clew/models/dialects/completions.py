@@ -14,7 +14,7 @@ import numpy as np
 from clew.core.errors import Refused
 from clew.core.protocols import Renderer
 from clew.core.values import F32, Completion, Message, Sampling, Usage
-from clew.models.dialects import Json, bad, sampling_from
+from clew.models.dialects import Json, bad, sampling_from, sampling_to
 from clew.models.dialects.chat import BACK, FINISH, usage_from_wire, usage_to_wire
 from clew.models.dialects.chat import headers as headers
 
@@ -88,24 +88,10 @@ def request_to_wire(
     model: str, prompt: Sequence[int], sampling: Sampling, seed: int, stop: Sequence[int], stream: bool = False
 ) -> Json:
     """The request body; ``prompt`` are all ids the model is to continue, ``stop`` the ids that end a reply."""
-    body: Json = {
-        "model": model,
-        "prompt": list(prompt),
-        "max_tokens": sampling.max_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "seed": seed,
-        "logprobs": 0,
-        "stop_token_ids": sorted(stop),
-        "skip_special_tokens": False,
-        "add_special_tokens": False,
-        "return_token_ids": True,
-        "return_tokens_as_token_ids": True,
-    }
-    if sampling.top_k:
-        body["top_k"] = sampling.top_k
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
+    s, switches = sampling, {"skip_special_tokens": False, "add_special_tokens": False, "return_token_ids": True}
+    body: Json = {"model": model, "prompt": list(prompt), "max_tokens": s.max_tokens, "temperature": s.temperature}
+    body |= {"top_p": s.top_p, "seed": seed, "logprobs": 0, "stop_token_ids": sorted(stop), **switches}
+    body |= {"return_tokens_as_token_ids": True, **sampling_to(s)}
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     return body
@@ -140,9 +126,8 @@ def scores_from_wire(body: Json, ids: Sequence[int], echo: bool) -> F32 | None:
     if not found:
         return None
     if not fits or len(values) != len(ids) - 1 or any(not isinstance(v, (int, float)) for v in values):
-        raise bad(
-            "the logprobs are not of the tokens that were sent", body, "The server changes the prompt it is given."
-        )
+        what = "the logprobs are not of the tokens that were sent"
+        raise bad(what, body, "The server changes the prompt it is given.")
     return np.array(values, np.float32)
 
 
@@ -180,10 +165,8 @@ class Stream:
     def result(self) -> Completion:
         """What has arrived; its message holds the text alone until ``parsed`` reads the ids."""
         if self.text and not self.tokens:
-            raise Refused(
-                "the endpoint answered without token ids",
-                remedy="Serve with vLLM 0.10.2 or later, or leave the renderer out and use the chat dialect.",
-            )
+            remedy = "Serve with vLLM 0.10.2 or later, or leave the renderer out and use the chat dialect."
+            raise Refused("the endpoint answered without token ids", remedy=remedy)
         reason = FINISH.get(self.finish, self.finish) if self.finished else "cut"
         whole = len(self.logprobs) == len(self.tokens)
         return Completion(

@@ -10,31 +10,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
-from clew.models.dialects import Asked, Json, apply, bad, dumps, media, patch, restore, sampling_from, tags, text_of
+from clew.models import dialects
+from clew.models.dialects import Asked, Json, apply, bad, dumps, media, patch, restore, tags, text_of
 
 NAME, PATH = "messages", "/messages"
 VERSION = "2023-06-01"
 KNOWN = {
-    "model",
-    "messages",
-    "system",
-    "tools",
-    "temperature",
-    "top_p",
-    "top_k",
-    "stop_sequences",
-    "stream",
-    "max_tokens",
+    *("model", "messages", "system", "tools", "temperature", "top_p", "top_k", "stop_sequences"),
+    *("max_tokens", "stream"),
 }
-FINISH = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "filter",
-}
+FINISH = dict.fromkeys(("end_turn", "stop_sequence", "pause_turn"), "stop")
+FINISH |= {"max_tokens": "length", "model_context_window_exceeded": "length"}
+FINISH |= {"tool_use": "tool_calls", "refusal": "filter"}
 BACK = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "filter": "refusal", "cut": "max_tokens"}
 
 
@@ -90,20 +77,11 @@ def tool_from_wire(raw: Json) -> ToolSpec:
 def request_to_wire(asked: Asked) -> Json:
     s = asked.sampling
     system = "\n\n".join(m.text for m in asked.messages if m.role == "system")
-    body: Json = {
-        "model": asked.model,
-        "messages": messages_to_wire([m for m in asked.messages if m.role != "system"]),
-        "max_tokens": s.max_tokens,
-        "temperature": s.temperature,
-    }
+    turns = messages_to_wire([m for m in asked.messages if m.role != "system"])
+    body: Json = {"model": asked.model, "messages": turns, "max_tokens": s.max_tokens, "temperature": s.temperature}
     if system:
         body["system"] = system
-    if s.top_p != 1.0:
-        body["top_p"] = s.top_p
-    if s.top_k:
-        body["top_k"] = s.top_k
-    if s.stop:
-        body["stop_sequences"] = list(s.stop)
+    body |= dialects.sampling_to(s, "stop_sequences")
     if asked.tools:
         body["tools"] = [tool_to_wire(t) for t in asked.tools]
     if asked.stream:
@@ -132,7 +110,7 @@ def request_from_wire(body: Json) -> Asked:
         str(body.get("model", "")),
         tuple(messages),
         tuple(map(tool_from_wire, body.get("tools") or ())),
-        sampling_from(body),
+        dialects.sampling_from(body),
         stream=bool(body.get("stream")),
         prefill=prefill,
         extra={k: v for k, v in body.items() if k not in KNOWN},
@@ -161,9 +139,8 @@ def completion_from_wire(body: Json) -> Completion:
         BadRecord: it holds no content.
     """
     if not isinstance(body.get("content"), list):
-        raise bad(
-            "the answer has no content", body, "The endpoint does not speak Anthropic's messages; check its path."
-        )
+        remedy = "The endpoint does not speak Anthropic's messages; check its path."
+        raise bad("the answer has no content", body, remedy)
     blocks = [{k: v for k, v in block.items() if v is not None} for block in body["content"]]
     content: Any = blocks
     if all(set(block) == {"type", "text"} for block in blocks):

@@ -7,20 +7,19 @@ would keep it come back as one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.models.dialects import Asked, Json, bad, keep, logprobs, media, restore, sampling_from, tags, text_of
+from clew.models.dialects.chat import headers as headers
+from clew.models.dialects.logprobs import Shown
 
 NAME, PATH = "responses", "/responses"
 KNOWN = {"model", "input", "instructions", "tools", "temperature", "top_p", "stream", "max_output_tokens"}
 ITEM = "item_begun"  # id of a message whose text is sent as it comes
+DONE = {"status": "completed", "incomplete_details": None}
 RANK = {"reasoning": 0, "message": 1}  # all other items of the assistant: 2
-
-
-def headers(api_key: str | None) -> dict[str, str]:
-    return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
 
 def messages_to_wire(messages: Sequence[Message]) -> list[Json]:
@@ -96,23 +95,15 @@ def request_from_wire(body: Json) -> Asked:
 
 
 def completion_to_wire(
-    completion: Completion, *, id: str, created: int, model: str, shown: Callable[[int], str] | None = None
+    completion: Completion, *, id: str, created: int, model: str, shown: Shown | None = None
 ) -> Json:
     """An answer's body; ``shown`` gives a token's text for its logprobs."""
     cut = {"length": "max_output_tokens", "cut": "max_output_tokens", "filter": "content_filter"}.get(completion.finish)
-    return {
-        "id": id,
-        "object": "response",
-        "created_at": created,
-        "model": model,
-        "status": "incomplete" if cut else "completed",
-        "incomplete_details": {"reason": cut} if cut else None,
-        "output": [
-            _served(item, i, logprobs.entries(completion, shown))
-            for i, item in enumerate(messages_to_wire([completion.message]))
-        ],
-        "usage": usage_to_wire(completion.usage),
-    }
+    state = {"status": "incomplete", "incomplete_details": {"reason": cut}} if cut else DONE
+    scores, items = logprobs.entries(completion, shown), messages_to_wire([completion.message])
+    output = [_served(item, i, scores) for i, item in enumerate(items)]
+    about: Json = {"id": id, "object": "response", "created_at": created, "model": model, **state}
+    return about | {"output": output, "usage": usage_to_wire(completion.usage)}
 
 
 def completion_from_wire(body: Json) -> Completion:
@@ -135,13 +126,7 @@ def completion_from_wire(body: Json) -> Completion:
 
 
 def events(
-    completion: Completion,
-    *,
-    id: str,
-    created: int,
-    model: str,
-    sent: str = "",
-    shown: Callable[[int], str] | None = None,
+    completion: Completion, *, id: str, created: int, model: str, sent: str = "", shown: Shown | None = None
 ) -> Iterator[Json]:
     """A completion as the events of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``.
 
@@ -254,13 +239,10 @@ class Stream:
 
 
 def usage_to_wire(usage: Usage) -> Json:
-    return {
-        "input_tokens": usage.prompt,
-        "output_tokens": usage.completion,
-        "total_tokens": usage.prompt + usage.completion,
-        "input_tokens_details": {"cached_tokens": usage.cached},
-        "output_tokens_details": {"reasoning_tokens": 0},  # not counted apart
-    }
+    counts = {"input_tokens": usage.prompt, "output_tokens": usage.completion}
+    details = {"input_tokens_details": {"cached_tokens": usage.cached}}
+    details["output_tokens_details"] = {"reasoning_tokens": 0}  # not counted apart
+    return {**counts, "total_tokens": sum(counts.values()), **details}
 
 
 def usage_from_wire(usage: Json | None) -> Usage:
@@ -341,9 +323,6 @@ def _served(item: Json, index: int, scores: list[Json] | None = None) -> Json:
 
 
 def _emptied(item: Json) -> Json:
-    fields: dict[str, Json] = {
-        "message": {"content": []},
-        "function_call": {"arguments": ""},
-        "reasoning": {"summary": []},
-    }
-    return fields.get(str(item.get("type")), {})
+    fields: Json = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}
+    empty: Json = fields.get(str(item.get("type")), {})
+    return empty
