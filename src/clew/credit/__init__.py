@@ -141,25 +141,5 @@ def bellman(
     return assign(groups, name, spec, params, rescale=rescale, store=store, columns=columns)
 
 
-__all__ = [
-    "Aliasing",
-    "Credit",
-    "Diagnostics",
-    "Move",
-    "Path",
-    "Steps",
-    "Term",
-    "advantages",
-    "aliasing",
-    "assign",
-    "bellman",
-    "from_paths",
-    "g2po",
-    "gagpo",
-    "gigpo",
-    "graphgpo",
-    "grpo",
-    "hgpo",
-    "presets",
-    "steps",
-]
+__all__ = ["Aliasing", "Credit", "Diagnostics", "Move", "Path", "Steps", "Term", "advantages", "aliasing", "assign"]
+__all__ += ["bellman", "from_paths", "g2po", "gagpo", "gigpo", "graphgpo", "grpo", "hgpo", "presets", "steps"]
