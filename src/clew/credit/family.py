@@ -146,15 +146,13 @@ def advantages(
 
 def _check(spec: Sequence[Term]) -> None:
     if not spec or len({t.name for t in spec}) < len(spec):
-        raise BadInput(
-            "an estimator needs terms with distinct names", remedy="Start from a preset in clew.credit.presets."
-        )
+        remedy = "Start from a preset in clew.credit.presets."
+        raise BadInput("an estimator needs terms with distinct names", remedy=remedy)
     for t in spec:
         for name, low, high in (("gamma", 0, 1), ("lam", 0, 1), ("trace", 0, 1), ("omega", 0, 1), ("history", 1, 99)):
             if not low <= getattr(t, name) <= high:
-                raise BadInput(
-                    f"term {t.name!r}: {name}={getattr(t, name)}", remedy=f"Choose {name} in [{low}, {high}]."
-                )
+                remedy = f"Choose {name} in [{low}, {high}]."
+                raise BadInput(f"term {t.name!r}: {name}={getattr(t, name)}", remedy=remedy)
 
 
 def _contribution(steps: Steps, term: Term, times: Ints | None) -> tuple[F64, Bools]:
@@ -178,9 +176,8 @@ def _target(steps: Steps, term: Term) -> F64:
         return _path(steps, term)
     if term.target == "given":
         if steps.given is None:
-            raise BadInput(
-                "these steps carry no target of their own", remedy="Set Steps.given, as clew.credit.graded does."
-            )
+            remedy = "Set Steps.given, as clew.credit.graded does."
+            raise BadInput("these steps carry no target of their own", remedy=remedy)
         return steps.given
     cur, after = values(steps, term.value, term.gamma, term.lam)
     onward = steps.reward + term.gamma * after

@@ -146,10 +146,8 @@ def calibrate_beta(advantage: npt.ArrayLike) -> float:
 
     a = np.asarray(advantage, np.float64)
     if not len(a) or not np.isfinite(a).all() or a.mean() >= 0 or a.max() <= 0:
-        raise BadInput(
-            f"no beta fits {len(a)} advantages",
-            remedy="Under the reference their mean is below 0 and some are above; draw the actions from the reference.",
-        )
+        remedy = "Under the reference their mean is below 0 and some are above; draw the actions from the reference."
+        raise BadInput(f"no beta fits {len(a)} advantages", remedy=remedy)
     size = float(np.abs(a).max())
 
     def gap(log_t: float) -> float:

@@ -165,10 +165,8 @@ def from_paths(groups: Iterable[Sequence[Path]], names: Sequence[str] = (), run_
     for name in ("outcome", "reward"):
         if not np.isfinite(arrays[name]).all():
             row = int(np.flatnonzero(~np.isfinite(arrays[name]))[0])
-            raise BadInput(
-                f"{name} of run {cols['run'][row]} is {arrays[name][row]}",
-                remedy="Judge the run again, or leave it out of the group.",
-            )
+            remedy = "Judge the run again, or leave it out of the group."
+            raise BadInput(f"{name} of run {cols['run'][row]} is {arrays[name][row]}", remedy=remedy)
     return Steps(
         **arrays,
         asks=tuple(asks),

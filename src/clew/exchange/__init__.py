@@ -40,10 +40,8 @@ def format_of(path: str | Path, format: str | None = None) -> str:
     fits = [(len(end), known) for known in FORMATS for end in _module(known).SUFFIXES if name.endswith(end)]
     if fits:
         return max(fits)[1]
-    raise BadInput(
-        f"{name!r} does not say what is in it",
-        remedy=f"Give the format ({', '.join(FORMATS)}), or a name that ends in .jsonl, .parquet, .eval or .json.",
-    )
+    remedy = f"Give the format ({', '.join(FORMATS)}), or a name that ends in .jsonl, .parquet, .eval or .json."
+    raise BadInput(f"{name!r} does not say what is in it", remedy=remedy)
 
 
 def import_file(

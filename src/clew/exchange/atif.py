@@ -237,10 +237,8 @@ def write(path: Path, transcripts: Iterable[Transcript]) -> int:
         return count
     all_of_them: Sequence[Transcript] = list(transcripts)
     if len(all_of_them) != 1:
-        raise BadInput(
-            f"{len(all_of_them)} runs and one ATIF document ({path.name})",
-            remedy="Choose one run, or a path that ends in .atif.jsonl for one document a line.",
-        )
+        remedy = "Choose one run, or a path that ends in .atif.jsonl for one document a line."
+        raise BadInput(f"{len(all_of_them)} runs and one ATIF document ({path.name})", remedy=remedy)
     with files.writing(path) as file:
         file.write(files.dumps(document_of(all_of_them[0]), indent=2))
     return 1

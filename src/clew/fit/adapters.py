@@ -75,9 +75,8 @@ def restore(module: nn.Module, saved: Mapping[str, Tensor] | None) -> None:
     """Raises BadInput if the names are not those of the module's adapters."""
     mine = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if saved is None or set(saved) != set(mine):
-        raise BadInput(
-            "the checkpoint's adapters are not this trainer's", remedy="Build it with the same lora settings."
-        )
+        remedy = "Build it with the same lora settings."
+        raise BadInput("the checkpoint's adapters are not this trainer's", remedy=remedy)
     with torch.no_grad():
         for name, parameter in mine.items():
             parameter.copy_(saved[name])

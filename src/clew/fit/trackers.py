@@ -64,10 +64,8 @@ def tracker(spec: str) -> Tracker:
     """
     kind, _, where = spec.partition(":")
     if not where or kind not in ("jsonl", "tensorboard", "wandb", "trackio"):
-        raise BadInput(
-            f"{spec!r} is not a tracker",
-            remedy="Write jsonl:PATH, tensorboard:FOLDER, wandb:PROJECT or trackio:PROJECT.",
-        )
+        remedy = "Write jsonl:PATH, tensorboard:FOLDER, wandb:PROJECT or trackio:PROJECT."
+        raise BadInput(f"{spec!r} is not a tracker", remedy=remedy)
     if kind == "jsonl":
         return JsonLines(where)
     return TensorBoard(where) if kind == "tensorboard" else Hosted(kind, where)

@@ -223,10 +223,7 @@ class Trainer:
                 torch.use_deterministic_algorithms(deterministic)
 
     def save(
-        self,
-        path: str | Path,
-        position: Mapping[str, Any] | None = None,
-        also: Callable[[Path], None] | None = None,
+        self, path: str | Path, position: Mapping[str, Any] | None = None, also: Callable[[Path], None] | None = None
     ) -> Path:
         """Write weights, optimiser, RNG, step count and ``position`` (plain values: where the data stands).
 
@@ -237,10 +234,7 @@ class Trainer:
         return checkpoint.replace(path, lambda folder: self.write(folder, position, also))
 
     def write(
-        self,
-        folder: Path,
-        position: Mapping[str, Any] | None = None,
-        also: Callable[[Path], None] | None = None,
+        self, folder: Path, position: Mapping[str, Any] | None = None, also: Callable[[Path], None] | None = None
     ) -> None:
         """Write into a folder what ``save`` does, for a caller that makes several trainers' files appear together."""
         with adapters.quiet(), adapters.merged(self.module) if self.lora else nullcontext():

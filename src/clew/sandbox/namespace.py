@@ -199,10 +199,8 @@ def bubble(order: Order, cancel: int | None) -> tuple[Seen, int]:
             code = 128 + signal.SIGKILL  # ended from outside
         else:
             said = bytes(seen.streams["stderr"]).decode(errors="replace").strip()
-            raise WorldError(
-                f"the sandbox's namespaces could not be made: {said or child.returncode}",
-                remedy="Namespaces must be allowed on this machine; Sandbox(isolation='rlimits') is the weaker way.",
-            )
+            remedy = "Namespaces must be allowed on this machine; Sandbox(isolation='rlimits') is the weaker way."
+            raise WorldError(f"the sandbox's namespaces could not be made: {said or child.returncode}", remedy=remedy)
     return seen, code if code is not None else -1
 
 

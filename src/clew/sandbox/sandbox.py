@@ -156,10 +156,8 @@ class Sandbox:
             raise BadInput("the command is empty or holds a NUL", remedy="Give a program and its arguments.")
         packed = files if isinstance(files, bytes) else pack(files) if files else b""
         if len(packed) > bounds.disk:
-            raise BadInput(
-                f"the files take {len(packed)} bytes, the work folder has {bounds.disk}",
-                remedy="Give fewer files, or raise Limits.disk.",
-            )
+            remedy = "Give fewer files, or raise Limits.disk."
+            raise BadInput(f"the files take {len(packed)} bytes, the work folder has {bounds.disk}", remedy=remedy)
         wanted = [name if name == "." else safe(name) for name in keep]
         order = namespace.Order(
             argv, packed, stdin.encode() if isinstance(stdin, str) else stdin, dict(env or {}), wanted,
@@ -250,7 +248,5 @@ def _prove(uid: int) -> None:
     }
     if broken := [name for name, holds in wanted.items() if not holds]:
         error = shlex.quote(verdict.stderr.decode(errors="replace")[:200])
-        raise WorldError(
-            f"the sandbox cannot enforce: {', '.join(broken)} ({verdict}, {error})",
-            remedy="A kernel from 5.14 with namespaces is needed; Sandbox(isolation='rlimits') is the weaker way.",
-        )
+        remedy = "A kernel from 5.14 with namespaces is needed; Sandbox(isolation='rlimits') is the weaker way."
+        raise WorldError(f"the sandbox cannot enforce: {', '.join(broken)} ({verdict}, {error})", remedy=remedy)

@@ -15,59 +15,23 @@ import struct
 
 from clew.core.errors import WorldError
 
-# name: number on x86-64, on arm64 (linux/arch/x86/entry/syscalls/syscall_64.tbl, asm-generic/unistd.h); None: has none
-REFUSED: dict[str, tuple[int | None, int | None]] = {
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "pidfd_getfd": (438, 438),
-    "kcmp": (312, 272),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "reboot": (169, 142),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "syslog": (103, 116),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-    "personality": (135, 92),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "modify_ldt": (154, None),
-    "uselib": (134, None),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "msgget": (68, 186),
-    "semget": (64, 190),
-}
+# name, number on x86-64, on arm64 (linux/arch/x86/entry/syscalls/syscall_64.tbl, asm-generic/unistd.h); -: has none
+_TABLE = """
+    ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, pidfd_getfd 438 438, kcmp 312 272
+    mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, open_tree 428 428, move_mount 429 429
+    fsopen 430 430, fsconfig 431 431, fsmount 432 432, fspick 433 433, mount_setattr 442 442
+    unshare 272 97, setns 308 268, name_to_handle_at 303 264, open_by_handle_at 304 265
+    add_key 248 217, request_key 249 218, keyctl 250 219, bpf 321 280, perf_event_open 298 241, userfaultfd 323 282
+    io_uring_setup 425 425, io_uring_enter 426 426, io_uring_register 427 427
+    init_module 175 105, finit_module 313 273, delete_module 176 106, kexec_load 246 104, kexec_file_load 320 294
+    reboot 169 142, swapon 167 224, swapoff 168 225, syslog 103 116, acct 163 89, quotactl 179 60, personality 135 92
+    iopl 172 -, ioperm 173 -, modify_ldt 154 -, uselib 134 -
+    memfd_create 319 279, memfd_secret 447 447, shmget 29 194, msgget 68 186, semget 64 190
+"""
+REFUSED: dict[str, tuple[int | None, int | None]] = {}
+for _line in _TABLE.strip().splitlines():
+    for _name, _x86, _arm in map(str.split, _line.split(",")):
+        REFUSED[_name] = (int(_x86), None if _arm == "-" else int(_arm))
 CLONE, CLONE3, SOCKET, IOCTL = (56, 220), (435, 435), (41, 198), (16, 29)
 NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink: those that a network namespace bounds
@@ -91,9 +55,8 @@ def program(machine: str = "") -> bytes:
     """
     machine = machine or platform.machine()
     if machine not in ARCHITECTURES:
-        raise WorldError(
-            f"no system call filter for {machine}", remedy=f"The sandbox runs on {' and '.join(ARCHITECTURES)}."
-        )
+        remedy = f"The sandbox runs on {' and '.join(ARCHITECTURES)}."
+        raise WorldError(f"no system call filter for {machine}", remedy=remedy)
     column, audit = ARCHITECTURES[machine]
     refused = [numbers[column] for numbers in REFUSED.values()]
     lines = [(LOAD, 0, 0, ARCH), (JUMP_EQUAL, 1, 0, audit), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]

@@ -10,15 +10,8 @@ from importlib.util import find_spec, module_from_spec
 
 from clew.core.errors import MissingExtra, UnknownName
 
-TYPES = {
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "svg": "image/svg+xml",
-    "png": "image/png",
-    "json": "application/json",
-    "woff2": "font/woff2",
-}
+TYPES = {end: f"text/{kind}; charset=utf-8" for end, kind in (("html", "html"), ("js", "javascript"), ("css", "css"))}
+TYPES |= {"svg": "image/svg+xml", "png": "image/png", "json": "application/json", "woff2": "font/woff2"}
 
 
 def static(name: str) -> tuple[bytes, str]:
@@ -51,6 +44,5 @@ def d3() -> bytes:
             raise FileNotFoundError
         return files(module_from_spec(spec)).joinpath("js", "d3.v5.min.js").read_bytes()
     except OSError as error:
-        raise MissingExtra(
-            "D3, which the package mpld3 brings, is not installed", remedy="pip install mpld3"
-        ) from error
+        remedy = "pip install mpld3"
+        raise MissingExtra("D3, which the package mpld3 brings, is not installed", remedy=remedy) from error

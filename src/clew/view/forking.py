@@ -63,19 +63,11 @@ class Wish(NamedTuple):
             raise BadInput(f"{self.run!r} names no place in the run", remedy="Write run@call, or edit a message.")
         if self.seed not in ("", "same", "fresh") and not re.fullmatch(r"-?\d+", self.seed):
             raise BadInput(f"seed {self.seed!r} is not a number", remedy='Give a number, "same" or "fresh".')
-        return {
-            "at": self.at,
-            "n": self.n,
-            "reply": self.reply,
-            "prefix": list(self.prefix_ids) or self.prefix,
-            "result": self.result,
-            "rewrite": {message(name): text for name, text in self.say.items()} or None,
-            "world": list(self.act) or None,
-            "model": self.model or None,
-            "sampling": self.sampling or None,
-            "seed": (int(self.seed) if self.seed.lstrip("-").isdigit() else self.seed) or None,
-            "keep": self.keep,
-        }
+        asked: dict[str, Any] = {name: getattr(self, name) for name in ("at", "n", "reply", "result", "keep")}
+        asked |= {"model": self.model or None, "sampling": self.sampling or None, "world": list(self.act) or None}
+        asked |= {"prefix": list(self.prefix_ids) or self.prefix}
+        asked |= {"rewrite": {message(name): text for name, text in self.say.items()} or None}
+        return asked | {"seed": (int(self.seed) if self.seed.lstrip("-").isdigit() else self.seed) or None}
 
     def command(self, store: str = "") -> str:
         """The line that does the same. ``store``: its path, where it is not the usual one."""

@@ -39,20 +39,11 @@ class Job:
 
     def json(self) -> dict[str, Any]:
         rewards = [run["reward"] for run in self.runs if run["reward"] is not None]
-        return {
-            "id": self.id,
-            "state": self.state,
-            "command": self.command,
-            "run": self.wish.run,
-            "at": str(self.wish.at or self.wish.run),
-            "n": self.wish.n,
-            "done": len(self.runs),
-            "group": self.group,
-            "runs": list(self.runs),
-            "rate": share(sum(reward > SUCCESS for reward in rewards), len(rewards)),
-            "error": self.error,
-            "remedy": self.remedy,
-        }
+        own = ("id", "state", "command", "group", "error", "remedy")
+        found: dict[str, Any] = {name: getattr(self, name) for name in own}
+        found |= {"run": self.wish.run, "at": str(self.wish.at or self.wish.run), "n": self.wish.n}
+        found |= {"done": len(self.runs), "runs": list(self.runs)}
+        return found | {"rate": share(sum(reward > SUCCESS for reward in rewards), len(rewards))}
 
 
 class Jobs:

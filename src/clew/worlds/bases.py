@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from clew.core.errors import WorldError
 from clew.core.keys import derive
@@ -34,7 +34,7 @@ P = TypeVar("P", bound=Prompt)
 class Exact:
     """A world that takes snapshots and, unless it says so, offers no tools; ``close`` sets ``_closed``."""
 
-    __slots__ = ()
+    __slots__ = ("_closed",)
     restores: Restores = "exact"
     tools: Sequence[ToolSpec] = ()
     _closed: bool
@@ -43,7 +43,7 @@ class Exact:
         self._closed = True
 
 
-class Numbered(Taskset, Generic[W]):
+class Numbered(Taskset, Protocol[W]):
     """A taskset whose task ids read ``prefix-NUMBER``, and whose judge looks at the last state of a world it ``plays``.
 
     A subclass gives ``find``, ``open`` and ``verdict``, and ``content`` where two numbers may stand for one task.
@@ -72,7 +72,7 @@ class Numbered(Taskset, Generic[W]):
 
     def verdict(self, task: Task, last: W) -> dict[str, float]:
         """The rewards of a run whose world has come to the state of ``last``."""
-        raise NotImplementedError
+        ...
 
     async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
         """The ``verdict`` on the world's last state, which re-enacting the record gives where the world is gone."""
@@ -86,19 +86,18 @@ class Numbered(Taskset, Generic[W]):
             last.close()
 
 
-class Demonstrated(Numbered[P]):
+class Demonstrated(Numbered[P], Protocol[P]):
     """A taskset with an ``expert`` of its own, who makes a ``slip`` now and then."""
 
-    def open(self, task: Task) -> P:
-        raise NotImplementedError
+    def open(self, task: Task) -> P: ...
 
     def expert(self, world: P) -> str:
         """The next action of one who knows how the task is done."""
-        raise NotImplementedError
+        ...
 
     def slip(self, world: P, rng: random.Random) -> str:
         """An action in the expert's place."""
-        raise NotImplementedError
+        ...
 
     def demonstrations(
         self, n: int, seed: int = 0, noise: float = 0.3, split: str = "train"

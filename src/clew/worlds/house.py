@@ -75,9 +75,8 @@ class Tables:
         """
         if self.slip:
             if rng is None:
-                raise BadInput(
-                    "this house slips, so step needs a generator", remedy="Pass rng=np.random.default_rng(seed)."
-                )
+                remedy = "Pass rng=np.random.default_rng(seed)."
+                raise BadInput("this house slips, so step needs a generator", remedy=remedy)
             slips = rng.random(len(action)) < self.slip
             action = np.where(slips, rng.integers(0, self.next.shape[1], len(action)), action)
         after = self.next[state, action]

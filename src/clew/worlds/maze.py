@@ -230,9 +230,8 @@ class Maze(Numbered[MazeWorld]):
             BadInput: no such kind, or a skill at which the exit would not be found.
         """
         if kind not in KINDS or not 0 < skill <= 1:
-            raise BadInput(
-                f"demonstrate(kind={kind!r}, skill={skill})", remedy=f"Kinds: {', '.join(KINDS)}; 0 < skill <= 1."
-            )
+            remedy = f"Kinds: {', '.join(KINDS)}; 0 < skill <= 1."
+            raise BadInput(f"demonstrate(kind={kind!r}, skill={skill})", remedy=remedy)
         plan, rng = self.plan(self.number(task.id)), random.Random(f"{task.id} {seed}")
         star = self.star
         if kind == "golden":

@@ -70,10 +70,8 @@ def draw_numbers(n: int, seed: int, split: str, content: Callable[[int], Hashabl
     tries = 0
     while len(found) < n:
         if tries > 60 * n + 2000:
-            raise BadInput(
-                f"only {len(found)} of {n} distinct {split} tasks were found",
-                remedy="Ask for fewer tasks or enlarge the taskset by its parameters.",
-            )
+            remedy = "Ask for fewer tasks or enlarge the taskset by its parameters."
+            raise BadInput(f"only {len(found)} of {n} distinct {split} tasks were found", remedy=remedy)
         number = derive(seed, split, tries) % NUMBERS
         tries += 1
         what = content(number)

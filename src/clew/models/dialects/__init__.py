@@ -173,9 +173,10 @@ def text_of(content: object) -> str:
 
 
 def sampling_to(sampling: Sampling, stop: str = "stop") -> Json:
-    """The fields of a request for what is not at its default; ``stop`` names the field of the texts that end a reply."""
-    told = {"top_p": sampling.top_p if sampling.top_p != 1.0 else None, "top_k": sampling.top_k, stop: sampling.stop}
-    return {name: list(value) if name == stop else value for name, value in told.items() if value}
+    """The fields of a request for what is not at its default; ``stop`` names the one of the texts that end a reply."""
+    out: Json = {"top_p": sampling.top_p} if sampling.top_p != 1.0 else {}
+    out |= {"top_k": sampling.top_k} if sampling.top_k else {}
+    return out | ({stop: list(sampling.stop)} if sampling.stop else {})
 
 
 def stop_of(value: str | Iterable[str] | None) -> tuple[str, ...]:

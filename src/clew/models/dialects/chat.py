@@ -13,19 +13,8 @@ from typing import Any
 import numpy as np
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
-from clew.models.dialects import (
-    Asked,
-    Json,
-    bad,
-    keep,
-    logprobs,
-    media,
-    restore,
-    sampling_from,
-    sampling_to,
-    tags,
-    text_of,
-)
+from clew.models import dialects
+from clew.models.dialects import Asked, Json, bad, keep, logprobs, media, restore, tags, text_of
 from clew.models.dialects.logprobs import Shown
 
 NAME, PATH = "chat", "/chat/completions"
@@ -86,7 +75,7 @@ def request_to_wire(asked: Asked) -> Json:
     messages = messages_to_wire(asked.messages)
     s = asked.sampling
     body: Json = {"model": asked.model, "messages": messages, "max_tokens": s.max_tokens, "temperature": s.temperature}
-    body |= sampling_to(s)
+    body |= dialects.sampling_to(s)
     if asked.seed is not None:
         body["seed"] = asked.seed
     if asked.tools:
@@ -120,7 +109,7 @@ def request_from_wire(body: Json) -> Asked:
         str(body.get("model", "")),
         tuple(messages),
         tuple(map(tool_from_wire, body.get("tools") or ())),
-        sampling_from(body, limit),
+        dialects.sampling_from(body, limit),
         body.get("seed"),
         bool(body.get("stream")),
         prefill,

@@ -165,10 +165,8 @@ class Stream:
     def result(self) -> Completion:
         """What has arrived; its message holds the text alone until ``parsed`` reads the ids."""
         if self.text and not self.tokens:
-            raise Refused(
-                "the endpoint answered without token ids",
-                remedy="Serve with vLLM 0.10.2 or later, or leave the renderer out and use the chat dialect.",
-            )
+            remedy = "Serve with vLLM 0.10.2 or later, or leave the renderer out and use the chat dialect."
+            raise Refused("the endpoint answered without token ids", remedy=remedy)
         reason = FINISH.get(self.finish, self.finish) if self.finished else "cut"
         whole = len(self.logprobs) == len(self.tokens)
         return Completion(

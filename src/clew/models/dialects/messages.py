@@ -10,26 +10,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
-from clew.models.dialects import (
-    Asked,
-    Json,
-    apply,
-    bad,
-    dumps,
-    media,
-    patch,
-    restore,
-    sampling_from,
-    sampling_to,
-    tags,
-    text_of,
-)
+from clew.models import dialects
+from clew.models.dialects import Asked, Json, apply, bad, dumps, media, patch, restore, tags, text_of
 
 NAME, PATH = "messages", "/messages"
 VERSION = "2023-06-01"
-KNOWN = set(
-    ["model", "messages", "system", "tools", "temperature", "top_p", "top_k", "stop_sequences", "stream", "max_tokens"]
-)
+KNOWN = {
+    *("model", "messages", "system", "tools", "temperature", "top_p", "top_k", "stop_sequences"),
+    *("max_tokens", "stream"),
+}
 FINISH = dict.fromkeys(("end_turn", "stop_sequence", "pause_turn"), "stop")
 FINISH |= {"max_tokens": "length", "model_context_window_exceeded": "length"}
 FINISH |= {"tool_use": "tool_calls", "refusal": "filter"}
@@ -92,7 +81,7 @@ def request_to_wire(asked: Asked) -> Json:
     body: Json = {"model": asked.model, "messages": turns, "max_tokens": s.max_tokens, "temperature": s.temperature}
     if system:
         body["system"] = system
-    body |= sampling_to(s, "stop_sequences")
+    body |= dialects.sampling_to(s, "stop_sequences")
     if asked.tools:
         body["tools"] = [tool_to_wire(t) for t in asked.tools]
     if asked.stream:
@@ -121,7 +110,7 @@ def request_from_wire(body: Json) -> Asked:
         str(body.get("model", "")),
         tuple(messages),
         tuple(map(tool_from_wire, body.get("tools") or ())),
-        sampling_from(body),
+        dialects.sampling_from(body),
         stream=bool(body.get("stream")),
         prefill=prefill,
         extra={k: v for k, v in body.items() if k not in KNOWN},

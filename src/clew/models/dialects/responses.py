@@ -323,9 +323,6 @@ def _served(item: Json, index: int, scores: list[Json] | None = None) -> Json:
 
 
 def _emptied(item: Json) -> Json:
-    fields: dict[str, Json] = {
-        "message": {"content": []},
-        "function_call": {"arguments": ""},
-        "reasoning": {"summary": []},
-    }
-    return fields.get(str(item.get("type")), {})
+    fields: Json = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}
+    empty: Json = fields.get(str(item.get("type")), {})
+    return empty

@@ -42,9 +42,8 @@ class Eagle(Trained):
     def __init__(self, design: Design, embed: Tensor, head: Tensor) -> None:
         super().__init__()
         if design.layers != 1 or design.rank or design.confidence:
-            raise BadInput(
-                f"{design} is no Eagle drafter", remedy="It has one layer, no sequential and no confidence head."
-            )
+            remedy = "It has one layer, no sequential and no confidence head."
+            raise BadInput(f"{design} is no Eagle drafter", remedy=remedy)
         self.design = d = design
         self.embed_tokens, self.lm_head = frozen(embed, head)
         self.fc = nn.Linear(len(d.taps) * d.width, d.width, bias=False)

@@ -25,17 +25,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LAYOUT = "0.9.0"  # of ``speculators``, whose fields these are
-DECODER = {  # fields of the decoder's configuration, and of Design
-    "hidden_size": "width",
-    "intermediate_size": "feed",
-    "num_hidden_layers": "layers",
-    "vocab_size": "vocabulary",
-    "num_attention_heads": "heads",
-    "num_key_value_heads": "kv",
-    "head_dim": "dim",
-    "rms_norm_eps": "eps",
-    "max_position_embeddings": "context",
-}
+# fields of the decoder's configuration, and of Design
+DECODER = {"hidden_size": "width", "intermediate_size": "feed", "num_hidden_layers": "layers"}
+DECODER |= {"vocab_size": "vocabulary", "num_attention_heads": "heads", "num_key_value_heads": "kv", "head_dim": "dim"}
+DECODER |= {"rms_norm_eps": "eps", "max_position_embeddings": "context"}
 BLOCKS = {"block_size": "block", "mask_token_id": "mask", "markov_rank": "rank", "markov_head_type": "head"}
 BLOCKS["enable_confidence_head"] = "confidence"
 LONGEST = 1 << 17  # positions of which a drafter holds the rotary tables
@@ -147,9 +140,8 @@ def about(folder: str | Path) -> dict[str, Any]:
         raise UnknownName(f"no drafter at {folder}", remedy="Give the folder that `clew draft train` wrote.")
     kept = json.loads(file.read_text(encoding="utf-8")).get("clew")
     if kept is None or "design" not in kept:
-        raise BadInput(
-            f"{folder} does not say which target it drafts for", remedy="Train it with `clew draft train MODEL`."
-        )
+        remedy = "Train it with `clew draft train MODEL`."
+        raise BadInput(f"{folder} does not say which target it drafts for", remedy=remedy)
     found: dict[str, Any] = kept
     return found
 

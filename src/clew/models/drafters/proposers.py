@@ -71,18 +71,22 @@ class _Tapped:
         self._layers = [_Layer(layer) for layer in module.layers]
         self._cos, self._sin = (t.to(weight.dtype)[:, None] for t in (module.cos, module.sin))
         self._cache = Rows(d.layers, (d.kv, 2 * d.dim), d.block, weight.dtype, weight.device)
+        self._held = [self._cache]  # all that is kept for each row
         self._within = torch.arange(d.block, device=weight.device)
         self._device = weight.device
         self._fc, self._head = pack(weight.detach().t()), pack(module.lm_head.weight.detach().t())
 
     def resize(self, rows: int, size: int) -> None:
-        self._cache.resize(rows, size)
+        for held in self._held:
+            held.resize(rows, size)
 
     def clear(self) -> None:
-        self._cache.clear()
+        for held in self._held:
+            held.clear()
 
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
-        self._cache.move(sources, targets, length)
+        for held in self._held:
+            held.move(sources, targets, length)
 
     def _ids(self, array: I64) -> Tensor:
         return torch.from_numpy(array).to(self._device)
@@ -189,18 +193,7 @@ class Autoregressive(_Tapped):
         super().__init__(module)
         d, weight = self.design, module.fc.weight
         self._states = Rows(1, (d.width,), d.block, weight.dtype, weight.device)
-
-    def resize(self, rows: int, size: int) -> None:
-        super().resize(rows, size)
-        self._states.resize(rows, size)
-
-    def clear(self) -> None:
-        super().clear()
-        self._states.clear()
-
-    def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
-        super().move(sources, targets, length)
-        self._states.move(sources, targets, length)
+        self._held.append(self._states)
 
     @torch.inference_mode()
     def extend(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64, hidden: Tensor) -> None:

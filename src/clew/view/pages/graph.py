@@ -78,15 +78,10 @@ def graph(group: Group, values: dict[tuple[str, int], float]) -> dict[str, Any]:
 def _node(node: int, call: Call | None, table: Steps, returns: F64) -> dict[str, Any]:
     visits, ends = table.state == node, table.last & (table.next == node)
     worth = np.concatenate([returns[visits], table.outcome[ends]])
-    return {
-        "id": node,
-        "state": call.state.hex() if call else "",
-        "text": short(call.text, 200) if call else "",
-        "visits": len(worth),
-        "start": bool((visits & (table.t == 0)).any()),
-        "terminal": not visits.any(),
-        "value": plain(float(worth.mean())) if len(worth) else None,
-    }
+    said = {"state": call.state.hex(), "text": short(call.text, 200)} if call else {"state": "", "text": ""}
+    value = plain(float(worth.mean())) if len(worth) else None
+    place = {"start": bool((visits & (table.t == 0)).any()), "terminal": not visits.any()}
+    return {"id": node, **said, "visits": len(worth), **place, "value": value}
 
 
 def _edge(
@@ -99,15 +94,10 @@ def _edge(
 ) -> dict[str, Any]:
     said = [values[ask] for row in rows for ask in table.asks[row] if ask in values]
     first = took[rows[0]].act
-    return {
-        "id": number,
-        "from": edge[0],
-        "to": edge[1] if edge[1] >= 0 else None,
-        "action": short(did(first), 200) if first else "",
-        "count": len(rows),
-        "value": math.fsum(said) / len(said) if said else None,
-        "steps": [{"run": table.runs[table.run[row]], "seq": _place(took[row])} for row in rows],
-    }
+    ends = {"from": edge[0], "to": edge[1] if edge[1] >= 0 else None}
+    action, value = short(did(first), 200) if first else "", math.fsum(said) / len(said) if said else None
+    steps = [{"run": table.runs[table.run[row]], "seq": _place(took[row])} for row in rows]
+    return {"id": number, **ends, "action": action, "count": len(rows), "value": value, "steps": steps}
 
 
 def _place(step: Step) -> int | None:

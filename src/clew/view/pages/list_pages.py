@@ -47,23 +47,11 @@ class Names:
         rewards = [row.reward for row in rows]
         judged = [reward for reward in rewards if reward is not None]
         mean, low, high = spread(judged)
-        return {
-            "group": first.group,
-            "kind": kind,
-            "name": name,
-            "task": first.task,
-            "world": first.world,
-            "model": first.model,
-            "n": len(rows),
-            "ended": sum(bool(row.stop) for row in rows),
-            "rewards": plain(rewards),
-            "mean": mean,
-            "low": low,
-            "high": high,
-            "signal": len(set(judged)) > 1 if judged else None,
-            "created": max(row.created for row in rows),
-            "run": first.run if len(rows) == 1 else "",
-        }
+        found: dict[str, Any] = {"group": first.group, "kind": kind, "name": name}
+        found |= {field: getattr(first, field) for field in ("task", "world", "model")}
+        found |= {"n": len(rows), "ended": sum(bool(row.stop) for row in rows), "rewards": plain(rewards)}
+        found |= {"mean": mean, "low": low, "high": high, "signal": len(set(judged)) > 1 if judged else None}
+        return found | {"created": max(row.created for row in rows), "run": first.run if len(rows) == 1 else ""}
 
 
 def spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:

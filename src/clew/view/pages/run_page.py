@@ -30,18 +30,11 @@ def head(store: Keeper, run: str) -> dict[str, Any]:
     quoted = re.sub(r'(["\\])', r"\\\1", row.group)
     members = store.folds(f'group="{quoted}"', 1).groups if row.group else []
     verdicts = store.annotations([run], "reward", "run")
-    return {
-        "row": kept,
-        "summary": names.row(summary),
-        "prompt": prompt[:CUT],
-        "methods": [plain(it) for it in store.ranges(run)],
-        "conversations": store.conversations(run),
-        "calls": summary.calls,
-        "shared": row.lineage[-1].stop if row.lineage else 0,
-        "group": names.fold(members[0]) if members else None,
-        "tree": tree(store, run),
-        "rewards": {a.version: a.value for a in verdicts},
-    }
+    found: dict[str, Any] = {"row": kept, "summary": names.row(summary), "prompt": prompt[:CUT], "calls": summary.calls}
+    found |= {"methods": [plain(it) for it in store.ranges(run)], "conversations": store.conversations(run)}
+    found |= {"shared": row.lineage[-1].stop if row.lineage else 0, "tree": tree(store, run)}
+    found["group"] = names.fold(members[0]) if members else None
+    return found | {"rewards": {a.version: a.value for a in verdicts}}
 
 
 def tree(store: Keeper, run: str) -> dict[str, Any]:
@@ -83,18 +76,10 @@ def _branch(store: Keeper, run: str, here: str) -> dict[str, Any]:
     if place is not None and _there(store, place.run):
         inherited = _changes(store.row(place.run).changes)
         changes = [edit for edit in changes if edit not in inherited]
-    return {
-        "run": run,
-        "parent": row.parent,
-        "seq": place.seq if place else None,
-        "token": place.token if place else 0,
-        "edits": [describe(edit) for edit in changes],
-        "reward": plain(summary.reward),
-        "stop": summary.stop,
-        "steps": summary.steps,
-        "here": run == here,
-        "children": [],
-    }
+    at = {"seq": place.seq if place else None, "token": place.token if place else 0}
+    found: dict[str, Any] = {"run": run, "parent": row.parent, **at, "edits": [describe(edit) for edit in changes]}
+    found |= {"reward": plain(summary.reward), "stop": summary.stop, "steps": summary.steps}
+    return found | {"here": run == here, "children": []}
 
 
 def _changes(text: str) -> list[Any]:

@@ -159,9 +159,8 @@ class GymTasks(Numbered[GymWorld]):
         if hasattr(space, "n") and actions and len(actions) != space.n:
             raise BadInput(f"{len(actions)} names for {space.n} actions of {name}", remedy="Name each action once.")
         if not hasattr(space, "n") and type(space).__name__ != "Text":
-            raise BadInput(
-                f"{name} takes {space}", remedy="Only Text and Discrete action spaces can be written as text."
-            )
+            remedy = "Only Text and Discrete action spaces can be written as text."
+            raise BadInput(f"{name} takes {space}", remedy=remedy)
 
     def _make(self) -> Env:
         gymnasium = need("gymnasium", "textworld")
@@ -176,9 +175,8 @@ class GymTasks(Numbered[GymWorld]):
                 made = gymnasium.make(self.env, **self.options)
             return made
         except (gymnasium.error.Error, ImportError, AttributeError, TypeError) as error:
-            raise BadInput(
-                f"cannot make the environment {self.env!r}: {error}", remedy="See gymnasium.registry."
-            ) from error
+            remedy = "See gymnasium.registry."
+            raise BadInput(f"cannot make the environment {self.env!r}: {error}", remedy=remedy) from error
 
     def find(self, task_id: str) -> Task:
         return Task(task_id, self.prompt, {"env": self.env, "seed": self.number(task_id)})

@@ -29,7 +29,7 @@ from clew.worlds.seeds import kept, split_of
 class HouseholdWorld(Exact):
     """One run in a house; exact."""
 
-    __slots__ = ("_closed", "_done", "_steps", "_view", "home", "state", "visited")
+    __slots__ = ("_done", "_steps", "_view", "home", "state", "visited")
 
     def __init__(self, home: Home) -> None:
         self.home, self.state, self._steps, self._closed = home, home.first, 0, False
@@ -59,10 +59,8 @@ class HouseholdWorld(Exact):
             WorldError: the episode is over or the world is closed.
         """
         if self._done or self._closed:
-            raise WorldError(
-                f"step {action!r} after the {'close' if self._closed else 'end'}",
-                remedy="Open a new world for the task.",
-            )
+            remedy = "Open a new world for the task."
+            raise WorldError(f"step {action!r} after the {'close' if self._closed else 'end'}", remedy=remedy)
         home, called = self.home, None
         if isinstance(action, ToolCall):
             state, called = None, action.id
@@ -178,9 +176,8 @@ def _check(given: dict[str, Any]) -> None:
             raise BadInput(f"household({name}={value!r})", remedy=f"{name} is a whole number from {low} to {high}.")
     receptacles, closed, goals = given["receptacles"], given["closed"], given["goals"]
     if not 0 <= receptacles - closed <= 3:
-        raise BadInput(
-            f"household(receptacles={receptacles}, closed={closed})", remedy="0 to 3 of a room's receptacles are open."
-        )
+        remedy = "0 to 3 of a room's receptacles are open."
+        raise BadInput(f"household(receptacles={receptacles}, closed={closed})", remedy=remedy)
     unknown = [g for g in goals if g not in GOALS]
     if unknown or not goals:
         raise BadInput(f"household(goals={goals!r})", remedy=f"Choose from {', '.join(GOALS)}.")
