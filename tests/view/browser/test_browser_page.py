@@ -55,6 +55,23 @@ def test_the_page_is_worked_by_keys_alone(look, store):
     )
 
 
+def test_a_view_that_comes_late_does_not_take_the_place_of_the_next(look, store):
+    run = run_of(store, "name=quickstart/*")
+    look.open(f"#/run/{run}@1")
+    look.page.wait_for_selector(".call[aria-current]")
+    held = []
+    look.page.route("**/api/group/**", lambda route: held.append(route))  # answered when the run is shown again
+    look.press("g")
+    assert until(lambda: held or look.page.wait_for_timeout(20))
+    look.press("b")
+    look.page.wait_for_selector(".call")
+    for late in held:
+        late.continue_()
+    look.page.wait_for_timeout(500)
+    assert look.page.locator(".call").count() > 0
+    assert look.route.startswith(f"#/run/{run}")
+
+
 def test_two_runs_of_the_list_are_compared_by_d(look, store):
     look.open("#/runs")
     rows(look).first.wait_for()

@@ -13,9 +13,8 @@ import { trainingView } from "./training.js";
 
 const VIEWS = { runs: runsView, run: runView, diff: diffView, group: groupView, training: trainingView, reports: reportsView };
 const TITLES = { runs: "Runs", run: "Run", diff: "Diff", group: "Group", training: "Training", reports: "Reports" };
-const main = document.getElementById("main");
+let main = document.getElementById("main");
 let current = null;
-let shown = "";
 
 /** An address as {view, parts, query}: #/run/ID@7+2 gives view run, parts ["ID@7+2"]. */
 function address() {
@@ -39,17 +38,18 @@ async function route() {
   if (current?.stay?.(where)) return;
   current?.close?.();
   current = null;
-  shown = location.hash;
-  main.className = `view-${where.view}`;
-  put(main);
+  // An element of its own for each view: one that is still loading when the next is asked for writes over nothing.
+  const root = main.cloneNode(false);
+  main.replaceWith(root);
+  main = root;
+  root.className = `view-${where.view}`;
   try {
     if (!make) throw Object.assign(new Error(`there is no view ${where.view}`), { remedy: "Choose one above." });
-    const here = shown;
-    const view = await make(main, where, store);
-    if (here !== shown) view.close?.();
+    const view = await make(root, where, store);
+    if (root !== main) view.close?.();
     else current = view;
   } catch (error) {
-    put(main, failure(error), error.status === 401 && tokenField());
+    if (root === main) put(root, failure(error), error.status === 401 && tokenField());
   }
 }
 
