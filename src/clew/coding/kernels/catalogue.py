@@ -6,6 +6,7 @@ The tuning world and tests read it. A bundled kernel must never change its name 
 from __future__ import annotations
 
 import importlib.util
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,10 @@ from clew.core.errors import BadInput, UnknownName
 
 F64 = npt.NDArray[np.float64]
 
-SIMD = """
-#ifdef SIMD
-#define VECTORISE _Pragma("omp simd")
-#define VECTORISE_SUM(s) _Pragma(TEXT(omp simd reduction(+:s)))
-#define TEXT(x) #x
-#else
-#define VECTORISE
-#define VECTORISE_SUM(s)
-#endif
-"""
+
+def _source(name: str) -> str:
+    """The C text of a bundled kernel, which stands in ``sources``."""
+    return (files("clew.coding.kernels") / "sources" / f"{name}.c").read_text()
 
 
 def _normal(rng: np.random.Generator, *lengths: int) -> list[Any]:
@@ -35,29 +30,7 @@ def _normal(rng: np.random.Generator, *lengths: int) -> list[Any]:
 
 DOT = Kernel(
     "dot",
-    SIMD
-    + """
-void dot(const float *restrict x, const float *restrict y, float *restrict out, long n) {
-#if SUMS == 1
-    float s = 0;
-    VECTORISE_SUM(s)
-    for (long i = 0; i < n; i++)
-        s += x[i] * y[i];
-    out[0] = s;
-#else
-    float s[SUMS] = {0};
-    long i = 0;
-    for (; i + SUMS <= n; i += SUMS)
-        for (int k = 0; k < SUMS; k++)
-            s[k] += x[i + k] * y[i + k];
-    for (; i < n; i++)
-        s[0] += x[i] * y[i];
-    for (int k = 1; k < SUMS; k++)
-        s[0] += s[k];
-    out[0] = s[0];
-#endif
-}
-""",
+    _source("dot"),
     "dot",
     (Array("x", lambda n: n), Array("y", lambda n: n), Array("out", lambda n: 1, role="out")),
     ("n",),
@@ -71,21 +44,7 @@ void dot(const float *restrict x, const float *restrict y, float *restrict out, 
 
 STENCIL = Kernel(
     "stencil",
-    SIMD
-    + """
-#if DOUBLE
-#define C(x) x
-#else
-#define C(x) x##f
-#endif
-void stencil(const float *restrict x, float *restrict out, long n) {
-    out[0] = x[0];
-    VECTORISE
-    for (long i = 1; i < n - 1; i++)
-        out[i] = C(0.25) * x[i - 1] + C(0.5) * x[i] + C(0.25) * x[i + 1];
-    out[n - 1] = x[n - 1];
-}
-""",
+    _source("stencil"),
     "stencil",
     (Array("x", lambda n: n), Array("out", lambda n: n, role="out")),
     ("n",),
@@ -98,32 +57,7 @@ void stencil(const float *restrict x, float *restrict out, long n) {
 
 SOFTMAX = Kernel(
     "softmax",
-    "#include <math.h>"
-    + SIMD
-    + """
-void softmax(const float *restrict x, float *restrict out, long rows, long n) {
-    for (long r = 0; r < rows; r++) {
-        const float *restrict a = x + r * n;
-        float *restrict o = out + r * n;
-        float top = a[0], sum = 0;
-        for (long i = 1; i < n; i++)
-            top = a[i] > top ? a[i] : top;
-        VECTORISE
-        for (long i = 0; i < n; i++)
-            o[i] = expf(a[i] - top);
-        VECTORISE_SUM(sum)
-        for (long i = 0; i < n; i++)
-            sum += o[i];
-        VECTORISE
-        for (long i = 0; i < n; i++)
-#if DIVIDE
-            o[i] /= sum;
-#else
-            o[i] *= 1 / sum;
-#endif
-    }
-}
-""",
+    _source("softmax"),
     "softmax",
     (Array("x", lambda rows, n: rows * n), Array("out", lambda rows, n: rows * n, role="out")),
     ("rows", "n"),
@@ -142,33 +76,7 @@ def _softmax(x: F64) -> F64:
 
 LAYERNORM = Kernel(
     "layernorm",
-    "#include <math.h>"
-    + SIMD
-    + """
-#if DOUBLE
-#define real double
-#else
-#define real float
-#endif
-void layernorm(const float *restrict x, const float *restrict w, const float *restrict b, float *restrict out,
-               long rows, long n) {
-    for (long r = 0; r < rows; r++) {
-        const float *restrict a = x + r * n;
-        real mean = 0, square = 0;
-        VECTORISE_SUM(mean)
-        for (long i = 0; i < n; i++)
-            mean += a[i];
-        mean /= n;
-        VECTORISE_SUM(square)
-        for (long i = 0; i < n; i++)
-            square += (a[i] - mean) * (a[i] - mean);
-        real scale = 1 / sqrt(square / n + 1e-5);
-        VECTORISE
-        for (long i = 0; i < n; i++)
-            out[r * n + i] = (a[i] - mean) * scale * w[i] + b[i];
-    }
-}
-""",
+    _source("layernorm"),
     "layernorm",
     (
         Array("x", lambda rows, n: rows * n),
@@ -192,38 +100,7 @@ def _layernorm(x: F64, w: F64, b: F64) -> F64:
 
 GEMM = Kernel(
     "gemm",
-    SIMD
-    + """
-static void block(const float *restrict a, const float *restrict b, float *restrict c, long n, long k0, long k1,
-                  long j0, long j1) {
-    for (long i = 0; i < n; i++) {
-#if ORDER == 0
-        for (long j = j0; j < j1; j++) {
-            float s = c[i * n + j];
-            VECTORISE_SUM(s)
-            for (long k = k0; k < k1; k++)
-                s += a[i * n + k] * b[k * n + j];
-            c[i * n + j] = s;
-        }
-#else
-        for (long k = k0; k < k1; k++) {
-            float v = a[i * n + k];
-            VECTORISE
-            for (long j = j0; j < j1; j++)
-                c[i * n + j] += v * b[k * n + j];
-        }
-#endif
-    }
-}
-void gemm(const float *restrict a, const float *restrict b, float *restrict c, long n) {
-    for (long i = 0; i < n * n; i++)
-        c[i] = 0;
-    long t = TILE ? TILE : n;
-    for (long k = 0; k < n; k += t)
-        for (long j = 0; j < n; j += t)
-            block(a, b, c, n, k, k + t < n ? k + t : n, j, j + t < n ? j + t : n);
-}
-""",
+    _source("gemm"),
     "gemm",
     (
         Array("a", lambda n: n * n),
@@ -241,16 +118,7 @@ void gemm(const float *restrict a, const float *restrict b, float *restrict c, l
 
 TRANSPOSE = Kernel(
     "transpose",
-    """
-void transpose(const float *restrict x, float *restrict out, long n) {
-    long t = TILE ? TILE : n;
-    for (long i0 = 0; i0 < n; i0 += t)
-        for (long j0 = 0; j0 < n; j0 += t)
-            for (long i = i0; i < (i0 + t < n ? i0 + t : n); i++)
-                for (long j = j0; j < (j0 + t < n ? j0 + t : n); j++)
-                    out[j * n + i] = x[i * n + j];
-}
-""",
+    _source("transpose"),
     "transpose",
     (Array("x", lambda n: n * n), Array("out", lambda n: n * n, role="out")),
     ("n",),
