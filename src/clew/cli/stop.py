@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,9 @@ from clew.core.errors import LeaseHeld, StoreError
 
 if TYPE_CHECKING:
     from clew.store import Keeper
+
+
+AGAIN = 3.0  # seconds after which a process that still makes its runs is interrupted once more
 
 
 @click.command(short_help="Interrupt the processes that are making runs.")
@@ -34,10 +38,15 @@ def command(runs: tuple[str, ...], wait: float, as_json: bool, store_path: str) 
     chosen = {run.id for run in common.choose(store, runs)}
     held = {run: holder(store, run) for run in store.leased() if run in chosen}
     processes = sorted({process for process in held.values() if process})
-    for process in processes:
-        os.kill(process, signal.SIGINT)
-    until = time.monotonic() + wait
-    while (left := [run for run in store.leased() if run in held]) and processes and time.monotonic() < until:
+    began, sent = time.monotonic(), 0
+    while (left := [run for run in store.leased() if run in held]) and processes:
+        if sent <= (time.monotonic() - began) // AGAIN:
+            sent += 1
+            for process in {held[run] for run in left} & set(processes):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGINT)
+        if time.monotonic() - began >= wait:
+            break
         time.sleep(0.1)
     if as_json:
         common.print_json({"processes": processes, "stopped": sorted(set(held) - set(left)), "held": left})
