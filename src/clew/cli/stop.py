@@ -42,7 +42,7 @@ def command(runs: tuple[str, ...], wait: float, as_json: bool, store_path: str) 
     while (left := [run for run in store.leased() if run in held]) and processes:
         if sent <= (time.monotonic() - began) // AGAIN:
             sent += 1
-            for process in {held[run] for run in left} & set(processes):
+            for process in [p for p in processes if p in {held[run] for run in left}]:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGINT)
         if time.monotonic() - began >= wait:
