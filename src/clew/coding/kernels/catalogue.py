@@ -20,8 +20,10 @@ F64 = npt.NDArray[np.float64]
 
 
 def _source(name: str) -> str:
-    """The C text of a bundled kernel, which stands in ``sources``."""
-    return (files("clew.coding.kernels") / "sources" / f"{name}.c").read_text()
+    """The C text of a bundled kernel, whole: what its file in ``sources`` includes of ours stands in it."""
+    folder = files("clew.coding.kernels") / "sources"
+    text = (folder / f"{name}.c").read_text()
+    return text.replace('\n#include "simd.h"\n', (folder / "simd.h").read_text())
 
 
 def _normal(rng: np.random.Generator, *lengths: int) -> list[Any]:

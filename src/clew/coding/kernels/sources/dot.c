@@ -1,12 +1,5 @@
 
-#ifdef SIMD
-#define VECTORISE _Pragma("omp simd")
-#define VECTORISE_SUM(s) _Pragma(TEXT(omp simd reduction(+:s)))
-#define TEXT(x) #x
-#else
-#define VECTORISE
-#define VECTORISE_SUM(s)
-#endif
+#include "simd.h"
 
 void dot(const float *restrict x, const float *restrict y, float *restrict out, long n) {
 #if SUMS == 1

@@ -1,12 +1,5 @@
 
-#ifdef SIMD
-#define VECTORISE _Pragma("omp simd")
-#define VECTORISE_SUM(s) _Pragma(TEXT(omp simd reduction(+:s)))
-#define TEXT(x) #x
-#else
-#define VECTORISE
-#define VECTORISE_SUM(s)
-#endif
+#include "simd.h"
 
 static void block(const float *restrict a, const float *restrict b, float *restrict c, long n, long k0, long k1,
                   long j0, long j1) {

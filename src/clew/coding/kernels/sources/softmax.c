@@ -1,12 +1,5 @@
 #include <math.h>
-#ifdef SIMD
-#define VECTORISE _Pragma("omp simd")
-#define VECTORISE_SUM(s) _Pragma(TEXT(omp simd reduction(+:s)))
-#define TEXT(x) #x
-#else
-#define VECTORISE
-#define VECTORISE_SUM(s)
-#endif
+#include "simd.h"
 
 void softmax(const float *restrict x, float *restrict out, long rows, long n) {
     for (long r = 0; r < rows; r++) {
