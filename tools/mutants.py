@@ -39,7 +39,7 @@ MARK = 0.95
 MODULES: dict[str, tuple[str, ...]] = {
     "audit/design": ("audit/test_design.py", "core/test_stats.py"),
     "core/keys": ("core/test_keys.py", "store/test_contract.py", "harness/test_replay.py"),
-    "core/legality": ("harness/test_replay.py", "harness/test_fork.py", "worlds/test_household.py", "store"),
+    "core/legality": ("core/test_legality.py", "core/test_keys.py"),
     "core/stats": ("core/test_stats.py", "audit/test_design.py"),
     "credit/alias": ("credit/test_alias.py", "credit/test_tabular.py"),
     "exchange/transcript": ("exchange", "serve/test_gateway.py"),
