@@ -111,10 +111,12 @@ def export(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Write runs to a file, whole or not at all; gives their number. What they hold is in ``recall``.
+    """Write runs to a file, whole or not at all; gives how many it holds. ``recall`` says what is written of a run.
+
+    A run that asked no model has no messages and is left out.
 
     Raises:
-        BadInput: there are none, or the file cannot be written. UnknownName: no such run or format.
+        BadInput: there are none, none asked a model, or the file cannot be written. UnknownName: no such run or format.
     """
     keeper, path = open_store(store), Path(path)
     chosen = list(runs)
@@ -122,10 +124,17 @@ def export(
         raise BadInput("no run to export", remedy="Choose runs by id or by a query that selects some.")
 
     def recalled() -> Iterator[Transcript]:
+        empty = True
         for count, run in enumerate(chosen, 1):
-            yield recall(run if isinstance(run, Run) else keeper.run(run))
+            found = recall(run if isinstance(run, Run) else keeper.run(run))
+            if found.messages:
+                empty = False
+                yield found
             if progress is not None:
                 progress(count)
+        if empty:
+            remedy = "Choose runs with model calls; what other runs did is exported by `clew export --sft`."
+            raise BadInput("none of these runs asked a model, so that they hold no messages", remedy=remedy)
 
     return _module(format_of(path, format)).write(path, recalled())
 
