@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".eval",)
 LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # inspect_ai.scorer: correct, partial, incorrect, no answer
+BROKEN = (  # pydantic's errors are ValueErrors
+    *(ValueError, KeyError, TypeError, IndexError, RecursionError, NotImplementedError, EOFError),
+    *(zlib.error, zipfile.BadZipFile, struct.error),
+)
 NEEDS = "Give a log that Inspect wrote (inspect log list)."
 
 
@@ -44,10 +50,11 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
     """
     inspect = _inspect()
     try:
+        _weigh(path)
         log = inspect.log.read_eval_log(str(path), resolve_attachments=True)
     except OSError as error:
         raise files.unusable(path, error) from error
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:  # pydantic's errors are ValueErrors
+    except BROKEN as error:
         raise BadRecord(f"{path.name}: {str(error)[:200]}", remedy=NEEDS) from error
     samples = [(f"{path.name}:{number}", sample) for number, sample in enumerate(log.samples or (), 1)]
     for where, sample in sorted(samples, key=lambda pair: _ours(pair[1]).get("place", 0)):
@@ -57,9 +64,33 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
             yield BadRecord(f"{where}: sample {sample.id!r} has no messages", remedy="It may have ended in an error.")
 
 
+def _weigh(path: Path) -> None:
+    """Refuse a log that unpacks to too much. What its directory says of sizes may lie, so each part is unpacked here.
+
+    Raises:
+        BadRecord: it does. BadZipFile: a part is longer or other than the directory says.
+    """
+    budget = files.Budget(path)
+    with zipfile.ZipFile(path) as log:
+        for part in log.infolist():
+            values = 0
+            with log.open(part) as stream:
+                while piece := stream.read(1 << 20):
+                    budget.spend(len(piece))
+                    values += sum(map(piece.count, (b"[", b"{", b",")))
+                    if values > files.VALUES:
+                        about = f"{files.brief(part.filename)} holds more than {files.VALUES:,} values"
+                        raise BadRecord(f"{path.name}: {about}", remedy=files.SHORTER)
+
+
 def _ours(sample: EvalSample) -> dict[str, Any]:
+    """What an export of ours put beside the sample."""
     found = (sample.metadata or {}).get("clew")
-    return json.loads(found) if isinstance(found, str) else {}
+    try:
+        read = files.loads(found) if isinstance(found, str) else {}
+    except ValueError:
+        read = {}
+    return read if isinstance(read, dict) else {}
 
 
 def _transcript(log: EvalLog, sample: EvalSample, where: str) -> Transcript:
@@ -82,7 +113,7 @@ def _transcript(log: EvalLog, sample: EvalSample, where: str) -> Transcript:
         fields["error"] = sample.error.message
     return Transcript(
         tuple(_message(m) for m in sample.messages),
-        str(sample.id),
+        str(ours.get("task_id", sample.id)),
         tuple(chat.tool_from_wire(t) for t in ours.get("tools", ())),
         reward,
         {k: v for k, v in scores.items() if k != "reward"},
@@ -110,7 +141,7 @@ def _message(m: ChatMessage) -> Message:
     message = Message(m.role, text, reasoning, calls, getattr(m, "tool_call_id", None))
     ours = (m.metadata or {}).get("clew")
     if ours is not None:
-        return regained(message, json.loads(ours))
+        return regained(message, files.loads(ours))
     images = [p for p in parts if p.type not in ("text", "reasoning")]
     if not images:
         return message
@@ -134,13 +165,14 @@ def write(path: Path, transcripts: Iterable[Transcript]) -> int:
     inspect = _inspect()
     samples, epochs, models = list[object](), dict[str, int](), dict[str, None]()
     for it in transcripts:
-        epochs[it.task_id] = epochs.get(it.task_id, 0) + 1
+        name = _file_name(it.task_id)
+        epochs[name] = epochs.get(name, 0) + 1
         models[it.model] = None
-        samples.append(_sample(inspect, it, epochs[it.task_id], len(samples)))
+        samples.append(_sample(inspect, it, epochs[name], len(samples)))
     spec = inspect.log.EvalSpec(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         task="clew",
-        model=next(iter(models), "") or "unknown",
+        model=files.whole_text(next(iter(models), "")) or "unknown",
         dataset=inspect.log.EvalDataset(name="clew", samples=len(epochs), sample_ids=list(epochs)),
         config=inspect.log.EvalConfig(epochs=max(epochs.values(), default=1)),
     )
@@ -152,11 +184,16 @@ def write(path: Path, transcripts: Iterable[Transcript]) -> int:
     return total
 
 
+def _file_name(task_id: str) -> str:
+    """A task's id as Inspect takes it, which names a file of the log after it."""
+    return "".join(c if c.isprintable() else "?" for c in task_id)
+
+
 def _sample(inspect: SimpleNamespace, it: Transcript, epoch: int, place: int) -> object:
     messages = [_chat(inspect, m, it) for m in it.messages]
     opening = messages[: len(turns_of(it.messages)[0])]
     scores = {**it.scores, **({} if it.reward is None else {"reward": it.reward})}
-    ours: dict[str, Any] = {**it.about, "model": it.model, "place": place}
+    ours: dict[str, Any] = {**it.about, "task_id": it.task_id, "model": it.model, "place": place}
     if it.fields is not None:
         ours["fields"] = dict(it.fields)
     if it.tools:
@@ -164,12 +201,12 @@ def _sample(inspect: SimpleNamespace, it: Transcript, epoch: int, place: int) ->
     last = next((m for m in reversed(messages) if m.role == "assistant"), None)
     choices = [inspect.model.ChatCompletionChoice(message=last, stop_reason="stop")] if last is not None else []
     return inspect.log.EvalSample(
-        id=it.task_id,
+        id=_file_name(it.task_id),
         epoch=epoch,
         input=opening,
         target="",
         messages=messages,
-        output=inspect.model.ModelOutput(model=it.model or "unknown", choices=choices),
+        output=inspect.model.ModelOutput(model=files.whole_text(it.model) or "unknown", choices=choices),
         scores={name: inspect.scorer.Score(value=value) for name, value in scores.items()},
         metadata={"clew": json.dumps(ours)},
     )
@@ -177,18 +214,21 @@ def _sample(inspect: SimpleNamespace, it: Transcript, epoch: int, place: int) ->
 
 def _chat(inspect: SimpleNamespace, m: Message, it: Transcript) -> ChatMessage:
     """One of our messages as Inspect's, with what reading it back would lose beside it."""
-    text = m.text.encode("utf-8", "replace").decode()  # Inspect takes no lone surrogates; they are kept beside
+    text = files.whole_text(m.text)  # Inspect takes no lone surrogates; they are kept beside
     common: dict[str, Any] = {"content": text}
     if m.reasoning:
-        parts = [inspect.model.ContentReasoning(reasoning=m.reasoning)]
+        parts = [inspect.model.ContentReasoning(reasoning=files.whole_text(m.reasoning))]
         common["content"] = [*parts, inspect.model.ContentText(text=text)] if text else parts
     made: ChatMessage
     if m.role == "assistant":
         calls = [_call(inspect, c) for c in m.calls]
-        made = inspect.model.ChatMessageAssistant(**common, tool_calls=calls or None, model=it.model or None)
+        made = inspect.model.ChatMessageAssistant(
+            **common, tool_calls=calls or None, model=files.whole_text(it.model) or None
+        )
     elif m.role == "tool":
         name = next((c.name for said in it.messages for c in said.calls if c.id == m.call_id), None)
-        made = inspect.model.ChatMessageTool(**common, tool_call_id=m.call_id, function=name)
+        ids = {"tool_call_id": m.call_id and files.whole_text(m.call_id), "function": name and files.whole_text(name)}
+        made = inspect.model.ChatMessageTool(**common, **ids)
     elif m.role == "system":
         made = inspect.model.ChatMessageSystem(**common)
     else:
@@ -198,11 +238,12 @@ def _chat(inspect: SimpleNamespace, m: Message, it: Transcript) -> ChatMessage:
 
 
 def _call(inspect: SimpleNamespace, call: ToolCall) -> object:
+    names = {"id": files.whole_text(call.id), "function": files.whole_text(call.name)}
     try:
         value = files.loads(call.arguments)
+        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate, escaped in the text, is a ValueError
     except ValueError:
         value = None
     if isinstance(value, dict):
-        return inspect.tool.ToolCall(id=call.id, function=call.name, arguments=value)
-    error = "the arguments are no JSON object"
-    return inspect.tool.ToolCall(id=call.id, function=call.name, arguments={}, parse_error=error)
+        return inspect.tool.ToolCall(**names, arguments=value)
+    return inspect.tool.ToolCall(**names, arguments={}, parse_error="the arguments are no JSON object")

@@ -6,12 +6,14 @@ Every other field is kept and comes back on export, as do all fields of messages
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from clew.core.errors import BadInput, BadRecord
 from clew.exchange import files
+from clew.exchange.files import brief
 from clew.exchange.transcript import Transcript, task_id_of, turns_of
 from clew.models.dialects import chat
 
@@ -62,7 +64,7 @@ def transcript_of(data: object, where: str = "") -> Transcript:
         "" if task is None else str(task),
         tuple(map(chat.tool_from_wire, tools)),
         number(data.get("reward"), "reward"),
-        {name: float(value) for name, value in scores.items()},
+        scores_of(scores),
         model=model if isinstance(model, str) else "",
         fields={k: v for k, v in data.items() if k != "messages"},
         where=where,
@@ -77,9 +79,23 @@ def number(value: object, name: str) -> float | None:
     """
     if value is None:
         return None
-    if isinstance(value, (bool, int, float)) and math.isfinite(value):
-        return float(value)
-    raise BadRecord(f"{name} is {value!r}", remedy=f"Give {name} as a number, or leave it out.")
+    if isinstance(value, (bool, int, float)):
+        with suppress(OverflowError):  # an integer beyond any float
+            if math.isfinite(found := float(value)):
+                return found
+    raise BadRecord(f"{name[:40]} is {brief(value)}", remedy="Give a number, or leave it out.")
+
+
+def scores_of(raw: Mapping[str, object]) -> dict[str, float]:
+    """Scores by name, those that are null left out.
+
+    Raises:
+        BadRecord: one is no number, or its name is no text.
+    """
+    for name in raw:
+        if files.whole_text(name) != name:
+            raise BadRecord(f"a score is called {brief(name)}", remedy="Give it a name of whole characters.")
+    return {name: value for name, score in raw.items() if (value := number(score, name)) is not None}
 
 
 def line_of(it: Transcript) -> dict[str, Any]:
