@@ -119,7 +119,8 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     task_id = it.task_id or task_id_of(opening)
     prompt = next((m.text for m in opening if m.role == "user"), "")
     data = {"opening": [message_json(m) for m in opening], "turns": [turn.to_json() for turn in turns]}
-    setup = Setup(WRITTEN + it.model, 0, Sampling(), Sampling(), it.tools, it.model)
+    name = plain(it.model)
+    setup = Setup(WRITTEN + name, 0, Sampling(), Sampling(), it.tools, name)
     chain, nodes = Chain(run), list[Node]()
 
     def say(message: Message) -> Node:
@@ -151,7 +152,7 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     source = {"format": format, "from": it.where, "fields": dict(it.fields or {})}
     ended = StopReason.RETURNED if turns else StopReason.CANCELLED
     chain.add("end", digest(REQUEST, b"end"), action=ended, text="" if turns else "stopped")
-    task, model = json.dumps(task_json(task_id, prompt, data, Limits())), setup.model if it.model else ""
+    task, model = json.dumps(task_json(task_id, prompt, data, Limits())), setup.model if name else ""
     row = RunRow(run, AGENT, "", model, task_id, task, source_digest(agents.transcript), group=group, order=order)
     row = row._replace(origin="import", created=time.time(), meta=json.dumps({"import": source}))
     _put(store, it, chain, nodes, row)
@@ -200,13 +201,20 @@ def recall(run: Run) -> Transcript:
         last.tools if last is not None else opened.tools if opened is not None else (),
         run.reward,
         scores,
-        (last.served_by or last.model).removeprefix(WRITTEN) if last is not None else run.model,
+        plain((last.served_by or last.model) if last is not None else run.model),
         _meters(path, asks),
         meta.get("fields", {}) if meta is not None else None,
         tuple(tuple(node.message for node in other) for other in said),
         {k: v for k, v in {**about, "group": run.group, "parent": run.row.parent}.items() if v != ""},
         run.id,
     )
+
+
+def plain(model: str) -> str:
+    """A model's name without the mark of imported replies, however often a round trip has put it there."""
+    while model.startswith(WRITTEN):
+        model = model.removeprefix(WRITTEN)
+    return model
 
 
 def _meters(path: Sequence[Node], asks: Sequence[Call]) -> tuple[Meter, ...]:
