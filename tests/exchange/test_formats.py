@@ -421,6 +421,65 @@ def test_the_airline_runs(shared, tmp_path):
     store.close()
 
 
+def test_results_of_tau_bench_are_read_as_they_are(shared, tmp_path):
+    """100 real runs, as tau-bench writes them: one list of runs, which says ``traj`` for ``messages``."""
+    originals = lines_of(shared / "data" / "tau_airline" / "gpt-4o.even-tasks.jsonl.gz")
+    native = [{"traj" if k == "messages" else k: v for k, v in run.items()} for run in originals]
+    (tmp_path / "gpt-4o-airline.json").write_text(json.dumps(native, indent=2))
+    lines_file(tmp_path / "results.jsonl", *native)
+    for name in ("gpt-4o-airline.json", "results.jsonl"):
+        store = MemoryStore()
+        runs = import_file(store, tmp_path / name)
+        assert [len(store.group(g).runs) for g in store.groups()] == [4] * 25
+        assert [Run(store, r).reward for r in runs] == [run["reward"] for run in originals]
+        assert not store.verify()
+        export(store, runs, tmp_path / "out.jsonl")
+        assert lines_of(tmp_path / "out.jsonl") == originals
+
+
+def test_trajectories_of_mini_swe_agent_are_read_as_they_are(tmp_path):
+    """Version 1 wrote the bare list of messages; later ones put what is known of the run around it."""
+    talk = [
+        {"role": "system", "content": "You are a shell."},
+        {"role": "user", "content": "Fix it.", "timestamp": 1760000000.5},
+        {"role": "assistant", "content": "```bash\nls\n```", "extra": {"response": {"id": "r1", "cost": 0.01}}},
+        {"role": "user", "content": "<returncode>0</returncode>"},
+        {"role": "exit", "content": "", "extra": {"exit_status": "Submitted"}},
+    ]
+    info = {"exit_status": "Submitted", "model_stats": {"api_calls": 1}}
+    whole = {
+        "instance_id": "django__django-1",
+        "info": info,
+        "messages": talk,
+        "trajectory_format": "mini-swe-agent-1.1",
+    }
+    store = MemoryStore()
+    for name, data, task in (("bare.traj.json", talk, "task-"), ("whole.traj.json", whole, "django__django-1")):
+        (tmp_path / name).write_text(json.dumps(data, indent=2))
+        (run,) = (Run(store, r) for r in import_file(store, tmp_path / name))
+        assert run.task_id.startswith(task)
+        assert [m.role for m in recall(run).messages] == [m["role"] for m in talk]
+        assert [c.kind for c in run.calls] == ["open", "ask", "act", "end"]
+        export(store, [run], tmp_path / "out.jsonl")
+        (line,) = lines_of(tmp_path / "out.jsonl")
+        assert line["messages"] == talk
+    assert line["info"] == info
+    assert not store.verify()
+
+
+def test_a_document_of_neither_kind_says_what_is_looked_for(tmp_path):
+    for text, says in (
+        ("{}", "no messages"),
+        ("[[], 1]", "in.json:1: no messages"),
+        ("[", "Expecting value"),
+        ("", "Expecting value"),
+    ):
+        (tmp_path / "in.json").write_text(text)
+        with pytest.raises(BadRecord, match=says) as caught:
+            import_file(MemoryStore(), tmp_path / "in.json")
+        assert "messages" in caught.value.remedy
+
+
 def test_a_line_is_read_by_itself():
     it = openai_jsonl.transcript_of([{"role": "user", "content": "a bare list"}])
     assert it.messages == (Message("user", "a bare list"),)
