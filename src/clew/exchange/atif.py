@@ -39,7 +39,7 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
     if path.name.endswith(".jsonl"):
         documents = ((f"{path.name}:{n}", line) for n, line in files.lines(path))
     else:
-        documents = iter([(path.name, files.whole(path))])
+        documents = (one for one in [(path.name, files.whole(path))])
     for where, text in documents:
         try:
             yield transcript_of(files.loads(text), where)

@@ -139,8 +139,8 @@ def _row(it: Transcript) -> dict[str, Any]:
         name = chat.message_to_wire(m).get("name")
         messages.append(row | {"tool_call_id": m.call_id, "name": name if isinstance(name, str) else None})
     line = files.dumps(line_of(it)).decode()
-    row = {"task_id": it.task_id, "reward": it.reward, "model": it.model or None, "messages": messages, "line": line}
-    return {k: _clean(v) for k, v in row.items()}
+    about = {"task_id": it.task_id, "reward": it.reward, "model": it.model or None, "messages": messages, "line": line}
+    return {k: _clean(v) for k, v in about.items()}
 
 
 def _clean(value: object) -> object:
