@@ -139,7 +139,6 @@ def test_credit_says_what_a_method_chose_by_itself_and_takes_another_key(clew, s
     assert "key='words' is not known" in clew("credit", 'g2po(key="words")', "--store", store, code=2).output
 
 
-
 def test_tag_find_and_untag(clew, store):
     a, b = ids(store)[:2]
     clew("store", "tag", "keep", a, b, "--store", store)
