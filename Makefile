@@ -36,7 +36,7 @@ docs: .venv/.dev
 
 # Heavy or compiled packages that tests use where they are there: TextWorld (its interpreter needs a C compiler), Inspect.
 extras: .venv/.dev
-	$(PIP) -e '.[textworld,inspect]'
+	$(PIP) -e '.[textworld,gymnasium,inspect]'
 
 # Published agent frameworks, unmodified, through the gateway and the audits; in an environment of their own.
 frameworks: .venv/.frameworks

@@ -1,11 +1,15 @@
 """Committed reports and figures are, byte for byte, what the committed lines give; experiments are found by name."""
 
 import importlib.util
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from clew.audit.compaction.stacks import STACKS
 from clew.core.errors import BadInput
 from papers.experiment import Experiment, apart, by_kind, each, grid, load, portions, seconds
 from papers.stats import Mark, Report, document, mark, markdown, pooled, show, table
@@ -26,6 +30,22 @@ def test_a_report_and_its_figure_come_out_again(paper, tier, tmp_path):
     name = f"figure_{tier}.svg"
     assert it.draw(tier, lines, tmp_path / name)
     assert (tmp_path / name).read_bytes() == (it.here / "results" / name).read_bytes()
+
+
+def test_a_report_is_never_replaced_by_a_smaller_one(tmp_path, monkeypatch):
+    """Where the data or the frameworks are absent a tier has fewer cells, and its committed lines still count."""
+    own = {name: stack for name, stack in STACKS.items() if stack.package == "clew"}
+    for paper, tier, name, absent in (("E172", "data", "PATHS", Path("nowhere")), ("E164", "A", "STACKS", own)):
+        it = Experiment.find(paper)
+        monkeypatch.setattr(it.tiers[tier], name, absent)
+        assert len(list(it.tiers[tier].cells(False))) < len(load(it.here / "results" / f"{tier}.jsonl"))
+        there = tmp_path / paper
+        shutil.copytree(it.here / "results", there / "results")
+        whole = (there / "results" / f"summary_{tier}.md").read_bytes()
+        console = Console(record=True, width=200)
+        assert replace(it, here=there).main(tier=tier, console=console) == 0
+        assert (there / "results" / f"summary_{tier}.md").read_bytes() == whole
+        assert "stand as committed" in console.export_text()
 
 
 def test_a_paper_is_found_by_its_number_or_its_folder():
