@@ -35,9 +35,8 @@ def command(runs: tuple[str, ...], full: bool, depth: int, width: int, as_json: 
     chosen = common.some(store, runs)
     if as_json:
         common.end_with_json([record(run) for run in chosen])
-    console = common.console()
     for run in chosen:
-        console.print(tree(run, full=full, depth=depth, width=width or max(console.width - 30, 40)))
+        common.draw(lambda wide, run=run: tree(run, full=full, depth=depth, width=width or max(wide - 30, 40)))
 
 
 def record(run: Run) -> dict[str, Any]:
