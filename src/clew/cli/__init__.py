@@ -110,10 +110,6 @@ def _extensions() -> dict[str, Any]:
 
 def _explain(error: BaseException) -> int:
     """Print an error; the exit code."""
-    if isinstance(error, click.ClickException):
-        error.message = common.bounded(error.message)
-        error.show()
-        return error.exit_code
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has seen enough
         return 0
@@ -124,6 +120,9 @@ def _explain(error: BaseException) -> int:
 
 def _sentence(error: BaseException) -> tuple[str, int]:
     """What is said of an error, and the exit code."""
+    if isinstance(error, click.ClickException):
+        error.show(told := io.StringIO())
+        return told.getvalue().rstrip(), error.exit_code
     if isinstance(error, click.Abort | common.Interrupted):
         hint = f" Everything recorded so far is kept. Continue with: {error}" if str(error) else ""
         return f"\nInterrupted.{hint}", INTERRUPTED

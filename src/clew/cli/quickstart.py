@@ -120,7 +120,7 @@ def finish(training: Training, reports: dict[str, Report], store_path: str, as_j
         common.end_with_json({**numbers, "worst": worst, "report": page, "seconds": seconds, "next": commands})
     if run is not None:
         common.echo("\nThe run that failed worst:\n")
-        common.draw(lambda wide: tree(run, width=max(wide - 30, 40)))
+        common.draw(tree(run, width=max(common.width() - 30, 40)))
     common.echo()
     for label, report in reports.items():
         common.echo(f"{label:<12} {report.estimate:6.1%}  [{report.low:.1%}, {report.high:.1%}]  n={report.n}")

@@ -35,8 +35,9 @@ def command(runs: tuple[str, ...], full: bool, depth: int, width: int, as_json: 
     chosen = common.some(store, runs)
     if as_json:
         common.end_with_json([record(run) for run in chosen])
+    wide = width or max(common.width() - 30, 40)
     for run in chosen:
-        common.draw(lambda wide, run=run: tree(run, full=full, depth=depth, width=width or max(wide - 30, 40)))
+        common.draw(tree(run, full=full, depth=depth, width=wide))
 
 
 def record(run: Run) -> dict[str, Any]:

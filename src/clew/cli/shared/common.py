@@ -233,10 +233,14 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, soft_wrap=True, width=width, **plain)
 
 
-def draw(tree: Callable[[int], Tree]) -> None:
-    """Print a tree in colour: ``tree`` makes it for a screen of so many characters."""
-    screen = console()
-    screen.print(tree(screen.width))
+def width() -> int:
+    """Characters in a line of the screen."""
+    return console().width
+
+
+def draw(tree: Tree) -> None:
+    """Print a tree, in colour where the screen has any."""
+    console().print(tree)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
