@@ -47,12 +47,14 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
         common.end_with_json({"methods": summary, "pairs": pairs, "notes": notes})
     common.print_table(tuple(summary[0]), [row.values() for row in summary])
     if pairs:
-        click.echo()
+        common.echo()
         common.print_table(tuple(pairs[0]), [row.values() for row in pairs])
     for note in notes:
         click.echo(note)
     if not dry:
-        click.echo("stored beside the runs; see `clew show`, or fork where a run lost most: clew fork RUN --low METHOD")
+        common.echo(
+            "stored beside the runs; see `clew show`, or fork where a run lost most: clew fork RUN --low METHOD"
+        )
 
 
 def _summary(ref: str, credit: Credit | TreeCredit) -> dict[str, Any]:

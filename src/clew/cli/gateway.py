@@ -161,8 +161,8 @@ async def _programs(
     names = [s.name for s in sessions] or ([options["name"] or f"run-{os.getpid()}"] if program else [])
     if not program:
         for name in names:
-            click.echo(f"waiting for the program of run {name} at {address}/r/{name}/v1")
-        click.echo(f"{store} records what comes to {address}/v1 or {address}/r/NAME/v1  (Ctrl-C ends)")
+            common.echo(f"waiting for the program of run {name} at {address}/r/{name}/v1")
+        common.echo(f"{store} records what comes to {address}/v1 or {address}/r/NAME/v1  (Ctrl-C ends)")
         await serving
         return 0
     codes = await asyncio.gather(*(_program(program, address, name, options["token"]) for name in names))

@@ -55,4 +55,4 @@ def command(
         common.say(f"skipped: {reason}")
     for file, runs in taken.items():
         groups = {store.row(run).group for run in runs}
-        click.echo(f"{file}: {len(runs)} runs in {len(groups)} groups; look at one: clew show {runs[0]}")
+        common.echo(f"{file}: {len(runs)} runs in {len(groups)} groups; look at one: clew show {runs[0]}")
