@@ -7,6 +7,11 @@ mutant i that is new, seed SEED + 1 + i). Equal texts are taken once. Nothing is
 problem whose reference does not pass its own test. Label: the problem's whole test. Critics: ``compiles``
 (``ast.parse``), ``lint`` (ruff's F and E9), ``first`` (the first assert), ``half`` (the first half of the asserts,
 rounded up), ``last`` (the last assert).
+
+There are two sets. On the first (``first``, SEED) the gate as it was first written was seen to miss its mark where the
+best rule had two critics (1.07 and, after 100 labels, 1.05), and was mended: it now runs the other critics before the
+oracle until 400 labels, counts what a second critic adds where the first passes, and asks of each critic that it tells
+something beside the other. The second set (``second``, SEED + 1000, committed before it was run) is the one that counts.
 """
 
 import ast
@@ -16,29 +21,29 @@ from pathlib import Path
 
 from clew.coding.gate.mutants import mutants
 from papers.E170_gate.tier_bench import DATA, box, humaneval
-from papers.experiment import Line, each
+from papers.experiment import Line, each, grid
 
 INSIDE = Path(__file__).with_name("inside_fresh.py").read_text()
 SEED = 20261122
+SEEDS = {"first": SEED, "second": SEED + 1000}
 INERT = ("pass", "None", "'fresh'")  # statements that do nothing
 CRITICS = ("compiles", "lint", "first", "half", "last")
-cost = 6.0
+cost = 1.3
 
 
 def cells(quick: bool) -> Iterator[Line]:
     problems = sorted(humaneval(), key=lambda name: int(name.split("/")[1])) if DATA.exists() else []
-    for name in problems[:8] if quick else problems:
-        yield {"kind": "fresh", "program": name, "seed": 0}
+    yield from grid(kind=list(SEEDS), program=problems[:8] if quick else problems, seed=0)
 
 
-def candidates(name: str) -> list[str]:
+def candidates(name: str, seed: int = SEED) -> list[str]:
     """A problem's candidates, the reference first."""
     problem = humaneval()[name]
     source = ast.unparse(ast.parse(problem["prompt"] + problem["canonical_solution"]))
-    broken = mutants(source, 3, seed=SEED)
+    broken = mutants(source, 3, seed=seed)
     second, known = list[str](), {source, *broken}
     for i, one in enumerate(broken):
-        fresh = [text for text in mutants(one, 4, seed=SEED + 1 + i) if text not in known]
+        fresh = [text for text in mutants(one, 4, seed=seed + 1 + i) if text not in known]
         second += fresh[:1]
         known |= set(fresh[:1])
     return list(dict.fromkeys([source, *(inert(source, problem["entry_point"], s) for s in INERT), *broken, *second]))
@@ -53,7 +58,7 @@ def inert(source: str, entry: str, statement: str) -> str:
 
 
 def _one(setting: Line, seed: int) -> Line:
-    problem, given = humaneval()[setting["program"]], candidates(setting["program"])
+    problem, given = humaneval()[setting["program"]], candidates(setting["program"], SEEDS[setting["kind"]])
     job = {"candidates": given, "test": problem["test"], "entry": problem["entry_point"]}
     verdict = box().run(["python3", "inside.py"], {"inside.py": INSIDE}, stdin=json.dumps(job))
     if not verdict.ok:

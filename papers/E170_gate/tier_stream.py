@@ -2,7 +2,7 @@
 
 Written down before it was run:
 
-- A stream is all candidates of ``fresh`` in an order drawn by the seed (20 orders), nothing known at its start. The
+- A stream is all candidates of one set of ``fresh`` in an order drawn by the seed (20 orders), nothing known at its start. The
   gate is ``clew gate``'s own choice of a rule (``clew.coding.gate.rules``) with its defaults.
 - Equal quality: nothing ships unverified, so that neither the gate nor a rule ever accepts a wrong candidate; of rules
   of one or two critics those count that lose, on the same stream, no more right candidates than the gate lost there.
@@ -22,31 +22,33 @@ from functools import lru_cache
 from pathlib import Path
 
 from clew.coding.gate.rules import AUDIT, STOP, VERIFY, Seen, choose, judge, rules
-from papers.E170_gate.tier_fresh import CRITICS
+from papers.E170_gate.tier_fresh import CRITICS, SEEDS
 from papers.experiment import Line, each, grid, load
 
 RESULTS = Path(__file__).resolve().parent / "results" / "fresh.jsonl"
 SETTINGS = {"all": CRITICS, "half": ("half",), "weak": ("compiles", "lint"), "noise": CRITICS}
 ORDERS, LABELS = 20, 100
-cost = 6.0
+cost = 2.5
 
 Candidate = tuple[bool, dict[str, bool]]
 
 
 def cells(quick: bool) -> Iterator[Line]:
-    yield from grid(kind="fresh", level="stream", program=list(SETTINGS), seed=range(2 if quick else ORDERS))
+    yield from grid(kind=list(SEEDS), level="stream", program=list(SETTINGS), seed=range(2 if quick else ORDERS))
 
 
-@lru_cache(maxsize=1)
-def pool() -> list[Candidate]:
-    """All candidates of the committed lines: label and verdicts."""
-    lines = sorted((x for x in load(RESULTS) if "y" in x), key=lambda x: int(x["program"].split("/")[1]))
+@lru_cache(maxsize=2)
+def pool(kind: str) -> list[Candidate]:
+    """All candidates of a set's committed lines: label and verdicts."""
+    lines = sorted(
+        (x for x in load(RESULTS) if "y" in x and x["kind"] == kind), key=lambda x: int(x["program"].split("/")[1])
+    )
     return [(x["y"][i] == "1", {c: x[c][i] == "1" for c in CRITICS}) for x in lines for i in range(len(x["y"]))]
 
 
-def stream(setting: str, seed: int) -> list[Candidate]:
+def stream(kind: str, setting: str, seed: int) -> list[Candidate]:
     """The candidates in this seed's order, with the setting's critics."""
-    rng, found = random.Random(f"{setting} {seed}"), list(pool())
+    rng, found = random.Random(f"{kind} {setting} {seed}"), list(pool(kind))
     if setting == "noise":
         columns = {c: rng.sample([v[c] for _, v in found], len(found)) for c in CRITICS}
         found = [(y, {c: columns[c][i] for c in CRITICS}) for i, (y, _) in enumerate(found)]
@@ -66,11 +68,14 @@ def gated(candidates: list[Candidate], draw: random.Random) -> list[tuple[bool, 
             said[name] = verdicts[name]
             if asked is not None and not said[name]:
                 break
+        also = tuple(name for name in verdicts if asked is not None and choice.probe and name not in asked)
+        if rule.passes(said):
+            said |= {name: verdicts[name] for name in also}
         action = rule.action(said)
         lot = action == STOP and draw.random() < AUDIT
         verified = lot or action == VERIFY
         weight, chance = 1 / AUDIT if lot else 1.0, AUDIT if rule.checks else 1.0
-        rows.append(Seen(str(i), said, good if verified else None, asked, weight, chance))
+        rows.append(Seen(str(i), said, good if verified else None, asked, weight, chance, False, also))
         fresh = verified
         out.append((verified, str(rule)))
     return out
@@ -91,8 +96,8 @@ def best(candidates: list[Candidate], lost: int, start: int = 0) -> tuple[str, i
 
 
 def _one(setting: Line, seed: int) -> Line:
-    candidates = stream(setting["program"], seed)
-    done = gated(candidates, random.Random(f"lottery {setting['program']} {seed}"))
+    candidates = stream(setting["kind"], setting["program"], seed)
+    done = gated(candidates, random.Random(f"lottery {setting['kind']} {setting['program']} {seed}"))
     verified = [v for v, _ in done]
     lost = sum(good and not v for (good, _), v in zip(candidates, verified, strict=True))
     labels = [sum(verified[: i + 1]) for i in range(len(verified))]

@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 VERIFY, SHIP, STOP, REFINE = "verify", "ship", "stop", "refine"
 ENOUGH = 20  # labelled candidates of each class until which every critic is run on every candidate
+MANY = 400  # labels until which every critic is run before the oracle is, to find a second one that is worth its time
 LOSE = 0.01  # share of the good candidates that a rule may be expected to stop
 AUDIT = 0.02  # share of the stopped candidates that are verified all the same
+PAIRED = 8  # critics, those that stop most, of which two may make a rule
 SIGN = 0.01  # chance of a critic without signal to look as telling as it did
 
 
@@ -25,8 +27,9 @@ class Seen(NamedTuple):
     """A candidate with what is known of it.
 
     content: what tells candidates apart; one content counts once. verdicts: of the critics that gave one. good: the
-    oracle's verdict, None where it gave none. asked: the rule's critics, where they alone were run and only up to the
-    first that failed; None where every critic was run. weight: one over the chance with which this candidate was
+    oracle's verdict, None where it gave none. asked: the critics of the rule that was followed, of which none was run
+    after the first that failed; None where every critic was run. also: those that were run beside them where all of
+    them passed. weight: one over the chance with which this candidate was
     verified. chance: the one with which a candidate was verified, at that time, that the rule stopped. invented: a
     mutant, which says nothing of how often good candidates come.
     """
@@ -38,6 +41,7 @@ class Seen(NamedTuple):
     weight: float = 1.0
     chance: float = 1.0
     invented: bool = False
+    also: tuple[str, ...] = ()
 
 
 class Rule(NamedTuple):
@@ -71,8 +75,11 @@ class Rule(NamedTuple):
         return VERIFY if passed else STOP
 
     def knows(self, seen: Seen) -> bool:
-        """Whether a candidate says, without bias, what this rule does: its critics were run whatever others said."""
-        return seen.asked is None or self.checks == seen.asked[: len(self.checks)]
+        """Whether a candidate says, without bias, what this rule does: its critics were run, or left out only where
+        another of its critics had failed."""
+        if seen.asked is None or self.checks == seen.asked[: len(self.checks)]:
+            return True
+        return {*seen.asked} <= {*self.checks} <= {*seen.asked, *seen.also}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +158,13 @@ def since_surprise(rows: Sequence[Seen]) -> Sequence[Seen]:
 
 
 def thin(rows: Iterable[Seen], critics: Sequence[str]) -> bool:
-    """Whether every critic is to be run: fewer than ``ENOUGH`` candidates of a class were seen with all verdicts."""
-    full = [row.good for row in rows if row.good is not None and row.asked is None]
-    return bool(critics) and min(full.count(True), full.count(False)) < ENOUGH
+    """Whether every critic is to be run: of one, fewer than ``ENOUGH`` candidates of a class were seen."""
+    full = [row for row in rows if row.good is not None and row.asked is None]
+    for name in critics:
+        labels = [row.good for row in full if name in row.verdicts]
+        if min(labels.count(True), labels.count(False)) < ENOUGH:
+            return True
+    return False
 
 
 def expected(found: int, exposure: float, checks: int) -> float:
@@ -171,8 +182,8 @@ def expected(found: int, exposure: float, checks: int) -> float:
 
 
 def by_chance(hits: int, n: int, others: int, m: int) -> float:
-    """The chance that ``hits`` or more of the ``n`` + ``m`` marks fall on these ``n``, were they dealt blindly (Fisher's
-    exact test, one-sided)."""
+    """The chance that ``hits`` or more of the ``n`` + ``m`` marks fall on these ``n``, were they dealt blindly
+    (Fisher, exact, one-sided)."""
     marks = hits + others
     return sum(comb(n, k) * comb(m, marks - k) for k in range(hits, min(n, marks) + 1)) / comb(n + m, marks)
 
@@ -186,13 +197,11 @@ def judge(rows: Iterable[Seen], rule: Rule, lose: float = LOSE, wrong: float = 0
             that may be expected to be broken.
         seconds: running time of each critic and of ``verify``.
     """
+    rows = list(rows)
     known = [(row, passed) for row in rows if rule.knows(row) if (passed := rule.passes(row.verdicts)) is not None]
-    fair = [passed for row, passed in known if not row.invented]
-    left_out = sum(passed is rule.ships for passed in fair) if rule.checks else 0
-    saved = Share(left_out, len(fair))
     labelled = [(row, passed) for row, passed in known if row.good is not None]
-    good, broken = ([(r, p) for r, p in labelled if r.good is y] for y in (True, False))
-    telling = by_chance(sum(not p for _, p in broken), len(broken), sum(not p for _, p in good), len(good))
+    good = [(row, passed) for row, passed in labelled if row.good]
+    saved, telling = _saved(rows, rule), _telling([row for row, _ in labelled], rule)
     if rule.ships:
         shipped = [(row, passed) for row, passed in labelled if passed]
         bad = sum(not row.good for row, _ in shipped)
@@ -211,6 +220,31 @@ def judge(rows: Iterable[Seen], rule: Rule, lose: float = LOSE, wrong: float = 0
     return Found(rule, saved, lost, risk if rule.checks else 0.0, telling, usable, spares)
 
 
+def _saved(rows: Sequence[Seen], rule: Rule) -> Share:
+    """The share on which a rule leaves the oracle out: of what passes its first critic, what fails its second is
+    counted wherever both were run. The first is the one that was run on most candidates."""
+    n, passing = 0, 1.0
+    alone = {name: [row for row in rows if Rule((name,)).knows(row) and not row.invented] for name in rule.checks}
+    before: tuple[str, ...] = ()
+    for name in sorted(rule.checks, key=lambda name: -len(alone[name])):
+        here = [row for row in (alone[name] if not before else rows) if name in row.verdicts and not row.invented]
+        here = [row for row in here if all(row.verdicts.get(other) for other in before)]
+        n, before = n or len(here), (*before, name)
+        passing *= sum(row.verdicts[name] for row in here) / len(here) if here else 1.0
+    share = passing if rule.ships else 1 - passing
+    return Share(share * n, n) if rule.checks else Share(0.0, len(rows))
+
+
+def _telling(labelled: Sequence[Seen], rule: Rule) -> float:
+    """The chance that critics without signal look like these: of each where the rule's others pass, the largest."""
+    worst = 0.0
+    for name in rule.checks:
+        rest = [r for r in labelled if name in r.verdicts and all(r.verdicts.get(o) for o in rule.checks if o != name)]
+        good, broken = ([not row.verdicts[name] for row in rest if row.good is y] for y in (True, False))
+        worst = max(worst, by_chance(sum(broken), len(broken), sum(good), len(good)))
+    return worst
+
+
 def _spent(rule: Rule, rows: Sequence[Seen], seconds: Mapping[str, float]) -> float:
     """Seconds that a rule's critics take on a candidate: each is run where those before it passed."""
     total = 0.0
@@ -222,18 +256,20 @@ def _spent(rule: Rule, rows: Sequence[Seen], seconds: Mapping[str, float]) -> fl
     return total / len(rows) if rows else 0.0
 
 
-def rules(critics: Sequence[str], wrong: float = 0.0) -> list[Rule]:
-    """All one-line rules of one or two critics, beside the one that verifies always."""
-    several = [checks for n in (1, 2) for checks in combinations(critics, n)]
+def rules(critics: Sequence[str], pairs: Sequence[str] | None = None, wrong: float = 0.0) -> list[Rule]:
+    """All one-line rules of one critic, or of two of ``pairs``, beside the one that verifies always."""
+    several = [*((name,) for name in critics), *combinations(critics if pairs is None else pairs, 2)]
     return [Rule(), *map(Rule, several), *(Rule(checks, True) for checks in several if wrong > 0)]
 
 
 class Choice(NamedTuple):
-    """The rule to follow now, and what there is to say of every rule, best first."""
+    """The rule to follow now, and what there is to say of every rule, best first. explore: every critic is to be run on
+    the next candidate. probe: every critic is to be run where those of the rule have passed."""
 
     best: Found
     all: list[Found]
     explore: bool
+    probe: bool
 
 
 def choose(rows: Sequence[Seen], critics: Sequence[str], lose: float = LOSE, wrong: float = 0.0,
@@ -244,11 +280,15 @@ def choose(rows: Sequence[Seen], critics: Sequence[str], lose: float = LOSE, wro
         rows: what was seen, in its order; a content may occur more than once.
         critics: those that may be used now.
     """
-    rows = since_surprise(once(rows))
-    found = [judge(rows, rule, lose, wrong, seconds) for rule in rules(critics, wrong)]
+    rows, pairs = since_surprise(once(rows)), None
+    if len(critics) > PAIRED:
+        alone = {name: judge(rows, Rule((name,)), lose, wrong).saved.value for name in critics}
+        pairs = sorted(critics, key=lambda name: -alone[name])[:PAIRED]
+    found = [judge(rows, rule, lose, wrong, seconds) for rule in rules(critics, pairs, wrong)]
     gain = {f.rule: f.spares if by == "seconds" else f.saved.value for f in found}
     found.sort(key=lambda f: (not f.usable, -gain[f.rule], len(f.rule.checks)))
-    return Choice(found[0], found, thin(rows, critics) or any(map(_open, found)))
+    probe = sum(row.good is not None for row in rows) < MANY
+    return Choice(found[0], found, thin(rows, critics) or any(map(_open, found)), probe)
 
 
 def _open(found: Found) -> bool:
