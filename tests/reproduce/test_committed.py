@@ -2,6 +2,8 @@
 
 import importlib.util
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +13,11 @@ from rich.console import Console
 
 from clew.audit.compaction.stacks import STACKS
 from clew.core.errors import BadInput
+from clew.sandbox.sandbox import Sandbox
 from papers.experiment import Experiment, apart, by_kind, each, grid, load, portions, seconds
 from papers.stats import Mark, Report, document, mark, markdown, pooled, show, table
 
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 CHEAP = [
     *(("E163", tier) for tier in "TSDN"), ("E164", "R"), ("E169", "R"), ("E170", "bench"), ("E172", "data"),
     ("E172", "model"), ("E174", "A"), ("E177", "cuda"), ("E177", "wall"),
@@ -90,3 +94,22 @@ def test_grids_of_cells_and_what_runs_them(tmp_path):
     tier = SimpleNamespace(cells=lambda quick: iter(cells), cost=1.0, run=run, portions=apart)
     it = Experiment("E0", tmp_path, ("kind", "n"), {"t": tier}, {})
     assert [line["sum"] for line in it.compute("t", False, tmp_path, Console(quiet=True))] == [1, 2, 2, 3]
+
+
+BURN = "import time\nwhile time.process_time() < 0.5: pass"
+
+
+@pytest.mark.parametrize("inside", [False, pytest.param(True, marks=needs_bubblewrap)])
+def test_the_cpu_time_of_children_and_of_the_sandbox_is_counted(inside, tmp_path):
+    """The clock is the kernel's count of CPU time, not the time of day: the child runs until it has had half a second."""
+
+    def one(setting, seed):
+        if inside:
+            assert Sandbox().run([sys.executable, "-c", BURN]).ok
+        else:
+            subprocess.run([sys.executable, "-c", BURN], check=True)
+        return {}
+
+    tier = SimpleNamespace(cells=lambda quick: iter([{"kind": "a", "seed": 0}]), cost=1.0, run=each(one))
+    (line,) = Experiment("E0", tmp_path, ("kind",), {"t": tier}, {}).compute("t", False, tmp_path, Console(quiet=True))
+    assert line["cpu_s"] >= 0.4

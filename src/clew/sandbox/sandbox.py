@@ -15,6 +15,7 @@ import os
 import shlex
 import shutil
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -167,6 +168,9 @@ class Sandbox:
         seen, code = (
             namespace.bubble(order, cancel) if self.isolation == "bubblewrap" else namespace.bare(order, cancel)
         )
+        if self.isolation == "bubblewrap":
+            with _lock:
+                _spent[0] += seen.cpu
         report, _, archive = bytes(seen.streams["out"]).partition(b"\n")
         limit = seen.limit or _met(code, report)
         kept, refused = unpack(archive) if keep and not seen.limit else ({}, ())
@@ -194,6 +198,15 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"Sandbox(isolation={self.isolation!r})"
+
+
+_spent, _lock = [0.0], threading.Lock()
+
+
+def spent() -> float:
+    """CPU-seconds of all commands that this process has run under bubblewrap: the kernel does not count them among its
+    children's, since they are not waited for by it."""
+    return _spent[0]
 
 
 def _visible(readable: Sequence[str | Path] | None) -> list[Path]:
