@@ -136,6 +136,6 @@ def _paths(listed: bytes) -> list[str]:
 def _tree_entry(line: bytes) -> Entry | None:
     head, _, name = line.partition(b"\t")
     mode, kind, blob, size = head.decode().split()
-    if kind != "blob" or not mode.startswith("100"):
+    if kind != "blob" or not mode.startswith("100") or not size.isdigit():  # git writes BAD where the blob is absent
         return None
     return Entry(name.decode(errors="surrogateescape"), blob, int(size))
