@@ -52,8 +52,10 @@ def command(
     with common.bar("exporting", len(chosen)) as move:
         written = export(store, chosen, file, form, progress=lambda count: move(completed=count))
     if as_json:
-        common.end_with_json({"file": file, "runs": written})
+        common.end_with_json({"file": file, "runs": written, "left_out": len(chosen) - written})
     click.echo(f"{file}: {written} runs")
+    if written < len(chosen):
+        click.echo(f"Left out: {len(chosen) - written} runs that asked no model and hold no messages.")
 
 
 def _sft(
