@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from clew.core.printable import short, visible
 from clew.core.records import Annotation, Call, Cursor, Edit, action_of
-from clew.core.values import ToolCall
+from clew.core.values import Message, ToolCall
 from clew.store import Run
 from clew.store.protocol import Tables
 from clew.store.run import sampled
@@ -95,6 +95,17 @@ def did(call: Call) -> str:
     return f"{action.name}({action.arguments})" if isinstance(action, ToolCall) else action
 
 
+def said(message: Message) -> str:
+    """A reply as one reads it: its text and its tool calls."""
+    calls = ", ".join(f"{c.name}({c.arguments})" for c in message.calls)
+    return f"{message.text}  {calls}".strip() if calls else message.text
+
+
+def relayed(run: Run) -> bool:
+    """Whether the run is of a program behind the gateway: its acts are the gateway's errands, its asks say it all."""
+    return run.agent.endswith(":relay")
+
+
 def outcome(run: Run) -> str:
     """How a run ended: ``reward 1  done``."""
     reward = run.reward
@@ -128,7 +139,9 @@ def _parting(run: Run, forks: Sequence[Run], width: int) -> Iterator[Line]:
 
 def _next_act(run: Run, seq: int) -> str:
     for call in run.calls[seq:]:
-        if call.kind == "act":
+        if relayed(run) and call.node_out:
+            return said(run.store.node(call.node_out).message)
+        if call.kind == "act" and not relayed(run):
             return did(call)
         if call.kind == "end":
             break
@@ -163,12 +176,15 @@ class _Drawing:
             yield Line(lead + "│ ", note, "note")
         values = _values(run)
         forks = children_of(self.store, run)
-        step = 0
+        step, errands = 0, relayed(run)
         for beat in self._beats(run.calls):
             if beat[-1].seq >= start:
-                if self.full and beat[0].kind == "ask":
+                if (self.full or errands) and beat[0].kind == "ask":
                     yield from self._context(run, beat[0], lead)
-                yield from self._beat(beat, step, lead, values)
+                if not (errands and beat[-1].kind == "act"):
+                    yield from self._beat(beat, step, lead, values)
+                elif beat[-1].text == "nobody listens":
+                    yield Line(lead + "│ ", f"@{beat[-1].seq}  the program had hung up", "bad")
                 for call in beat:
                     for fork in forks.get(call.seq, ()):
                         yield from self._fork(fork, lead, depth)
@@ -217,6 +233,10 @@ class _Drawing:
         else:
             text = f"@{call.seq}  {call.kind} {self._cut(call.action)} {self._cut(call.text)}"
             yield Line(lead + "├ ", text.rstrip(), "saw")
+        failed = [f"{a.status or ''} {a.error}".strip() for a in call.attempts if a.error]
+        if failed:
+            told = f"{len(call.attempts)} attempts upstream; failed: {'; '.join(failed)}"
+            yield Line(lead + "│ ", self._cut(told), "bad")
         if call.error:
             yield Line(lead + "│ ", f"error: {call.error if self.full else short(call.error, self.width)}", "bad")
 
@@ -245,9 +265,7 @@ class _Drawing:
                 yield Line(lead + "│ ", line, "saw")
 
     def _said(self, call: Call) -> str:
-        message = self.store.node(call.node_out).message
-        calls = ", ".join(f"{c.name}({c.arguments})" for c in message.calls)
-        return f"{message.text}  {calls}".strip() if calls else message.text
+        return said(self.store.node(call.node_out).message)
 
     def _told(self, call: Call, values: Mapping[tuple[str, int], str]) -> str:
         """What is known of a reply: its tokens, how likely they were, what methods say of it."""
