@@ -15,7 +15,8 @@ from papers.experiment import Experiment, apart, by_kind, each, grid, load, port
 from papers.stats import Mark, Report, document, mark, markdown, pooled, show, table
 
 CHEAP = [
-    *(("E163", tier) for tier in "TSDN"), ("E164", "R"), ("E169", "R"), ("E170", "bench"), ("E172", "data"),
+    *(("E163", tier) for tier in "TSDN"), ("E162", "sums"), ("E164", "R"), ("E164", "B"), ("E169", "R"),
+    ("E170", "bench"), ("E172", "data"),
     ("E172", "model"), ("E174", "A"), ("E177", "cuda"), ("E177", "wall"),
 ]  # fmt: skip
 
@@ -63,6 +64,8 @@ def test_a_line_without_a_mark_is_neither_met_nor_missed():
     assert mark("A", "p", half, under=0.5).met is False
     assert str(mark("A", "p", half, least=0.6, told="few")) == "NOT MET: A, p; found few"
     assert (pooled(0, 0).n, pooled(0, 0).estimate) == (1, 0.0)
+    void = mark("A", "p", half, least=0.5)._replace(counts=False)
+    assert str(void) == f"DOES NOT COUNT (else met): A, p; found {half}"
 
 
 def test_tables_and_documents():

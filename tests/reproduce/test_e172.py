@@ -116,6 +116,14 @@ def test_marks_can_fail():
     assert turned >= {"C2", "C4", "C5"}
 
 
+def test_a_share_of_two_flags_meets_no_mark():
+    found = report_model.marks(report_model.Lines(load(RESULTS / "model.jsonl")))
+    few, many = (m for m in found if m.name == "E1")
+    assert (few.met, "n=2" in str(few)) == (False, True)
+    assert (many.met, many.found.n) == (True, 98)
+    assert {m.name for m in found if m.met is None} == {"7d", "E2", "E3"}, "the spec sets no mark for these"
+
+
 def test_injected_bursts_are_wrong_or_undecided():
     counts = Counts(*(np.array(x) for x in ([60, 30], [3, 34], [1, 0])))
     where = np.array([True, False])
