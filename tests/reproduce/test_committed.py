@@ -1,6 +1,7 @@
 """Committed reports and figures are, byte for byte, what the committed lines give; experiments are found by name."""
 
 import importlib.util
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,27 @@ def test_a_paper_is_found_by_its_number_or_its_folder():
         assert (it.name, it.here.name, list(it.tiers), list(it.reports)) == ("E174", "E174_forensics", ["A"], ["A"])
     with pytest.raises(BadInput, match="no paper is called 'E1'"):
         Experiment.find("E1")
+
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = re.compile(r"src/clew/[\w/]+(?:\.\w+)?")
+USED = re.compile(r"^(?:from|import) (clew(?:\.\w+)+)(?: import \(?([\w, ]+))?", re.MULTILINE)
+
+
+@pytest.mark.parametrize("readme", sorted(ROOT.glob("papers/E*/README.md")), ids=lambda path: path.parent.name)
+def test_a_paper_names_the_files_of_its_engine(readme):
+    """Every file of src that a README names is there; the paper's own code uses one of those named as its engine."""
+    text = readme.read_text()
+    assert [name for name in NAMED.findall(text) if not (ROOT / name).exists()] == []
+    (engine,) = re.findall(r"\*\*Engine\.\*\*(.*?)\n\n", text, re.DOTALL)
+    used = set()
+    for file in readme.parent.glob("*.py"):
+        for module, names in USED.findall(file.read_text()):
+            used |= {module, *(f"{module}.{name.strip()}" for name in names.split(","))}
+    modules = {
+        name.removesuffix(".py").rstrip("/").removeprefix("src/").replace("/", ".") for name in NAMED.findall(engine)
+    }
+    assert used & modules, f"{readme.parent.name} imports none of {sorted(modules)}"
 
 
 def test_a_line_without_a_mark_is_neither_met_nor_missed():
