@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from clew.core.errors import BadInput, ClewError, MissingExtra
-from clew.sandbox import namespace, sandbox, seccomp
+from clew.sandbox import cgroup, namespace, room, sandbox, seccomp
 from clew.sandbox.archives import executables, pack, write
 from clew.sandbox.sandbox import Limits, Sandbox
 
@@ -190,6 +190,80 @@ ATTACKS = {  # program; limits; what must hold of the verdict
         lambda v: v.code is None and v.limit == "wall",
     ),
     "spinning": ("while True: pass", {"cpu": 1.0}, lambda v: v.limit == "cpu"),
+    "buffers of sockets": (
+        "import os, socket, time\nkept = []\n[os.fork() or kept.clear() for _ in range(4)]\ntry:\n"
+        "  while True:\n    kept.append(socket.socketpair())\n    for s in kept[-1]:\n"
+        "      s.setblocking(False)\n      try:\n        while True: s.send(b'x' * 50000)\n"
+        "      except BlockingIOError: pass\nexcept OSError: time.sleep(60)",
+        {"memory": 64 * MIB, "wall": 60.0},
+        lambda v: v.code is None and v.limit == "memory",
+    ),
+    "buffers of its own network": (
+        "import os, socket, time\nserver, kept = socket.create_server(('127.0.0.1', 0), backlog=4096), []\n"
+        "[os.fork() for _ in range(3)]\ntry:\n  while True:\n    s = socket.create_connection(server.getsockname())\n"
+        "    kept.append(s)\n    s.setblocking(False)\n    try:\n      while True: s.send(b'x' * 50000)\n"
+        "    except BlockingIOError: pass\nexcept OSError: time.sleep(60)",
+        {"memory": 64 * MIB, "wall": 60.0},
+        lambda v: v.code is None and v.limit == "memory",
+    ),
+    "larger buffers": (
+        "import ctypes, fcntl, os, socket\nread, write = os.pipe()\n"
+        "try: print(fcntl.fcntl(write, 1031, 1 << 20))\nexcept OSError as e: print(e.errno)\n"
+        "c = ctypes.CDLL(None, use_errno=True)\nprint(c.vmsplice(write, None, 0, 0), ctypes.get_errno())\n"
+        "s = socket.socket(socket.AF_UNIX)\nbefore = s.getsockopt(1, 7), s.getsockopt(1, 8)\n"
+        "for option in (7, 8, 32, 33):\n  try: s.setsockopt(1, option, 1 << 22)\n  except OSError: pass\n"
+        "print(before == (s.getsockopt(1, 7), s.getsockopt(1, 8)))\ns.setsockopt(1, 2, 1)\nprint(s.getsockopt(1, 2))",
+        {},
+        lambda v: v.stdout.split() == b"1 -1 1 True 1".split(),
+    ),
+    "timers and waiting signals": (
+        "import ctypes, os, signal\nc, n, made = ctypes.CDLL(None), 0, ctypes.c_void_p()\n"
+        "while n < 10**5 and c.timer_create(1, None, ctypes.byref(made)) == 0: n += 1\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [40])\nk = 0\n"
+        "while k < 10**5 and c.sigqueue(os.getpid(), 40, 0) == 0: k += 1\nprint(n < 5000, k < 5000)",
+        {},
+        lambda v: v.stdout.split() == [b"True", b"True"],
+    ),
+    "threads": (
+        "import threading, time\nwhile True:\n  try: threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "  except RuntimeError: time.sleep(60)",
+        {"processes": 20, "wall": 60.0},
+        lambda v: v.code is None and v.limit == "processes",
+    ),
+    "the first process": (
+        "import os\nfor name in ('mem', 'environ', 'maps', 'root', 'cwd', 'fd/0', 'exe', 'auxv', 'oom_score_adj'):\n"
+        "  try:\n    with open(f'/proc/1/{name}', 'r+b') as file: file.write(b'x')\n    print('wrote', name)\n"
+        "  except OSError: pass\n"
+        "try: print([n for n in os.listdir('/proc/1/root/') if n in ('root', 'work', 'var', 'boot')])\n"
+        "except OSError: print([])",
+        {},
+        lambda v: v.stdout == b"[]\n",
+    ),
+    "rank and clock": (
+        "import ctypes, os, time\ntried = [lambda: os.nice(-5), lambda: os.sched_setscheduler(0, os.SCHED_FIFO, "
+        "os.sched_param(50)), lambda: time.clock_settime(0, 1.0), lambda: os.setuid(0), lambda: os.setgroups([0]), "
+        "lambda: os.chroot('/box'), lambda: open('/proc/self/oom_score_adj', 'w', buffering=1).write('-900\\n'), "
+        "lambda: os.chown('/box', 0, 0)]\nfor call in tried:\n  try: call(); print('did', tried.index(call))\n"
+        "  except OSError: pass\nprint(ctypes.CDLL(None).sethostname(b'x', 1))",
+        {},
+        lambda v: v.stdout == b"-1\n",
+    ),
+    "a daemon that cannot be asked": (
+        "import os, signal, time\nfor n in range(1, 65):\n  try: signal.signal(n, signal.SIG_IGN)\n"
+        "  except (OSError, ValueError): pass\n"
+        "for _ in range(5):\n  if os.fork() == 0:\n    os.setsid()\n    for fd in range(9):\n"
+        "      try: os.close(fd)\n      except OSError: pass\n    while True:\n      if os.fork(): os._exit(0)\n"
+        "      time.sleep(.001)\nprint('gone')",
+        {"processes": 40},
+        lambda v: v.stdout == b"gone\n" and v.limit in ("", "processes"),
+    ),
+    "what no name leads to": (
+        "import os\nkept = []\ntry:\n  while True:\n    kept.append(open(f'/tmp/{len(kept)}', 'wb'))\n"
+        "    os.unlink(kept[-1].name)\n    kept[-1].write(b'x' * (1 << 20))\n    kept[-1].flush()\n"
+        "except OSError as e: print(e.errno, len(kept))",
+        {"disk": 4 * MIB},
+        lambda v: v.stdout.split()[0] == b"28" and int(v.stdout.split()[1]) <= 5,
+    ),
     "children that nobody waits for": (
         "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n"
         "  if os.fork() == 0:\n    t = time.process_time()\n    while time.process_time() - t < .2: pass\n"
@@ -214,6 +288,35 @@ def test_attacks_are_contained(who, name):
     verdict = attack(who, code.replace("PARENT", str(os.getpid())), f"marker-{os.getpid()}-{who}", **limits)
     assert holds(verdict), verdict
     assert verdict.isolation == "bubblewrap"
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("name", ["buffers of sockets", "buffers of its own network", "memory bomb of many"])
+def test_memory_is_bounded_without_a_control_group(name, monkeypatch):
+    monkeypatch.setattr(room, "group", lambda most: None)
+    code, limits, holds = ATTACKS[name]
+    verdict = attack("root", code, f"marker-{os.getpid()}-bare", **limits)
+    assert holds(verdict), verdict
+
+
+@needs_bubblewrap
+def test_a_control_group_is_gone_after_its_run():
+    made = cgroup.group(64 * MIB)
+    if made is None:
+        pytest.skip("no control group with memory can be made here")
+    made.close()
+    here().run("true")
+    assert not [name for name in os.listdir(made.folder.parent) if name.startswith(f"clew-{os.getpid()}-")]
+    assert not made.folder.exists()
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("who", USERS)
+def test_the_count_of_the_processor_holds_without_the_kernels_clock(who, monkeypatch):
+    monkeypatch.setattr(room, "cpu_clock", lambda pid: None)
+    code, limits, _ = ATTACKS["children that nobody waits for"]
+    verdict = attack(who, code, f"marker-{os.getpid()}-{who}", **limits)
+    assert verdict.limit == "cpu", verdict
 
 
 @needs_bubblewrap
@@ -502,6 +605,11 @@ def test_the_filter_refuses_what_it_lists_and_nothing_else(machine):
     assert {judged(machine, socket, [f]) for f in (0, 17, 38, 40)} == {seccomp.ERRNO | errno.EAFNOSUPPORT}
     assert judged(machine, ioctl, [0, 0x5412]) == judged(machine, ioctl, [0, 0x541C]) == seccomp.ERRNO | errno.EPERM
     assert judged(machine, ioctl, [0, 0x5413]) == seccomp.ALLOW
+    fcntl, setsockopt = (p[column] for p in (seccomp.FCNTL, seccomp.SETSOCKOPT))
+    assert judged(machine, fcntl, [3, 1031]) == seccomp.ERRNO | errno.EPERM
+    assert judged(machine, fcntl, [1031, 4]) == judged(machine, fcntl, [3, 1032]) == seccomp.ALLOW
+    assert {judged(machine, setsockopt, [3, 1, option]) for option in (7, 8)} == {seccomp.ERRNO}
+    assert {judged(machine, setsockopt, [3, *rest]) for rest in ([1, 2], [0, 8], [6, 7])} == {seccomp.ALLOW}
     assert judged(machine, 0, arch=0x40000003) == seccomp.KILL
     if machine == "x86_64":
         assert judged(machine, seccomp.X32 + 1) == seccomp.KILL

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -78,6 +78,7 @@ def bounded(order: Order, processes: int | None) -> list[str]:
     cpu = max(1, int(order.cpu + 0.999))
     line = ["prlimit", f"--cpu={cpu}:{cpu + 1}", f"--as={2 * order.memory + SLACK}", f"--fsize={order.file_size}"]
     line += [f"--nofile={order.open_files}", "--core=0", "--msgqueue=0", "--memlock=65536"]
+    line.append("--sigpending=4096")  # timers count too
     if processes is not None:
         line.append(f"--nproc={processes}")
     if os.geteuid() == 0:
@@ -217,7 +218,7 @@ def bubble(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
     finally:
         for fd in (status, *open_fds):
             os.close(fd)
-    log, held = _Log(told), list[int]()
+    log = _Log(told)
 
     def members() -> list[Path]:
         root = Path(f"/proc/{log.first()}/root/proc")
@@ -230,19 +231,20 @@ def bubble(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
 
     try:
         said = run.ready(order, cancel)
-        room = Room(log.first() if said in ("ready", "full") else None, FOLDERS, order.disk, held)
-        if said == "ready":
-            run.ours.send(b"go\n")
-        run.ours.close()
-        watched = Watched(run.child, run.reads, run.when, members, kill, room.reached, room.clocks, cancel)
-        seen = watch(watched, order.bounds(), OVER.get(said, ""))
-        if said == "full" and not room.full():
-            raise _torn(order)
-        code = log.code()
-        left = room.left([] if seen.limit else order.keep)
+        first = log.first() if said in ("ready", "full") else None
+        with closing(Room(first, FOLDERS, order.disk, order.memory)) as room:
+            if said == "ready":
+                run.ours.send(b"go\n")
+            run.ours.close()
+            watched = Watched(run.child, run.reads, run.when, members, kill, room.reached, room.clocks, cancel)
+            seen = watch(watched, order.bounds(), OVER.get(said, ""))
+            if said == "full" and not room.full():
+                raise _torn(order)
+            code = log.code()
+            seen.limit = seen.limit or room.ended()
+            left = room.left([] if seen.limit else order.keep)
     finally:
-        for fd in (told, *held):
-            os.close(fd)
+        os.close(told)
     if code is None and not seen.limit:
         if log.first() and run.child.returncode:
             code = 128 + signal.SIGKILL  # ended from outside
