@@ -83,7 +83,7 @@ def localised(project: str, fix: Fix) -> Line:
         "day": age(fix),
         "files": len(corpus.paths),
         "gold": gold,
-        "rank": {name: _rank(order, gold) for name, order in orders.items()},
+        "rank": {name: rank_of(order, gold) for name, order in orders.items()},
         "features": features(full, full.paths[0], *_span(full)).round(5).tolist(),
         "first": {name: rankings[name].paths[0] for name in ("all", *ALONE)},
         "margin": {name: _margin(rankings[name]) for name in ("view", "all")},
@@ -101,7 +101,7 @@ def plain(corpus: Corpus, report: str) -> list[str]:
     return [corpus.paths[i] for i in np.argsort(-scores, kind="stable")]
 
 
-def _rank(order: list[str], gold: list[str]) -> int:
+def rank_of(order: list[str], gold: list[str]) -> int:
     """Place of the first right file, from 1; 0 where no file of the fix is a candidate."""
     return min((order.index(p) + 1 for p in gold), default=0)
 

@@ -39,7 +39,8 @@ def test_recoveries_make_the_difference(clew, mazes):
     assert erased["states after a mistake"] == full["states after a mistake"] > 10
     text = clew("audit", "coverage", "erased.jsonl", *store).output
     assert f"{erased['retreats with a signal']} of {erased['retreats']} receive a signal" in text
-    clew("export", "all.jsonl", *store)
+    assert "clew export --sft" in clew("export", "all.jsonl", *store, code=2).output  # they asked no model
+    clew("export", "--sft", "--all", "all.jsonl", *store)
     assert json.loads(clew("audit", "coverage", "all.jsonl", "--json", *store).output) == full
 
 

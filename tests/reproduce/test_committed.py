@@ -1,15 +1,23 @@
 """Committed reports and figures are, byte for byte, what the committed lines give; experiments are found by name."""
 
 import importlib.util
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from clew.audit.compaction.stacks import STACKS
 from clew.core.errors import BadInput
+from clew.sandbox.sandbox import Sandbox
 from papers.experiment import Experiment, apart, by_kind, each, grid, load, portions, seconds
 from papers.stats import Mark, Report, document, mark, markdown, pooled, show, table
 
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 CHEAP = [
     *(("E163", tier) for tier in "TSDN"), ("E164", "R"), ("E169", "R"), ("E170", "bench"), ("E172", "data"),
     ("E172", "model"), ("E174", "A"), ("E177", "cuda"), ("E177", "wall"),
@@ -26,6 +34,22 @@ def test_a_report_and_its_figure_come_out_again(paper, tier, tmp_path):
     name = f"figure_{tier}.svg"
     assert it.draw(tier, lines, tmp_path / name)
     assert (tmp_path / name).read_bytes() == (it.here / "results" / name).read_bytes()
+
+
+def test_a_report_is_never_replaced_by_a_smaller_one(tmp_path, monkeypatch):
+    """Where the data or the frameworks are absent a tier has fewer cells, and its committed lines still count."""
+    own = {name: stack for name, stack in STACKS.items() if stack.package == "clew"}
+    for paper, tier, name, absent in (("E172", "data", "PATHS", Path("nowhere")), ("E164", "A", "STACKS", own)):
+        it = Experiment.find(paper)
+        monkeypatch.setattr(it.tiers[tier], name, absent)
+        assert len(list(it.tiers[tier].cells(False))) < len(load(it.here / "results" / f"{tier}.jsonl"))
+        there = tmp_path / paper
+        shutil.copytree(it.here / "results", there / "results")
+        whole = (there / "results" / f"summary_{tier}.md").read_bytes()
+        console = Console(record=True, width=200)
+        assert replace(it, here=there).main(tier=tier, console=console) == 0
+        assert (there / "results" / f"summary_{tier}.md").read_bytes() == whole
+        assert "stand as committed" in console.export_text()
 
 
 def test_a_paper_is_found_by_its_number_or_its_folder():
@@ -70,3 +94,22 @@ def test_grids_of_cells_and_what_runs_them(tmp_path):
     tier = SimpleNamespace(cells=lambda quick: iter(cells), cost=1.0, run=run, portions=apart)
     it = Experiment("E0", tmp_path, ("kind", "n"), {"t": tier}, {})
     assert [line["sum"] for line in it.compute("t", False, tmp_path, Console(quiet=True))] == [1, 2, 2, 3]
+
+
+BURN = "import time\nwhile time.process_time() < 0.5: pass"
+
+
+@pytest.mark.parametrize("inside", [False, pytest.param(True, marks=needs_bubblewrap)])
+def test_the_cpu_time_of_children_and_of_the_sandbox_is_counted(inside, tmp_path):
+    """The clock is the kernel's count of CPU time, not the time of day: the child runs until half a second is used."""
+
+    def one(setting, seed):
+        if inside:
+            assert Sandbox().run([sys.executable, "-c", BURN]).ok
+        else:
+            subprocess.run([sys.executable, "-c", BURN], check=True)
+        return {}
+
+    tier = SimpleNamespace(cells=lambda quick: iter([{"kind": "a", "seed": 0}]), cost=1.0, run=each(one))
+    (line,) = Experiment("E0", tmp_path, ("kind",), {"t": tier}, {}).compute("t", False, tmp_path, Console(quiet=True))
+    assert line["cpu_s"] >= 0.4

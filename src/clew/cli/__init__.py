@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import io
 import itertools
+import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ import click
 
 from clew.cli.shared import common, old_spellings, option
 from clew.core.errors import ClewError
+from clew.core.printable import visible
 
 SECTIONS = {
     "Start": ("quickstart", "doctor", "worlds", "models"),
@@ -92,7 +95,7 @@ class Verbs(click.Group):
             code = super().main([a for a in args if a != "--debug"], **extra)
         except Exception as error:
             if debug:
-                traceback.print_exc()
+                common.say(traceback.format_exc())
             code = _explain(error)
         except KeyboardInterrupt:
             code = _explain(click.Abort())
@@ -106,33 +109,37 @@ def _extensions() -> dict[str, Any]:
 
 
 def _explain(error: BaseException) -> int:
-    if isinstance(error, click.ClickException):
-        error.show()
-        return error.exit_code
-    if isinstance(error, click.Abort | common.Interrupted):
-        hint = f" Everything recorded so far is kept. Continue with: {error}" if str(error) else ""
-        common.say(f"\nInterrupted.{hint}")
-        return INTERRUPTED
+    """Print an error; the exit code."""
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has seen enough
         return 0
+    said, code = _sentence(error)
+    common.say(common.bounded(said))
+    return code
+
+
+def _sentence(error: BaseException) -> tuple[str, int]:
+    """What is said of an error, and the exit code."""
+    if isinstance(error, click.ClickException):
+        error.show(told := io.StringIO())
+        return told.getvalue().rstrip(), error.exit_code
+    if isinstance(error, click.Abort | common.Interrupted):
+        hint = f" Everything recorded so far is kept. Continue with: {error}" if str(error) else ""
+        return f"\nInterrupted.{hint}", INTERRUPTED
     if isinstance(error, OSError) and error.filename:
-        common.say(f"clew: {error.filename}: {error.strerror}\n  Check that the path exists and that you may use it.")
-        return 2
+        remedy = "Check that the path exists and that you may use it."
+        return f"clew: {error.filename}: {error.strerror}\n  {remedy}", 2
     if isinstance(error, ClewError):
-        common.say(f"clew: {error}")
-        return 2
+        return f"clew: {error}", 2
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("clew"):
-        common.say(f"clew: {error.name} is not installed\n  `clew doctor` says which extra brings it.")
-        return 2
+        return f"clew: {error.name} is not installed\n  `clew doctor` says which extra brings it.", 2
     first = str(error).strip().split("\n")[0]
-    common.say(f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.")
-    return 1
+    return f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.", 1
 
 
 def _help(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        click.echo(ctx.get_help(), color=ctx.color)
+        common.echo(ctx.get_help())
         ctx.exit()
 
 
@@ -151,8 +158,28 @@ def verbs(debug: bool) -> None:
     _ = debug  # read from the line itself, so that it works after the verb too
 
 
+class Plain(logging.Formatter):
+    """A line of a log, with its traceback, fit for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+def _settle_warnings() -> None:
+    """Warnings and logs quote what others wrote, and Python prints them past the functions of this package."""
+    shown = warnings.formatwarning
+
+    def plain(*args: Any, **named: Any) -> str:
+        return visible(shown(*args, **named))
+
+    warnings.formatwarning = plain
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(Plain())
+
+
 def main() -> None:
     """The script. After an interrupt it ends at once: threads inside native code would abort an orderly exit."""
+    _settle_warnings()
     try:
         verbs()
     except SystemExit as end:

@@ -119,7 +119,7 @@ def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuati
 
 def _forecast(plan: Survey) -> None:
     cost, what = plan.cost(), "tokens" if plan.search.at == "tokens" else "steps"
-    click.echo(
+    common.echo(
         f"{len(plan.runs)} runs, {len(plan.positions)} {what}; {len(plan.tested)} of them could lower the chance of "
         f"success by more than {plan.search.margin:g}"
         if plan.search.detector == "mended"
@@ -128,7 +128,7 @@ def _forecast(plan: Survey) -> None:
     dollars = f", ${cost['dollars']:.2f}" if cost["dollars"] else ""
     time = f", {cost['seconds']:,.0f} s at the speed of these runs" if cost["seconds"] >= 1 else ""
     more = f"; {cost['each flagged']} more for each that is flagged" if cost["each flagged"] else ""
-    click.echo(
+    common.echo(
         f"to sample: {cost['continuations']:,} continuations, about {cost['tokens']:,.0f} tokens{dollars}{time}{more}"
     )
 
@@ -173,20 +173,20 @@ def _report(found: Found, effect: Effect | None, made: Pairs | None, options: di
     again = (
         ", no second batch" if found.survey.search.detector == "published" else f", {kept} confirmed on a fresh batch"
     )
-    click.echo(f"{found.continuations:,} continuations, {found.undecided} undecided: {flagged} flagged{again}")
+    common.echo(f"{found.continuations:,} continuations, {found.undecided} undecided: {flagged} flagged{again}")
     if found.cliffs:
         columns = ("cliff", "token", "type", "before", "after", "drop", "low", "high", "p adjusted", "kept")
         common.print_table(columns, [_line(found, cliff) for cliff in found.cliffs])
     if effect is not None:
-        click.echo()
+        common.echo()
         for report in effect.reports():
-            click.echo(f"{report.claim}: {report}")
+            common.echo(f"{report.claim}: {report}")
     elif options["effect"]:
-        click.echo("no confirmed cliff in a failed run: --effect has nothing to compare")
+        common.echo("no confirmed cliff in a failed run: --effect has nothing to compare")
     if made is not None:
-        click.echo(f"{len(made)} pairs of {len(made.items)} cliffs in {options['pairs']}")
+        common.echo(f"{len(made)} pairs of {len(made.items)} cliffs in {options['pairs']}")
         if len(made):
-            click.echo("Next: clew tune RUNS --loss cliff-dpo --name NAME --model FOLDER")
+            common.echo("Next: clew tune RUNS --loss cliff-dpo --name NAME --model FOLDER")
 
 
 def _curve(found: Found) -> None:
@@ -198,7 +198,7 @@ def _curve(found: Found) -> None:
         said = _text(found, start.seq, start.run, start.token - 1)
         rows.append((str(start), said, float(counts.potential), float(low), float(high), int(counts.undecided)))
     common.print_table(("place", "after token", "potential", "low", "high", "undecided"), rows)
-    click.echo()
+    common.echo()
 
 
 def _line(found: Found, cliff: Cliff) -> tuple[Any, ...]:

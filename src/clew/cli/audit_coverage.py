@@ -55,9 +55,11 @@ def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path
     if as_json:
         common.end_with_json(found.to_json())
     lost = f", {found.lost} of them without a solved run and so without distances" if found.lost else ""
-    click.echo(f"{found.runs} runs of {found.tasks} tasks{lost}; {found.mistakes} of {found.acts} actions are mistakes")
-    click.echo(_line("states reached after a mistake", found.covered_states, found.behind, found.states))
-    click.echo(_line("recoveries", found.covered_retreats, found.ways, found.retreats))
+    common.echo(
+        f"{found.runs} runs of {found.tasks} tasks{lost}; {found.mistakes} of {found.acts} actions are mistakes"
+    )
+    common.echo(_line("states reached after a mistake", found.covered_states, found.behind, found.states))
+    common.echo(_line("recoveries", found.covered_retreats, found.ways, found.retreats))
 
 
 def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str, Any, str]]:

@@ -55,7 +55,7 @@ def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store
         if as_json:
             common.end_with_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})
         common.print_table(("stack", "installed", "settings"), rows)
-        click.echo(f"\narms: {', '.join(behaviour.ARMS)}")
+        common.echo(f"\narms: {', '.join(behaviour.ARMS)}")
         return
     if options["model"] is not None:
         _behaviour(arms, as_json, store_path, options)
@@ -94,7 +94,7 @@ def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle]
         table.append((*line, pin.kept, pin.n - pin.failed))
     columns = ("stack", "version", "kept", "of", "never seen", "lost later", "gave up", "torn", "kept with pin", "of")
     common.print_table(columns, table)
-    click.echo("\n" + ("\n".join(said) if said else "No stack lost the rule."))
+    common.echo("\n" + ("\n".join(said) if said else "No stack lost the rule."))
 
 
 def _plain(finding: Finding) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: 
     columns = ("arm", "n", "violation", "less full context", "rule survived", "not done", "no tool used")
     shares = [[_share(report) for report in (r.violation, r.rise, r.survived, r.refused)] for r in rows]
     common.print_table(columns, [(r.arm, r.n, *told, r.silent) for r, told in zip(rows, shares, strict=True)])
-    click.echo("\n" + "\n".join(said))
+    common.echo("\n" + "\n".join(said))
 
 
 def _figures(row: Row) -> dict[str, Any]:

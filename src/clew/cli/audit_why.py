@@ -74,7 +74,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     if as_json:
         common.end_with_json({**_json(found, ids, ledger.found), "log p of the phrase": dict(probed)})
     for seq, log_p in probed:
-        click.echo(f"log p of {options['phrase']!r} at {view.id}@{seq}: {log_p:.2f}")
+        common.echo(f"log p of {options['phrase']!r} at {view.id}@{seq}: {log_p:.2f}")
     told(found, ledger.found, label)
 
 
@@ -180,12 +180,12 @@ def told(found: Finding, again: int, label: str) -> None:
         rows.append([line.test, " + ".join(line.about), figures, f"[{r.low:.2f}, {r.high:.2f}]", r.n, p, line.reads])
     common.print_table(("test", "about", "found", "95 % interval", "n", "p", "reads"), rows)
     if found.chances:
-        click.echo("chance of being a cause: " + ", ".join(f"{k} {v:.2f}" for k, v in found.chances.items()))
+        common.echo("chance of being a cause: " + ", ".join(f"{k} {v:.2f}" for k, v in found.chances.items()))
     for caveat in found.caveats:
-        click.echo(f"note: {caveat}")
-    click.echo(f"{found.kind}: {found.text}")
-    click.echo(f"{found.spent} rollouts" + (f", {again} of them found in the store" if again else ""))
-    click.echo(f"reports: clew view    examples of each arm: clew log 'tag:why/{label}/*'")
+        common.echo(f"note: {caveat}")
+    common.echo(f"{found.kind}: {found.text}")
+    common.echo(f"{found.spent} rollouts" + (f", {again} of them found in the store" if again else ""))
+    common.echo(f"reports: clew view    examples of each arm: clew log 'tag:why/{label}/*'")
 
 
 def _json(found: Finding, ids: list[str], again: int) -> dict[str, Any]:

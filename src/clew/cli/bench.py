@@ -285,7 +285,7 @@ def _report(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
         errors = ", ".join(f"{n} {kind}" for kind, n in r["errors"].items())
         table.append((r["lengths"] or "as served", at(r), *shown, r["speed"].n, errors))
     common.print_table(("lengths", "load", *units, "requests", "errors"), table)
-    click.echo(f"\nmeans with 95 % intervals; figure {picture or 'not drawn: pip install clew[plot]'}")
+    common.echo(f"\nmeans with 95 % intervals; figure {picture or 'not drawn: pip install clew[plot]'}")
 
 
 def figure(rows: Sequence[Line], path: Path) -> Path | None:

@@ -23,11 +23,13 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     """Compute the advantage of every step in the groups of the chosen runs, and store it beside the runs.
 
     METHODS are names joined by +, with arguments in brackets: grpo, gigpo, hgpo, graphgpo, g2po, bellman, tree.
+    All but grpo and tree compare steps at equal states; key="text" takes what the agent saw for the state.
     A run can hold the values of several methods. `clew show` prints them; `clew fork --low METHOD` forks at the lowest.
 
     \b
     clew credit g2po
-    clew credit 'grpo+g2po+bellman(lam=0.5)' world=household
+    clew credit 'grpo+g2po+bellman(lam="auto")' world=household
+    clew credit 'g2po(key="text")' world=gymnasium
     """
     from clew.core import registry
 
@@ -40,14 +42,19 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     summary = [_summary(ref, credit) for ref, credit in found]
     by_step = [(ref, credit) for ref, credit in found if hasattr(credit, "diagnostics")]  # tree values tokens
     pairs = [_compare(a, b) for a, b in itertools.combinations(by_step, 2)]
+    notes = [note for _, credit in by_step for note in credit.notes]
     if as_json:
-        common.end_with_json({"methods": summary, "pairs": pairs})
+        common.end_with_json({"methods": summary, "pairs": pairs, "notes": notes})
     common.print_table(tuple(summary[0]), [row.values() for row in summary])
     if pairs:
-        click.echo()
+        common.echo()
         common.print_table(tuple(pairs[0]), [row.values() for row in pairs])
+    for note in notes:
+        click.echo(note)
     if not dry:
-        click.echo("stored beside the runs; see `clew show`, or fork where a run lost most: clew fork RUN --low METHOD")
+        common.echo(
+            "stored beside the runs; see `clew show`, or fork where a run lost most: clew fork RUN --low METHOD"
+        )
 
 
 def _summary(ref: str, credit: Credit | TreeCredit) -> dict[str, Any]:

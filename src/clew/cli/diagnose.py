@@ -130,7 +130,7 @@ def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool
         found.calibration.save(beside(place))
     if as_json:
         common.end_with_json(asdict(found))
-    click.echo(
+    common.echo(
         f"{found.n} past fixes; held out, the newer {found.held}: the right file came first in {found.accuracy:.0%}, "
         f"in {found.surest:.0%} of the surest 40 %\n"
         f"Brier score {found.brier:.3f}, of a constant {found.constant:.3f}"
@@ -200,7 +200,7 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
 
     full = policy.full([f.confidence for f in done.findings])
     if form == "markdown":
-        click.echo(markdown(done.findings, full))
+        common.echo(markdown(done.findings, full))
         return
     if form == "json":
         told: dict[str, Any] = {"policy": {"threshold": policy.threshold, "why": policy.why}}
@@ -212,10 +212,10 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -
         common.say("note: the model gave no usable finding; these come from the ranking")
     for k, (f, whole) in enumerate(zip(done.findings, full, strict=True), 1):
         hint = "" if whole else "  (hint only)"
-        click.echo(f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}{hint}")
+        common.echo(f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}{hint}")
         if whole:
             near = f"{len(f.dependencies)} files: {', '.join(f.dependencies[:4])}" if f.dependencies else "standalone"
             lines = {"where": f.location_explanation, "cause": f.root_cause, "idea": f.solution_idea}
             for name, said in (lines | {"touches": near, "tests": f.testing_impact}).items():
-                click.echo(f"   {name:<8}{said}")
+                common.echo(f"   {name:<8}{said}")
     common.say(f"{policy.why}; confidence from {calibration.source}; run {done.run.id}")

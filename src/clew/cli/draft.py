@@ -100,10 +100,10 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     told = {"drafter": out, "steps": step.step, "cpu_s": round(step.cpu_s, 1), "texts": len(learn), "held": len(held)}
     if as_json:
         common.end_with_json({**told, "accepted": table})
-    click.echo(f"{len(learn)} texts, {step.step} steps, {step.cpu_s / 60:.1f} CPU-minutes -> {out}\n")
+    common.echo(f"{len(learn)} texts, {step.step} steps, {step.cpu_s / 60:.1f} CPU-minutes -> {out}\n")
     head = ["text held back", "texts", "accepted length", *(f"token {k}" for k in range(1, options["block"] + 1))]
     common.print_table(head, [[name, x["texts"], x["length"], *x["accepted"]] for name, x in table.items()])
-    click.echo(f"\nNext:\n  clew draft calibrate {model} {out} --data ...\n  clew serve {model} --draft {out}")
+    common.echo(f"\nNext:\n  clew draft calibrate {model} {out} --data ...\n  clew serve {model} --draft {out}")
 
 
 def _learn(
@@ -166,7 +166,7 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
         common.end_with_json({"drafter": drafter, "table": asdict(table), **told})
     rows = [[k + 1, t, told["raw"][k], told["scaled"][k], told["floor"][k]] for k, t in enumerate(table.temperatures)]
     common.print_table(["at least", "temperature", "error before", "error after", "noise floor"], rows)
-    click.echo(f"\nfitted on {table.rounds} rounds at temperature {table.temperature:g} -> {drafter}")
+    common.echo(f"\nfitted on {table.rounds} rounds at temperature {table.temperature:g} -> {drafter}")
 
 
 def texts(loaded: Local, options: Mapping[str, Any], home: Path, store_path: str, bar: Progress) -> list[Text]:

@@ -57,6 +57,6 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     if as_json:
         common.end_with_json({ref: run_options.numbers(report) for ref, report in found.items()})
     for ref, report in found.items():
-        click.echo(f"{ref}: success {report}")
+        common.echo(f"{ref}: success {report}")
         for caveat in report.caveats:
-            click.echo(f"  note: {caveat}")
+            common.echo(f"  note: {caveat}")

@@ -83,8 +83,7 @@ def _report(run: Run, group: Group, as_json: bool) -> None:
             {"run": f.id, "reward": f.reward, "stop": f.stop, "calls": len(f.calls), "shared": f.shared} for f in group
         ]
         common.end_with_json({"parent": run.id, "group": group.id, "at": str(group[0].parent), "forks": rows})
-    console = common.console()
-    console.print(tree(run, group, width=console.width))
+    common.draw(tree(run, group, width=common.width()))
 
 
 def _say_versions(run: Run, at: Cursor | None, model: Model | None) -> None:

@@ -89,15 +89,15 @@ def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None
         note = told.get("why") or ", ".join(line.partition(" (")[0] for line in told.get("findings", ()))
         rows.append((str(number), f"{told['speed']:.2f}" + "*" * bool(told.get("gain")), told["build"], note))
     common.print_table(("try", "speed", "build", "diagnosis, or why it failed"), rows)
-    click.echo("* faster than the best so far (interval above 1.02); speeds are relative to the plain build\n")
-    click.echo(f"best: {final['build']}")
+    common.echo("* faster than the best so far (interval above 1.02); speeds are relative to the plain build\n")
+    common.echo(f"best: {final['build']}")
     for name, other in (("plain", "the plain build"), ("compiler", "-O3 -march=native -ffast-math")):
         found = final[f"over_{name}"]
         if isinstance(found, str):
-            click.echo(f"  against {other}: {found}")
+            common.echo(f"  against {other}: {found}")
         else:
-            click.echo(f"  {found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}] times as fast as {other}")
-    click.echo(f"Next: clew show {run}")
+            common.echo(f"  {found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}] times as fast as {other}")
+    common.echo(f"Next: clew show {run}")
 
 
 @command.command(short_help="Diagnose a compiled kernel or a recorded profile.")
@@ -129,11 +129,11 @@ def explain(file: Path, symbol: str, bound: str, gemm: bool, ptxas: Path | None,
     if as_json:
         findings = [f.json() for f in found]
         common.end_with_json({"kernel": name, "backend": backend, "metrics": metrics, "findings": findings})
-    click.echo(f"{name} ({backend}, {len(metrics)} metrics)")
+    common.echo(f"{name} ({backend}, {len(metrics)} metrics)")
     for finding in found:
-        click.echo(f"  {finding.line()}")
+        common.echo(f"  {finding.line()}")
     if not found:
-        click.echo("  no rule applies: the measurements show no fault")
+        common.echo("  no rule applies: the measurements show no fault")
 
 
 def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, float], Backend, str]:

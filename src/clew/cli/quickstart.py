@@ -118,13 +118,12 @@ def finish(training: Training, reports: dict[str, Report], store_path: str, as_j
         numbers = {label: run_options.numbers(report) for label, report in reports.items()}
         worst = None if run is None else {"run": run.id, "at": str(run.low_point(METHOD))}
         common.end_with_json({**numbers, "worst": worst, "report": page, "seconds": seconds, "next": commands})
-    console = common.console()
     if run is not None:
-        console.print("\nThe run that failed worst:\n")
-        console.print(tree(run, width=max(console.width - 30, 40)))
-    console.print()
+        common.echo("\nThe run that failed worst:\n")
+        common.draw(tree(run, width=max(common.width() - 30, 40)))
+    common.echo()
     for label, report in reports.items():
-        console.print(f"{label:<12} {report.estimate:6.1%}  [{report.low:.1%}, {report.high:.1%}]  n={report.n}")
-    console.print(f"\nreport  {page}\n{seconds:.0f} s in all\n\nNext:")
+        common.echo(f"{label:<12} {report.estimate:6.1%}  [{report.low:.1%}, {report.high:.1%}]  n={report.n}")
+    common.echo(f"\nreport  {page}\n{seconds:.0f} s in all\n\nNext:")
     for purpose, line in commands.items():
-        console.print(f"  {line}\n      [dim]{purpose}[/dim]")
+        common.echo(f"  {line}\n      {purpose}")

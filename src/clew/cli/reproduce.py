@@ -35,7 +35,7 @@ def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | 
     if paper is None:
         if as_json:
             common.end_with_json(list(folders))
-        click.echo("\n".join(folders) or "no paper here")
+        common.echo("\n".join(folders) or "no paper here")
         return
     found = [name for name in folders if name.lower().split("_")[0] == paper.lower() or name.lower() == paper.lower()]
     if len(found) != 1:

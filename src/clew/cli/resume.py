@@ -50,10 +50,10 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
         common.print_json({"finished": ended, "held": [run.id for run, _ in held], "failed": errors})
     else:
         for run in finished:
-            click.echo(headline(run))
+            common.echo(headline(run))
         for run, why in (*held, *failed):
             common.say(f"not resumed: {run.id}: {why}")
         if not waiting:
-            click.echo("every chosen run has ended" if runs else "no run is unfinished")
+            common.echo("every chosen run has ended" if runs else "no run is unfinished")
     if failed:
         raise SystemExit(2)

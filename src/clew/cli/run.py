@@ -62,10 +62,10 @@ def report(groups: Groups, as_json: bool) -> None:
         ]
         common.end_with_json({"runs": rows, "success": None if success is None else run_options.numbers(success)})
     for run in groups.runs[:20]:
-        click.echo(headline(run))
+        common.echo(headline(run))
     if len(groups.runs) > 20:
-        click.echo(f"and {len(groups.runs) - 20} more: clew log -n 0")
+        common.echo(f"and {len(groups.runs) - 20} more: clew log -n 0")
     if success is not None:
-        click.echo(f"success {success}")
+        common.echo(f"success {success}")
     if judged:
-        click.echo(f"look at the worst: clew show {groups.worst().id}")
+        common.echo(f"look at the worst: clew show {groups.worst().id}")

@@ -127,7 +127,7 @@ def _report(training: Training, method: str, store_path: str, as_json: bool) -> 
     last = metrics[max(metrics)] if metrics else {}
     if as_json:
         common.end_with_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})
-    click.echo(f"{len(metrics)} iterations, success of the last {last.get('success', 0):.0%}")
-    click.echo(f"weights {training.checkpoint}\nreport  {page}\n\nNext:")
+    common.echo(f"{len(metrics)} iterations, success of the last {last.get('success', 0):.0%}")
+    common.echo(f"weights {training.checkpoint}\nreport  {page}\n\nNext:")
     for purpose, line in commands.items():
-        click.echo(f"  {line}\n      {purpose}")
+        common.echo(f"  {line}\n      {purpose}")

@@ -73,7 +73,9 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     if as_json:
         told = {"name": name, "checkpoint": checkpoint, "rows": len(rows), "loss tokens": counted, "last": last}
         common.end_with_json(told)
-    click.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}\n\nNext:\n  clew eval {checkpoint}")
+    common.echo(
+        f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}\n\nNext:\n  clew eval {checkpoint}"
+    )
 
 
 def _rows(runs: Sequence[Run], model: Local, options: Mapping[str, Any]) -> list[LossRow]:

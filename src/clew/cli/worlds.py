@@ -39,7 +39,7 @@ def command(ref: str | None, n: int, seed: int, split: str, as_json: bool) -> No
     if as_json:
         common.end_with_json(shown)
     for row in shown:
-        click.echo(
+        common.echo(
             f"{row['task']}: {row['prompt']}\n  sees: {row['first']}\n  may: {', '.join(row['legal']) or 'anything'}"
         )
 

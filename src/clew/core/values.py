@@ -152,7 +152,9 @@ class Piece(str):
     Joined, the texts of a stream's pieces are its message's text, and ``tokens`` its Completion's. A piece may have
     tokens and no text (part of a character, or of what may become a stop string or a tool call), and text of tokens
     that came before it. ``reasoning`` is what it adds to the message's reasoning. ``logprobs``, ``plain`` and
-    ``tops`` are of its tokens, as in Completion; None where the model gives none.
+    ``tops`` are of its tokens, as in Completion; None where the model gives none. ``before`` comes with the first text
+    of an endpoint's reply: the message so far, which holds what stands before that text. A reply may hold several
+    texts, and ``part`` is the number of the one this piece belongs to.
     """
 
     tokens: tuple[int, ...]
@@ -160,6 +162,8 @@ class Piece(str):
     plain: F32 | None
     tops: tuple[Ranked, ...] | None
     reasoning: str
+    before: Message | None
+    part: int
 
     def __new__(
         cls,
@@ -169,10 +173,13 @@ class Piece(str):
         plain: F32 | None = None,
         tops: tuple[Ranked, ...] | None = None,
         reasoning: str = "",
+        before: Message | None = None,
+        part: int = 0,
     ) -> Piece:
         piece = super().__new__(cls, text)
         piece.tokens, piece.logprobs, piece.plain = tokens, logprobs, plain
         piece.tops, piece.reasoning = tops, reasoning
+        piece.before, piece.part = before, part
         return piece
 
 

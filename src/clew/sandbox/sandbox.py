@@ -16,6 +16,7 @@ import shlex
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -168,6 +169,9 @@ class Sandbox:
         )  # fmt: skip
         way = namespace.bubble if self.isolation == "bubblewrap" else namespace.bare
         seen, code, left = way(order, cancel)
+        if self.isolation == "bubblewrap":
+            with _lock:
+                _spent[0] += seen.cpu
         limit = seen.limit or ("disk" if left.full else MET.get(code, ""))
         out, err = bytes(seen.streams["stdout"]), bytes(seen.streams["stderr"])
         ended = None if seen.limit else code
@@ -194,6 +198,15 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"Sandbox(isolation={self.isolation!r})"
+
+
+_spent, _lock = [0.0], threading.Lock()
+
+
+def spent() -> float:
+    """CPU-seconds of all commands that this process has run under bubblewrap: the kernel does not count them among its
+    children's, since they are not waited for by it."""
+    return _spent[0]
 
 
 def _visible(readable: Sequence[str | Path] | None) -> list[Path]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
-from html import escape
 
+from clew.core.printable import visible
 from clew.core.records import Report
 
 Series = Sequence[tuple[float, float]]
@@ -21,6 +22,11 @@ pre { overflow-x: auto; padding: 1rem; border: 1px solid var(--line); border-rad
 svg { width: 100%; height: auto; } svg text { fill: var(--dim); font-size: 12px; }
 .dim { color: var(--dim); }
 """
+
+
+def escape(text: str) -> str:
+    """Text as HTML, its hidden characters visible."""
+    return html.escape(visible(text))
 
 
 def page(

@@ -352,4 +352,6 @@ def _tree_entry(line: bytes) -> Entry | None:
     path = name.decode(errors="surrogateescape")
     if kind != "blob" or not mode.startswith("100") or path.startswith("/") or ".." in path.split("/"):
         return None
+    if not size.isdigit():  # git writes BAD where the blob is absent
+        return None
     return Entry(path, blob, int(size))

@@ -323,8 +323,14 @@ def _unpacked(run: RunState, path: Path, call: Call) -> list[Reply]:
 
 
 def of_world(run: RunState) -> Asks:
-    """The models as the world of a run reaches them."""
-    return Asks(partial(_told, run))
+    """The models, and the luck, as the world of a run reaches them."""
+    return Asks(partial(_told, run), partial(_luck, run))
+
+
+def _luck(run: RunState) -> int:
+    """A seed that the run's own and the act under way fix; it is recorded with the act. 0 in no act."""
+    run.luck = derive(run.row.seed, run.within, "luck") if run.within >= 0 else 0
+    return run.luck
 
 
 async def _told(run: RunState, messages: Sequence[Message], named: str, sampling: Mapping[str, Any]) -> str:

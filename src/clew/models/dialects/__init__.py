@@ -179,6 +179,11 @@ def sampling_to(sampling: Sampling, stop: str = "stop") -> Json:
     return out | ({stop: list(sampling.stop)} if sampling.stop else {})
 
 
+def called(tool: Json) -> bool:
+    """Whether a tool of OpenAI's API is a function; the others (web search, namespaces, grammars) have no ToolSpec."""
+    return not isinstance(tool, dict) or bool(tool.get("type", "function") == "function")
+
+
 def stop_of(value: str | Iterable[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 

@@ -14,8 +14,8 @@ import httpx
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput, BadRecord, ClewError, Refused
 from clew.core.protocols import Renderer
-from clew.core.records import Request
-from clew.core.values import F32, Completion, Message, Usage
+from clew.core.records import Request, Wire
+from clew.core.values import F32, Completion, Message, Piece, Usage
 from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse
 from clew.models.remote import prompt_scores
 from clew.models.remote.attempts import InFlight, admitted, tries, unreachable
@@ -213,7 +213,7 @@ class Remote:
 
     async def _whole(self, flight: InFlight, body: Json, client: httpx.AsyncClient) -> Items:
         async with asyncio.timeout(flight.left()):
-            answer = await self.endpoint.post(client, self._wire, body, flight.request.idempotency)
+            answer = await self.endpoint.post(client, self._wire, body, flight.request)
         flight.note(answer.status_code, "")
         yield self._finished(flight, body, self._read(answer.text))
 
@@ -222,7 +222,7 @@ class Remote:
         stream, events, arrived, trouble = self._wire.Stream(), sse.Events(), False, ""
         try:
             async with AsyncExitStack() as stack:
-                opened = self.endpoint.streamed(client, self._wire, body, flight.request.idempotency)
+                opened = self.endpoint.streamed(client, self._wire, body, flight.request)
                 async with asyncio.timeout(flight.left()):
                     answer = await stack.enter_async_context(opened)
                     streams = "text/event-stream" in answer.headers.get("content-type", "")
@@ -240,8 +240,9 @@ class Remote:
                         break
                     event = events.feed(line)
                     if event is not None and (text := stream.feed(event)):
+                        before = None if arrived else stream.result().message
                         arrived = True
-                        yield text
+                        yield Piece(text, before=before, part=stream.part)
         except TimeoutError:
             if not (arrived and flight.bounded_by_run):
                 raise
@@ -303,7 +304,7 @@ class Remote:
                 bool(self.logprobs),
                 self.token_ids,
             )
-            body = self._wire.request_to_wire(asked)
+            body = self._sent(asked, request.wire) or self._wire.request_to_wire(asked)
         if request.sampling.grammar:
             body |= held_to(request.sampling.grammar, self.dialect)
         body |= self.extra
@@ -312,6 +313,17 @@ class Remote:
         if "reasoning_content" in without:
             body["messages"] = [{k: v for k, v in m.items() if k != "reasoning_content"} for m in body["messages"]]
         return {k: v for k, v in body.items() if k not in without and not (v is None and k in self.extra)}
+
+    def _sent(self, asked: Asked, wire: Wire | None) -> Json:
+        """The body that a program sent in this dialect, with what only we ask for; empty where there is none."""
+        if wire is None or wire.dialect != self.dialect or asked.prefill:
+            return {}
+        ours = self._wire.request_to_wire(asked._replace(messages=(), tools=()))
+        names = {"model", "stream", "stream_options", "return_token_ids"} | ({"seed"} - wire.body.keys())
+        names |= {"logprobs"} if not wire.body.get("logprobs") else set()
+        gone = {"stream", "stream_options"} if wire.body.get("stream") and not asked.stream else set()
+        kept = {k: v for k, v in wire.body.items() if k not in gone}
+        return {**kept, **{k: v for k, v in ours.items() if k in names}}
 
     async def _continues(self, flight: InFlight) -> None:
         """Make sure that the endpoint continues a given beginning; vLLM and SGLang say who they are.

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 import httpx
 
 from clew.core.errors import BadInput
+from clew.core.records import Request
 from clew.models.dialects import Json
 from clew.models.remote.failures import Failure, failure_of
 
@@ -105,21 +106,23 @@ class Endpoint:
         if here is not None:
             await here.keeper.aclose()
 
-    def _request(self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str) -> httpx.Request:
+    def _request(self, client: httpx.AsyncClient, wire: Wire, body: Json, request: Request) -> httpx.Request:
         try:
             content = json.dumps(body, allow_nan=False).encode()
         except ValueError as error:
             raise BadInput(f"the request is not JSON: {error}", remedy="Leave NaN and infinity out of it.") from None
-        headers = {"content-type": "application/json", **wire.headers(self.key()), **self._headers}
+        sent = dict(request.wire.headers) if request.wire is not None else {}
+        headers = {"content-type": "application/json", **wire.headers(self.key()), **sent, **self._headers}
         if self._basic:
             headers.setdefault("authorization", f"Basic {self._basic}")
-        if idempotency:
-            headers["idempotency-key"] = idempotency
-        return client.build_request("POST", self.url + wire.PATH, params=self._query, content=content, headers=headers)
+        if request.idempotency:
+            headers["idempotency-key"] = request.idempotency
+        query = {**self._query, **(request.wire.query if request.wire is not None else {})}
+        return client.build_request("POST", self.url + wire.PATH, params=query, content=content, headers=headers)
 
     @asynccontextmanager
     async def streamed(
-        self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str
+        self, client: httpx.AsyncClient, wire: Wire, body: Json, request: Request
     ) -> AsyncIterator[httpx.Response]:
         """An answer whose body is yet to be read.
 
@@ -127,7 +130,7 @@ class Endpoint:
             Failed: there is none, it is an error, or it broke off.
         """
         try:
-            answer = await client.send(self._request(client, wire, body, idempotency), stream=True)
+            answer = await client.send(self._request(client, wire, body, request), stream=True)
             try:
                 if answer.status_code != 200:
                     await answer.aread()
@@ -138,9 +141,9 @@ class Endpoint:
         except httpx.HTTPError as error:
             raise Failed(Failure(0, self.hidden(f"{type(error).__name__}: {error}".rstrip(": ")))) from error
 
-    async def post(self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str) -> httpx.Response:
+    async def post(self, client: httpx.AsyncClient, wire: Wire, body: Json, request: Request) -> httpx.Response:
         """A whole answer. Raises what ``streamed`` raises."""
-        async with self.streamed(client, wire, body, idempotency) as answer:
+        async with self.streamed(client, wire, body, request) as answer:
             await answer.aread()
             return answer
 

@@ -73,7 +73,7 @@ async def _ask(remote: Scorer, flight: InFlight, ids: Sequence[int]) -> AsyncGen
         body = completions.scoring_to_wire(remote.model, ids, echo) | remote.extra
         try:
             async with admitted(remote, flight) as client, asyncio.timeout(flight.left()):
-                answer = (await remote.endpoint.post(client, completions, body, "")).text
+                answer = (await remote.endpoint.post(client, completions, body, flight.request)).text
                 flight.used = flight.tokens
         except Failed as failed:
             if failed.failure.status not in (400, 404, 422) or remote.echoes is not None:
