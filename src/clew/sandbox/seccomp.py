@@ -1,10 +1,11 @@
 """The system calls a sandboxed process may not make, as a classic BPF program for seccomp (Linux, x86-64 and arm64).
 
 ``sandbox/namespace.py`` passes the program to bubblewrap. The filter refuses calls that reach other processes' memory,
-mount, make namespaces, load code into the kernel, hold memory that no limit counts (memfd, System V), or open a kind of
-socket that a network namespace does not bind (vsock); every other call is allowed. The list follows what container
-runtimes refuse by default (Docker's and Flatpak's profiles). ``clone3`` gives ENOSYS: its flags lie in memory, where a
-filter cannot read them, and C libraries then use ``clone``, whose flags a filter can read.
+mount, make namespaces, load code into the kernel, hold memory that no limit counts (memfd, System V, pages lent to a
+pipe), or open a kind of socket that a network namespace does not bind (vsock); every other call is allowed. Asking for
+larger buffers of a socket succeeds and changes nothing, as it does past the kernel's maximum. The list follows what
+container runtimes refuse by default (Docker's and Flatpak's profiles). ``clone3`` gives ENOSYS: its flags lie in
+memory, where a filter cannot read them, and C libraries then use ``clone``, whose flags a filter can read.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TABLE = """
     init_module 175 105, finit_module 313 273, delete_module 176 106, kexec_load 246 104, kexec_file_load 320 294
     reboot 169 142, swapon 167 224, swapoff 168 225, syslog 103 116, acct 163 89, quotactl 179 60, personality 135 92
     iopl 172 -, ioperm 173 -, modify_ldt 154 -, uselib 134 -
-    memfd_create 319 279, memfd_secret 447 447, shmget 29 194, msgget 68 186, semget 64 190
+    memfd_create 319 279, memfd_secret 447 447, vmsplice 278 75, shmget 29 194, msgget 68 186, semget 64 190
 """
 REFUSED: dict[str, tuple[int | None, int | None]] = {}
 for _line in _TABLE.strip().splitlines():
@@ -37,6 +38,8 @@ for _line in _TABLE.strip().splitlines():
         REFUSED[_name] = (int(_x86), None if _arm == "-" else int(_arm))
 Line = tuple[int, int, int, int]
 CLONE, CLONE3, SOCKET, IOCTL, FORK, VFORK = (56, 220), (435, 435), (41, 198), (16, 29), (57, None), (58, None)
+FCNTL, SETSOCKOPT = (72, 25), (54, 208)
+F_SETPIPE_SZ, SOL_SOCKET, SO_SNDBUF, SO_RCVBUF = 1031, 1, 7, 8  # a buffer keeps the size that it is given at first
 THREAD = 0x10000  # CLONE_THREAD
 NO_NEW_PRIVS, SET_SECCOMP, MODE_FILTER = 38, 22, 2  # of prctl
 NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
@@ -69,7 +72,11 @@ def program(machine: str = "") -> bytes:
     kinds = [(JUMP_EQUAL, len(FAMILIES) - i, 0, family) for i, family in enumerate(FAMILIES)]
     lines += _by_argument(SOCKET[column], 0, [*kinds, _error(errno.EAFNOSUPPORT)])
     keys = [(JUMP_EQUAL, 1, 0, TIOCSTI), (JUMP_EQUAL, 0, 1, TIOCLINUX), _error(errno.EPERM)]
-    lines += [*_by_argument(IOCTL[column], 1, keys), (RETURN, 0, 0, ALLOW)]
+    lines += _by_argument(IOCTL[column], 1, keys)
+    lines += _by_argument(FCNTL[column], 1, [(JUMP_EQUAL, 0, 1, F_SETPIPE_SZ), _error(errno.EPERM)])
+    sizes = [(LOAD, 0, 0, ARGUMENTS + 16), (JUMP_EQUAL, 1, 0, SO_SNDBUF), (JUMP_EQUAL, 0, 1, SO_RCVBUF), _error(0)]
+    lines += _by_argument(SETSOCKOPT[column], 1, [(JUMP_EQUAL, 0, len(sizes), SOL_SOCKET), *sizes])
+    lines += [(RETURN, 0, 0, ALLOW)]
     return _packed(lines)
 
 

@@ -267,7 +267,7 @@ def _program() -> str:
     Raises:
         BadInput: it is not installed.
     """
-    path = os.pathsep.join(p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(p))
+    path = os.pathsep.join(filter(os.path.isabs, os.get_exec_path()))
     found = shutil.which("git", path=path)
     if found is None:
         raise BadInput("git is not installed", remedy="Install it; repositories are read through it.")
