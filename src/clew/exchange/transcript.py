@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
@@ -131,14 +132,14 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     for message in opening:
         say(message)
     early = sum(m.role == "assistant" for m in opening)
+    asked, offered = canonical(sampling_form(setup.asked)), tools_digest(it.tools)
     for index, turn in enumerate(turns):
         meter = it.meters[early + index] if early + index < len(it.meters) else Meter()
-        asked = canonical(sampling_form(Sampling()))
         tip, reply = nodes[-1], say(turn.reply)
         took = {"usage": meter.usage, "cost": meter.cost, "seconds": meter.seconds, "setup": setup}
         place = {"conversation": 0, "node_in": tip.key, "node_out": reply.key, "seed": derive(0, len(chain.calls))}
         finish = "tool_calls" if turn.reply.calls else "stop"
-        request = digest(REQUEST, b"ask", tip.key, asked, tools_digest(it.tools), b"")
+        request = digest(REQUEST, b"ask", tip.key, asked, offered, b"")
         chain.add("ask", request, finish=finish, **place, **took)
         for n, answer in enumerate(turn.answers):
             tool = turn.acts == "calls"
@@ -153,10 +154,16 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     ended = StopReason.RETURNED if turns else StopReason.CANCELLED
     chain.add("end", digest(REQUEST, b"end"), action=ended, text="" if turns else "stopped")
     task, model = json.dumps(task_json(task_id, prompt, data, Limits())), setup.model if name else ""
-    row = RunRow(run, AGENT, "", model, task_id, task, source_digest(agents.transcript), group=group, order=order)
+    row = RunRow(run, AGENT, "", model, task_id, task, _agent_digest(), group=group, order=order)
     row = row._replace(origin="import", created=time.time(), meta=json.dumps({"import": source}))
     _put(store, it, chain, nodes, row)
     return run
+
+
+@cache
+def _agent_digest() -> str:
+    """Finding the source of a function costs as much as importing a run."""
+    return source_digest(agents.transcript)
 
 
 def _put(store: Keeper, it: Transcript, chain: Chain, nodes: Iterable[Node], row: RunRow) -> None:
