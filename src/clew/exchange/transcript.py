@@ -16,6 +16,7 @@ from clew.core.keys import NODE, REQUEST, canonical, derive, digest, encode, sam
 from clew.core.legality import call_key, issue_key
 from clew.core.records import Annotation, Call, CallKind, GroupRow, Node, RunRow, Setup, action_text, task_json
 from clew.core.values import F32, Limits, Message, Sampling, StopReason, ToolSpec, Usage
+from clew.exchange.beside import Value, annotations, of_run
 from clew.harness import agents
 from clew.harness.loading import source_digest
 from clew.harness.run.asks import tools_digest
@@ -55,6 +56,7 @@ class Transcript(NamedTuple):
     others: tuple[tuple[Message, ...], ...] = ()  # further conversations of the run
     about: Mapping[str, Any] = {}  # of a run that was not imported: its id, agent, seed and the like
     where: str = ""  # file:line, for errors
+    values: tuple[Value, ...] = ()  # what methods say of the replies
 
 
 class Turn(NamedTuple):
@@ -133,6 +135,7 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
         say(message)
     early = sum(m.role == "assistant" for m in opening)
     asked, offered = canonical(sampling_form(setup.asked)), tools_digest(it.tools)
+    asked_at: dict[int, int] = {}  # the Call that made a message
     for index, turn in enumerate(turns):
         meter = it.meters[early + index] if early + index < len(it.meters) else Meter()
         tip, reply = nodes[-1], say(turn.reply)
@@ -140,6 +143,7 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
         place = {"conversation": 0, "node_in": tip.key, "node_out": reply.key, "seed": derive(0, len(chain.calls))}
         finish = "tool_calls" if turn.reply.calls else "stop"
         request = digest(REQUEST, b"ask", tip.key, asked, offered, b"")
+        asked_at[len(nodes) - 1] = len(chain.calls)
         chain.add("ask", request, finish=finish, **place, **took)
         for n, answer in enumerate(turn.answers):
             tool = turn.acts == "calls"
@@ -157,6 +161,7 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     row = RunRow(run, AGENT, "", model, task_id, task, _agent_digest(), group=group, order=order)
     row = row._replace(origin="import", created=time.time(), meta=json.dumps({"import": source}))
     _put(store, it, chain, nodes, row)
+    store.annotate(annotations(it.values, run, asked_at))
     return run
 
 
@@ -214,6 +219,7 @@ def recall(run: Run) -> Transcript:
         tuple(tuple(node.message for node in other) for other in said),
         {k: v for k, v in {**about, "group": run.group, "parent": run.row.parent}.items() if v != ""},
         run.id,
+        of_run(run, path, asks),
     )
 
 
