@@ -1,9 +1,9 @@
 """Parquet, one run a row, for data frames and ``datasets``.
 
 Columns: ``task_id``, ``reward``, ``scores``, ``model``, ``messages`` (list of role, content, reasoning_content,
-tool_calls with arguments as JSON text, tool_call_id, name), ``annotations`` (list of message, method, value, values: what methods
-say of the replies) and ``line``, the whole run as one line of OpenAI-format JSONL. Reading takes ``line`` where it is
-present, so that nothing is lost; else it makes do with the other columns.
+tool_calls with arguments as JSON text, tool_call_id, name), ``annotations`` (list of message, method, value, values:
+what methods say of the replies) and ``line``, the whole run as one line of OpenAI-format JSONL. Reading takes ``line``
+where it is present, so that nothing is lost; else it makes do with the other columns.
 """
 
 from __future__ import annotations
