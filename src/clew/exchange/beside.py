@@ -81,7 +81,7 @@ def _whole(text: str) -> bool:
     return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
-def annotations(values: Sequence[Value], run: str, seqs: Mapping[int, int]) -> Iterator[Annotation]:
+def as_annotations(values: Sequence[Value], run: str, seqs: Mapping[int, int]) -> Iterator[Annotation]:
     """As annotations of a run whose Call ``seqs[i]`` made message i."""
     for v in values:
         if v.message in seqs:
@@ -89,6 +89,6 @@ def annotations(values: Sequence[Value], run: str, seqs: Mapping[int, int]) -> I
                 None if v.values is None else np.array([math.nan if x is None else x for x in v.values], np.float32)
             )
             number = None if v.value is None else float(v.value)
-            place: dict[str, Any] = {"run": run, "seq": seqs[v.message], "scope": run}
-            kept = {"version": v.version, "params": v.params, "values": packed, "data": v.data}
-            yield Annotation("call" if packed is None else "tokens", v.method, number, **place, **kept)
+            about: dict[str, Any] = {"version": v.version, "params": v.params, "values": packed, "data": v.data}
+            about |= {"run": run, "seq": seqs[v.message], "scope": run}
+            yield Annotation("call" if packed is None else "tokens", v.method, number, **about)

@@ -154,7 +154,12 @@ def _row(it: Transcript) -> dict[str, Any]:
         }
         for v in it.values
     ]
-    about = {"task_id": it.task_id, "reward": it.reward, "scores": [*it.scores.items()], "model": it.model or None}
+    about: dict[str, Any] = {
+        "task_id": it.task_id,
+        "reward": it.reward,
+        "scores": [*it.scores.items()],
+        "model": it.model or None,
+    }
     about |= {"messages": messages, "annotations": values, "line": line}
     return {k: _clean(v) for k, v in about.items()}
 

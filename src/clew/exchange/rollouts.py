@@ -79,9 +79,10 @@ def _rollouts(data: Any, where: str) -> Rollouts:
         if not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise BadRecord(f"a potential is {brief(share)}")
     right = tuple(round(share * n) for share in shares)
-    listed = [cliff.get("position") if isinstance(cliff, dict) else cliff for cliff in data.get("cliffs") or ()]
-    if not all(isinstance(position, int) for position in listed):
-        raise BadRecord(f"cliffs without a position: {brief(listed)}")
+    cliffs: list[Any] = list(data.get("cliffs") or ())
+    listed = [c["position"] for c in cliffs if isinstance(c, dict) and isinstance(c.get("position"), int)]
+    if len(listed) < len(cliffs):
+        raise BadRecord(f"cliffs without a position: {brief(cliffs)}")
     return Rollouts(
         str(data.get("id") or where), str(data.get("model") or ""), tuple(map(str, tokens)), right, n, frozenset(listed)
     )

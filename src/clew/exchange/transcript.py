@@ -16,7 +16,7 @@ from clew.core.keys import NODE, REQUEST, canonical, derive, digest, encode, sam
 from clew.core.legality import call_key, issue_key
 from clew.core.records import Annotation, Call, CallKind, GroupRow, Node, RunRow, Setup, action_text, task_json
 from clew.core.values import F32, Limits, Message, Sampling, StopReason, ToolSpec, Usage
-from clew.exchange.beside import Value, annotations, of_run
+from clew.exchange.beside import Value, as_annotations, of_run
 from clew.harness import agents
 from clew.harness.loading import source_digest
 from clew.harness.run.asks import tools_digest
@@ -134,7 +134,7 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     for message in opening:
         say(message)
     early = sum(m.role == "assistant" for m in opening)
-    asked, offered = canonical(sampling_form(setup.asked)), tools_digest(it.tools)
+    asked, offered = canonical(sampling_form(Sampling())), tools_digest(it.tools)
     asked_at: dict[int, int] = {}  # the Call that made a message
     for index, turn in enumerate(turns):
         meter = it.meters[early + index] if early + index < len(it.meters) else Meter()
@@ -161,7 +161,7 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     row = RunRow(run, AGENT, "", model, task_id, task, _agent_digest(), group=group, order=order)
     row = row._replace(origin="import", created=time.time(), meta=json.dumps({"import": source}))
     _put(store, it, chain, nodes, row)
-    store.annotate(annotations(it.values, run, asked_at))
+    store.annotate(as_annotations(it.values, run, asked_at))
     return run
 
 

@@ -329,6 +329,13 @@ def _reaches(store: Tables, row: RunRow) -> Iterator[str]:
 
 def copy_run(into: Tables, store: Tables, run: str) -> None:
     """What a fork of a run reads: rows and Calls of its lineage, the nodes and snapshots they name, its children."""
+    members = [run]
+    for member in members:  # grows while it is read: a file of others may say that a run is its own child
+        members += [child for child in dict.fromkeys(_copied(into, store, member)) if child not in members]
+
+
+def _copied(into: Tables, store: Tables, run: str) -> Iterator[str]:
+    """Copy one run; give its children."""
     row, calls = store.row(run), store.calls(run)
     for owner in (row, *(store.row(s.run) for s in row.lineage)):
         into.put_run(owner)
@@ -338,7 +345,7 @@ def copy_run(into: Tables, store: Tables, run: str) -> None:
         if call.snapshot:
             into.put_blob(store.blob(call.snapshot))
         if call.child:
-            copy_run(into, store, call.child)
+            yield call.child
     seen: set[bytes] = set()
     for tip in reversed(tips):
         if tip not in seen:
