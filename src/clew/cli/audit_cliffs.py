@@ -32,7 +32,7 @@ search_options = common.options(
 
 
 @click.command(short_help="Find the tokens or steps at which runs were lost.")
-@click.argument("runs", nargs=-1, required=True)
+@click.argument("runs", nargs=-1, required=True, metavar="RUNS|FILE")
 @search_options
 @option("--effect", is_flag=True, help="Fork with and without each cliff, beside random and restart controls.")
 @option("--pairs", type=click.Path(path_type=Path), metavar="FILE", help="Write single-token DPO pairs as JSONL.")
@@ -53,11 +53,19 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     at most 1 - p, so most tokens need no sampling. Outcomes are kept: the same line continues where it stopped, and
     costs nothing the second time. Values are stored beside the runs as `potential` and `cliff`.
 
+    FILE.jsonl holds released rollouts: lines with "tokens", "potential" (the share of "n_rollouts" continuations that
+    end right when they start after each token) and nothing to sample from. There the published rule flags tokens, and a
+    cliff is kept if the places around it share the drop.
+
     \b
     clew audit cliffs 4fzk2w
     clew audit cliffs 'world=sums return<0.5' --effect --pairs pairs.jsonl
     clew audit cliffs world=household --at steps --n 32
+    clew audit cliffs released.jsonl.gz
     """
+    if runs[0].endswith((".jsonl", ".jsonl.gz", ".ndjson")):
+        _released(runs, as_json, **common.pick(options, "at margin level effect pairs"))
+        return
     from clew import audit
 
     fresh = options["n"] if options["fresh"] is None else options["fresh"]
@@ -88,6 +96,38 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     if as_json:
         common.end_with_json(_as_json(found, effect, made))
     _report(found, effect, made, options)
+
+
+def _released(
+    files: tuple[str, ...], as_json: bool, *, at: str, margin: float, level: float, effect: bool, pairs: Path | None
+) -> None:
+    """What released rollouts show; nothing is sampled and nothing is stored."""
+    from clew.exchange.rollouts import released
+
+    if len(files) > 1 or effect or pairs or at == "steps":
+        raise BadInput(
+            "released rollouts hold shares after tokens and nothing to sample from",
+            remedy="Give one file, without --effect, --pairs and --at steps.",
+        )
+    paths, drops = released(Path(files[0]), margin, level)
+    if as_json:
+        common.end_with_json({"solutions": len(paths), "cliffs": [drop._asdict() for drop in drops]})
+    kept, listed = sum(drop.kept for drop in drops), sum(len(it.listed) for it in paths)
+    tokens = sum(len(it.tokens) for it in paths)
+    click.echo(
+        f"{len(paths)} solutions, {tokens:,} tokens: the published rule flags {len(drops)}, "
+        f"the places around share the drop in {kept}" + (f"; their authors list {listed}" if listed else "")
+    )
+    columns = ("solution", "place", "token", "before", "after", "low", "high", "p around", "kept", "listed")
+    yes = {True: "yes", False: "no"}
+    common.print_table(
+        columns,
+        [
+            (d.path, d.position, d.token.strip(), *(round(x, 3) for x in (d.before, d.after, d.low, d.high)),
+             float(f"{d.p:.2g}"), yes[d.kept], yes[d.listed])
+            for d in drops
+        ],
+    )  # fmt: skip
 
 
 def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuations]:

@@ -144,8 +144,9 @@ def _forced(model: Model, prefix: Edit | None) -> tuple[tuple[int, ...], str]:
 
 def _reseeded(run: RunState) -> bool:
     """Whether the run is a fork that was to draw anew, or a fork of one."""
-    row = run.row
-    while row.parent:
+    row, passed = run.row, set[str]()
+    while row.parent and row.id not in passed:  # a file of others may say that a run is its own parent
+        passed.add(row.id)
         parent = run.spec.store.row(Cursor.parse(row.parent).run)
         if parent.seed != row.seed:
             return True
