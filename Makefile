@@ -52,7 +52,7 @@ frameworks: .venv/.frameworks
 .venv/.local: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) -e '.[local]'
+	$(PIP) -e '.[local,view,stats,serve]'
 	touch $@
 
 .venv/.dev: .venv/.local

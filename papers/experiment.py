@@ -3,8 +3,9 @@
 A cell is one setting at one seed; its result is one JSON line of FOLDER/TIER.jsonl. Lines that exist are not computed
 again, so a killed run goes on where it stopped.
 
-A paper is a folder whose ``__init__`` names its TIERS, in the order in which they are run, and the SETTINGS that name
-a cell; ``Experiment.find`` takes the rest from its modules:
+A paper is a folder whose ``__init__`` names its TIERS, in the order in which they are run, the SETTINGS that name a
+cell, and what it NEEDS beyond the base install: extras by name, programs, data, each with the tiers that need it.
+``Experiment.find`` takes the rest from its modules:
 
 tier_NAME.py has ``cells(quick)``, the settings with their seeds; ``run(setting, seeds)``, the results in the order of
 the seeds; ``cost``, the CPU-seconds of a cell for the forecast (a function of the cell, a number, or a number by kind);

@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser
 
+NEEDS = "clones of three projects (L), bubblewrap (R)"
 TIERS = ("L", "R")
 SETTINGS = ("project", "split", "kind")
 

@@ -39,7 +39,8 @@ def test_a_search_with_all_it_leads_to(clew, solved):
     assert "0 undecided" in told
     assert "del@1 - keep@1" in told
     assert "control: the same at random positions" in told
-    assert "clew tune RUNS --loss cliff-dpo" in told
+    line = f"clew tune world=sums --loss cliff-dpo --name cliffs --model FOLDER --store {solved}"
+    assert f"name a FOLDER of weights in: {line}" in told
     found = json.loads(clew(*args, "--effect", "--pairs", "pairs.jsonl", "--json").output)
     assert found["pairs"] == len([c for c in found["cliffs"] if c["confirmed"]])
     assert {round(p["potential"], 1) > 0.3 or p["high"] < 0.3 for p in found["potential"]} == {True}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import click
 import pytest
@@ -209,3 +212,26 @@ def test_a_verb_from_another_package(clew, monkeypatch):
     monkeypatch.setattr("clew.cli._extensions", lambda: {"greet": Entry()})
     assert clew("greet").output == "hello\n"
     assert "From other packages" in clew("--help").output
+
+
+def test_reproduce_lists_papers_with_title_time_and_needs(clew):
+    root = Path(__file__).resolve().parents[2]
+    rows = json.loads(clew("reproduce", "--root", root, "--json").output)
+    assert [row["paper"] for row in rows] == sorted(path.parent.name for path in root.glob("papers/E*/__init__.py"))
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    text = clew("reproduce", "--root", root).output
+    for row in rows:
+        module = importlib.import_module(f"papers.{row['paper']}")
+        assert row["tiers"] == list(module.TIERS)
+        assert len(row["title"].split()) >= 2
+        assert row["needs"] == module.NEEDS
+        assert row["cpu_seconds"] > 0
+        assert any(
+            {row["paper"], *row["title"].split(), *row["needs"].split()} <= set(x.split()) for x in text.split("\n")
+        )
+        sources = "".join(path.read_text() for path in (root / "papers" / row["paper"]).glob("*.py"))
+        assert ("local (" in row["needs"]) == ("import torch" in sources or "clew.models.local" in sources), row[
+            "paper"
+        ]
+    named = {word for row in rows for word in re.findall(r"\b(local|stats|kernels)\b", row["needs"])}
+    assert named <= set(extras)

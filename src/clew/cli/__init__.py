@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import difflib
 import io
 import itertools
 import logging
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, old_spellings, option
+from clew.cli.shared import common, next_lines, old_spellings, option
 from clew.core.errors import ClewError
 from clew.core.printable import visible
 
@@ -66,6 +68,13 @@ class Verbs(click.Group):
             hint = f"Did you mean {' or '.join(near)}?" if near else "`clew --help` lists the verbs."
             raise click.UsageError(f"there is no verb {name!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ClewError as error:
+            error.remedy = next_lines.with_store(error.remedy, ctx.meta.get(common.STORE))
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         hidden = set() if "--all" in ctx.meta["clew.leading"] else LATER
@@ -177,9 +186,31 @@ def _settle_warnings() -> None:
         logging.lastResort.setFormatter(Plain())
 
 
+def _keep_interrupts() -> None:
+    """Send an interrupt again that Python swallowed.
+
+    Python raises it wherever the program is, also inside a finaliser or the callback of a weak reference (each import
+    runs some). There nothing can be raised: it is reported as ignored, and the program would go on.
+    """
+    report = sys.unraisablehook
+
+    def later() -> None:
+        time.sleep(0.01)  # until what swallowed it has returned
+        _thread.interrupt_main()
+
+    def again(lost: sys.UnraisableHookArgs) -> None:
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            _thread.start_new_thread(later, ())
+        else:
+            report(lost)
+
+    sys.unraisablehook = again
+
+
 def main() -> None:
     """The script. After an interrupt it ends at once: threads inside native code would abort an orderly exit."""
     _settle_warnings()
+    _keep_interrupts()
     try:
         verbs()
     except SystemExit as end:

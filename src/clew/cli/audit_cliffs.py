@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
             options["pairs"].write_text("".join(lines))
     if as_json:
         common.end_with_json(_as_json(found, effect, made))
-    _report(found, effect, made, options)
+    _report(found, effect, made, options, runs)
 
 
 def _released(
@@ -206,7 +207,9 @@ def _as_json(found: Found, effect: Effect | None, made: Pairs | None) -> dict[st
     return said | {"pairs": len(made) if made is not None else None}
 
 
-def _report(found: Found, effect: Effect | None, made: Pairs | None, options: dict[str, Any]) -> None:
+def _report(
+    found: Found, effect: Effect | None, made: Pairs | None, options: dict[str, Any], words: tuple[str, ...]
+) -> None:
     if len(found.survey.runs) == 1:
         _curve(found)
     flagged, kept = len(found.cliffs), len(found.confirmed)
@@ -226,7 +229,16 @@ def _report(found: Found, effect: Effect | None, made: Pairs | None, options: di
     if made is not None:
         common.echo(f"{len(made)} pairs of {len(made.items)} cliffs in {options['pairs']}")
         if len(made):
-            common.echo("Next: clew tune RUNS --loss cliff-dpo --name NAME --model FOLDER")
+            common.echo(f"Next: {_training(found, options['model'], words)}")
+
+
+def _training(found: Found, model: str | None, words: tuple[str, ...]) -> str:
+    """The line that trains on the pairs; where no weights made the runs, it needs some to be named."""
+    run = found.survey.runs[0]
+    local = hasattr(found.survey.of[run.id].spec.model, "module")
+    weights = (model or run.model) if local else "FOLDER"
+    typed = command_line("tune", *words, loss="cliff-dpo", name="cliffs", model=weights)
+    return typed if local else f"name a FOLDER of weights in: {typed}"
 
 
 def _curve(found: Found) -> None:

@@ -87,7 +87,7 @@ def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str,
             if any(values.get(ask.seq) for ask in steps[number].asks):
                 acts.append(act)
     if not some:
-        remedy = f"Compute them first: clew credit {method} RUNS."
+        remedy = f"Compute them first: `clew credit {method}`."
         raise BadInput(f"none of these runs has values of {method!r}", remedy=remedy)
     return acts
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -251,6 +252,7 @@ def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
             )
     for caveat in result["caveats"]:
         common.say(f"note: {caveat}")
+    common.echo("stored beside the runs, where the page shades by the values: " + command_line("view"))
     common.echo(
-        f"stored beside the runs: `clew view` shades by the values, `clew fork RUN --low {name}` forks at the lowest"
+        f"the run with the lowest score, forked at its lowest step: {command_line('fork', scores[0][0], low=name)}"
     )

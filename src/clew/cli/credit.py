@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
+from clew.cli.shared.training_report import lowest
+from clew.core import registry
 
 if TYPE_CHECKING:
     from clew.credit.filing import Credit
     from clew.credit.tree import TreeCredit
+    from clew.store import Group
 
 
 @click.command(short_help="Compute each step's advantage, by one or several methods.")
@@ -31,8 +36,6 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     clew credit 'grpo+g2po+bellman(lam="auto")' world=household
     clew credit 'g2po(key="text")' world=gymnasium
     """
-    from clew.core import registry
-
     store = common.open_store(store_path)
     groups = common.groups_of(common.some(store, runs))
     found = []
@@ -52,9 +55,20 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     for note in notes:
         click.echo(note)
     if not dry:
-        common.echo(
-            "stored beside the runs; see `clew show`, or fork where a run lost most: clew fork RUN --low METHOD"
-        )
+        common.echo("stored beside the runs")
+        _next(groups, found)
+
+
+def _next(groups: Sequence[Group], found: Sequence[tuple[str, Credit | TreeCredit]]) -> None:
+    """Print the lines that show and fork the run with the lowest value of the first method that values calls."""
+    for ref, _ in found:
+        method = registry.parse_ref(ref)[0]
+        runs = [(low, run.id) for group in groups for run in group if (low := lowest(run, method)) is not None]
+        if runs:
+            worst = min(runs)[1]
+            common.echo(f"the run that lost most in one step: {command_line('show', worst)}")
+            common.echo(f"forked before that step: {command_line('fork', worst, low=method, n=4)}")
+            return
 
 
 def _summary(ref: str, credit: Credit | TreeCredit) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def _end(run: Run) -> dict[str, Any]:
     ends = [json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "gate end"]
     if not ends:
         why = run.calls[-1].error or run.stop
-        raise BadInput(f"run {run.id} broke off: {why}", remedy=f"Look at the run: clew show {run.id}")
+        raise BadInput(f"run {run.id} broke off: {why}", remedy=f"Look at the run: `clew show {run.id}`.")
     return dict(ends[-1])
 
 

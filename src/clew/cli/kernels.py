@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def tune(kernel: str, search: str, budget: int, as_json: bool, store_path: str, 
     store = common.open_store(store_path, create=True)
     agent, how = "clew.coding.kernels.world:tuner", run_options.sampling(options)
     runner = Runner(agent, taskset, model, store, config, sampling=how)
-    with run_options.interruptible("clew resume"), common.bar(f"tuning {task.id}", budget) as move:
+    with run_options.interruptible(run_options.resume_line(options)), common.bar(f"tuning {task.id}", budget) as move:
         taskset.on_try = partial(move, advance=1)
         groups = runner.collect([task], 1, options["seed"], name=options["name"])
     run_options.refuse_failure(groups)
@@ -97,7 +98,7 @@ def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None
             common.echo(f"  against {other}: {found}")
         else:
             common.echo(f"  {found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}] times as fast as {other}")
-    common.echo(f"Next: clew show {run}")
+    common.echo(f"Next: {command_line('show', run)}")
 
 
 @command.command(short_help="Diagnose a compiled kernel or a recorded profile.")

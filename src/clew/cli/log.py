@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
 
 if TYPE_CHECKING:
     from clew.store import Keeper
@@ -18,7 +19,7 @@ COLUMNS = "run when task model steps tokens reward stop from tags"
 
 @click.command(short_help="List runs, newest first; a query filters them.")
 @click.argument("query", nargs=-1)
-@option("-n", "--limit", default=20, help="Most lines to list; 0 lists all.")
+@option("-n", "--limit", default=20, type=common.Amount(int, 0), help="Most lines to list; 0 lists all.")
 @option("--zero-variance", "--dead-groups", is_flag=True, help="Count groups whose runs all got the same reward.")
 @common.output_options
 def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bool, store_path: str) -> None:
@@ -49,7 +50,8 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
     if as_json:
         common.end_with_json(rows)
     if not rows:
-        common.echo("no run matches; `clew log` without a query lists all" if query else "the store holds no runs yet")
+        every = f"no run matches; what lists all: {command_line('log')}"
+        common.echo(every if query else "the store holds no runs yet")
         return
     _runs(rows)
 

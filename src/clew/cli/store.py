@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
 from clew.core.printable import visible
 
 HELP = """Keep the store, the file that holds all runs: name runs, unite stores, check, erase and clean up.
@@ -151,6 +152,5 @@ def gc(yes: bool, as_json: bool, store_path: str) -> None:
     if as_json:
         sizes = {"calls": garbage.calls, "nodes": len(garbage.nodes), "blobs": len(garbage.blobs)}
         common.end_with_json({"runs": garbage.runs, **sizes, "removed": yes})
-    common.echo(
-        f"{'removed' if yes else 'nothing reaches'} {garbage}" + ("" if yes else "; clew store gc --yes removes them")
-    )
+    remove = command_line("store gc", yes=True)
+    common.echo(f"removed {garbage}" if yes else f"nothing reaches {garbage}; what removes it: {remove}")

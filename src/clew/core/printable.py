@@ -7,7 +7,9 @@ stored or sent. A transcript, a name in an imported file or an error of a model 
 from __future__ import annotations
 
 import re
+import shlex
 
+DEFAULT_STORE = ".clew/store.db"  # the store of a command line that names none
 CODES = """0-8 B-1F 7F-9F AD 34F 600-605 61C 6DD 70F 890-891 8E2 115F-1160 17B4-17B5 180B-180F 200B-200F 2028-202E
 2060-206F 3164 D800-DFFF FE00-FE0F FEFF FFA0 FFF0-FFFB 110BD 110CD 13430-1343F 1BCA0-1BCA3 1D173-1D17A E0000-E0FFF"""
 """Code points that are not printed as they are: control (Cc, without tab and newline), format (Cf: marks of direction,
@@ -44,6 +46,28 @@ def short(text: str, width: int) -> str:
 def escaped(text: str) -> str:
     """JSON with its hidden characters written as escapes: it reads back as the same value."""
     return HIDDEN.sub(_escape, text)
+
+
+def store_option(path: str) -> str:
+    """What names a store at the end of a printed command line; nothing where the line takes that store anyway."""
+    return "" if path in (DEFAULT_STORE, ":memory:", "") else f" --store {quoted(path)}"
+
+
+def quoted(word: str) -> str:
+    """A word as a shell reads it; a character that is hidden, or that not every font has, is written as an escape."""
+    if all(_seen(c) or c in "\n\t" for c in word):
+        return shlex.quote(word)
+    return "$'" + "".join(map(_shell_escape, word)) + "'"
+
+
+def _seen(c: str) -> bool:
+    return c.isprintable() and not HIDDEN.match(c)
+
+
+def _shell_escape(c: str) -> str:
+    if c in "\\'":
+        return "\\" + c
+    return c if _seen(c) else "".join(f"\\x{byte:02x}" for byte in c.encode("utf-8", "replace"))
 
 
 def _sign(found: re.Match[str]) -> str:

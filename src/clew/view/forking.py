@@ -6,11 +6,11 @@ Whatever comes over the network passes ``wish``, which refuses unknown fields.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clew.core.errors import BadInput, UnknownName
+from clew.core.printable import quoted
 from clew.core.protocols import Model
 from clew.core.records import Cursor
 from clew.store import Keeper, Run
@@ -84,19 +84,6 @@ class Wish(NamedTuple):
         for name, value in [*pairs, *([("store", store)] if store else [])]:
             words += [f"--{name}={value}"] if value.startswith("-") else [f"--{name}", value]
         return " ".join(map(quoted, [*words, *(["--keep"] if self.keep else [])]))
-
-
-def quoted(word: str) -> str:
-    """A word as a shell reads it; what a terminal would obey, or bring out of order, is written as an escape."""
-    if all(c.isprintable() or c in "\n\t" for c in word):
-        return shlex.quote(word)
-    return "$'" + "".join(map(_escaped, word)) + "'"
-
-
-def _escaped(c: str) -> str:
-    if c in "\\'":
-        return "\\" + c
-    return c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode("utf-8", "replace"))
 
 
 def message(place: str) -> int | tuple[int, int]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from clew.core.printable import short, visible
+from clew.core.printable import short, store_option, visible
 from clew.core.records import Annotation, Call, Cursor, Edit, action_of
 from clew.core.values import Message, ToolCall
 from clew.store import Run
@@ -190,7 +190,8 @@ class _Drawing:
                         yield from self._fork(fork, lead, depth)
             step += beat[-1].kind == "act"
         if run.stop is None:
-            yield Line(lead + "└ ", f"unfinished; go on with: clew resume {run.id}", "note")
+            line = f"clew resume {run.id}{store_option(self.store.path)}"
+            yield Line(lead + "└ ", f"unfinished; go on with: {line}", "note")
 
     def _beats(self, calls: Sequence[Call]) -> Iterator[tuple[Call, ...]]:
         """Calls, an ask together with the act that does just what its reply says."""

@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from clew.core.errors import BadInput, ClewError, MissingExtra, StoreError, UnknownName
+from clew.core.printable import DEFAULT_STORE
 from clew.core.protocols import Model
 from clew.store import Keeper, resolve
 from clew.view import assets
@@ -173,7 +174,7 @@ class Viewer:
     @property
     def path(self) -> str:
         """The store as a command line must name it; empty where it takes this one anyway."""
-        return "" if self.stores.path == ".clew/store.db" else self.stores.path
+        return "" if self.stores.path == DEFAULT_STORE else self.stores.path
 
 
 def _file(name: str) -> Response:

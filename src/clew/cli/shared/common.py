@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from clew.core.errors import BadInput, UnknownName
-from clew.core.printable import escaped, short, visible
+from clew.core.printable import DEFAULT_STORE, escaped, short, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,15 +49,39 @@ class Ordered(click.Group):
 F = TypeVar("F", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
 Option = Callable[[Any], Any]  # what click.option makes: a decorator
-DEFAULT_STORE = ".clew/store.db"
+STORE = "clew.store"  # what click's context calls the store of the present line
 OPERATOR = re.compile(r"[=<>:]")
 LONGEST, LINES, WIDEST = 2000, 200, 120  # characters of a line of an error or a cell, its lines, words beside a bar
 
 
+class Amount(click.ParamType):  # type: ignore[type-arg]  # click is generic from 8.4 on
+    """A finite number within bounds."""
+
+    def __init__(self, kind: type, least: float, most: float = math.inf, *, above: bool = False) -> None:
+        self.number = click.INT if kind is int else click.FLOAT
+        self.name, self.least, self.most, self.above = self.number.name, least, most, above
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
+        """As ``click.ParamType``."""
+        number: int | float = self.number.convert(value, param, ctx)
+        enough = number > self.least if self.above else number >= self.least
+        if not (enough and number <= self.most and math.isfinite(number)):
+            least = f"above {self.least:g}" if self.above else f"at least {self.least:g}"
+            most = "" if self.most == math.inf else f" and at most {self.most:g}"
+            self.fail(f"{value} is out of bounds: give a number {least}{most}.", param, ctx)
+        return number
+
+
 def option(*names: str, choices: str = "", **settings: Any) -> Callable[[F], F]:
-    """As ``click.option``; help shows the default unless that is empty. The words of ``choices`` are the values."""
+    """As ``click.option``; help shows the default unless that is empty. The words of ``choices`` are the values.
+
+    A whole number is at least 1, or 0 where that is its default; any other number is at least 0; a seed is any number.
+    """
+    kind = settings.get("type", type(settings.get("default")))
     if choices:
         settings["type"] = click.Choice(choices.split())
+    elif kind in (int, float) and "--seed" not in names:
+        settings["type"] = Amount(kind, int(kind is int and settings.get("default") != 0))
     return click.option(*names, **{"show_default": settings.get("default") not in ("", "{}"), **settings})
 
 
@@ -73,7 +97,16 @@ def options(*chosen: Option) -> Callable[[F], F]:
 
 
 STORE_HELP = "File that holds the runs (or set CLEW_STORE)."
-store_option = option("--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, help=STORE_HELP)
+
+
+def _note_store(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    ctx.meta[STORE] = value  # for what is printed where an error has ended the verb
+    return value
+
+
+store_option = option(
+    "--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, callback=_note_store, help=STORE_HELP
+)
 HOST_HELP = "Address to serve at; any but loopback needs a secret that clients send."
 host_option = option("--host", default="127.0.0.1", help=HOST_HELP)
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
