@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from clew.coding.diagnose.bug_report import words
 from clew.coding.diagnose.choose import findings
 from clew.coding.diagnose.code_tools import Tools
 from clew.coding.diagnose.confidence import features
 from clew.coding.diagnose.finding import finding
-from clew.coding.diagnose.rank import WEIGHTS, Corpus, Ranking, bm25, rank, words
+from clew.coding.diagnose.rank import WEIGHTS, Corpus, Ranking, bm25, rank
 from clew.coding.repository.digest import term
 from clew.coding.repository.past_fixes import Fix, age
 from clew.coding.repository.repository import Index, View
@@ -21,7 +22,7 @@ from papers.experiment import Line
 QUICK = 8  # commits of each project's test
 LOT = 10
 TOOLS = ("view", "search", "tree", "connected")
-ALONE = ("bm25", "view", "search", "tree")
+ALONE = ("bm25", "view", "search", "tree", "past")
 CONFIGURATIONS = {
     **{name: {name: 1.0} for name in ALONE},
     "all": dict(WEIGHTS),

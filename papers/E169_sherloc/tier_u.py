@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from clew.coding.diagnose.rank import STOP, WEIGHTS, Corpus, bm25, rank, words
+from clew.coding.diagnose.bug_report import STOP, words
+from clew.coding.diagnose.rank import WEIGHTS, Corpus, bm25, rank
 from clew.coding.repository.digest import WORD, parts, term
 from clew.coding.repository.repository import Index, View
 from papers.E169_sherloc.clones import clone
@@ -19,6 +20,7 @@ from papers.E169_sherloc.issues import chosen, texts, where
 from papers.E169_sherloc.tier_l import plain, rank_of
 from papers.experiment import Line
 
+NEW = ("trace", "mention", "past")  # the components that tier L cannot judge
 cost = 3.0
 
 
@@ -51,7 +53,7 @@ def localised(project: str, issues: list[Line], seed: int) -> Line:
     corpus, report = Corpus(view), texts()[issue["id"]]
     orders = {
         "all": list(rank(corpus, report, deep=1).paths),
-        **{f"all - {n}": list(rank(corpus, report, _without(n), deep=1).paths) for n in WEIGHTS},
+        **{f"all - {n}": list(rank(corpus, report, _without(n), deep=1).paths) for n in NEW},
         "plain bm25": plain(corpus, report),
         "bm25 as often": as_often(corpus, report),
         "largest": sorted(corpus.paths, key=lambda p: -view.digests[p].lines),
