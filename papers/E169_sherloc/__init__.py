@@ -1,5 +1,5 @@
-"""E169: finding the place of a bug. Tier L reads the histories of three projects from clones, U reads issues of users and
-the histories of their projects; R needs none."""
+"""E169: finding the place of a bug. Tier L reads the histories of three projects from clones, U issues of users and
+the histories of their projects; tier R needs none."""
 
 from argparse import ArgumentParser
 
