@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from clew.coding.diagnose.bug_report import words
 from clew.coding.diagnose.choose import findings
 from clew.coding.diagnose.code_tools import Tools
 from clew.coding.diagnose.confidence import features
 from clew.coding.diagnose.finding import finding
-from clew.coding.diagnose.rank import WEIGHTS, Corpus, Ranking, bm25, rank, words
+from clew.coding.diagnose.rank import WEIGHTS, Corpus, Ranking, bm25, rank
 from clew.coding.repository.digest import term
 from clew.coding.repository.past_fixes import Fix, age
 from clew.coding.repository.repository import Index, View
@@ -21,7 +22,7 @@ from papers.experiment import Line
 QUICK = 8  # commits of each project's test
 LOT = 10
 TOOLS = ("view", "search", "tree", "connected")
-ALONE = ("bm25", "view", "search", "tree")
+ALONE = ("bm25", "view", "search", "tree", "past")
 CONFIGURATIONS = {
     **{name: {name: 1.0} for name in ALONE},
     "all": dict(WEIGHTS),
@@ -84,7 +85,7 @@ def localised(project: str, fix: Fix) -> Line:
         "files": len(corpus.paths),
         "gold": gold,
         "rank": {name: rank_of(order, gold) for name, order in orders.items()},
-        "features": features(full, full.paths[0], *_span(full)).round(5).tolist(),
+        "features": features(full, full.paths[0], *span_of(full)).round(5).tolist(),
         "first": {name: rankings[name].paths[0] for name in ("all", *ALONE)},
         "margin": {name: _margin(rankings[name]) for name in ("view", "all")},
         "tokens": {p: tools.view.files[p].size // 4 for p in {view.paths[0], *gold}},
@@ -111,7 +112,7 @@ def _margin(ranking: Ranking) -> float:
     return round(float((top[0] - top[-1]) / max(top[0], 1e-9)), 5)
 
 
-def _span(ranking: Ranking) -> tuple[int, int]:
+def span_of(ranking: Ranking) -> tuple[int, int]:
     places = ranking.places[ranking.paths[0]]
     return (places[0].chunk.start, places[0].chunk.end) if places else (1, 1)
 

@@ -11,14 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from clew.coding.diagnose.rank import STOP, WEIGHTS, Corpus, bm25, rank, words
+from clew.coding.diagnose.bug_report import STOP, words
+from clew.coding.diagnose.confidence import features
+from clew.coding.diagnose.rank import WEIGHTS, Corpus, bm25, rank
 from clew.coding.repository.digest import WORD, parts, term
 from clew.coding.repository.repository import Index, View
 from papers.E169_sherloc.clones import clone
 from papers.E169_sherloc.issues import chosen, texts, where
-from papers.E169_sherloc.tier_l import plain, rank_of
+from papers.E169_sherloc.tier_l import plain, rank_of, span_of
 from papers.experiment import Line
 
+NEW = ("trace", "mention", "past")  # the components that tier L cannot judge
 cost = 3.0
 
 
@@ -49,9 +52,10 @@ def localised(project: str, issues: list[Line], seed: int) -> Line:
     assert git is not None, project
     view = View(git, issue["parent"], index(project))
     corpus, report = Corpus(view), texts()[issue["id"]]
+    full = rank(corpus, report, deep=1)
     orders = {
-        "all": list(rank(corpus, report, deep=1).paths),
-        **{f"all - {n}": list(rank(corpus, report, _without(n), deep=1).paths) for n in WEIGHTS},
+        "all": list(full.paths),
+        **{f"all - {n}": list(rank(corpus, report, _without(n), deep=1).paths) for n in NEW},
         "plain bm25": plain(corpus, report),
         "bm25 as often": as_often(corpus, report),
         "largest": sorted(corpus.paths, key=lambda p: -view.digests[p].lines),
@@ -64,6 +68,7 @@ def localised(project: str, issues: list[Line], seed: int) -> Line:
         "files": len(corpus.paths),
         "gold": issue["gold"],
         "rank": {name: rank_of(order, gold) for name, order in orders.items()},
+        "features": features(full, full.paths[0], *span_of(full)).round(5).tolist(),
     }
 
 
