@@ -11,8 +11,9 @@ import httpx
 
 from clew.models.dialects.sse import Events
 from clew.models.remote import Remote
-from clew.serve.gateway import Gateway
+from clew.serve.gateway import Gateway, verbatim
 from clew.serve.gateway.verbatim import DIALECTS
+from clew.serve.history import Arrival, History
 from clew.store import Run, open_store
 from tests.models.server import Peer
 
@@ -67,3 +68,18 @@ def collected(dialect: str, text: str) -> tuple[Any, list[Any]]:
             found.append(event)
             stream.feed(event)
     return stream.result(), found
+
+
+def bodies(run: Run) -> list[Any]:
+    """The bodies of a run's requests, from its record alone."""
+    history, out = History(), []
+    for call in sorted(run.calls, key=lambda c: (c.done, c.seq)):
+        if call.kind == "ask":
+            reply = run.store.node(call.node_out).message if call.node_out else None
+            history.answered(call.conversation, reply)
+        elif call.kind == "act" and json.loads(call.action)[1] == "receive":
+            it = Arrival.read(call.text)
+            if it is not None:
+                path = history.apply(it)
+                out.append(verbatim.recorded(history.whole(it), path)[1])
+    return out

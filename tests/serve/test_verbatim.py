@@ -9,11 +9,8 @@ import pytest
 
 from clew.core.records import Cursor
 from clew.harness import Runner
-from clew.serve.gateway import verbatim
-from clew.serve.history import Arrival, History
-from clew.store import Run
 from tests.models.server import chat, serving
-from tests.serve.foreign import Client, asks, before, notes, only, using
+from tests.serve.foreign import Client, asks, before, bodies, notes, only, using
 
 OURS = {"logprobs", "return_token_ids", "seed"}  # what the gateway asks for besides, of chat endpoints
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -47,21 +44,6 @@ ANSWERS: dict[str, Any] = {
     "/messages": {"model": "m", "content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn"},
 }  # fmt: skip
 SENT = [("/chat/completions", CHAT), ("/responses", RESPONSES), ("/messages", MESSAGES)]
-
-
-def bodies(run: Run) -> list[Any]:
-    """The bodies of a run's requests, from its record alone."""
-    history, out = History(), []
-    for call in sorted(run.calls, key=lambda c: (c.done, c.seq)):
-        if call.kind == "ask":
-            reply = run.store.node(call.node_out).message if call.node_out else None
-            history.answered(call.conversation, reply)
-        elif call.kind == "act" and json.loads(call.action)[1] == "receive":
-            it = Arrival.read(call.text)
-            if it is not None:
-                path = history.apply(it)
-                out.append(verbatim.recorded(history.whole(it), path)[1])
-    return out
 
 
 @pytest.mark.parametrize(("path", "body"), SENT)

@@ -137,9 +137,9 @@ async def _serve(
 ) -> int:
     import uvicorn
 
-    quiet: dict[str, Any] = {"log_level": "warning", "server_header": False}
-    config = uvicorn.Config(gateway.application(), lifespan="on", timeout_graceful_shutdown=2, **quiet)
-    server = uvicorn.Server(config)
+    from clew.serve.edge import config
+
+    server = uvicorn.Server(config(gateway.application(), lifespan="on", log_level="warning"))
     serving = asyncio.ensure_future(server.serve([listener]))
     while not server.started:
         if serving.done():

@@ -143,6 +143,8 @@ async def serve(server: Server, listener: socket.socket) -> None:
     """Serve until told to end, then finish open requests."""
     import uvicorn
 
+    from clew.serve.edge import config
+
     class Draining(uvicorn.Server):
         ending: asyncio.Task[None] | None = None
 
@@ -163,7 +165,5 @@ async def serve(server: Server, listener: socket.socket) -> None:
             self.should_exit = True
 
     loop = asyncio.get_running_loop()
-    quiet: dict[str, Any] = {"log_level": "critical", "server_header": False, "proxy_headers": False}
-    config = uvicorn.Config(server.application(), lifespan="off", timeout_graceful_shutdown=2, **quiet)
     async with server.running():
-        await Draining(config).serve([listener])
+        await Draining(config(server.application(), lifespan="off", log_level="critical")).serve([listener])

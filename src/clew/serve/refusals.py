@@ -97,16 +97,20 @@ def guarded(route: Handler, dialect: str = "chat") -> Handler:
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
-            return refused(known(error), dialect)
+            return refused(known(error, getattr(request.state, "request", "")), dialect)
 
     return answered
 
 
-def known(error: BaseException) -> ClewError:
-    """The error as one of ours, the first of a group; what nobody foresaw is logged and told without its text."""
+def known(error: BaseException, request: str = "") -> ClewError:
+    """The error as one of ours, the first of a group; what nobody foresaw is logged and told without its text.
+
+    Args:
+        request: the id by which the log names the request.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, ClewError):
         return error
-    _log.error("a request failed", exc_info=error)
+    _log.error("a request failed %s", request, exc_info=error)
     return ClewError(f"the server failed: {type(error).__name__}", remedy="Its log says where.")

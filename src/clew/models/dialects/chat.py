@@ -14,7 +14,7 @@ import numpy as np
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.models import dialects
-from clew.models.dialects import Asked, Json, bad, keep, logprobs, media, restore, tags, text_of
+from clew.models.dialects import Asked, Json, bad, count, keep, logprobs, media, restore, tags, text_of
 from clew.models.dialects.logprobs import Shown
 
 NAME, PATH = "chat", "/chat/completions"
@@ -152,7 +152,7 @@ def completion_from_wire(body: Json) -> Completion:
     found, spelt = _logprobs(choice)
     tokens = choice.get("token_ids") or spelt
     prompt = choice.get("prompt_token_ids") or body.get("prompt_token_ids")
-    reason = choice.get("finish_reason") or "stop"
+    reason = str(choice.get("finish_reason") or "stop")
     return Completion(
         message,
         tokens=tuple(tokens) if tokens is not None else None,
@@ -283,8 +283,8 @@ def usage_to_wire(usage: Usage) -> Json:
 
 def usage_from_wire(usage: Json | None) -> Usage:
     usage = usage or {}
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    return Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached)
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    return Usage(*map(count, (usage.get("prompt_tokens"), usage.get("completion_tokens"), cached)))
 
 
 def without_nothing(raw: Json) -> Json:

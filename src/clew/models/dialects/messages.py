@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.models import dialects
-from clew.models.dialects import Asked, Json, apply, bad, dumps, media, patch, restore, tags, text_of
+from clew.models.dialects import Asked, Json, apply, bad, count, dumps, media, patch, restore, tags, text_of
 
 NAME, PATH = "messages", "/messages"
 VERSION = "2023-06-01"
@@ -157,7 +157,7 @@ def completion_from_wire(body: Json) -> Completion:
     content: Any = blocks
     if all(set(block) == {"type", "text"} for block in blocks):
         content = text_of(blocks)
-    reason = body.get("stop_reason") or "end_turn"
+    reason = str(body.get("stop_reason") or "end_turn")
     return Completion(
         messages_from_wire([{"role": "assistant", "content": content}])[0],
         finish=FINISH.get(reason, reason),
@@ -281,9 +281,9 @@ def usage_to_wire(usage: Usage) -> Json:
 
 def usage_from_wire(usage: Json | None) -> Usage:
     usage = usage or {}
-    cached = usage.get("cache_read_input_tokens") or 0
-    prompt = (usage.get("input_tokens") or 0) + cached + (usage.get("cache_creation_input_tokens") or 0)
-    return Usage(prompt, usage.get("output_tokens") or 0, cached)
+    cached = count(usage.get("cache_read_input_tokens"))
+    prompt = count(usage.get("input_tokens")) + cached + count(usage.get("cache_creation_input_tokens"))
+    return Usage(prompt, count(usage.get("output_tokens")), cached)
 
 
 def _tagged(message: Message) -> Json:

@@ -18,6 +18,7 @@ from clew.models.dialects import (
     Json,
     bad,
     called,
+    count,
     dumps,
     keep,
     logprobs,
@@ -135,7 +136,7 @@ def completion_from_wire(body: Json) -> Completion:
         raise bad("the answer has no output", body, "The endpoint does not speak the responses API; check its path.")
     message = _keep([_own(item) for item in body["output"]])._replace(role="assistant")
     reason = (body.get("incomplete_details") or {}).get("reason") or ""
-    finish = {"max_output_tokens": "length", "content_filter": "filter"}.get(reason)
+    finish = {"max_output_tokens": "length", "content_filter": "filter"}.get(str(reason))
     return Completion(
         message,
         finish=finish or ("tool_calls" if message.calls else "stop"),
@@ -299,8 +300,8 @@ def usage_to_wire(usage: Usage) -> Json:
 
 def usage_from_wire(usage: Json | None) -> Usage:
     usage = usage or {}
-    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
-    return Usage(usage.get("input_tokens") or 0, usage.get("output_tokens") or 0, cached)
+    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
+    return Usage(*map(count, (usage.get("input_tokens"), usage.get("output_tokens"), cached)))
 
 
 def _rank(item: Json) -> int | None:

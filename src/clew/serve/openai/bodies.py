@@ -198,6 +198,8 @@ class Writer:
         for event in chat.events(left._replace(message=message), **self.about, shown=self.shown, sent=text):
             for choice in event["choices"]:
                 choice["index"] = index
+                if index in self._sent:
+                    choice["delta"].pop("role", None)  # was sent; clients would join the two
             if event["choices"]:  # the usage comes at the end of all
                 yield self._own(event | (self._of_prompt(0) if event["choices"][0]["finish_reason"] else {}))
 

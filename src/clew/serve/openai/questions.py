@@ -21,6 +21,7 @@ from clew.serve.incoming import in_dialect, question_of
 from clew.serve.openai.parameters import check
 from clew.serve.refusals import Rejected
 
+ROLES = ("system", "developer", "user", "assistant", "tool")  # a developer's message is read as the system's
 LONG = 100_000  # characters of a prompt that is tokenised beside the event loop
 TOPS = 20  # most likeliest tokens told with each
 STOPS, STOP = 16, 256  # most stop strings, and most characters of one
@@ -98,6 +99,7 @@ def read(endpoint: str, data: bytes, limits: Limits) -> Question:
     else:
         if not raw.messages:
             raise Rejected("the request has no messages", remedy="Send at least one.", param="messages")
+        _roles(raw)
         question = Question(endpoint, raw, body, tops=_tops(endpoint, body))
     asked = question.asked._replace(
         sampling=_sampling(endpoint, body, question.asked.sampling, limits),
@@ -171,6 +173,13 @@ def _sampling(endpoint: str, body: Json, read: Sampling, limits: Limits) -> Samp
     if given is None and endpoint != "completions":
         read = read._replace(max_tokens=limits.output or LARGEST)
     return read._replace(top_k=max(0, read.top_k), stop=stops)
+
+
+def _roles(asked: Asked) -> None:
+    for message in asked.messages:
+        if message.role not in ROLES:
+            told = f"a message has the role {message.role[:60]!r}"
+            raise Rejected(told, remedy=f"Use one of {', '.join(ROLES)}.", param="messages")
 
 
 def _tops(endpoint: str, body: Json) -> int | None:
