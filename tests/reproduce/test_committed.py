@@ -1,6 +1,7 @@
 """Committed reports and figures are, byte for byte, what the committed lines give; experiments are found by name."""
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from papers.stats import Mark, Report, document, mark, markdown, pooled, show, t
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 CHEAP = [
-    *(("E163", tier) for tier in "TSDN"), ("E164", "R"), ("E169", "R"), ("E170", "bench"), ("E172", "data"),
+    *(("E163", tier) for tier in "TSDN"), ("E162", "sums"), ("E164", "R"), ("E164", "B"), ("E169", "R"),
+    ("E170", "bench"), ("E172", "data"),
     ("E172", "model"), ("E174", "A"), ("E177", "cuda"), ("E177", "wall"),
 ]  # fmt: skip
 
@@ -60,6 +62,27 @@ def test_a_paper_is_found_by_its_number_or_its_folder():
         Experiment.find("E1")
 
 
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = re.compile(r"src/clew/[\w/]+(?:\.\w+)?")
+USED = re.compile(r"^(?:from|import) (clew(?:\.\w+)+)(?: import \(?([\w, ]+))?", re.MULTILINE)
+
+
+@pytest.mark.parametrize("readme", sorted(ROOT.glob("papers/E*/README.md")), ids=lambda path: path.parent.name)
+def test_a_paper_names_the_files_of_its_engine(readme):
+    """Every file of src that a README names is there; the paper's own code uses one of those named as its engine."""
+    text = readme.read_text()
+    assert [name for name in NAMED.findall(text) if not (ROOT / name).exists()] == []
+    (engine,) = re.findall(r"\*\*Engine\.\*\*(.*?)\n\n", text, re.DOTALL)
+    used = set()
+    for file in readme.parent.glob("*.py"):
+        for module, names in USED.findall(file.read_text()):
+            used |= {module, *(f"{module}.{name.strip()}" for name in names.split(","))}
+    modules = {
+        name.removesuffix(".py").rstrip("/").removeprefix("src/").replace("/", ".") for name in NAMED.findall(engine)
+    }
+    assert used & modules, f"{readme.parent.name} imports none of {sorted(modules)}"
+
+
 def test_a_line_without_a_mark_is_neither_met_nor_missed():
     half = pooled(1, 2)
     assert str(Mark("A", "counted", half, None)).startswith("no mark: A, counted; found 0.50 [")
@@ -67,6 +90,8 @@ def test_a_line_without_a_mark_is_neither_met_nor_missed():
     assert mark("A", "p", half, under=0.5).met is False
     assert str(mark("A", "p", half, least=0.6, told="few")) == "NOT MET: A, p; found few"
     assert (pooled(0, 0).n, pooled(0, 0).estimate) == (1, 0.0)
+    void = mark("A", "p", half, least=0.5)._replace(counts=False)
+    assert str(void) == f"DOES NOT COUNT (else met): A, p; found {half}"
 
 
 def test_tables_and_documents():

@@ -138,6 +138,18 @@ def test_slippery_ice_is_chance_and_hides_nothing():
     assert found.ambiguous > 100
 
 
+def test_the_horizon_of_recorded_runs_is_not_taken_for_aliasing():
+    """A run that reaches its limit ends in a state of its own, where others go on."""
+    pytest.importorskip("gymnasium", reason="NOT RUN: gymnasium is not installed")
+    taskset = build("tasksets", "gymnasium(env='FrozenLake-v1', steps=6, options={'is_slippery': False})")
+    groups = Runner(stroller, taskset, None, config={"ways": 4}).collect(taskset.sample(6), n=8)
+    columns = credit.steps(groups)
+    cut = columns.last & (columns.length == 6)
+    assert len({(s, a) for s, a in zip(columns.state[cut], columns.action[cut], strict=True)}) > 5
+    found = credit.aliasing(columns)
+    assert (found.ambiguous, found.found) == (0, False)
+
+
 def test_the_reward_so_far_splits_no_state():
     """Ways of different cost to one place meet in one node, and each step is paid what the world paid for it."""
     gymnasium = pytest.importorskip("gymnasium", reason="NOT RUN: gymnasium is not installed")
