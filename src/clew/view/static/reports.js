@@ -11,6 +11,7 @@ export async function reportsView(root) {
 }
 
 const FEW = 24; // reports up to which all are unfolded at the start
+const OWN = "This store";
 
 class Reports {
   constructor(root) {
@@ -41,9 +42,9 @@ class Reports {
       return;
     }
     const seen = new Set(); // a figure of several reports is drawn with the first of them
-    const sources = Map.groupBy(reports, (report) => report.source?.split(":")[0] || "This store");
+    const sources = Map.groupBy(reports, (report) => report.source?.split(":")[0] || OWN);
     const few = reports.length <= FEW;
-    this.list = h("div", {}, [...sources].map(([source, own]) => h("details", { class: "sourcebox", open: few },
+    this.list = h("div", {}, [...sources].map(([source, own]) => h("details", { class: "sourcebox", open: few || source === OWN },
       h("summary", {}, h("h2", {}, said(source)), h("span", { class: "dim" }, summary(own))),
       h("ol", { class: "reports" }, own.map((report) => card(report, seen))))));
     const field = h("input", { type: "search", placeholder: "Words of a claim or its source", "aria-label": "Filter reports", on: { input: later(150, () => this.filter(field.value)) } });

@@ -135,8 +135,7 @@ class RunView {
   }
 
   setShade(value, strip = true) {
-    const offered = [...this.shades(), ""];
-    if (offered.length !== this.shader.options.length) put(this.shader, offered.map((one) => h("option", { value: one }, plain(one || "nothing"))));
+    put(this.shader, [...this.shades(), ""].map((one) => h("option", { value: one }, plain(one || "nothing"))));
     this.shader.value = value;
     this.shade = value ? new Shade(value, this.facts.methods.find((m) => m.method === value)) : null;
     put(this.legend, this.shade?.legend());
