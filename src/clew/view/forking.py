@@ -5,6 +5,7 @@ Whatever comes over the network passes ``wish``, which refuses unknown fields.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -135,7 +136,8 @@ def wish(store: Keeper, data: object) -> Wish:
 
 
 def _checked(name: str, value: object, *kinds: type[T]) -> T:
-    if not isinstance(value, kinds) or isinstance(value, bool) or (isinstance(value, int | float) and value < 0):
+    number = isinstance(value, int | float)
+    if not isinstance(value, kinds) or isinstance(value, bool) or (number and not 0 <= value < math.inf):
         raise BadInput(f"{name}={value!r} is not {' or '.join(kind.__name__ for kind in kinds)}, at least 0")
     return value
 
