@@ -17,8 +17,8 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import UnknownName
 
 SECONDS = re.compile(r'"cpu_s": ([0-9.]+)')
-LEGEND = """CPU time: of the committed results, without that of programs which an experiment starts. Needs: extras, as in
-pip install 'clew[local]', programs and data, with the tiers that need them."""
+LEGEND = """CPU time: of the committed results, without that of programs which an experiment starts. Needs: extras, as
+in pip install 'clew[local]', programs and data, with the tiers that need them."""
 ROOT_HELP = "Folder of the checkout.  [default: the present folder, or where Clew was installed from]"
 
 

@@ -136,10 +136,13 @@ def wish(store: Keeper, data: object) -> Wish:
 
 
 def _checked(name: str, value: object, *kinds: type[T]) -> T:
-    number = isinstance(value, int | float)
-    if not isinstance(value, kinds) or isinstance(value, bool) or (number and not 0 <= value < math.inf):
+    if not isinstance(value, kinds) or isinstance(value, bool) or not _positive(value):
         raise BadInput(f"{name}={value!r} is not {' or '.join(kind.__name__ for kind in kinds)}, at least 0")
     return value
+
+
+def _positive(value: object) -> bool:
+    return not isinstance(value, int | float) or 0 <= value < math.inf
 
 
 def _place(run: Run, name: str) -> str:

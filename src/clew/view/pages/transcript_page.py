@@ -28,7 +28,7 @@ def cut(text: str) -> dict[str, Any]:
 
 
 def parts(message: Message) -> list[str]:
-    """What a message holds beside text: kind and length of each image, file or other part, which the page names only."""
+    """What a message holds beside text: kind and length of each image, file or other part. The page only names them."""
     found = media(tags(message)) if message.extra else []
     return [f"{part['type'][:40]}, {len(json.dumps(part))} characters" for part in found[:PARTS]]
 

@@ -149,10 +149,9 @@ class RunView {
   }
 
   nextShade() {
-    const all = this.shades();
-    if (!all.length) return toast("Nothing is known of these tokens; `clew credit` values them");
-    this.setShade(all[(all.indexOf(this.shade?.name) + 1) % all.length]);
-    toast(`Shaded by ${this.shade.name}`);
+    const all = [...this.shades(), ""];
+    this.setShade(all[(all.indexOf(this.shade?.name ?? "") + 1) % all.length]);
+    toast(`Shaded by ${this.shade?.name ?? "nothing"}`);
   }
 
   tree() {
@@ -289,9 +288,8 @@ class RunView {
   }
 
   async readFacts() {
-    const before = this.shades().length;
     this.facts = await get(`run/${name(this.run)}`).catch(() => this.facts);
-    if (this.shades().length > before) this.setShade(this.shade?.name ?? (before ? "" : this.shades()[0]), false); // a live run's first reply
+    if (this.shader.options.length <= this.shades().length) this.setShade(this.shade?.name ?? this.shades()[0], false); // a live run's first reply
     this.forks = forksAt(this.facts.tree, this.run);
     this.drawHead();
     this.tree();
