@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -264,3 +265,11 @@ def test_a_grammar_enters_the_digests_and_its_absence_leaves_them_as_they_were()
     assert keys.canonical(keys.sampling_form(bound)) == keys.canonical(form | {"grammar": "json"})
     settings = [plain, bound, plain._replace(stop=("\n", "json")), bound._replace(grammar="regex:a")]
     assert len({setup_bytes(Setup("m", asked=a, in_force=f)) for a in settings for f in settings}) == 16
+
+
+@pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 70_000])
+def test_a_piece_of_any_length_is_prefixed_by_its_length(size):
+    """Short lengths come from a table, whose last entry is that of 1,023 bytes."""
+    piece = b"x" * size
+    form = size.to_bytes(4, "little") + piece + (3).to_bytes(4, "little") + b"end"
+    assert keys.digest(keys.NODE, piece, b"end") == blake2b(form, digest_size=16, person=keys.NODE).digest()

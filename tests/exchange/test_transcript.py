@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clew.core.errors import BadInput, ModelError, ReplayDiverged
 from clew.core.values import Message, StopReason, ToolCall, ToolSpec, Usage
 from clew.exchange import export, recall, record
-from clew.exchange.transcript import Meter, Transcript, lost, regained, turns_of
+from clew.exchange.transcript import Meter, Transcript, lost, regained, task_id_of, turns_of
 from clew.harness import Runner
 from clew.models.fakes import Echo, Scripted
 from clew.store import MemoryStore, Run
@@ -109,6 +109,9 @@ def test_tasks_without_a_name_are_told_apart_by_their_opening():
         Run(store, record(store, Transcript(talk))).task_id for talk in (TALK, TALK[:3], (Message("user", "else"),))
     )
     assert one == two != other
+    assert (one, other) == ("task-41462983c2b7", "task-e69b4f6b4eda")  # files that are imported next year meet these
+    answered = [Message("tool", "a", call_id="c", extra="{}")]
+    assert task_id_of(answered) == "task-fa37fa165ceb"
 
 
 def test_turns():

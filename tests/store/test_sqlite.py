@@ -26,12 +26,13 @@ from clew.core.errors import (
     UnknownName,
 )
 from clew.core.keys import blob_key
-from clew.core.records import Annotation, RunRow, Setup
+from clew.core.records import Annotation, RunRow, Segment, Setup
 from clew.core.values import Sampling
 from clew.store import Keeper, MemoryStore, Run, open_store
 from clew.store.contract import Script, fork_at
 from clew.store.contract.script import same
 from clew.store.sqlite import SQLiteStore, migrations
+from clew.store.sqlite.row_codec import dump
 from clew.store.sqlite.run_tables import Records
 from clew.store.summary import document, says, summarise, words
 from clew.store.upkeep import copy_run
@@ -772,3 +773,27 @@ def test_a_small_merge_does_not_read_the_large_store(tmp_path):
     assert not any(large.merge(small).values())
     large.close()
     small.close()
+
+
+def test_kept_json_is_compact_sorted_and_without_nan():
+    assert dump({"b": [1, 2.5, None], "a": "\ud800"}) == '{"a":"\\ud800","b":[1,2.5,null]}'
+    for value in (float("nan"), [float("inf")], {"x": {1, 2}}, {(1, 2): 3}):
+        with pytest.raises(BadInput, match="cannot be kept as JSON"):
+            dump(value)
+
+
+def test_a_forks_conversations_are_those_before_its_cursor(tmp_path):
+    """What its parent asked later is none of the fork's, whether it is in the file or still waits for a commit."""
+    store = SQLiteStore(tmp_path / "a.db")
+    parent = Script(store, "parent")
+    parent.open()
+    parent.ask("see", "> do")
+    parent.ask("aside", "yes")
+    Script(store, "fork", lineage=(Segment("parent", 0, 2),), parent="parent@2")
+    later = store.calls("parent")[2]._replace(conversation=7, seq=2)
+    store.put_call("parent", later)
+    for _ in range(2):
+        assert store.conversations("fork") == [0]
+        assert store.conversations("parent") == [0, 7]
+        store.commit()
+    store.close()

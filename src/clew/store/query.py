@@ -121,18 +121,17 @@ def _check(term: Term) -> None:
 
 
 def _bad(term: Term, why: str, remedy: str) -> BadQuery:
-    return BadQuery(f"{str(term)!r} at position {term.place}: {why}", remedy=remedy)
+    said = str(term) if len(str(term)) <= 60 else f"{str(term)[:57]}..."
+    return BadQuery(f"{said!r} at position {term.place}: {why}", remedy=remedy)
 
 
 def moment(term: Term) -> float:
     """Seconds since the epoch of a local date, or of so long ago (30m, 2h, 3d, 1w)."""
     ago = re.fullmatch(r"(\d+)([smhdw])", term.value)
-    if ago:
-        return time.time() - int(ago[1]) * _AGO[ago[2]]
     try:
-        return datetime.fromisoformat(term.value).timestamp()
-    except ValueError:
-        raise _bad(term, f"{term.value!r} is no date", f"Write {term.field}:2026-01-31 or {term.field}:2h.") from None
+        return time.time() - int(ago[1]) * _AGO[ago[2]] if ago else datetime.fromisoformat(term.value).timestamp()
+    except (ValueError, OverflowError):
+        raise _bad(term, "it is no date", f"Write {term.field}:2026-01-31 or {term.field}:2h.") from None
 
 
 def choose(store: Tables, query: Query, rows: Sequence[Summary]) -> list[Summary]:
