@@ -326,3 +326,38 @@ def test_worlds_shows_a_taskset_that_opens_no_world(clew):
     assert json.loads(clew("worlds", "plain-sums", "-n", 1, "--json").output) == [{"task": "sum-0", "prompt": "0 + 0"}]
     (line,) = [line for line in clew("worlds").output.splitlines() if line.startswith("plain-sums ")]
     assert "  path='train.jsonl', *more, **options  " in line
+
+
+def test_a_hub_name_that_is_not_cached_is_refused_at_once_without_a_network(tmp_path):
+    """The hub is asked once; its own client would try again for a minute and a half."""
+    pytest.importorskip("transformers", reason="did not run: transformers is not installed")
+    nowhere = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+    line = [sys.executable, "-m", "clew.cli", "run", "--model", "nobody/no-such-model"]
+    for more, why in (({}, "127.0.0.1:9 does not answer"), ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set")):
+        environment = os.environ | nowhere | more
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 2
+        assert done.stderr.startswith("clew: 'nobody/no-such-model' is not on this machine")
+        assert why in done.stderr
+        assert "Name a folder of weights" in done.stderr
+
+
+def test_a_cached_hub_name_needs_no_network(tmp_path):
+    pytest.importorskip("transformers", reason="did not run: transformers is not installed")
+    from clew.models.local import small
+    from clew.worlds.household import Household
+
+    cache = tmp_path / "hub" / "models--nobody--small"
+    small(Household().vocabulary(), d=16, heads=2, kv_heads=1).save(cache / "snapshots" / "0123")
+    template = "{% for m in messages %}<|bos|> {{ m.content }} {% endfor %}"
+    (cache / "snapshots" / "0123" / "chat_template.jinja").write_text(template)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("0123")
+    environment = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+    line = [sys.executable, "-m", "clew.cli", "run", "--model", "nobody/small", "--tasks", "1", "--max-steps", "1"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "127.0.0.1" not in done.stderr
+    store = open_store(tmp_path / ".clew" / "store.db")
+    assert [run.model for run in store.runs()] == ["nobody/small"]
+    store.close()

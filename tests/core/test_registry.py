@@ -72,3 +72,23 @@ def test_every_published_estimator_has_a_name():
     for ref in named.values():
         module, _, name = ref.partition(":")
         assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_a_taskset_of_a_file_is_built_again_by_its_ref_and_nothing_else_is(tmp_path, monkeypatch):
+    methods = "".join(f"    def {name}(self): pass\n" for name in ("sample", "find", "open", "judge"))
+    (tmp_path / "mine.py").write_text(
+        f"class Tasks:\n    def __init__(self, n=1): self.ref, self.n = 'short', n\n{methods}"
+        "class Half:\n    def sample(self): pass\n"
+        "def call(**more): raise SystemExit('called')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    made = registry.build("tasksets", "mine.py:Tasks(n=3)")
+    assert made.ref == f"{tmp_path / 'mine.py'}:Tasks(n=3)"
+    monkeypatch.chdir("/")
+    assert registry.build("tasksets", made.ref).n == 3
+    for wrong in ("Half", "call", "call(command='rm')"):
+        with pytest.raises(BadInput, match="is no taskset"):
+            registry.build("tasksets", f"{tmp_path}/mine.py:{wrong}")
+    for wrong in ("nowhere.py:Tasks", f"{tmp_path}/mine.py:Absent", "os:system", "subprocess:run(args='true')"):
+        with pytest.raises(UnknownName):
+            registry.build("tasksets", wrong)

@@ -1,6 +1,6 @@
 """Runs a page of documentation: its python blocks in order, in one namespace, and its command lines.
 
-    ```python    executed
+    ```python    executed; where the first line is the name of a file, as in "# guess.py", also added to that file
     ```output    what the block before it printed; compared
     ```console   lines that begin with "$ clew" are executed in the same folder, what follows each is compared
     ```text      nothing is executed
@@ -107,6 +107,9 @@ def results(page: Path) -> Iterator[Piece]:
     printed = ""
     for block in blocks(page):
         if block.kind == "python":
+            if named := re.match(r"# (\w+\.py)\n", block.text):
+                with open(named[1], "a") as file:
+                    file.write(block.text)
             code = compile("\n" * (block.line - 1) + block.text, f"<{page.name}>", "exec")
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(code, space)

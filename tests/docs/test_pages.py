@@ -22,6 +22,22 @@ def test_the_page_runs(page, tmp_path, monkeypatch):
     assert execute(page) > 0
 
 
+def test_the_lines_of_the_tutorial_run_in_a_shell(tmp_path, monkeypatch):
+    """What its world and its estimator made is followed by other processes: they know the files alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CLEW_STORE", raising=False)
+    page = DOCS / "tutorial.md"
+    execute(page)
+    (tmp_path / "clew").write_text(f'#!/bin/sh\nexec {sys.executable} -m clew.cli "$@"\n')
+    (tmp_path / "clew").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    typed = [line for block in blocks(page) if block.kind == "console" for line, *_ in commands(block)]
+    assert {line.split()[1] for line in typed} == {"show", "credit", "replay", "fork"}
+    for line in [*typed, "clew worlds guess.py:Guess -n 1", "clew run --world guess.py:Guess --model echo --tasks 1"]:
+        done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda p: p.stem)
 def test_every_command_line_parses(page):
     """Also those that need an endpoint or weights and so are not executed: verbs and options are there."""

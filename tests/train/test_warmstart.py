@@ -38,6 +38,19 @@ def test_trained_once_then_read_from_the_cache(tmp_path, monkeypatch):
         made.close()
 
 
+def test_a_first_use_says_that_it_trains_where_nobody_shows_progress(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(warmstart, "TOLD", 2)
+    household_sft(**TINY).close()
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0].startswith("household-sft is pre-trained now")
+    assert ".clew/models/household-sft-" in said[0]
+    assert [line.partition(",")[0] for line in said[1:]] == [f"household-sft: step {n} of at most 4" for n in (2, 4)]
+    caplog.clear()
+    household_sft(**TINY).close()
+    assert not caplog.records
+
+
 def test_the_same_recipe_gives_the_same_bits():
     ends = []
     for seed in (0, 0, 1):

@@ -62,7 +62,7 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
 def _next(groups: Sequence[Group], found: Sequence[tuple[str, Credit | TreeCredit]]) -> None:
     """Print the lines that show and fork the run with the lowest value of the first method that values calls."""
     for ref, _ in found:
-        method = registry.parse_ref(ref)[0]
+        method = registry.parse_ref(ref)[0].rpartition(":")[2]
         runs = [(low, run.id) for group in groups for run in group if (low := lowest(run, method)) is not None]
         if runs:
             worst = min(runs)[1]

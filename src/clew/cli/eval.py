@@ -12,7 +12,7 @@ from clew.cli.shared import common, option, run_options
 @click.command(short_help="Measure success rates of models on held-out tasks.")
 @click.argument("models", nargs=-1, required=True)
 @option("--agent", default="player", help="Agent, as `clew run` takes it.")
-@option("--world", default="household", help="World to act in; `clew worlds` lists them.")
+@option("--world", default="household", help="World to act in: a name of `clew worlds`, or file.py:Class.")
 @option("--tasks", default=256, help="Number of tasks; the same tasks for every model.")
 @option("--split", default="test", help="train, eval or test; neither training nor its checks see test tasks.")
 @option("--seed", default=0, help="Seed of tasks and sampling.")

@@ -17,8 +17,8 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import UnknownName
 
 SECONDS = re.compile(r'"cpu_s": ([0-9.]+)')
-LEGEND = """CPU time: of the committed results, without that of programs which an experiment starts. Needs: extras, as
-in pip install 'clew[local]', programs and data, with the tiers that need them."""
+LEGEND = """CPU time: of the committed results, without that of programs which an experiment starts.
+Needs: extras, as in pip install 'clew[local]', programs and data, with the tiers that need them."""
 ROOT_HELP = "Folder of the checkout.  [default: the present folder, or where Clew was installed from]"
 
 
@@ -48,12 +48,9 @@ def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | 
             common.echo("no paper here")
             return
         common.print_table(("paper", "title", "tiers", "CPU time", "needs"), [told(row) for row in rows])
-        common.echo(
-            "CPU time is that of the committed results. Words such as `local` are extras; (..) names the tiers."
-        )
-        common.echo(
-            f"a small version, in minutes: {command_line('reproduce', rows[0]['paper'].split('_')[0], quick=True)}"
-        )
+        common.echo(LEGEND)
+        first = rows[0]["paper"].partition("_")[0]
+        common.echo(f"a small version, in minutes: {command_line('reproduce', first, quick=True)}")
         return
     found = [name for name in folders if name.lower().split("_")[0] == paper.lower() or name.lower() == paper.lower()]
     if len(found) != 1:

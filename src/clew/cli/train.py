@@ -36,7 +36,7 @@ tree_options = common.options(
 
 @click.command(short_help="Train local weights by RL on tasks of a world.")
 @option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
-@option("--world", default="household", help="World to train on; `clew worlds` lists them.")
+@option("--world", default="household", help="World to train on: a name of `clew worlds`, or file.py:Class.")
 @option("--model", default="household-sft", help="Name or folder of local weights.")
 @option("--agent", default="player", help="Agent, as `clew run` takes it.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
@@ -97,7 +97,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     training = Training(runner, trainer, estimator, plan, draft=draft, settings=settings)
     with run_options.interruptible("the same line again"):
         training_report.follow(training)
-    _report(training, credit, options, as_json)
+    _report(training, credit.rpartition(":")[2], options, as_json)
 
 
 def _growth(options: Mapping[str, Any]) -> Growth | None:

@@ -1,14 +1,21 @@
 """Registries: five kinds of names, filled by entry points of the groups ``clew.<kind>`` and by ``register``.
 
-References such as ``household(rooms=3)`` are parsed here. An argument is a literal; nothing is evaluated.
+References such as ``household(rooms=3)`` are parsed here. An argument is a literal; nothing is evaluated. A name may be
+``path/file.py:Name``: the file is then executed, as an agent's is.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import hashlib
+import importlib.util
 import inspect
+import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from clew.core.errors import BadInput, UnknownName
@@ -17,6 +24,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 Kind = Literal["models", "tasksets", "credits", "losses", "commands"]
+METHODS: dict[str, tuple[str, ...]] = {"tasksets": ("sample", "find", "open", "judge")}
 _local: dict[str, dict[str, Any]] = {}
 
 
@@ -36,18 +44,51 @@ def _entries(kind: Kind) -> EntryPoints:
 
 
 def lookup(kind: Kind, name: str) -> Any:
-    """The thing registered under a name.
+    """The thing registered under a name, or that a file defines: ``path/file.py:Name``.
 
     Raises:
-        UnknownName: nothing has that name; the remedy lists near ones.
+        UnknownName: nothing has that name; the remedy lists near ones. BadInput: the file defines another thing.
     """
     if name in _local.get(kind, {}):
         return _local[kind][name]
+    if ".py:" in name:
+        return _in_file(kind, name)
     for entry in _entries(kind).select(name=name):
         return entry.load()
     known = names(kind)
     near = difflib.get_close_matches(name, known, 3) or known
-    raise UnknownName(f"no {kind.rstrip('s')} is called {name!r}", remedy=f"Known: {', '.join(near) or 'none'}.")
+    remedy = f"Known: {', '.join(near) or 'none'}. What a program registers by hand only that program knows."
+    raise UnknownName(f"no {kind.rstrip('s')} is called {name!r}", remedy=f"{remedy} Else write path/file.py:NAME.")
+
+
+def load_file(place: str) -> ModuleType:
+    """Execute a Python file as a module of its own.
+
+    Raises:
+        ImportError: there is no such file. Whatever the file raises.
+    """
+    name = f"clew_file_{hashlib.sha1(place.encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None or not Path(place).exists():
+        raise ImportError(f"no file {place}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _in_file(kind: Kind, name: str) -> Any:
+    place, _, thing = name.rpartition(":")
+    try:
+        found = getattr(load_file(place), thing)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        remedy = f"Write path/file.py:NAME, seen from {Path.cwd()}."
+        raise UnknownName(f"{kind.rstrip('s')} {name!r} cannot be loaded: {error}", remedy=remedy) from error
+    wanted = METHODS.get(kind, ())
+    if not callable(found) or not all(hasattr(found, method) for method in wanted):
+        told = f" with the methods {', '.join(wanted)}" if wanted else ""
+        raise BadInput(f"{name!r} is no {kind.rstrip('s')}", remedy=f"Name a class{told}.")
+    return found
 
 
 def parse_ref(ref: str) -> tuple[str, dict[str, Any]]:
@@ -89,7 +130,11 @@ def build(kind: Kind, ref: str) -> Any:
     name, arguments = parse_ref(ref)
     maker: Callable[..., Any] = lookup(kind, name)
     try:
-        return maker(**arguments)
+        made = maker(**arguments)
+        if ".py:" in name and kind == "tasksets":  # by which another process finds it
+            place, _, thing = name.rpartition(":")
+            made.ref = make_ref(f"{os.path.abspath(place)}:{thing}", arguments)
+        return made
     except TypeError as error:
         if "argument" not in str(error):
             raise

@@ -7,12 +7,12 @@ import importlib
 import importlib.util
 import inspect
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
 from clew.core.errors import UnknownName
+from clew.core.registry import load_file
 
 Agent = Callable[..., Awaitable[Any]]
 BUNDLED = "clew.harness.agents"
@@ -41,14 +41,7 @@ def load_agent(ref: str) -> Agent:
     place, _, name = ref.rpartition(":")
     try:
         if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(
-                f"clew_agent_{hashlib.sha1(place.encode()).hexdigest()[:8]}", place
-            )
-            if spec is None or spec.loader is None or not Path(place).exists():
-                raise ImportError(f"no file {place}")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
+            module = load_file(place)
         else:
             module = importlib.import_module(MOVED.get(place, place) or BUNDLED)
         found: Any = module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from clew.harness import Runner
 from clew.models.local.model import Local, small
 from clew.train.rows import sft_rows
 
+_log = logging.getLogger(__name__)
+TOLD = 200  # steps between two lines of the log, where nobody shows progress
 CACHE = Path(".clew") / "models"
 
 
@@ -127,10 +130,14 @@ def household_sft(
     ref = make_ref("household-sft", {"seed": seed, **changes}, asdict(Recipe()))
     folder = Path(path) if path is not None else CACHE / f"household-sft-{recipe.digest}"
     if not checkpoint.exists(folder):
+        if progress is None:
+            _log.warning("household-sft is pre-trained now, a minute or two, and kept in %s", folder)
         for done, loss, made in pretrain(recipe, ref=ref, steady=steady):
             model = made
             if progress is not None:
                 progress(done, recipe.steps, loss)
+            elif done % TOLD == 0:
+                _log.warning("household-sft: step %d of at most %d, loss %.3f", done, recipe.steps, loss)
         with quiet():
             checkpoint.replace(folder, model.save)
         model.close()

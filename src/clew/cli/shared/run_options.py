@@ -43,7 +43,7 @@ limit_options = common.options(
     option("--run-cost", type=float, help="Most US dollars for one run."),
 )
 task_options = common.options(
-    option("--world", default="household", help="World to act in; `clew worlds` lists them."),
+    option("--world", default="household", help="World to act in: a name of `clew worlds`, or file.py:Class."),
     option("--tasks", default=4, help="How many tasks to draw."),
     option("--task", "task_ids", multiple=True, help="Id of a task, instead of --tasks; may be repeated."),
     option("--split", default="train", help="train, eval (checks during a training) or test, as the world has."),

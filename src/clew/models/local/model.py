@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 from clew.core.errors import BadInput, MissingExtra, UnknownName, need
 from clew.core.keys import value_digest
 from clew.core.protocols import Done, Renderer
@@ -33,6 +35,7 @@ from clew.models.engine.stream import Stream
 from clew.models.engine.weights import shape_of, text_config, unwrap, weights_digest
 from clew.models.local import token_scores
 
+REACHED = 10.0  # seconds in which a hub answers that can be used
 SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
 
 
@@ -260,7 +263,7 @@ def _load(
     if tokenizer is None:
         try:
             tokenizer = _fetched(transformers.AutoTokenizer, source)
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, UnknownName):
             tokenizer = None
     file = folder / SETTINGS
     return module, tokenizer, json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -272,14 +275,45 @@ def _fetched(kind: Any, source: str, **options: Any) -> Any:
     shown = logs.is_progress_bar_enabled()
     logs.disable_progress_bar()
     try:
-        return kind.from_pretrained(source, local_files_only=True, **options)
-    except OSError:
         if Path(source).exists():
-            raise
-        return kind.from_pretrained(source, **options)
+            return kind.from_pretrained(source, **options)
+        try:
+            # The folder: given a name, transformers asks the hub for some files even where it may use local ones only.
+            made = kind.from_pretrained(_hub().snapshot_download(source, local_files_only=True), **options)
+        except OSError:
+            _reach_hub(source)
+            return kind.from_pretrained(source, **options)
+        for named in (made, getattr(made, "config", None)):
+            for field in ("name_or_path", "_name_or_path"):
+                if hasattr(named, field):
+                    setattr(named, field, source)
+        return made
     finally:
         if shown:
             logs.enable_progress_bar()
+
+
+def _hub() -> Any:
+    return need("huggingface_hub", "local")
+
+
+def _reach_hub(source: str) -> None:
+    """Ask the hub once, so that a name that is not on this machine is refused at once where there is no network.
+
+    The hub's own client tries each of several files again and again, for a minute and a half.
+
+    Raises:
+        UnknownName: nothing answers there.
+    """
+    at = _hub().constants
+    remedy = "Name a folder of weights or a registered name (`clew models`), or fetch it where there is a network."
+    if at.HF_HUB_OFFLINE:
+        raise UnknownName(f"{source!r} is not on this machine, and HF_HUB_OFFLINE is set", remedy=remedy)
+    try:
+        httpx.head(at.ENDPOINT, timeout=REACHED)
+    except httpx.HTTPError as error:
+        told = f"{source!r} is not on this machine, and {at.ENDPOINT} does not answer: {error}"
+        raise UnknownName(told, remedy=remedy) from error
 
 
 def _renderer(settings: dict[str, Any], tokenizer: Tokenizer | None) -> Renderer:
