@@ -1,4 +1,5 @@
-"""E170: when to run the oracle. ``sim`` reads what ``bench`` found; ``shell`` is a real repository."""
+"""E170: when to run the oracle. ``sim`` reads what ``bench`` found, ``stream`` what ``fresh`` found; ``shell`` is a
+real repository."""
 
-TIERS = ("bench", "sim", "shell")
+TIERS = ("bench", "sim", "shell", "fresh", "stream")
 SETTINGS = ("kind", "program", "level", "prior", "verify")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
 
-from clew.coding.gate.rules import VERIFY, Seen
+from clew.coding.gate.line_rules import VERIFY, Seen
 from clew.core.errors import BadInput
 
 LARGEST = 64 << 20  # bytes of one file
