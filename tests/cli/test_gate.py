@@ -100,6 +100,7 @@ def test_verdicts_of_the_project_give_the_rule(clew, tmp_path):
     assert "200 candidates: 120 good, 80 broken" in done.output
     assert "best: verify if unit passes: oracle runs saved 20% [15%, 26%]; good ones lost 0 of 120" in done.output
     assert "\x1b" not in done.output
+    assert "\ufffd[31mlint" in done.output
     found = json.loads(clew("gate", "--from", tmp_path / "checks.json", "--oracle", "e2e", "--json").output)
     assert found["best"]["critics"] == ["unit"]
     assert found["held_out"]["saved"]["share"] == pytest.approx(0.2)

@@ -59,7 +59,7 @@ def command(change: str | None, as_json: bool, store_path: str, **options: Any) 
     clew gate --from ci-results/                     # the rule that would have been best
     clew gate --from checks.json --oracle e2e
     clew gate src/x.py --critic "ruff check {file}" --critic "pytest -q tests/test_x.py" --oracle "pytest -q"
-    git diff | clew gate - --critic "ruff check {file}" --oracle "pytest -q"
+    clew gate . --critic "ruff check {file}" --oracle "pytest -q"
     clew gate main..work --critic "mypy src" --oracle "make test" --refine "python agent.py {file}"
     """
     from clew.coding.gate.candidates import Checks

@@ -118,6 +118,8 @@ class Checks:
         old, _ = unpack(parcel)
         now = {name: content for name, content in done.files.items() if content != old.get(name)}
         gone = sorted(set(before) - set(done.files))
+        if large := [name for name, content in now.items() if len(content) > LARGEST]:
+            raise BadInput(f"the diff changes {large[0]}, which has over 5 MB", remedy="A candidate has 5 MB at most.")
         try:
             files = {name: content.decode() for name, content in sorted(now.items())}
         except UnicodeDecodeError as error:
@@ -231,6 +233,7 @@ class CheckWorld:
     def __init__(self, checks: Checks, task: Task) -> None:
         data = task.data
         self._checks, self._count, self._parcel, self._id = checks, 0, b"", task.id
+        self._known: tuple[bytes | None, str] = (None, "")  # the digest of a parcel, since unpacking it takes time
         given: dict[str, str] = data.get("files") or ({data["file"]: data["content"]} if "content" in data else {})
         self._names: list[str] = [data["file"]] if "file" in data else data.get("names") or sorted(given)
         self._gone: list[str] = data.get("gone") or []
@@ -251,6 +254,11 @@ class CheckWorld:
     @property
     def content(self) -> str:
         """What tells this candidate from others: the changed files with their contents, once refined all files."""
+        if self._checks.outside or self._known[0] is not self._parcel:
+            self._known = self._parcel, self._digest()
+        return self._known[1]
+
+    def _digest(self) -> str:
         if self._checks.outside:
             place = Path(self._checks.folder)
             found = {name: (place / name).read_bytes() for name in self._names if (place / name).is_file()}
