@@ -129,7 +129,8 @@ def _github(file: Path) -> Iterator[Verdict]:
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{file} is no JSON: {str(error)[:100]}", remedy="Give what `gh` exports.") from error
     entries = [entry for page in (whole if isinstance(whole, list) else [whole]) for entry in _entries(page)]
-    for entry in sorted(entries[::-1], key=_begun):
+    entries.reverse()
+    for entry in sorted(entries, key=_begun):
         commit = entry.get("head_sha") or entry.get("headSha")
         name = entry.get("name") or entry.get("workflowName") or entry.get("context")
         if isinstance(commit, str) and isinstance(name, str):
