@@ -1,5 +1,6 @@
-"""E170: when to run the oracle. ``sim`` reads what ``bench`` found; ``shell`` is a real repository."""
+"""E170: when to run the oracle. ``sim`` reads what ``bench`` found, ``stream`` what ``fresh`` found; ``shell`` is a
+real repository."""
 
-NEEDS = "bubblewrap (bench, shell)"
-TIERS = ("bench", "sim", "shell")
+NEEDS = "bubblewrap (bench, shell, fresh)"
+TIERS = ("bench", "sim", "shell", "fresh", "stream")
 SETTINGS = ("kind", "program", "level", "prior", "verify")

@@ -7,8 +7,8 @@ compared on the same ones.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clew.coding.gate.plan import REFINE, SHIP, STOP, VERIFY, Plan, Policy, Stakes, State, goes_on, rules
-from clew.coding.gate.rates import Rates
+from papers.E170_gate.planner import REFINE, SHIP, STOP, VERIFY, Plan, Policy, Stakes, State, goes_on, rules
+from papers.E170_gate.rates import Rates
 
 Candidate = tuple[bool, dict[str, bool]]  # label, verdicts
 Act = Callable[[State, bool], str]  # state, whether the oracle has just failed this candidate

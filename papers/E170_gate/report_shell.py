@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from clew.coding.gate.plan import Plan, Stakes, best_rule
-from clew.coding.gate.rates import Evidence
 from papers.drawing import canvas
+from papers.E170_gate.planner import Plan, Stakes, best_rule
 from papers.E170_gate.policies import by_plan, play
+from papers.E170_gate.rates import Evidence
 from papers.E170_gate.tier_shell import CRITICS
 from papers.stats import Line, Lines, Mark, document, over, show, table, text
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from papers.drawing import canvas
 from papers.E170_gate.report_bench import SOURCES
-from papers.E170_gate.tier_sim import MISFITS, PRIORS, SETTINGS, VERIFIES
+from papers.E170_gate.tier_sim import MISFITS, PRIORS, SETTINGS, VERIFIES, chosen_rule
 from papers.stats import Line, Lines, Mark, by_seed, document, markdown, minutes, over, table, values
 
 OURS = ("plan", "greedy", "released")
@@ -79,7 +79,19 @@ def _plan(grid: Lines, source: str) -> list[Mark]:
         told, top = _largest(middle, lead)
         told += f"; mean of all {n} cells {np.mean([lead(x) for x in grid]):+.2f}"
         out.append(Mark(f"P4 {source}", promise, told, top > 5))
-    return out
+    return [*out, _held_out(grid, source)]
+
+
+def _held_out(grid: Lines, source: str) -> Mark:
+    """The plan against the rule that the same rates choose, both played on functions that the rates have not seen."""
+    names = [chosen_rule(x) for x in grid]
+    leads = [float(x["plan"] - x[name]) for x, name in zip(grid, names, strict=True)]
+    sure = [lead / max(float(x[f"{name} se"]), 1e-9) for lead, x, name in zip(leads, grid, names, strict=True)]
+    found = (
+        f"mean {np.mean(leads):+.2f}, from {min(leads):+.2f} to {max(leads):+.2f} of a reward of 100; by 2 SE ahead in "
+        f"{sum(s > 2 for s in sure)} of {len(grid)}, behind in {sum(s < -2 for s in sure)}"
+    )
+    return Mark(f"held out {source}", "the plan beside the one-line rule that the same rates choose", found, None)
 
 
 def _regimes(grid: Lines, source: str) -> list[Mark]:

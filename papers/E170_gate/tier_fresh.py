@@ -11,7 +11,7 @@ rounded up), ``last`` (the last assert).
 There are two sets. On the first (``first``, SEED) the gate as it was first written was seen to miss its mark where the
 best rule had two critics (1.07 and, after 100 labels, 1.05), and was mended: it now runs the other critics before the
 oracle until 400 labels, counts what a second critic adds where the first passes, and asks of each critic that it tells
-something beside the other. The second set (``second``, SEED + 1000, committed before it was run) is the one that counts.
+something beside the other. The second set (``second``, SEED + 1000, committed before it was run) is what counts.
 """
 
 import ast

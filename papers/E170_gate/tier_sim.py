@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from clew.coding.gate.controller import Controller
-from clew.coding.gate.plan import VERIFY, Plan, Stakes
-from clew.coding.gate.rates import Evidence, Rates
+from papers.E170_gate.controller import Controller
+from papers.E170_gate.planner import VERIFY, Plan, Stakes, best_rule
 from papers.E170_gate.policies import Candidate, all_rules, by_plan, greedy, play
+from papers.E170_gate.rates import Evidence, Rates
 from papers.E170_gate.tier_bench import CRITICS
 from papers.experiment import Line, grid, load
 
@@ -98,11 +98,26 @@ def run(setting: Line, seeds: list[int]) -> list[Line]:
     return [WORK[setting["level"]]({**setting, "seed": seed}) for seed in seeds]
 
 
-def _map(cell: Line) -> Line:
-    rng = random.Random(repr(sorted(cell.items())))
+def planned(cell: Line, rng: random.Random) -> tuple[Rates, Stakes, list[Line]]:
+    """What a cell of the map is planned with, and the half of the functions that it is played on."""
     fit, held = halves(cell["kind"], 0)
     rates = with_prior(counted(fit, cell["program"], rng).rates(list(CRITICS), "here"), cell["prior"])
-    stakes = Stakes(REFINE_COST, float(cell["verify"]), COSTS, REWARD, None, HORIZON)
+    return rates, Stakes(REFINE_COST, float(cell["verify"]), COSTS, REWARD, None, HORIZON), held
+
+
+def drawing(cell: Line) -> random.Random:
+    return random.Random(repr(sorted(cell.items())))
+
+
+def chosen_rule(line: Line) -> str:
+    """The one-line rule that the same rates choose: what one would have written down instead of the plan."""
+    cell = {k: line[k] for k in ("kind", "level", "program", "prior", "verify", "seed")}
+    return best_rule(*planned(cell, drawing(cell))[:2])[0]
+
+
+def _map(cell: Line) -> Line:
+    rng = drawing(cell)
+    rates, stakes, held = planned(cell, rng)
     episodes = drawn(held, cell["program"], cell["prior"], EPISODES, rng)
     acts = {"plan": by_plan(Plan(rates, stakes)), "greedy": greedy(rates, stakes, False), **all_rules(stakes)}
     found: dict[str, list[Mapping[str, Any]]] = {
@@ -160,8 +175,8 @@ def _misfit(cell: Line) -> Line:
     true = with_prior(counted(fit, "as measured", rng).rates(list(CRITICS), "here"), prior)
     stakes = Stakes(REFINE_COST, 30.0, COSTS, REWARD, None, HORIZON)
     episodes = drawn(held, "as measured", prior, LONG, rng)
-    planned = by_plan(Plan(true, stakes))
-    right = np.mean([play(planned, e, true, stakes)["utility"] for e in episodes])
+    act = by_plan(Plan(true, stakes))
+    right = np.mean([play(act, e, true, stakes)["utility"] for e in episodes])
     evidence = _believed(true, name)
     gate = Controller(
         stakes, evidence, "here", True, audit=0.05 if guard == "guarded" else 0.0, guard=guard == "guarded"

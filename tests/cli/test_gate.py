@@ -10,6 +10,7 @@ import pytest
 
 from clew.coding.gate.candidates import Checks
 from clew.core import registry
+from clew.store import open_store
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 ORACLE = f"{sys.executable} test_m.py"
@@ -35,12 +36,92 @@ def test_a_change_is_learnt_from_then_decided(clew, repo):
     assert "ship, verified" in first.output
     found = json.loads(clew(*line, "--json").output)
     assert found["verdict"] == "ship"
-    assert found["learnt"] is False
-    assert {"action", "belief", "values", "information", "reason"} <= set(found["decisions"][0])
+    assert (found["learnt"], found["explored"], found["before"]) == (False, True, False)
+    assert {"action", "lot", "verdicts", "left"} == set(found["decisions"][0])
     assert "verify" in clew("show", found["run"], "--store", "s.db").output
     assert "calls equal" in clew("replay", found["run"], "--store", "s.db").output
     (repo / "m.py").write_text("def clip(x, low, high):\n    return x\n")
-    assert "stop" in clew(*line, "--learn", code=1).output
+    assert "stop, broken" in clew(*line, "--learn", code=1).output
+    known = json.loads(clew("gate", "--oracle", ORACLE, "--repo", repo, "--store", "s.db", "--json").output)
+    assert (known["good"], known["broken"], known["best"]["rule"]) == (1, 1, "verify always")
+
+
+@needs_bubblewrap
+def test_what_was_verified_before_is_not_verified_again(clew, repo):
+    line = ("gate", "m.py", "--oracle", ORACLE, "--repo", repo, "--store", repo.parent / "s.db")
+    first = json.loads(clew(*line, "--json").output)
+    second = json.loads(clew(*line, "--json").output)
+    assert (second["run"], second["before"], second["verdict"]) == (first["run"], True, "ship")
+    assert "--again verifies them anew" in clew(*line).output
+    third = json.loads(clew(*line, "--again", "--json").output)
+    assert third["run"] != first["run"]
+    known = json.loads(clew("gate", "--oracle", ORACLE, "--repo", repo, "--store", line[-1], "--json").output)
+    assert known["candidates"] == 1
+    (repo / "test_m.py").write_text(TEST + "# more\n")
+    assert json.loads(clew(*line, "--json").output)["before"] is False
+
+
+@needs_bubblewrap
+def test_the_lottery_is_drawn_anew_each_time_and_its_seed_is_recorded(clew, repo):
+    line = ("gate", "m.py", "--oracle", ORACLE, "--repo", repo, "--store", repo.parent / "s.db", "--again", "--json")
+    runs = [json.loads(clew(*line).output)["run"] for _ in range(3)]
+    with open_store(repo.parent / "s.db") as store:
+        assert len({store.row(run).seed for run in runs}) == 3
+    runs = [json.loads(clew(*line, "--seed", "7").output)["run"] for _ in range(2)]
+    with open_store(repo.parent / "s.db") as store:
+        assert len({store.row(run).seed for run in runs}) == 1
+
+
+@needs_bubblewrap
+def test_a_diff_from_stdin_and_the_words_for_a_change(clew, repo):
+    patch = (
+        "--- a/m.py\n+++ b/m.py\n@@ -1,2 +1,2 @@\n def clip(x, low, high):\n"
+        "-    return low if x < low else high if x > high else x\n+    return max(low, x)\n"
+    )
+    line = ("--oracle", ORACLE, "--repo", repo, "--store", "s.db")
+    (repo / "x.diff").write_text(patch)
+    assert "stop, broken" in clew("gate", "x.diff", *line, code=1).output
+    assert "stop, broken" in clew("gate", "-", *line, input=patch, code=1).output
+    assert (repo / "m.py").read_text().endswith("else x\n")
+    assert "there is no file HEAD" in clew("gate", "HEAD", *line, code=2).output
+
+
+def test_verdicts_of_the_project_give_the_rule(clew, tmp_path):
+    checks = []
+    for i in range(200):
+        good = i % 5 > 1
+        said = {"e2e": good, "unit": good or i % 5 == 0, "\x1b[31mlint": i % 7 > 0}
+        checks += [
+            {"name": name, "headSha": f"{i:040x}", "conclusion": "success" if passed else "failure"}
+            for name, passed in said.items()
+        ]
+    (tmp_path / "checks.json").write_text(json.dumps(checks))
+    done = clew("gate", "--from", tmp_path / "checks.json", "--oracle", "e2e")
+    assert "200 candidates: 120 good, 80 broken" in done.output
+    assert "best: verify if unit passes: oracle runs saved 20% [15%, 26%]; good ones lost 0 of 120" in done.output
+    assert "\x1b" not in done.output
+    assert "\ufffd[31mlint" in done.output
+    found = json.loads(clew("gate", "--from", tmp_path / "checks.json", "--oracle", "e2e", "--json").output)
+    assert found["best"]["critics"] == ["unit"]
+    assert found["held_out"]["saved"]["share"] == pytest.approx(0.2)
+    assert "there are no verdicts" in clew("gate", code=2).output
+    assert "no file nothing" in clew("gate", "--from", "nothing", code=2).output
+
+
+@needs_bubblewrap
+def test_verdicts_of_the_project_are_known_to_a_decision(clew, repo):
+    checks = [
+        {"name": name, "headSha": f"{i:040x}", "conclusion": "success" if i % 2 else "failure"}
+        for i in range(100) for name in ("tests", "quick")
+    ]  # fmt: skip
+    (repo.parent / "checks.json").write_text(json.dumps(checks))
+    (repo / "m.py").write_text("def clip(x, low, high):\n    return x\n")
+    line = ("gate", "m.py", "--critic", "quick: false", "--oracle", f"tests: {ORACLE}", "--repo", repo)
+    line = (*line, "--from", repo.parent / "checks.json", "--store", repo.parent / "s.db", "--again")
+    assert "critics twice" in clew(*line, code=1).output  # the commands' times are not known yet
+    done = clew(*line, "--audit", "0.0001", code=1)
+    assert "verify" not in done.output.split("best:")[1].split("\n", 1)[1]
+    assert "\nstop; belief 0." in done.output
 
 
 @needs_bubblewrap
@@ -50,7 +131,9 @@ def test_mutants_teach_the_critics_rates_and_not_the_prior(clew, repo):
     found = json.loads(done.stdout)
     assert found["broken"] + found["passed"] == 3
     assert found["broken"] >= 1
-    assert "belief 0.50" in clew(*line).output  # the prior is still unknown
+    assert found["rates"]["grep -q low {file}"]["broken"]["of"] == found["broken"]
+    said = clew("gate", "--oracle", ORACLE, "--repo", repo, "--store", "s.db", "--json").output
+    assert json.loads(said)["rules"][0]["saved"]["n"] == 0  # they say nothing of how often good ones come
 
 
 def test_what_cannot_be_used_is_named(clew, repo):
@@ -61,7 +144,9 @@ def test_what_cannot_be_used_is_named(clew, repo):
         (("m.py", "--oracle", "true 'x"), "no command"),
         (("m.py", "--oracle", "true", "--horizon", "3"), "without --refine"),
         (("m.py", "--oracle", "true", "--mutants", "0"), "--mutants 0"),
-        (("m.py", "--oracle", "true", "--reward", "-1"), "reward"),
+        (("m.py",), "no oracle is named"),
+        (("m.py", "--oracle", "true", "--lose", "2"), "--lose 2.0 is no share"),
+        (("m.py", "--oracle", "true", "--audit", "0"), "gone blind"),
     ):
         done = clew("gate", *words, "--repo", repo, "--outside", "--store", "s.db", code=2)
         assert why in done.output

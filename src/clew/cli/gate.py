@@ -1,139 +1,299 @@
-"""clew gate: decide which check to run next on a code change, and whether to refine, verify or ship the change."""
+"""clew gate: which cheap checks may decide whether the expensive one is run, and what that decides over a change."""
 
 from __future__ import annotations
 
 import json
+import re
+import secrets
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clew.cli.shared import common, option, run_options
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
     from clew.coding.gate.candidates import Checks
+    from clew.coding.gate.line_rules import Choice, Found, Seen
     from clew.core.values import Task
     from clew.store import Keeper, Run
 
+SHOWN = 8  # rules in the table
+
 
 @click.command(short_help="Decide which checks a code change needs, and whether to ship it.")
-@click.argument("file")
-@option("--critic", "critics", multiple=True, metavar="COMMAND", help="A cheap check; {file} is FILE. Repeatable.")
-@option("--oracle", required=True, metavar="COMMAND", help="The check that decides, such as 'pytest -q'.")
+@click.argument("change", required=False)
+@option("--critic", "critics", multiple=True, metavar="COMMAND", help="A cheap check; {file}: the changed files.")
+@option("--oracle", default="", metavar="COMMAND", help="The check that counts, such as 'pytest -q'.")
+@option("--from", "sources", multiple=True, metavar="PATH", help="JUnit files, or exports of GitHub's checks.")
 @option("--refine", default="", metavar="COMMAND", help="Command that changes the files: the next candidate.")
-@option("--repo", default=".", help="Repository that holds FILE.")
-@option("--reward", default=100.0, help="Value of a good change.")
-@option("--loss", type=float, help="Cost of shipping a broken change.  [default: nothing is shipped unverified]")
-@option("--rate", default=1.0, help="Cost of a second of running.")
-@option("--refine-cost", type=float, help="Cost of one refinement.  [default: as measured, else as the oracle]")
+@option("--repo", default=".", help="Repository that is changed.")
+@option("--lose", default=0.01, help="Share of good changes that a rule may be expected to stop.")
+@option("--wrong", default=0.0, help="Share of broken ones in what is shipped unverified; 0: nothing is.")
+@option("--by", choices="runs seconds", default="runs", help="What the best rule saves most of.")
+@option("--audit", default=0.02, help="Share of the stopped changes that are verified all the same.")
 @option("--horizon", type=int, help="Most candidates.  [default: 3 with --refine, else 1]")
-@option("--cell", default="", help="Key of the learnt rates: a generator, a kind of task.  [default: the repository]")
-@option("--audit", default=0.05, help="Share of changes verified although the plan says no.")
-@option("--learn", is_flag=True, help="Run every check on this change, to learn how reliable the critics are.")
-@option("--mutants", type=int, metavar="N", help="Learn from N broken variants of FILE, in the sandbox.")
+@option("--cell", default="", help="Key of what is learnt: a generator, a kind of task.  [default: the repository]")
+@option("--learn", is_flag=True, help="Run every critic, twice, and the oracle.")
+@option("--mutants", type=int, metavar="N", help="Learn from N broken variants of a file, in the sandbox.")
+@option("--again", is_flag=True, help="Verify anew what was verified before.")
 @option("--timeout", default=600.0, help="Most seconds for one command.")
 @option("--outside", is_flag=True, help="Run the commands in the repository itself, without a sandbox.")
-@option("--seed", default=0, help="Seed of the audits and the mutants.")
+@option("--seed", type=int, help="Seed of the lottery and the mutants.  [default: drawn, and recorded in the run]")
 @common.output_options
-def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
-    """Decide over the change in FILE: run the critics that are worth their cost, then verify, ship, refine or stop.
+def command(change: str | None, as_json: bool, store_path: str, **options: Any) -> None:
+    """Decide over CHANGE: a file, a diff (a .diff or .patch file, or - for stdin), a commit or range A..B, or . for
+    what the working tree holds. Without CHANGE: print the one-line rule that would have been best.
 
-    Exit status 0 of a command is a pass and 1 a failure; any other status, or a timeout, decides nothing. A cost is
-    measured seconds times --rate. How reliable each critic is, is learnt from the runs in the store; until 20 broken
-    changes were seen, the oracle is never left out altogether. Commands run in the sandbox on a copy of the
-    repository's files. Exit code: 0 ship, 1 stop or undecided.
+    A rule says which critics must pass before the oracle is run. The best one is learnt from the runs in the store
+    and from the verdicts that --from names. At first every critic and the oracle are run; a rule is followed once it
+    is expected to stop at most the share --lose of the good changes, and a lottery goes on verifying some of what it
+    stops. A check may be named as the project names it: --critic "lint: ruff check {file}".
+
+    Exit status 0 of a command is a pass and 1 a failure; any other, or a timeout, decides nothing. Commands run in the
+    sandbox on a copy of the repository's files. Exit code: 0 ship, 1 stop or undecided.
 
     \b
+    clew gate --from ci-results/                     # the rule that would have been best
+    clew gate --from checks.json --oracle e2e
     clew gate src/x.py --critic "ruff check {file}" --critic "pytest -q tests/test_x.py" --oracle "pytest -q"
-    clew gate src/x.py --critic "ruff check {file}" --oracle "pytest -q" --mutants 30
-    clew gate src/x.py --oracle "make test" --refine "python agent.py {file}" --reward 600 --loss 3600
+    clew gate . --critic "ruff check {file}" --oracle "pytest -q"
+    clew gate main..work --critic "mypy src" --oracle "make test" --refine "python agent.py {file}"
     """
     from clew.coding.gate.candidates import Checks
 
-    checks = Checks(*(options[k] for k in ("oracle", "critics", "refine", "repo", "outside", "timeout")))
+    _refuse(options)
+    if change is None:
+        _advise(options, as_json, store_path)
+        return
+    if not options["oracle"]:
+        raise BadInput("no oracle is named", remedy="Give the check that counts: --oracle 'pytest -q'.")
+    names = dict(map(_named, (*options["critics"], options["oracle"])))
+    *critics, oracle = names.values()
+    checks = Checks(oracle, critics, *(options[k] for k in ("refine", "repo", "outside", "timeout")))
+    store = common.open_store(store_path, create=True)
+    if options["mutants"] is not None:
+        _mutants(store, checks, change, options, as_json)
+        return
+    task = _candidate(checks, change)
+    gate = _Gate(store, checks, options, names)
+    before = None if options["again"] or options["learn"] else gate.before(task)
+    run = before or gate.run([task])[0]
+    raise SystemExit(0 if _report(run, gate, before is not None, as_json) == "ship" else 1)
+
+
+def _refuse(options: dict[str, Any]) -> None:
+    for name in ("lose", "wrong", "audit"):
+        if not 0 <= options[name] <= 1:
+            raise BadInput(f"--{name} {options[name]} is no share", remedy="Write a number from 0 to 1.")
+    if options["audit"] == 0:
+        raise BadInput("--audit 0 would never notice that a critic has gone blind", remedy="Write --audit 0.02.")
     if options["mutants"] is not None and options["mutants"] < 1:
         raise BadInput(f"--mutants {options['mutants']} is no number above 0", remedy="Write --mutants 30.")
-    task = checks.find(file)
-    store = common.open_store(store_path, create=True)
-    if options["mutants"]:
-        learnt = _mutants(store, checks, file, options)
-        if as_json:
-            common.end_with_json(learnt)
-        counts = (f"{learnt[name]} {name}" for name in ("broken", "passed", "undecided"))
-        common.echo(f"{learnt['mutants']} mutants: {', '.join(counts)}")
-        return
-    from clew.coding.gate_agent import history
-
-    _, seconds = history(store)
-    known = all(name in seconds for name in (*checks.critics, "verify"))
-    learn = options["learn"] or not known
-    run = _run(store, checks, [task], options, learn=learn)[0]
-    end = _report(run, learn, known, as_json)
-    raise SystemExit(0 if end == "ship" else 1)
-
-
-def _stakes(checks: Checks, seconds: dict[str, float], options: dict[str, Any]) -> dict[str, Any]:
-    """Costs from measured seconds; a command that never ran costs 0 here, since it is measured first."""
-    rate = options["rate"]
-    verify = rate * seconds.get("verify", 0.0)
-    refine = options["refine_cost"]
-    if refine is None:
-        refine = rate * seconds["refine"] if "refine" in seconds else verify
-    horizon = options["horizon"] or (3 if checks.refine else 1)
-    if not checks.refine and horizon > 1:
+    if options["horizon"] is not None and not 1 <= options["horizon"] <= 50:
+        raise BadInput(f"--horizon {options['horizon']} candidates", remedy="Write a number from 1 to 50.")
+    if (options["horizon"] or 1) > 1 and not options["refine"]:
         remedy = "Name with --refine the command that makes the next candidate."
-        raise BadInput(f"--horizon {horizon} without --refine", remedy=remedy)
-    critics = {name: rate * seconds.get(name, 0.0) for name in checks.critics}
-    worth = {"reward": options["reward"], "loss": options["loss"], "horizon": horizon}
-    return {"refine": refine, "verify": verify, "critics": critics, **worth}
+        raise BadInput(f"--horizon {options['horizon']} without --refine", remedy=remedy)
 
 
-def _run(
-    store: Keeper, checks: Checks, tasks: list[Task], options: dict[str, Any], *, learn: bool, mutants: str = ""
-) -> list[Run]:
-    """Decide over each task with what the runs in the store teach; ``mutants`` names a collection of mutants."""
-    from clew.coding.gate.plan import Stakes
-    from clew.coding.gate_agent import AGENT, history
-    from clew.harness import Runner
-
-    evidence, seconds = history(store)
-    stakes = _stakes(checks, seconds, options)
-    Stakes(**stakes)  # what cannot be planned with is refused before anything runs
-    cell = options["cell"] or Path(checks.folder).name
-    config = {"stakes": stakes, "evidence": evidence.dumps(), "cell": cell, "audit": options["audit"], "learn": learn}
-    runner = Runner(AGENT, checks, None, store, config | {"invented": bool(mutants)}, concurrency=1)
-    with common.bar("gate", len(tasks)) as move, run_options.interruptible("the same line again"):
-        groups = runner.collect(tasks, n=1, seed=options["seed"], name=mutants, on_run=lambda run: move(advance=1))
-    return list(groups.runs)
+def _named(text: str) -> tuple[str, str]:
+    """A check's name and command: ``lint: ruff check {file}``; without a name the command is its own."""
+    found = re.fullmatch(r"([\w./-]+): +(\S.*)", text, re.DOTALL)
+    return (found[1], found[2]) if found else (text, text)
 
 
-def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Run every check on broken variants of the file, from which the critics' rates (but not the prior) are learnt."""
-    from clew.coding.gate.mutants import mutants
+def _candidate(checks: Checks, change: str) -> Task:
+    """The candidate that the words name: the working tree, a diff, a file, or a commit.
+
+    Raises:
+        UnknownName: none of these.
+    """
+    if change == ".":
+        return checks.working()
+    if change == "-":
+        return checks.diff(sys.stdin.buffer.read((5 << 20) + 1))
+    if change.endswith((".diff", ".patch")) and Path(change).is_file():
+        with Path(change).open("rb") as file:
+            return checks.diff(file.read((5 << 20) + 1))
+    try:
+        return checks.find(change)
+    except UnknownName as unknown:
+        if change.startswith(("/", ".")):
+            raise
+        try:
+            return checks.revision(change)
+        except BadInput as error:
+            if "no commit" in str(error) or "not a git" in str(error):
+                raise unknown from error
+            raise
+
+
+class _Gate:
+    """What is known of the candidates of a cell, the rule chosen from it, and how it is followed."""
+
+    def __init__(self, store: Keeper, checks: Checks, options: dict[str, Any], names: dict[str, str]) -> None:
+        from clew.coding.gate.line_rules import choose
+        from clew.coding.gate_agent import history
+
+        self.store, self.checks, self.options = store, checks, options
+        self.cell = options["cell"] or Path(checks.folder).name
+        self.known = history(store, self.cell, checks.oracle)
+        oracle = next(reversed(names))
+        told, _ = _told(options["sources"], oracle if oracle != checks.oracle else "")
+        self.rows = [row._replace(verdicts=_renamed(row.verdicts, names)) for row in told] + self.known.rows
+        how = {name: options[name] for name in ("lose", "wrong", "by")}
+        self.choice: Choice = choose(self.rows, checks.critics, seconds=self.known.seconds, **how)
+        self.new = not all(name in self.known.seconds for name in (*checks.critics, "verify"))
+
+    def before(self, task: Task) -> Run | None:
+        """The run that verified the same files, all of the tree's, with the same oracle."""
+        from clew.store import Run
+
+        if self.checks.outside:
+            return None
+        world: Any = self.checks.open(task)
+        name = self.known.verified.get(world.state_key)
+        world.close()
+        return Run(self.store, name) if name else None
+
+    def run(self, tasks: list[Task], mutants: str = "") -> list[Run]:
+        """Follow the rule over each candidate; ``mutants`` names a collection of mutants, and all is run on those."""
+        from clew.coding.gate_agent import AGENT
+        from clew.harness import Runner
+
+        rule, o = self.choice.best.rule, self.options
+        learn = bool(mutants) or o["learn"] or self.new
+        config = {
+            "rule": [] if learn else list(rule.checks), "critics": list(self.checks.critics), "ships": rule.ships,
+            "oracle": self.checks.oracle, "explore": learn or self.choice.explore, "probe": self.choice.probe,
+            "twice": learn, "audit": o["audit"],
+            "horizon": o["horizon"] or (3 if self.checks.refine else 1), "cell": self.cell, "invented": bool(mutants),
+        }  # fmt: skip
+        if mutants:
+            config["horizon"] = 1
+        seed = o["seed"] if o["seed"] is not None else 0 if mutants else secrets.randbits(62)
+        runner = Runner(AGENT, self.checks, None, self.store, config, concurrency=1)
+        with common.bar("gate", len(tasks)) as move, run_options.interruptible("the same line again"):
+            groups = runner.collect(tasks, n=1, seed=seed, name=mutants, on_run=lambda run: move(advance=1))
+        return list(groups.runs)
+
+
+def _renamed(verdicts: Any, names: dict[str, str]) -> dict[str, bool]:
+    return {names.get(name, name): said for name, said in verdicts.items()}
+
+
+def _told(sources: tuple[str, ...], oracle: str) -> tuple[list[Seen], dict[str, float]]:
+    """The candidates that files tell of, and running times."""
+    from clew.coding.gate.past_verdicts import read
+
+    rows, seconds = list[Any](), dict[str, float]()
+    for source in sources:
+        if not Path(source).exists():
+            raise BadInput(f"there is no file {source}", remedy="Name JUnit files, or an export of GitHub's checks.")
+        found, took = read(Path(source), oracle)
+        rows += found
+        seconds |= took
+    return rows, seconds
+
+
+# ---- the rule that would have been best ------------------------------------------------------------------------------
+
+
+def _advise(options: dict[str, Any], as_json: bool, store_path: str) -> None:
+    """Print what each rule would have saved and lost, from the verdicts there are."""
+    from clew.coding.gate.line_rules import choose, held_out, once
     from clew.coding.gate_agent import history
 
-    source = Path(checks.folder, file).read_text()
-    tasks = [checks.variant(file, text) for text in mutants(source, options["mutants"], options["seed"])]
+    if not options["sources"] and not options["oracle"]:
+        remedy = "Name them with --from, or the oracle of past runs with --oracle; or name a change."
+        raise BadInput("there are no verdicts to look at", remedy=remedy)
+    if options["sources"]:
+        rows, seconds = _told(options["sources"], _named(options["oracle"])[0])
+    else:
+        cell = options["cell"] or Path(options["repo"]).resolve().name
+        past = history(common.open_store(store_path), cell, _named(options["oracle"])[1])
+        rows, seconds = past.rows, past.seconds
+        if not rows:
+            raise BadInput(f"no run of {cell!r} has this oracle", remedy="Gate a change first, or give --cell.")
+    critics = [_named(c)[0 if options["sources"] else 1] for c in options["critics"]]
+    critics = critics or sorted({name for row in rows for name in row.verdicts})
+    how = {name: options[name] for name in ("lose", "wrong", "by")} | {"seconds": seconds}
+    choice, apart, rows = choose(rows, critics, **how), held_out(rows, critics, **how), once(rows)
+    labels = [row.good for row in rows if row.good is not None]
+    if as_json:
+        shown = [_numbers(found) for found in choice.all]
+        labelled = {"candidates": len(rows), "good": labels.count(True), "broken": labels.count(False)}
+        common.end_with_json({**labelled, "best": shown[0], "held_out": _numbers(apart), "rules": shown})
+    common.echo(f"{len(rows)} candidates: {labels.count(True)} good, {labels.count(False)} broken")
+    table = [
+        ("*" if i == 0 else "", common.show(str(f.rule)), str(f.saved), f"{f.lost.part:.0f} of {f.lost.n:.0f}",
+         f"{f.risk:.1%}", f"{f.spares:+.1f}")
+        for i, f in enumerate(choice.all[:SHOWN])
+    ]  # fmt: skip
+    common.print_table(["", "rule", "oracle runs saved", "good lost", "expected", "s spared each"], table)
+    common.echo(f"chosen on one half, judged on the other: saves {apart.saved}, loses {apart.lost} of the good")
+    common.echo(_why(choice.best, options["lose"]))
+
+
+def _why(best: Found, lose: float) -> str:
+    if best.rule.checks:
+        note = "" if best.spares >= 0 else "; its critics take longer than it saves (--by seconds looks at that)"
+        return f"best: {best}{note}"
+    return f"best: verify always; no rule is expected to lose at most {lose:.1%} of the good, and saves anything"
+
+
+def _numbers(found: Found) -> dict[str, Any]:
+    parts = {"rule": str(found.rule), "critics": list(found.rule.checks), "usable": found.usable}
+    for name, share in (("saved", found.saved), ("lost", found.lost)):
+        parts[name] = {"share": share.value, "n": share.n, "interval": list(share.interval)}
+    return parts | {"expected": found.risk, "telling": found.telling, "seconds": found.spares}
+
+
+# ---- a change --------------------------------------------------------------------------------------------------------
+
+
+def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any], as_json: bool) -> None:
+    """Run every check on broken variants of the file, from which the critics' rates are learnt."""
+    from clew.coding.gate.line_rules import Rule, judge, once
+    from clew.coding.gate.mutants import mutants
+
+    source = Path(checks.folder, checks.find(file).data["file"]).read_text()
+    tasks = [checks.variant(file, text) for text in mutants(source, options["mutants"], options["seed"] or 0)]
     if not tasks:
         raise BadInput(f"{file} has no mutants", remedy="Name a Python file with comparisons, numbers or conditions.")
-    _, seconds = history(store)
-    each = 2 * sum(seconds.get(c, 1.0) for c in checks.critics) + seconds.get("verify", 10.0)
+    names = dict(map(_named, (*options["critics"], options["oracle"])))
+    gate = _Gate(store, checks, options, names)
+    each = 2 * sum(gate.known.seconds.get(c, 1.0) for c in checks.critics) + gate.known.seconds.get("verify", 10.0)
     common.say(f"{len(tasks)} mutants of {file}, about {each * len(tasks):.0f} s")
-    runs = _run(store, checks, tasks, options, learn=True, mutants=f"mutants/{file}")
+    runs = gate.run(tasks, f"mutants/{checks.variant(file, source).id}")
     goods = [_end(run)["good"] for run in runs]
-    after, _ = history(store)
-    cell, rates = options["cell"] or Path(checks.folder).name, {}
-    for name in checks.critics:
-        bad, good = after.critic(name, cell)
-        rates[name] = {"passes_broken": bad.mean, "passes_good": good.mean, "broken": bad.n, "good": good.n}
-        common.say(f"{name}: passes good {good}; broken {bad}")
     if not any(isinstance(good, bool) for good in goods):
         why = next(json.loads(c.text)["why"] for c in runs[0].calls if c.kind == "act" and c.action == "verify")
         remedy = "Run it by hand in the repository."
         raise BadInput(f"the oracle decided nothing about {len(runs)} mutants: {why}", remedy=remedy)
     found = {"mutants": len(runs), "broken": goods.count(False), "passed": goods.count(True)}
-    return found | {"undecided": goods.count(None), "rates": rates}
+    found["undecided"] = goods.count(None)
+    rows, rates = once(_Gate(store, checks, options, names).rows), {}
+    for name in checks.critics:
+        one = judge(rows, Rule((name,)), options["lose"])
+        said = [(row.good, row.verdicts[name]) for row in rows if name in row.verdicts and row.good is not None]
+        rates[name] = {
+            label: {"passed": said.count((y, True)), "of": said.count((y, True)) + said.count((y, False))}
+            for label, y in (("good", True), ("broken", False))
+        }
+        common.say(
+            f"{name}: passes {rates[name]['good']['passed']} of {rates[name]['good']['of']} good, "
+            f"{rates[name]['broken']['passed']} of {rates[name]['broken']['of']} broken; "
+            f"{one.risk:.1%} of the good expected lost"
+        )
+    if as_json:
+        common.end_with_json(found | {"rates": rates})
+    common.echo(
+        f"{len(runs)} mutants: " + ", ".join(f"{found[name]} {name}" for name in ("broken", "passed", "undecided"))
+    )
 
 
 def _end(run: Run) -> dict[str, Any]:
@@ -144,29 +304,37 @@ def _end(run: Run) -> dict[str, Any]:
     return dict(ends[-1])
 
 
-def _report(run: Run, learn: bool, known: bool, as_json: bool) -> str:
+def _report(run: Run, gate: _Gate, before: bool, as_json: bool) -> str:
     """Print the decisions and their reasons, in the order in which they were taken."""
+    from clew.coding.gate.line_rules import belief
+
     end, notes = _end(run), [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "note" and c.text]
-    plan = next(data for name, data in notes if name == "gate plan")
     decisions = [data for name, data in notes if name == "gate decision"]
     acts = [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "act"]
+    config, best = run.config, gate.choice.best
+    sure = float(end["good"]) if end["good"] is not None else belief(gate.rows, decisions[-1]["verdicts"])
     if as_json:
         checks = [{"action": action, **found} for action, found in acts]
-        common.print_json({"run": run.id, "learnt": learn, **end, **plan, "decisions": decisions, "checks": checks})
+        told = {"run": run.id, "before": before, "rule": list(config["rule"]), "best": _numbers(best), "belief": sure}
+        more = {"explored": config["explore"], "learnt": config["twice"], "decisions": decisions, "checks": checks}
+        common.print_json({**told, **more, **end})
         return str(end["verdict"])
-    if learn:
-        why = "" if known else ": nothing is known of these commands yet"
+    if before:
+        common.echo("these files were verified before, and nothing has changed since; --again verifies them anew")
+    elif config["twice"]:
+        why = "" if not gate.new else ": nothing is known of these commands yet"
         common.echo(f"everything is run once, critics twice{why}")
     else:
-        common.echo(plan["regime"])
-    for d in decisions:
-        worth = ", ".join(f"{name} {value:.1f}" for name, value in d["values"].items())
-        common.echo(f"belief {d['belief']:.2f}: {d['action']} ({d['reason']}) [{worth}]")
+        common.echo(_why(best, gate.options["lose"]))
+        if config["explore"]:
+            common.echo("every critic is run: too few good and broken changes were seen yet")
     for action, found in acts:
         word = {True: "pass", False: "fail", None: "undecided"}[found["passed"]]
         common.echo(f"  {word:9} {found['seconds']:6.2f} s  {action}" + (f"  ({found['why']})" if found["why"] else ""))
     for data in (data for name, data in notes if name == "gate flip"):
         common.echo(f"  {data['critic']} flips: it said {data['first']}, then {data['second']}; not counted")
+    if decisions and decisions[-1]["lot"]:
+        common.echo(f"verified by lot: the rule says {decisions[-1]['action']}")
     known_good = {True: ", verified", False: ", broken", None: ""}[end["good"]]
-    common.echo(f"{end['verdict']}{known_good}; belief {end['belief']:.2f}; run {run.id}")
+    common.echo(f"{end['verdict']}{known_good}; belief {sure:.2f}; run {run.id}")
     return str(end["verdict"])

@@ -1,8 +1,9 @@
 """Candidates in a repository as a world: each action runs one of the user's commands and gives its verdict.
 
-``clew gate`` opens it. Commands run in the sandbox, on a copy of the repository's files; the state is that copy, so
-that runs restore and fork. Only with ``outside`` do they run in the repository itself, without a sandbox, and nothing
-restores. Without ``outside`` the user's own files must never change.
+``clew gate`` opens it. A candidate is a file, a diff, a commit or what the working tree holds. Commands run in the
+sandbox, on a copy of the repository's files; the state is that copy, so that runs restore and fork. Only with
+``outside`` do they run in the repository itself, without a sandbox, and nothing restores. Without ``outside`` the
+user's own files must never change.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 
 from clew.coding.kernels.runs import ended
-from clew.coding.repository.git import Git, only_regular
+from clew.coding.repository.git import Entry, Git, only_regular
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
 from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.sandbox.archives import executables, pack
+from clew.sandbox.archives import executables, pack, unpack
 from clew.sandbox.sandbox import Limits, Sandbox
 
 MIB = 1 << 20
@@ -42,7 +43,7 @@ class Checks:
     Args:
         oracle: command whose verdict counts; exit status 0 is good, 1 broken, anything else (a crash, a limit)
             undecided. Of pytest 2 is broken too: it says so where a module does not import.
-        critics: cheap commands; ``{file}`` stands for the candidate's file. Their verdicts are read alike.
+        critics: cheap commands; ``{file}`` stands for the changed files. Their verdicts are read alike.
         refine: command that changes the files: makes the next candidate.
         folder: the repository.
         outside: run everything in the repository itself, as this user, without a sandbox.
@@ -95,16 +96,93 @@ class Checks:
         name = f"{self.find(task_id).id}~{hashlib.sha256(content.encode()).hexdigest()[:10]}"
         return Task(name, f"check {task_id}", data={"file": task_id, "content": content})
 
+    def diff(self, text: bytes) -> Task:
+        """The candidate that a diff makes of the files as they lie here; git applies it, inside the sandbox.
+
+        Raises:
+            BadInput: it does not apply, changes nothing or no text, or the commands are to run outside of a sandbox.
+        """
+        if self.box is None:
+            raise BadInput("a diff outside of the sandbox would change the files", remedy="Leave --outside out.")
+        if len(text) > LARGEST:
+            raise BadInput(f"the diff has {len(text)} bytes", remedy="A candidate has 5 MB at most.")
+        folder = Path(self.folder)
+        before = tree(folder)
+        parcel = packed(before, folder)
+        room = 3 * len(parcel) + 64 * MIB
+        limits = Limits(wall=60.0, memory=1024 * MIB, disk=room, file_size=room)
+        done = self.box.run(["git", "apply", "-"], parcel, limits=limits, stdin=text, keep=["."])
+        if not done.ok:
+            said = done.stderr.decode(errors="replace").strip().splitlines() or [str(done)]
+            raise BadInput(f"the diff does not apply: {said[0][:200]}", remedy="Make it with `git diff` against this.")
+        old, _ = unpack(parcel)
+        now = {name: content for name, content in done.files.items() if content != old.get(name)}
+        gone = sorted(set(before) - set(done.files))
+        if large := [name for name, content in now.items() if len(content) > LARGEST]:
+            raise BadInput(f"the diff changes {large[0]}, which has over 5 MB", remedy="A candidate has 5 MB at most.")
+        try:
+            files = {name: content.decode() for name, content in sorted(now.items())}
+        except UnicodeDecodeError as error:
+            raise BadInput("the diff changes a file that is no text", remedy="A candidate is source code.") from error
+        return _task(f"diff~{hashlib.sha256(text).hexdigest()[:10]}", {"files": files, "gone": gone})
+
+    def revision(self, name: str) -> Task:
+        """The candidate that a commit is, or the last commit of a range ``A..B``, compared with what was before it.
+
+        Raises:
+            BadInput: there is no such commit, or nothing was changed.
+        """
+        git, (base, _, head) = Git(self.folder), name.partition("..")
+        commit = git.commit(head or name)
+        if self.box is None:
+            raise BadInput(
+                "a commit outside of the sandbox would have to be checked out", remedy="Leave --outside out."
+            )
+        try:
+            before = git.commit(base if head else f"{commit}^")
+        except BadInput:
+            if head:
+                raise
+            before = ""  # a repository's first commit changes all that it holds
+        changes = _changes(git, self.folder, git.entries(before) if before else [], git.entries(commit))
+        return _task(f"commit {commit[:12]}", {"commit": commit, **changes})
+
+    def working(self) -> Task:
+        """The candidate that the working tree is, compared with its last commit.
+
+        Raises:
+            BadInput: nothing was changed, or this is no git repository.
+        """
+        git = Git(self.folder)
+        changes = _changes(git, self.folder, git.entries(git.commit("HEAD")), git.entries())
+        return _task("working tree", changes)
+
     def open(self, task: Task) -> World:
         return CheckWorld(self, task)
 
     async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
-        """``belief`` that the candidate is good; ``reward``: the utility, where the oracle spoke or nothing ships."""
+        """``reward``: 1 where the oracle passed what was shipped, 0 where it passed nothing; runs of the earlier gate
+        have a ``belief`` and a ``utility`` instead."""
         ends = [json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "gate end"]
         if not ends:
             return {}
         end = ends[-1]
-        return {"belief": end["belief"]} | ({"reward": end["utility"]} if end["utility"] is not None else {})
+        found = {"belief": end.get("belief"), "reward": end.get("utility", end.get("reward"))}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _task(name: str, data: dict[str, object]) -> Task:
+    if not any(data.get(key) for key in ("files", "names", "gone")):
+        raise BadInput(f"{name} changes nothing", remedy="Name a diff, a commit or a file that does.")
+    return Task(name, f"check {name}", data=data)
+
+
+def _changes(git: Git, folder: str, before: Sequence[Entry], after: Sequence[Entry]) -> dict[str, object]:
+    """The names in a folder whose content is another than before, and those that are gone."""
+    inside, old, new = _inside(git, folder), {e.path: e.blob for e in before}, {e.path: e.blob for e in after}
+    names = {inside(path) for path, blob in new.items() if old.get(path) != blob}
+    gone = {inside(path) for path in old.keys() - new.keys()}
+    return {"names": sorted(n for n in names - {""} if not n.startswith(".clew/")), "gone": sorted(gone - {""})}
 
 
 def listed(folder: Path) -> list[str]:
@@ -131,37 +209,82 @@ def _seen(folder: Path) -> Iterator[str]:
                         yield above + entry.name
 
 
+def tree(folder: Path) -> dict[str, bytes | str | Path]:
+    """The files that a candidate is packed with, by name; without the folder in which Clew keeps its runs."""
+    return {name: folder / name for name in listed(folder) if not name.startswith(".clew/")}
+
+
+def _inside(git: Git, folder: str) -> Callable[[str], str]:
+    """A path of the repository as one of this folder; empty where it lies elsewhere."""
+    below = os.path.relpath(folder, os.path.realpath(git.folder))
+    start = "" if below == "." else f"{below}/"
+    return lambda path: path.removeprefix(start) if path.startswith(start) else ""
+
+
+def packed(files: Mapping[str, bytes | str | Path], folder: Path) -> bytes:
+    """The files as the sandbox takes them.
+
+    Raises:
+        BadInput: they are too large for it.
+    """
+    parcel = pack(files)
+    if len(parcel) > MOST:
+        remedy = "256 MiB fit the sandbox: list what is not needed in .gitignore, or ask for --outside."
+        raise BadInput(f"{folder} holds {len(parcel) // MIB} MiB", remedy=remedy)
+    return parcel
+
+
 class CheckWorld:
     """One candidate. Actions: ``critic COMMAND``, ``verify``, ``refine``."""
 
     tools: Sequence[ToolSpec] = ()
 
     def __init__(self, checks: Checks, task: Task) -> None:
-        self._checks, self._file = checks, str(task.data["file"])
+        data = task.data
+        self._checks, self._count, self._parcel, self._id = checks, 0, b"", task.id
+        self._known: tuple[bytes | None, str] = (None, "")  # the digest of a parcel, since unpacking it takes time
+        given: dict[str, str] = data.get("files") or ({data["file"]: data["content"]} if "content" in data else {})
+        self._names: list[str] = [data["file"]] if "file" in data else data.get("names") or sorted(given)
+        self._gone: list[str] = data.get("gone") or []
         self.restores: Restores = "none" if checks.outside else "exact"
-        self._parcel, self._count = b"", 0
+        if checks.outside and given:
+            raise BadInput("a variant outside of the sandbox would overwrite the file", remedy="Leave --outside out.")
         if not checks.outside:
             folder = Path(checks.folder)
-            files: dict[str, bytes | str | Path] = {name: folder / name for name in listed(folder)}
-            if "content" in task.data:
-                files[self._file] = str(task.data["content"])
-            self._parcel = pack(files)
-            if len(self._parcel) > MOST:
-                raise BadInput(
-                    f"{checks.folder} holds {len(self._parcel) // MIB} MiB",
-                    remedy="256 MiB fit the sandbox: list what is not needed in .gitignore, or ask for --outside.",
-                )
-        elif "content" in task.data:
-            raise BadInput("a variant outside of the sandbox would overwrite the file", remedy="Leave --outside out.")
+            files: dict[str, bytes | str | Path]
+            if "commit" in data:
+                git = Git(folder)
+                inside = _inside(git, checks.folder)
+                files = {n: text for e, text in git.contents(git.entries(data["commit"])) if (n := inside(e.path))}
+            else:
+                files = tree(folder)
+            self._parcel = packed({n: c for n, c in (files | given).items() if n not in self._gone}, folder)
+
+    @property
+    def content(self) -> str:
+        """What tells this candidate from others: the changed files with their contents, once refined all files."""
+        if self._checks.outside or self._known[0] is not self._parcel:
+            self._known = self._parcel, self._digest()
+        return self._known[1]
+
+    def _digest(self) -> str:
+        if self._checks.outside:
+            place = Path(self._checks.folder)
+            found = {name: (place / name).read_bytes() for name in self._names if (place / name).is_file()}
+        else:
+            found, _ = unpack(self._parcel)
+        names = found if self._count else [name for name in self._names if name in found]
+        told = [(name, hashlib.sha256(found[name]).hexdigest()) for name in sorted(names)]
+        return hashlib.sha256(json.dumps([told, self._gone]).encode()).hexdigest()[:24]
 
     @property
     def state_key(self) -> bytes:
         if self._checks.outside:
             return state_key(self._checks.folder, str(self._count))
-        return state_key(self._file, hashlib.sha256(self._parcel).hexdigest())
+        return state_key("\n".join(self._names), hashlib.sha256(self._parcel).hexdigest())
 
     def observe(self) -> Observation:
-        return Observation(f"candidate {self._file}")
+        return Observation(f"candidate {self._id}")
 
     async def step(self, action: str | ToolCall) -> Observation:
         """Run a command on the candidate.
@@ -173,13 +296,16 @@ class CheckWorld:
         commands = {"verify": self._checks.oracle, "refine": self._checks.refine, "critic": rest}
         if word not in commands or not commands[word] or (word == "critic" and rest not in self._checks.critics):
             raise WorldError(f"{str(action)[:60]!r} is no check", remedy="Use critic COMMAND, verify or refine.")
-        command = commands[word].replace("{file}", shlex.quote(self._file))
+        command, content = (
+            commands[word].replace("{file}", shlex.join(f"./{n}" if n.startswith("-") else n for n in self._names)),
+            self.content,
+        )
         self._count += word == "refine"
         code, limit, said, seconds = await (
             self._outside(command) if self._checks.outside else self._inside(command, word)
         )
         passed, why = verdict(command, code, limit)
-        found = {"passed": passed, "why": why, "seconds": round(seconds, 4), "tail": said[-TAIL:]}
+        found = {"passed": passed, "why": why, "seconds": round(seconds, 4), "tail": said[-TAIL:], "content": content}
         return Observation(json.dumps(found, ensure_ascii=False))
 
     async def _inside(self, command: str, word: str) -> tuple[int | None, str, str, float]:

@@ -7,6 +7,7 @@ from typing import Any, overload
 
 from clew.core.errors import BadInput
 from clew.core.protocols import Model
+from clew.core.records import Call
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.harness.loading import Agent
 from clew.harness.run import acts, asks, notes
@@ -45,6 +46,13 @@ class LiveRun:
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools of the world and those beside it."""
         return self._run.tools
+
+    @property
+    def record(self) -> tuple[Call, ...]:
+        """The recorded Calls that this run follows before it goes on by itself: for agents whose own code is gone, and
+        no others."""
+        tape = self._run.tape
+        return () if tape is None else tuple(tape.calls.values())
 
     def chat(
         self,

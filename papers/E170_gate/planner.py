@@ -1,9 +1,10 @@
 """Chooses the next check, or refine, verify or ship: the plan with the lowest expected cost.
 
-The controller calls it. A state is the belief that the candidate is good, what its critics said, and how many
-candidates there were. The plan is dynamic programming over states (arXiv 2606.24453, section 3, mended as specs/E170
-section 6 says): critics run once on a candidate, a failed verification is no end, shipping unverified is an action,
-values are linear between 201 beliefs. It must never look at the candidate itself.
+The paper's planner, which ``clew gate`` used before it followed one-line rules; the controller and the tiers call it. A
+state is the belief that the candidate is good, what its critics said, and how many candidates there were. The plan is
+dynamic programming over states (arXiv 2606.24453, section 3, mended as specs/E170 section 6 says): critics run once on
+a candidate, a failed verification is no end, shipping unverified is an action, values are linear between 201 beliefs.
+It must never look at the candidate itself.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clew.coding.gate.rates import Rates
 from clew.core.errors import BadInput
+from papers.E170_gate.rates import Rates
 
 F64 = npt.NDArray[np.float64]
 GRID = np.linspace(0.0, 1.0, 201)

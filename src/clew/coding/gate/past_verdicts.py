@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
 
-from clew.coding.gate.rules import VERIFY, Seen
+from clew.coding.gate.line_rules import VERIFY, Seen
 from clew.core.errors import BadInput
 
 LARGEST = 64 << 20  # bytes of one file
@@ -36,8 +36,8 @@ def read(path: Path, oracle: str = "") -> tuple[list[Seen], dict[str, float]]:
 
     In a folder of JUnit files each folder below is one candidate (one run of the tests), and each file that lies in it
     directly is one; its checks are the test files (``classname``). In an export of GitHub's checks a commit is one
-    candidate. Formats: ``check_runs`` and ``jobs`` of the REST API, the lists of ``gh run list --json`` and ``gh pr
-    checks --json``, or one such object a line.
+    candidate. Formats: ``check_runs``, ``jobs`` and ``workflow_runs`` of the REST API, the list of ``gh run list
+    --json``, or one such object a line.
 
     Args:
         oracle: the name of the check that counts; without one all checks of a candidate together.
@@ -93,7 +93,7 @@ def _junit(file: Path, candidate: str) -> Iterator[Verdict]:
 
     def begin(tag: str, attributes: dict[str, str]) -> None:
         if tag == "testcase":
-            test[:] = [(attributes.get("classname") or attributes.get("file") or file.stem)[:NAME]]
+            test[:] = [_name(attributes.get("classname") or attributes.get("file") or file.stem)]
             outcome[0] = "passed"
             state.setdefault(test[0], [0, 0, 0.0])[2] += _number(attributes.get("time", ""))
         elif tag in ("failure", "error") and test:
@@ -121,19 +121,21 @@ def _junit(file: Path, candidate: str) -> Iterator[Verdict]:
 
 
 def _github(file: Path) -> Iterator[Verdict]:
-    """Later entries of one name and commit come later in the list or began later: the last counts."""
+    """Of the entries of one name and commit the one that began last counts; without times the first, as GitHub lists
+    the newest first."""
     text = file.read_text(errors="replace")
     try:
         whole = json.loads(text) if file.suffix == ".json" else [json.loads(x) for x in text.splitlines() if x.strip()]
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{file} is no JSON: {str(error)[:100]}", remedy="Give what `gh` exports.") from error
     entries = [entry for page in (whole if isinstance(whole, list) else [whole]) for entry in _entries(page)]
-    for entry in sorted(entries, key=lambda e: str(e.get("started_at") or e.get("startedAt") or "")):
+    entries.reverse()
+    for entry in sorted(entries, key=_begun):
         commit = entry.get("head_sha") or entry.get("headSha")
         name = entry.get("name") or entry.get("workflowName") or entry.get("context")
         if isinstance(commit, str) and isinstance(name, str):
             ended = str(entry.get("conclusion") or entry.get("state") or "").lower()
-            yield Verdict(commit[:NAME], name[:NAME], CONCLUSIONS.get(ended), _took(entry))
+            yield Verdict(commit[:NAME], _name(name), CONCLUSIONS.get(ended), _took(entry))
 
 
 def _entries(page: object) -> list[dict[str, object]]:
@@ -144,6 +146,16 @@ def _entries(page: object) -> list[dict[str, object]]:
         if isinstance(page.get(field), list):
             return [entry for entry in page[field] if isinstance(entry, dict)]
     return [page]
+
+
+def _begun(entry: Mapping[str, object]) -> str:
+    fields = ("started_at", "startedAt", "run_started_at", "created_at", "createdAt")
+    return next((str(entry[field]) for field in fields if entry.get(field)), "")
+
+
+def _name(text: str) -> str:
+    """A check's name as it may be printed: what a terminal would take for an order, or not show, is a mark."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:NAME])
 
 
 def _took(entry: Mapping[str, object]) -> float | None:

@@ -1,10 +1,10 @@
 """The controller of the gate, around any generator, its critics and its oracle (arXiv 2606.24453, mended by
 specs/E170).
 
-The gate agent calls it. ``decide`` chooses the next action, ``observe`` and ``feedback`` take the results, and
-``explain`` gives the reasons. The controller plans with the rates it has seen and learns them. It verifies a share of
-what it would not have verified, and falls back to the best one-line rule where its beliefs forecast worse than the
-prior alone. It must never run a command itself.
+The tiers call it; ``clew gate`` follows one-line rules instead. ``decide`` chooses the next action, ``observe`` and
+``feedback`` take the results, and ``explain`` gives the reasons. The controller plans with the rates it has seen and
+learns them. It verifies a share of what it would not have verified, and falls back to the best one-line rule where its
+beliefs forecast worse than the prior alone. It must never run a command itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clew.coding.gate.plan import (
+from papers.E170_gate.planner import (
     REFINE,
     SHIP,
     STOP,
@@ -30,7 +30,7 @@ from clew.coding.gate.plan import (
     information,
     rules,
 )
-from clew.coding.gate.rates import Evidence, Rates
+from papers.E170_gate.rates import Evidence, Rates
 
 ENOUGH = 20  # broken candidates the oracle must have seen before a plan may do without it
 WINDOW, LEAST = 60, 20  # labels that the misfit guard looks back on, and needs

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import comb
+from math import exp, lgamma
 from typing import NamedTuple
 
 VERIFY, SHIP, STOP, REFINE = "verify", "ship", "stop", "refine"
@@ -185,7 +185,14 @@ def by_chance(hits: int, n: int, others: int, m: int) -> float:
     """The chance that ``hits`` or more of the ``n`` + ``m`` marks fall on these ``n``, were they dealt blindly
     (Fisher, exact, one-sided)."""
     marks = hits + others
-    return sum(comb(n, k) * comb(m, marks - k) for k in range(hits, min(n, marks) + 1)) / comb(n + m, marks)
+    whole = _log_ways(n + m, marks)
+    ways = (_log_ways(n, k) + _log_ways(m, marks - k) - whole for k in range(hits, min(n, marks) + 1))
+    return min(1.0, sum(map(exp, ways)))
+
+
+def _log_ways(n: int, k: int) -> float:
+    """The logarithm of the number of ways to choose ``k`` of ``n``."""
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
 def judge(rows: Iterable[Seen], rule: Rule, lose: float = LOSE, wrong: float = 0.0,
@@ -197,63 +204,83 @@ def judge(rows: Iterable[Seen], rule: Rule, lose: float = LOSE, wrong: float = 0
             that may be expected to be broken.
         seconds: running time of each critic and of ``verify``.
     """
-    rows = list(rows)
-    known = [(row, passed) for row in rows if rule.knows(row) if (passed := rule.passes(row.verdicts)) is not None]
-    labelled = [(row, passed) for row, passed in known if row.good is not None]
-    good = [(row, passed) for row, passed in labelled if row.good]
-    saved, telling = _saved(rows, rule), _telling([row for row, _ in labelled], rule)
+    return _judge(_tally(rows), rule, lose, wrong, seconds or {})
+
+
+Tally = list[tuple[Seen, int]]  # candidates of which the same is known, and how many there are
+
+
+def _tally(rows: Iterable[Seen]) -> Tally:
+    counts: dict[tuple[object, ...], tuple[Seen, int]] = {}
+    for row in rows:
+        key = (frozenset(row.verdicts.items()), *row[2:])
+        counts[key] = (row, counts[key][1] + 1 if key in counts else 1)
+    return list(counts.values())
+
+
+def _judge(rows: Tally, rule: Rule, lose: float, wrong: float, seconds: Mapping[str, float]) -> Found:
+    known = [(r, n, p) for r, n in rows if rule.knows(r) if (p := rule.passes(r.verdicts)) is not None]
+    labelled = [(r, n, p) for r, n, p in known if r.good is not None]
+    good = [(r, n, p) for r, n, p in labelled if r.good]
+    saved, telling = _saved(rows, rule), _telling([(r, n) for r, n, _ in labelled], rule)
     if rule.ships:
-        shipped = [(row, passed) for row, passed in labelled if passed]
-        bad = sum(not row.good for row, _ in shipped)
-        seen = sum(row.chance for row, _ in shipped if row.good) + bad
-        lost, risk, bound = Share(bad, len(shipped)), (bad + 1) / (seen + 2), wrong
+        bad = sum(n for r, n, p in labelled if p and not r.good)
+        shipped = sum(n for _, n, p in labelled if p)
+        exposure = sum(n * r.chance for r, n, p in good if p) + bad
+        lost, risk, bound = Share(bad, shipped), (bad + 1) / (exposure + 2), wrong
     else:
-        stopped = [row for row, passed in good if not passed]
-        weights = [row.weight for row, _ in good]
-        worth = sum(weights) ** 2 / sum(w * w for w in weights) if weights else 0.0  # Kish: unequal weights say less
-        share = sum(row.weight for row in stopped) / sum(weights) if weights else 0.0
-        lost, bound = Share(len(stopped), len(good)) if worth == len(good) else Share(share * worth, worth), lose
-        risk = expected(len(stopped), sum(r.chance for r, p in good if p) + len(stopped), len(rule.checks))
+        stopped, whole = sum(n for _, n, p in good if not p), sum(n * r.weight for r, n, _ in good)
+        # Kish: candidates of unequal weight count for fewer
+        worth = whole**2 / sum(n * r.weight**2 for r, n, _ in good) if good else 0.0
+        part = sum(n * r.weight for r, n, p in good if not p) / whole * worth if good else 0.0
+        exposure = sum(n * r.chance for r, n, p in good if p) + stopped
+        lost, risk, bound = Share(part, worth), expected(stopped, exposure, len(rule.checks)), lose
     usable = not rule.checks or (risk <= bound and telling <= SIGN)
-    spent = _spent(rule, [row for row, _ in known if not row.invented], seconds or {})
-    spares = saved.value * (seconds or {}).get(VERIFY, 0.0) - spent
+    spent = _spent(rule, [(r, n) for r, n, _ in known if not r.invented], seconds)
+    spares = saved.value * seconds.get(VERIFY, 0.0) - spent
     return Found(rule, saved, lost, risk if rule.checks else 0.0, telling, usable, spares)
 
 
-def _saved(rows: Sequence[Seen], rule: Rule) -> Share:
+def _saved(rows: Tally, rule: Rule) -> Share:
     """The share on which a rule leaves the oracle out: of what passes its first critic, what fails its second is
     counted wherever both were run. The first is the one that was run on most candidates."""
-    n, passing = 0, 1.0
-    alone = {name: [row for row in rows if Rule((name,)).knows(row) and not row.invented] for name in rule.checks}
-    before: tuple[str, ...] = ()
-    for name in sorted(rule.checks, key=lambda name: -len(alone[name])):
-        here = [row for row in (alone[name] if not before else rows) if name in row.verdicts and not row.invented]
-        here = [row for row in here if all(row.verdicts.get(other) for other in before)]
-        n, before = n or len(here), (*before, name)
-        passing *= sum(row.verdicts[name] for row in here) / len(here) if here else 1.0
-    share = passing if rule.ships else 1 - passing
-    return Share(share * n, n) if rule.checks else Share(0.0, len(rows))
+    rows = [(r, n) for r, n in rows if not r.invented]
+    if not rule.checks:
+        return Share(0.0, sum(n for _, n in rows))
+    alone = {c: [(r, n) for r, n in rows if c in r.verdicts and Rule((c,)).knows(r)] for c in rule.checks}
+    most, passing, before = 0, 1.0, list[str]()
+    for name in sorted(rule.checks, key=lambda c: -sum(n for _, n in alone[c])):
+        both = [(r, n) for r, n in rows if name in r.verdicts and all(r.verdicts.get(o) for o in before)]
+        here = both if before else alone[name]
+        count = sum(n for _, n in here)
+        passing *= sum(n for r, n in here if r.verdicts[name]) / count if count else 1.0
+        most = most or count
+        before.append(name)
+    return Share((passing if rule.ships else 1 - passing) * most, most)
 
 
-def _telling(labelled: Sequence[Seen], rule: Rule) -> float:
+def _telling(labelled: Tally, rule: Rule) -> float:
     """The chance that critics without signal look like these: of each where the rule's others pass, the largest."""
     worst = 0.0
     for name in rule.checks:
-        rest = [r for r in labelled if name in r.verdicts and all(r.verdicts.get(o) for o in rule.checks if o != name)]
-        good, broken = ([not row.verdicts[name] for row in rest if row.good is y] for y in (True, False))
-        worst = max(worst, by_chance(sum(broken), len(broken), sum(good), len(good)))
+        counts = {(good, said): 0 for good in (True, False) for said in (True, False)}
+        for row, n in labelled:
+            if name in row.verdicts and all(row.verdicts.get(other) for other in rule.checks if other != name):
+                counts[bool(row.good), row.verdicts[name]] += n
+        broken, good = ((counts[y, False], counts[y, False] + counts[y, True]) for y in (False, True))
+        worst = max(worst, by_chance(*broken, *good))
     return worst
 
 
-def _spent(rule: Rule, rows: Sequence[Seen], seconds: Mapping[str, float]) -> float:
+def _spent(rule: Rule, rows: Tally, seconds: Mapping[str, float]) -> float:
     """Seconds that a rule's critics take on a candidate: each is run where those before it passed."""
     total = 0.0
-    for row in rows:
+    for row, n in rows:
         for name in rule.checks:
-            total += seconds.get(name, 0.0)
+            total += n * seconds.get(name, 0.0)
             if row.verdicts.get(name) is False:
                 break
-    return total / len(rows) if rows else 0.0
+    return total / sum(n for _, n in rows) if rows else 0.0
 
 
 def rules(critics: Sequence[str], pairs: Sequence[str] | None = None, wrong: float = 0.0) -> list[Rule]:
@@ -281,10 +308,11 @@ def choose(rows: Sequence[Seen], critics: Sequence[str], lose: float = LOSE, wro
         critics: those that may be used now.
     """
     rows, pairs = since_surprise(once(rows)), None
+    tally = _tally(rows)
     if len(critics) > PAIRED:
-        alone = {name: judge(rows, Rule((name,)), lose, wrong).saved.value for name in critics}
+        alone = {name: _saved(tally, Rule((name,))).value for name in critics}
         pairs = sorted(critics, key=lambda name: -alone[name])[:PAIRED]
-    found = [judge(rows, rule, lose, wrong, seconds) for rule in rules(critics, pairs, wrong)]
+    found = [_judge(tally, rule, lose, wrong, seconds or {}) for rule in rules(critics, pairs, wrong)]
     gain = {f.rule: f.spares if by == "seconds" else f.saved.value for f in found}
     found.sort(key=lambda f: (not f.usable, -gain[f.rule], len(f.rule.checks)))
     probe = sum(row.good is not None for row in rows) < MANY
