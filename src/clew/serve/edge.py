@@ -56,7 +56,7 @@ def config(app: ASGIApp, *, header: float = HEADER_S, **options: Any) -> uvicorn
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            asked = self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
+            asked = self.cycle is not None and not self.cycle.response_complete
             if asked and self.late is not None:
                 self.late.cancel()
                 self.late = None
