@@ -235,7 +235,7 @@ def test_a_parquet_file_that_says_one_text_many_times(tmp_path, monkeypatch):
     assert path.stat().st_size < 1 << 20
     said, grown = attacked(path, 240)
     assert said.startswith("BadRecord: bomb.parquet: unpacks to more than 1024 MiB")
-    assert grown < 700
+    assert grown < 1200  # what is read is held until all of it is known to be good: 1 GiB at most
 
 
 def test_a_parquet_file_that_lies_about_its_size(tmp_path):

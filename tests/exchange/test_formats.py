@@ -392,6 +392,69 @@ def test_a_models_name_does_not_grow_with_each_round_trip(tmp_path, ending):
         assert {Run(store, r).model for r in runs} == {"transcript:gpt-4o"}
 
 
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_methods_say_of_replies_goes_along(tmp_path, ending):
+    """Advantages, values of tokens and scores go out with the messages, and come in as annotations again."""
+    if ending == ".eval":
+        pytest.importorskip("inspect_ai", reason="did not run: inspect-ai is not installed")
+    store, (run, *_) = made_here()
+    first, second = (c.seq for c in run.calls if c.kind == "ask")
+    tokens = np.array([0.5, np.nan, -1.0], np.float32)
+    store.annotate(
+        [
+            Annotation("call", "grpo", 0.5, run=run.id, seq=first, scope=run.group),
+            Annotation("call", "grpo", 9.0, run=run.id, seq=first, scope="elsewhere"),
+            Annotation("call", "g2po", -1.0, run=run.id, seq=second, scope=run.group, version="2", data='{"why": 1}'),
+            Annotation("tokens", "potential", run=run.id, seq=second, scope=run.id, values=tokens),
+            Annotation("run", "style", 0.25, run=run.id, scope=run.id),
+        ]
+    )
+    store.commit()
+    for turn in range(2):
+        export(store, [run], tmp_path / f"{turn}{ending}")
+        other = MemoryStore()
+        (run,) = (Run(other, r) for r in import_file(other, tmp_path / f"{turn}{ending}"))
+        asks = [c.seq for c in run.calls if c.kind == "ask"]
+        found = {(a.target, a.method): a for a in run.annotations() if a.target != "run"}
+        assert len(found) == 3
+        assert (found["call", "grpo"].seq, found["call", "grpo"].value) == (asks[0], 0.5)
+        last = found["call", "g2po"]
+        assert (last.seq, last.value, last.version, last.data) == (asks[1], -1.0, "2", '{"why": 1}')
+        np.testing.assert_array_equal(found["tokens", "potential"].values, tokens)
+        assert recall(run).scores == {"style": 0.25}
+        assert not other.verify()
+        store = other
+
+
+def test_parquet_has_columns_for_scores_and_annotations(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="did not run: pyarrow is not installed")
+    store, (run, *_) = made_here()
+    ask = next(c.seq for c in run.calls if c.kind == "ask")
+    store.annotate([Annotation("call", "grpo", 0.5, run=run.id, seq=ask, scope=run.group)])
+    store.annotate([Annotation("run", "style", 0.25, run=run.id, scope=run.id)])
+    store.commit()
+    export(store, [run], tmp_path / "out.parquet")
+    (row,) = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert row["annotations"] == [{"message": 1, "method": "grpo", "value": 0.5, "values": None}]
+    assert row["messages"][1]["role"] == "assistant"
+    assert dict(row["scores"]) == {"style": 0.25}
+    table = parquet.read_table(tmp_path / "out.parquet").drop_columns(["line"])
+    parquet.write_table(table, tmp_path / "less.parquet")
+    other = MemoryStore()
+    (again,) = (Run(other, r) for r in import_file(other, tmp_path / "less.parquet"))
+    assert recall(again).scores == {"style": 0.25}
+    assert [a.value for a in again.annotations("grpo")] == [0.5]
+
+
+def test_a_field_called_annotations_that_is_none_of_ours_comes_back_as_it_was(tmp_path):
+    for other in ([{"label": "good"}], "text", [{"message": 0, "method": "x"}], [{"message": 99, "method": "x"}], [7]):
+        line = {**LINES[0], "annotations": other}
+        store = MemoryStore()
+        runs = import_file(store, lines_file(tmp_path / "in.jsonl", line))
+        export(store, runs, tmp_path / "out.jsonl")
+        assert lines_of(tmp_path / "out.jsonl") == [line]
+
+
 def test_equal_runs_give_equal_bytes(tmp_path):
     store, runs = made_here()
     for name in ("a.jsonl.gz", "b.jsonl.gz"):

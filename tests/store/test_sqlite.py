@@ -34,6 +34,7 @@ from clew.store.contract.script import same
 from clew.store.sqlite import SQLiteStore, migrations
 from clew.store.sqlite.run_tables import Records
 from clew.store.summary import document, says, summarise, words
+from clew.store.upkeep import copy_run
 
 HERE = Path(__file__).parent
 
@@ -749,3 +750,25 @@ def test_no_list_shows_a_run_twice_while_others_write(tmp_path):
     assert max(polls) > 20  # the writers wrote while they polled
     for store in {id(s): s for s in stores}.values():
         store.close()
+
+
+def test_a_small_merge_does_not_read_the_large_store(tmp_path):
+    large, small = filled(tmp_path / "large.db", 30), SQLiteStore(tmp_path / "small.db")
+    Script(small, "other", created=99.0).play(2, 1.0)
+    copy_run(small, large, "run3")  # one run that both hold
+    small.annotate([Annotation("run", "style", 0.5, run="run3"), Annotation("group", "mean", 1.0, run="g")])
+    small.commit()
+    read = list[str]()
+    large._db.set_trace_callback(read.append)
+    taken = large.merge(small)
+    large._db.set_trace_callback(None)
+    assert (taken["runs"], taken["annotations"]) == (1, 3)
+    whole = [sql for sql in read if sql.startswith("SELECT") and " WHERE " not in sql]
+    assert [
+        sql for sql in whole if any(f"FROM {table}" in sql for table in ("node", "blob", "call", "run", "annotation"))
+    ] == []
+    assert len(large.run_ids()) == 31
+    assert not large.verify()
+    assert not any(large.merge(small).values())
+    large.close()
+    small.close()

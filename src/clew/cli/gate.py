@@ -61,7 +61,7 @@ def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
         if as_json:
             common.end_with_json(learnt)
         counts = (f"{learnt[name]} {name}" for name in ("broken", "passed", "undecided"))
-        click.echo(f"{learnt['mutants']} mutants: {', '.join(counts)}")
+        common.echo(f"{learnt['mutants']} mutants: {', '.join(counts)}")
         return
     from clew.coding.gate_agent import history
 
@@ -140,7 +140,7 @@ def _end(run: Run) -> dict[str, Any]:
     ends = [json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "gate end"]
     if not ends:
         why = run.calls[-1].error or run.stop
-        raise BadInput(f"run {run.id} broke off: {why}", remedy=f"Look at the run: clew show {run.id}")
+        raise BadInput(f"run {run.id} broke off: {why}", remedy=f"Look at the run: `clew show {run.id}`.")
     return dict(ends[-1])
 
 
@@ -156,17 +156,17 @@ def _report(run: Run, learn: bool, known: bool, as_json: bool) -> str:
         return str(end["verdict"])
     if learn:
         why = "" if known else ": nothing is known of these commands yet"
-        click.echo(f"everything is run once, critics twice{why}")
+        common.echo(f"everything is run once, critics twice{why}")
     else:
-        click.echo(plan["regime"])
+        common.echo(plan["regime"])
     for d in decisions:
         worth = ", ".join(f"{name} {value:.1f}" for name, value in d["values"].items())
-        click.echo(f"belief {d['belief']:.2f}: {d['action']} ({d['reason']}) [{worth}]")
+        common.echo(f"belief {d['belief']:.2f}: {d['action']} ({d['reason']}) [{worth}]")
     for action, found in acts:
         word = {True: "pass", False: "fail", None: "undecided"}[found["passed"]]
-        click.echo(f"  {word:9} {found['seconds']:6.2f} s  {action}" + (f"  ({found['why']})" if found["why"] else ""))
+        common.echo(f"  {word:9} {found['seconds']:6.2f} s  {action}" + (f"  ({found['why']})" if found["why"] else ""))
     for data in (data for name, data in notes if name == "gate flip"):
-        click.echo(f"  {data['critic']} flips: it said {data['first']}, then {data['second']}; not counted")
+        common.echo(f"  {data['critic']} flips: it said {data['first']}, then {data['second']}; not counted")
     known_good = {True: ", verified", False: ", broken", None: ""}[end["good"]]
-    click.echo(f"{end['verdict']}{known_good}; belief {end['belief']:.2f}; run {run.id}")
+    common.echo(f"{end['verdict']}{known_good}; belief {end['belief']:.2f}; run {run.id}")
     return str(end["verdict"])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.own_folder import in_own_folder, own_folders
 from clew.core.errors import BadInput
 
@@ -31,7 +32,7 @@ PORT = 8421
 UNNAMED_HELP = "Requests without a name: join the run they continue (guess), or be runs of their own (apart)."
 FORK_HELP = "Start PROGRAM again on the record of its run, live from this call."
 IDLE_HELP = "End a run after so many minutes without a request; its name can continue it.  [default: never]"
-MINUTES = click.FloatRange(min=0, min_open=True)
+MINUTES = common.Amount(float, 0, above=True)
 
 
 @click.command(short_help="Record any program by standing between it and its model.")
@@ -173,8 +174,8 @@ async def _programs(
     names = [s.name for s in sessions] or ([options["name"] or f"run-{os.getpid()}"] if program else [])
     if not program:
         for name in names:
-            click.echo(f"waiting for the program of run {name} at {address}/r/{name}/v1")
-        click.echo(f"{store} records what comes to {address}/v1 or {address}/r/NAME/v1  (Ctrl-C ends)")
+            common.echo(f"waiting for the program of run {name} at {address}/r/{name}/v1")
+        common.echo(f"{store} records what comes to {address}/v1 or {address}/r/NAME/v1  (Ctrl-C ends)")
         await serving
         return 0
     copies = own_folders(names, Path(store)) if len(names) > 1 and not options["one_folder"] else {}
@@ -230,4 +231,4 @@ def _told(gateway: Gateway, name: str, store: str) -> None:
         common.say(f"the program asked nothing at the address of run {name}: does it read OPENAI_BASE_URL?")
         return
     asks = len(session.exchanges)
-    common.say(f"run {session.run}: {asks} requests; clew show {session.run} --store {store}")
+    common.say(f"run {session.run}: {asks} requests; look at it: {command_line('show', session.run)}")

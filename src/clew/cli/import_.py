@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput, BadRecord
 
 
@@ -55,4 +56,4 @@ def command(
         common.say(f"skipped: {reason}")
     for file, runs in taken.items():
         groups = {store.row(run).group for run in runs}
-        click.echo(f"{file}: {len(runs)} runs in {len(groups)} groups; look at one: clew show {runs[0]}")
+        common.echo(f"{file}: {len(runs)} runs in {len(groups)} groups; look at one: {command_line('show', runs[0])}")

@@ -102,7 +102,7 @@ def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Map
     if options["agent"]:
         told.insert(0, f"agent {options['agent']}")
     address = f"http://{options['host']}:{listener.getsockname()[1]}/v1"
-    click.echo(f"serving {ref} as {' and '.join(names)} at {address}  ({'; '.join(told)}; Ctrl-C ends)")
+    common.echo(f"serving {ref} as {' and '.join(names)} at {address}  ({'; '.join(told)}; Ctrl-C ends)")
     asyncio.run(serve(server, listener))
 
 

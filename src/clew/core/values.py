@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from clew.core.errors import BadInput
+
 F32 = npt.NDArray[np.float32]
 
 
@@ -81,6 +83,32 @@ class Sampling(NamedTuple):
     top_k: int = 0
     stop: tuple[str, ...] = ()
     grammar: str = ""
+
+
+def check_sampling(asked: Sampling) -> Sampling:
+    """The settings, where they have a meaning.
+
+    Raises:
+        BadInput: temperature below 0 or not finite, top_p outside (0, 1], top_k or max_tokens below 0.
+    """
+    if not (
+        0 <= asked.temperature < float("inf") and 0 < asked.top_p <= 1 and asked.top_k >= 0 and asked.max_tokens >= 0
+    ):
+        raise BadInput(
+            f"cannot sample with {asked}", remedy="Use temperature >= 0, 0 < top_p <= 1, top_k >= 0, max_tokens >= 0."
+        )
+    return asked
+
+
+def sampling_with(base: Sampling, changes: Mapping[str, Any]) -> Sampling:
+    """Settings with some of them changed.
+
+    Raises:
+        BadInput: there is no such setting, or it is given a value without a meaning.
+    """
+    for name in set(changes) - set(Sampling._fields):
+        raise BadInput(f"unknown sampling setting {name!r}", remedy=f"Known: {', '.join(Sampling._fields)}.")
+    return check_sampling(base._replace(**changes))
 
 
 class Usage(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, cast
@@ -81,25 +82,24 @@ def import_file(
     if format is None and chosen == "atif" and path.suffix == ".json" and not _VERSIONED.search(whole(path)):
         chosen = "openai"  # ATIF's documents name their version
     reader = _module(chosen)
-    good = 0
-    for found in reader.read(path):  # the whole file is read once before anything is written
+    transcripts = deque[Transcript]()  # all that is in the file, before anything is written
+    for found in reader.read(path):
         if isinstance(found, Transcript):
-            good += 1
+            transcripts.append(found)
         elif not skip_bad:
             raise found
         elif on_bad is not None:
             on_bad(found)
-    if not good:
+    if not transcripts:
         raise BadRecord(f"{path.name} holds no run", remedy="See `clew import --help` for what a file must look like.")
     runs: list[str] = []
     groups: dict[str, tuple[str, int, list[str]]] = {}
-    for found in reader.read(path):
-        if not isinstance(found, Transcript):
-            continue
-        task = found.task_id or task_id_of(turns_of(found.messages)[0])
+    while transcripts:
+        it = transcripts.popleft()
+        task = it.task_id or task_id_of(turns_of(it.messages)[0])
         group, index, members = groups.setdefault(task, (new_id(), len(groups), []))
-        found = found._replace(task_id=task)
-        members.append(record(keeper, found, group=group, order=(0, index, len(members)), format=chosen))
+        order = (0, index, len(members))
+        members.append(record(keeper, it._replace(task_id=task), group=group, order=order, format=chosen))
         runs.append(members[-1])
         if progress is not None:
             progress(len(runs))

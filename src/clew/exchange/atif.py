@@ -17,6 +17,8 @@ import numpy as np
 from clew.core.errors import BadInput, BadRecord
 from clew.core.values import Message, ToolCall, Usage
 from clew.exchange import files
+from clew.exchange.beside import read as read_values
+from clew.exchange.beside import to_json
 from clew.exchange.files import brief
 from clew.exchange.openai_jsonl import number, scores_of
 from clew.exchange.transcript import Meter, Transcript, lost, regained
@@ -83,6 +85,7 @@ def transcript_of(data: object, where: str = "") -> Transcript:
         tuple(meters),
         ours["fields"] if "fields" in ours else {k: v for k, v in data.items() if k != "steps"},
         where=where,
+        values=read_values(ours.get("annotations"), [m.role for m in messages]) or (),
     )
 
 
@@ -149,6 +152,8 @@ def document_of(it: Transcript) -> Json:
     ours = {k: v for k, v in ours.items() if v not in (None, "", {})}
     if it.fields is not None:
         ours["fields"] = dict(it.fields)
+    if it.values:
+        ours["annotations"] = to_json(it.values)
     usage = [m.usage for m in it.meters]
     total = {
         "total_prompt_tokens": sum(u.prompt for u in usage),

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 from clew.core.errors import BadRecord, need
 from clew.core.values import Message, ToolCall, Usage
 from clew.exchange import files
+from clew.exchange.beside import read as read_values
+from clew.exchange.beside import to_json
 from clew.exchange.transcript import Meter, Transcript, lost, regained, turns_of
 from clew.models.dialects import chat
 
@@ -127,6 +129,7 @@ def _transcript(inspect: SimpleNamespace, log: EvalLog, sample: EvalSample, wher
             _meters(sample, ours),
             fields={**fields, **ours.get("fields", {})},
             where=where,
+            values=read_values(ours.get("annotations"), [m.role for m in sample.messages]) or (),
         )
     except (BadRecord, *BROKEN) as error:  # in what an export of ours is said to have put beside the sample
         return BadRecord(f"{where}: {files.brief(str(error))}", remedy=NEEDS)
@@ -251,6 +254,8 @@ def _sample(inspect: SimpleNamespace, it: Transcript, used: set[tuple[str | int,
         ours["fields"] = fields
     if it.tools:
         ours["tools"] = [chat.tool_to_wire(t) for t in it.tools]
+    if it.values:
+        ours["annotations"] = to_json(it.values)
     if it.meters:
         ours["took"] = [[list(m.usage), m.cost, m.seconds] for m in it.meters]
     id, epoch = (_file_name(it.task_id), 1) if first is None else (first.id, first.epoch)

@@ -16,6 +16,8 @@ from typing import Any
 
 from clew.core.errors import BadInput, BadRecord
 from clew.exchange import files
+from clew.exchange.beside import read as read_values
+from clew.exchange.beside import to_json
 from clew.exchange.files import brief
 from clew.exchange.transcript import Transcript, task_id_of, turns_of
 from clew.models.dialects import chat
@@ -82,6 +84,7 @@ def transcript_of(data: object, where: str = "") -> Transcript:
     task, model, scores = data.get("task_id"), data.get("model"), data.get("scores")
     if not isinstance(scores, dict) or not all(isinstance(v, (int, float)) for v in scores.values()):
         scores = {}
+    values = read_values(data.get("annotations"), [m.role for m in messages])
     return Transcript(
         tuple(messages),
         "" if task is None else str(task),
@@ -89,8 +92,9 @@ def transcript_of(data: object, where: str = "") -> Transcript:
         number(data.get("reward"), "reward"),
         scores_of(scores),
         model=model if isinstance(model, str) else "",
-        fields={k: v for k, v in data.items() if k != "messages"},
+        fields={k: v for k, v in data.items() if k != "messages" and not (values and k == "annotations")},
         where=where,
+        values=values or (),
     )
 
 
@@ -132,6 +136,8 @@ def line_of(it: Transcript) -> dict[str, Any]:
         out["model"] = it.model
     if it.scores:
         out["scores"] = dict(it.scores)
+    if it.values:
+        out["annotations"] = to_json(it.values)
     if it.tools and "tools" not in out:
         out["tools"] = [chat.tool_to_wire(tool) for tool in it.tools]
     if it.fields is None:

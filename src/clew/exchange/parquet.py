@@ -1,8 +1,9 @@
 """Parquet, one run a row, for data frames and ``datasets``.
 
-Columns: ``task_id``, ``reward``, ``model``, ``messages`` (list of role, content, reasoning_content, tool_calls with
-arguments as JSON text, tool_call_id, name) and ``line``, the whole run as one line of OpenAI-format JSONL. Reading
-takes ``line`` where it is present, so that nothing is lost; else it makes do with the other columns.
+Columns: ``task_id``, ``reward``, ``scores``, ``model``, ``messages`` (list of role, content, reasoning_content,
+tool_calls with arguments as JSON text, tool_call_id, name), ``annotations`` (list of message, method, value, values:
+what methods say of the replies) and ``line``, the whole run as one line of OpenAI-format JSONL. Reading takes ``line``
+where it is present, so that nothing is lost; else it makes do with the other columns.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ def _schema(pa: ModuleType) -> pyarrow.Schema:
     call = pa.struct([("id", text), ("type", text), ("function", function)])
     plain = [(name, text) for name in ("role", "content", "reasoning_content", "tool_call_id", "name")]
     message = pa.struct([*plain, ("tool_calls", pa.list_(call))])
-    columns = [("task_id", text), ("reward", pa.float64()), ("model", text), ("messages", pa.large_list(message))]
-    return pa.schema([*columns, ("line", text)])
+    number = pa.float64()
+    value = pa.struct([("message", pa.int64()), ("method", text), ("value", number), ("values", pa.list_(number))])
+    columns = [("task_id", text), ("reward", number), ("scores", pa.map_(text, number)), ("model", text)]
+    columns += [("messages", pa.large_list(message)), ("annotations", pa.large_list(value)), ("line", text)]
+    return pa.schema(columns)
 
 
 def read(path: Path) -> Iterator[Transcript | BadRecord]:
@@ -88,6 +92,8 @@ def _transcript(row: dict[str, Any], where: str) -> Transcript | BadRecord:
         if isinstance(row.get("line"), str):
             return transcript_of(files.loads(row["line"]), where)
         row = {k: v for k, v in row.items() if v is not None}
+        if isinstance(row.get("scores"), list):
+            row["scores"] = dict(row["scores"])
         if isinstance(row.get("messages"), list):
             row["messages"] = [_filled(m) for m in row["messages"]]
         return transcript_of(files.loads(files.dumps(row, default=_as_text)), where)
@@ -139,7 +145,22 @@ def _row(it: Transcript) -> dict[str, Any]:
         name = chat.message_to_wire(m).get("name")
         messages.append(row | {"tool_call_id": m.call_id, "name": name if isinstance(name, str) else None})
     line = files.dumps(line_of(it)).decode()
-    about = {"task_id": it.task_id, "reward": it.reward, "model": it.model or None, "messages": messages, "line": line}
+    values = [
+        {
+            "message": v.message,
+            "method": v.method,
+            "value": v.value,
+            "values": None if v.values is None else [*v.values],
+        }
+        for v in it.values
+    ]
+    about: dict[str, Any] = {
+        "task_id": it.task_id,
+        "reward": it.reward,
+        "scores": [*it.scores.items()],
+        "model": it.model or None,
+    }
+    about |= {"messages": messages, "annotations": values, "line": line}
     return {k: _clean(v) for k, v in about.items()}
 
 
@@ -149,4 +170,6 @@ def _clean(value: object) -> object:
         return files.whole_text(value)
     if isinstance(value, dict):
         return {k: _clean(v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_clean, value))
     return [_clean(v) for v in value] if isinstance(value, list) else value

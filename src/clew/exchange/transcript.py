@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
@@ -15,6 +16,7 @@ from clew.core.keys import NODE, REQUEST, canonical, derive, digest, encode, sam
 from clew.core.legality import call_key, issue_key
 from clew.core.records import Annotation, Call, CallKind, GroupRow, Node, RunRow, Setup, action_text, task_json
 from clew.core.values import F32, Limits, Message, Sampling, StopReason, ToolSpec, Usage
+from clew.exchange.beside import Value, as_annotations, of_run
 from clew.harness import agents
 from clew.harness.loading import source_digest
 from clew.harness.run.asks import tools_digest
@@ -54,6 +56,7 @@ class Transcript(NamedTuple):
     others: tuple[tuple[Message, ...], ...] = ()  # further conversations of the run
     about: Mapping[str, Any] = {}  # of a run that was not imported: its id, agent, seed and the like
     where: str = ""  # file:line, for errors
+    values: tuple[Value, ...] = ()  # what methods say of the replies
 
 
 class Turn(NamedTuple):
@@ -131,14 +134,16 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     for message in opening:
         say(message)
     early = sum(m.role == "assistant" for m in opening)
+    asked, offered = canonical(sampling_form(Sampling())), tools_digest(it.tools)
+    asked_at: dict[int, int] = {}  # the Call that made a message
     for index, turn in enumerate(turns):
         meter = it.meters[early + index] if early + index < len(it.meters) else Meter()
-        asked = canonical(sampling_form(Sampling()))
         tip, reply = nodes[-1], say(turn.reply)
         took = {"usage": meter.usage, "cost": meter.cost, "seconds": meter.seconds, "setup": setup}
         place = {"conversation": 0, "node_in": tip.key, "node_out": reply.key, "seed": derive(0, len(chain.calls))}
         finish = "tool_calls" if turn.reply.calls else "stop"
-        request = digest(REQUEST, b"ask", tip.key, asked, tools_digest(it.tools), b"")
+        request = digest(REQUEST, b"ask", tip.key, asked, offered, b"")
+        asked_at[len(nodes) - 1] = len(chain.calls)
         chain.add("ask", request, finish=finish, **place, **took)
         for n, answer in enumerate(turn.answers):
             tool = turn.acts == "calls"
@@ -153,10 +158,17 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     ended = StopReason.RETURNED if turns else StopReason.CANCELLED
     chain.add("end", digest(REQUEST, b"end"), action=ended, text="" if turns else "stopped")
     task, model = json.dumps(task_json(task_id, prompt, data, Limits())), setup.model if name else ""
-    row = RunRow(run, AGENT, "", model, task_id, task, source_digest(agents.transcript), group=group, order=order)
+    row = RunRow(run, AGENT, "", model, task_id, task, _agent_digest(), group=group, order=order)
     row = row._replace(origin="import", created=time.time(), meta=json.dumps({"import": source}))
     _put(store, it, chain, nodes, row)
+    store.annotate(as_annotations(it.values, run, asked_at))
     return run
+
+
+@cache
+def _agent_digest() -> str:
+    """Finding the source of a function costs as much as importing a run."""
+    return source_digest(agents.transcript)
 
 
 def _put(store: Keeper, it: Transcript, chain: Chain, nodes: Iterable[Node], row: RunRow) -> None:
@@ -207,6 +219,7 @@ def recall(run: Run) -> Transcript:
         tuple(tuple(node.message for node in other) for other in said),
         {k: v for k, v in {**about, "group": run.group, "parent": run.row.parent}.items() if v != ""},
         run.id,
+        of_run(run, path, asks),
     )
 
 

@@ -13,14 +13,14 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 
 from clew.coding.kernels.runs import ended
+from clew.coding.repository.git import Git, only_regular
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
@@ -110,13 +110,25 @@ class Checks:
 def listed(folder: Path) -> list[str]:
     """The files of a repository: those git knows or would take. Without git, or in a folder that the repository around
     it ignores, all that is not hidden."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
-    names = [os.fsdecode(n) for n in done.stdout.split(b"\0") if n]
-    if done.returncode or not names:
-        names = [p.relative_to(folder).as_posix() for p in folder.rglob("*")]
-        names = [n for n in names if not any(part.startswith(".") or part == "__pycache__" for part in n.split("/"))]
-    return sorted(n for n in set(names) if (folder / n).is_file() and not (folder / n).is_symlink())
+    try:
+        names = Git(folder).names(folder)
+    except BadInput:
+        names = []
+    return names or only_regular(folder, _seen(folder))
+
+
+def _seen(folder: Path) -> Iterator[str]:
+    """Names below a folder of what is not hidden; however deep it is, and past no link."""
+    waiting = [""]
+    while waiting:
+        above = waiting.pop()
+        with suppress(OSError), os.scandir(folder / above) as found:
+            for entry in found:
+                if not entry.name.startswith(".") and entry.name != "__pycache__":
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{above}{entry.name}/")
+                    else:
+                        yield above + entry.name
 
 
 class CheckWorld:

@@ -206,8 +206,8 @@ def _blocks_sent(blocks: Sequence[Json], start: int) -> Iterator[Json]:
             "tool_use": {"type": "input_json_delta", "partial_json": json.dumps(block.get("input"))},
         }
         kind = block["type"]
-        empty: dict[str, Json] = {"text": {"text": ""}, "thinking": {"thinking": ""}, "tool_use": {"input": {}}}
-        yield {"type": "content_block_start", "index": index, "content_block": block | empty.get(kind, {})}
+        bare: dict[str, Json] = {"text": {"text": ""}, "thinking": {"thinking": ""}, "tool_use": {"input": {}}}
+        yield {"type": "content_block_start", "index": index, "content_block": block | bare.get(kind, {})}
         if kind in pieces:
             yield {"type": "content_block_delta", "index": index, "delta": pieces[kind]}
         yield {"type": "content_block_stop", "index": index}

@@ -170,6 +170,7 @@ def _open(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA wal_autocheckpoint = 4000")
             db.execute("PRAGMA temp_store = MEMORY")
+            db.execute("PRAGMA trusted_schema = OFF")
             return db, False
         except sqlite3.OperationalError as error:
             db.close()
