@@ -53,11 +53,8 @@ class Sent(NamedTuple):
 
 def passed_on(fields: Mapping[str, str]) -> dict[str, str]:
     """The headers that an endpoint is sent as they came: all but credentials and those of the connection."""
-    return {
-        k: v
-        for k, v in fields.items()
-        if v.isascii() and v.isprintable() and not SECRET.search(k) and not _OURS.fullmatch(k)
-    }
+    plain = {k: v for k, v in fields.items() if v.isascii() and v.isprintable()}
+    return {k: v for k, v in plain.items() if not SECRET.search(k) and not _OURS.fullmatch(k)}
 
 
 def asked_for(fields: Mapping[str, str]) -> dict[str, str]:
