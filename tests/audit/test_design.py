@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -185,3 +187,22 @@ def test_counts_that_are_no_shares_are_refused_on_either_side():
     assert (report.estimate, report.n) == (0.3, 15)
     assert (report.low, report.high) == pytest.approx((design.wilson(3, 15)[0], design.wilson(8, 15)[1]))
     assert design.censored("x", 3, 10, 5, level=0.5).high < report.high
+
+
+def test_estimates_are_the_shares_themselves():
+    """The interval around a share says nothing of the share: each estimate by hand, and the level it is told at."""
+    assert design.rate("x", 3, 12).estimate == 0.25
+    assert design.censored("x", 3, 12, 4).estimate == 0.25
+    a, b = Count(46, 98), Count(7, 95)
+    assert design.difference("x", a, b).estimate == pytest.approx(46 / 98 - 7 / 95)
+    plain, told = design.ratio("x", a, b), design.ratio("x", a, b, level=0.95)
+    assert (plain.low, plain.high, plain.level) == (told.low, told.high, 0.95)
+    assert design.ratio("x", a, b, level=0.5).low > told.low
+
+
+def test_the_smallest_p_and_the_smallest_study():
+    least = design.p_value(Count(10**6, 10**6), Count(0, 10**6))
+    assert sys.float_info.min < least < 1e-290  # a number of full precision, not one on its way to zero
+    assert design.needed(0.0, 1.0, level=0.5) == 1
+    with pytest.raises(BadInput, match="no share"):
+        design.censored("x", 4, 3, 1)  # what is missing does not make up for it
