@@ -10,7 +10,7 @@ import pytest
 
 from clew.core.errors import BadInput, BadRecord, ModelError, UnknownName
 from clew.models.engine.speculation.costs import Costs, hardware
-from clew.models.engine.speculation.lengths import Algorithm1, Fixed, Scheduler, Threshold, policy, top
+from clew.models.engine.speculation.lengths import Algorithm1, Fixed, Paying, Scheduler, Threshold, policy, top
 from clew.models.engine.speculation.profile import measure
 from papers.E179_dspark import toy
 
@@ -159,8 +159,8 @@ def test_flat_and_missing_costs_verify_everything_and_say_so(caplog):
         found = it.choose(np.arange(4), np.zeros(4, bool), np.full((4, 3), 0.3))
         assert found.tolist() == [3] * 4
         caplog.clear()
-        assert isinstance(policy("auto", None, 3), Fixed)
-        assert "every drafted token is verified" in caplog.text
+        assert isinstance(policy("auto", None, 3), Paying)
+        assert "what pays is found while serving" in caplog.text
     with pytest.raises(BadInput, match="scheduler needs the costs"):
         policy("scheduler", None, 3)
 

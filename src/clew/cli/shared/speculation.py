@@ -90,7 +90,7 @@ def known_costs(model: Local, it: Drafting, lengths: str) -> Costs | None:
     except BadInput as error:
         if lengths != "auto":
             raise
-        common.say(f"{error.message}: drafts are verified whole. {error.remedy}")
+        common.say(f"{error.message}: what pays is found while serving. {error.remedy}")
         return None
 
 

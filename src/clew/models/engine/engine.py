@@ -26,7 +26,7 @@ from clew.models.engine.grammar import Grammars, Guide
 from clew.models.engine.handover import Answered, as_model_error, call_in, deliver, put_all, settle, shut
 from clew.models.engine.live_batch import Batch
 from clew.models.engine.speculation.drafts import check
-from clew.models.engine.speculation.lengths import Fixed
+from clew.models.engine.speculation.lengths import Paying
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Drafted
 from clew.models.engine.state import Fresh, Inbox, Result, Stats, Waiting
@@ -54,7 +54,8 @@ class Engine:
         max_waiting: requests that may wait beside ``max_rows`` that run; another is refused with Busy. None: no limit.
         grammars: makes the guides of constrained replies; without it they are refused.
         draft: proposes tokens, which the model verifies; the law of the replies stays the model's.
-        lengths: how many proposed tokens are verified; all of them where not given.
+        lengths: how many proposed tokens are verified. Where not given the engine times its own rounds and does what is
+            fastest: no drafts, likely tokens, or whole blocks (``Paying``).
 
     Raises:
         BadInput: the drafter is of another model, or this engine cannot verify drafts.
@@ -79,7 +80,7 @@ class Engine:
         self._batch = Batch(forward, renderer, model, steady, max_rows, cache_bytes)
         self._batch.use(version, forward.read())
         if draft is not None:
-            self._batch.attach(draft, lengths or Fixed(draft.block))
+            self._batch.attach(draft, lengths or Paying(draft.block))
         self._hand_back, self._renderer, self._grammars, self._steady = hand_back, renderer, grammars, steady
         self._most = math.inf if max_waiting is None else max_rows + max_waiting
         self._open = 0  # requests taken and not answered
@@ -190,7 +191,7 @@ class Engine:
         if drafter is not None:
             check(drafter, self._batch.forward, self._steady)
         with self._change:
-            self._drafting = drafter, lengths or Fixed(0 if drafter is None else drafter.block)
+            self._drafting = drafter, lengths or Paying(0 if drafter is None else drafter.block)
 
     def close(self) -> None:
         """Refuse what waits and what comes; a tick under way ends."""

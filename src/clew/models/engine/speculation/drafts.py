@@ -15,6 +15,7 @@ from torch import Tensor
 from clew.core.errors import BadInput
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
+from clew.models.engine.speculation.lengths import Paying
 from clew.models.engine.speculation.proposal import F64, I64, Drafter, Lengths, Proposal
 from clew.models.engine.speculation.verification import MOST, Drafted, Uniforms
 from clew.models.engine.state import Counts
@@ -45,6 +46,8 @@ class Drafts:
         self.drafter, self._lengths, self._forward = drafter, lengths, forward
         forward.taps = tuple(drafter.taps)
         self.on, self.counts = True, Drafted(drafter.block)
+        if isinstance(lengths, Paying):
+            lengths.watch(self.counts)
         self._size = 0, 0
         # Tokens of plain steps that the drafter has not been shown: rows, ids, positions, tapped outputs.
         self._unseen: list[tuple[I64, I64, I64, Tensor]] = []

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
+import time
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +33,9 @@ EPSILON = 1e-6  # a token whose chance to be reached and accepted is lower is no
 PROBE = 64  # rounds without a draft after which one is made to see whether it pays again
 EVIDENCE = 32  # drafted blocks by which it is decided whether drafting pays: of many rows, or of many rounds
 USUAL = 128  # blocks over which what is usual is averaged
+TIMED = 8  # rounds, at least, by which one way is compared with another in tokens per second
+LIKELY = 0.5  # least chance of a token that is verified where not all are
+RAREST = 64  # how much rarer the ways that lost are tried again, at most
 KNOWN = ("none", "fixed(k=3)", "threshold(least=0.7)", "algorithm1", "scheduler", "auto")
 
 log = logging.getLogger(__name__)
@@ -161,6 +167,87 @@ class Scheduler:
             self._known = [np.pad(known, ((0, more), (0, 0)), constant_values=np.nan) for known in self._known]
 
 
+class Paying:
+    """What emitted most tokens per second here of late: no drafts, likely tokens, or whole blocks. Needs no cost table.
+
+    The policy times the engine's own rounds. It first tries each way, for as many rounds as make 32 blocks and at least
+    8, and then keeps the fastest. After ``probe`` rounds it tries one of the others again; the pause doubles each time
+    the same way stays fastest. Numbers of rows between two powers of 2 are judged apart, because what a verification
+    costs depends on them. Times and tokens are those of earlier rounds, so what is emitted keeps the target's law.
+
+    Args:
+        block: most tokens the drafter proposes.
+        clock: gives seconds.
+    """
+
+    def __init__(self, block: int, *, probe: int = PROBE, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._ways: tuple[Lengths, ...] = Fixed(0), Threshold(LIKELY), Fixed(block)
+        self._clock, self._probe = clock, probe
+        self._counts: Drafted | None = None
+        self._sizes: dict[int, _Sized] = {}
+        self._now: tuple[_Sized, int] | None = None  # rows and way of the round under way
+        self._way, self._began = 0, (0.0, 0, 0)
+
+    def watch(self, counts: Drafted) -> None:
+        """Learn from these counts, which the engine keeps of a drafter."""
+        self._counts, self._now = counts, None
+
+    def draft(self, rows: I64) -> bool:
+        if self._counts is None:
+            return False
+        at = self._clock(), self._counts.rounds, self._counts.emitted
+        seconds, rounds, emitted = (now - then for now, then in zip(at, self._began, strict=True))
+        if self._now is not None and rounds:
+            sized, way = self._now
+            sized.rounds[way].append((seconds / rounds, rounds, emitted))
+        most = len(rows).bit_length()
+        if most not in self._sizes:
+            kept = max(TIMED, EVIDENCE >> (most - 1))
+            self._sizes[most] = _Sized([deque(maxlen=kept) for _ in self._ways], self._probe)
+        sized = self._sizes[most]
+        self._way = sized.way()
+        self._now, self._began = (sized, self._way), at
+        return self._ways[self._way].draft(rows)
+
+    def choose(self, rows: I64, fresh: Mask, chance: F64) -> I64:
+        return self._ways[self._way].choose(rows, fresh, chance)
+
+
+class _Sized:
+    """What came of each way with about so many rows, and which is next.
+
+    ``rounds``: for each way its last rounds, each as seconds for a row, rows, and tokens emitted.
+    """
+
+    def __init__(self, rounds: list[deque[tuple[float, int, int]]], probe: int) -> None:
+        self.rounds, self._probe, self._pause, self._since, self._best, self._last = rounds, probe, probe, 0, 0, 0
+
+    def way(self) -> int:
+        untried = [i for i, known in enumerate(self.rounds) if len(known) < (known.maxlen or 0)]
+        if untried:
+            return untried[0]
+        rates = [self._rate(i) for i in range(len(self.rounds))]
+        best = int(np.argmax(rates))
+        if best != self._best:
+            self._best, self._pause, self._since = best, self._probe, 0
+        self._since += 1
+        if self._since > self._pause:
+            self._since, self._pause = 0, min(2 * self._pause, RAREST * self._probe)
+            self._last = next(i for i in _after(self._last, len(rates)) if i != best)
+            self.rounds[self._last].clear()
+            return self._last
+        return best
+
+    def _rate(self, way: int) -> float:
+        """Tokens per second for each row; the median of seconds passes over rounds in which others were admitted."""
+        seconds, rounds, emitted = zip(*self.rounds[way], strict=True)
+        return float(sum(emitted) / sum(rounds) / max(float(np.median(seconds)), EPSILON**2))
+
+
+def _after(last: int, count: int) -> list[int]:
+    return [(last + 1 + i) % count for i in range(count)]
+
+
 class Held:
     """A policy that is told each position's chances times ``factors`` [block], at most 1: as far as they have held.
 
@@ -205,7 +292,7 @@ def top(survival: F64, k: int, epsilon: float = 0.0) -> I64:
 def policy(text: str, costs: Costs | None, block: int) -> Lengths:
     """A policy by name: one of ``KNOWN``; ``auto`` is the scheduler, ``fixed`` alone verifies whole blocks.
 
-    Without a cost table ``auto`` verifies whole blocks, and logs that.
+    Without a cost table ``auto`` finds out while serving what pays (``Paying``), and logs that.
 
     Args:
         costs: of target and drafter on this machine, or None where they were not measured.
@@ -223,8 +310,8 @@ def policy(text: str, costs: Costs | None, block: int) -> Lengths:
     if name in ("scheduler", "auto", "algorithm1") and costs is None:
         if name != "auto":
             raise BadInput(f"{name} needs the costs of this machine", remedy="Measure them: `clew serve --profile`.")
-        log.warning("no costs were measured on this machine: every drafted token is verified (clew serve --profile)")
-        return Fixed(block)
+        log.warning("no costs were measured on this machine: what pays is found while serving (clew serve --profile)")
+        return Paying(block)
     try:
         if name == "none" and not arguments:
             return Fixed(0)
