@@ -20,7 +20,7 @@ import pytest
 
 from clew.core.errors import BadInput, ClewError, MissingExtra
 from clew.sandbox import cgroup, namespace, room, sandbox, seccomp
-from clew.sandbox.archives import executables, pack, write
+from clew.sandbox.archives import contents, executables, pack, write
 from clew.sandbox.sandbox import Limits, Sandbox
 
 NOBODY = 65534
@@ -636,3 +636,18 @@ def test_a_run_ends_when_its_caller_is_killed():
     while running("95.4321") and time.monotonic() < until:
         time.sleep(0.05)
     assert running("95.4321") == []
+
+
+def test_a_snapshot_that_somebody_altered_is_refused():
+    """A header of negative size would be read for ever; a link, a device and a cut file are no packed files."""
+    assert contents(pack({"a/b.py": "x", "c": b"\0"})) == {"a/b.py": b"x", "c": b"\0"}
+    for change in ({"size": -512}, {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, {"type": tarfile.CHRTYPE}):
+        first, second = tarfile.TarInfo("first"), tarfile.TarInfo("second")
+        for name, value in change.items():
+            setattr(second, name, value)
+        heads = b"".join(one.tobuf(tarfile.GNU_FORMAT) for one in (first, second))
+        for read in (contents, executables):
+            with pytest.raises(BadInput, match="not files that were packed"):
+                read(heads + bytes(1024))
+    with pytest.raises(BadInput, match="not files that were packed"):
+        contents(pack({"a": b"x" * 5000})[:2000])

@@ -11,7 +11,7 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from clew.core.errors import BadInput
@@ -132,9 +132,36 @@ class _Taken:
 
 
 def executables(data: bytes) -> frozenset[str]:
-    """The names in a tar of ``pack`` that may be executed."""
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-        return frozenset(entry.name for entry in archive if entry.mode & 0o100)
+    """The names in a tar of ``pack`` that may be executed.
+
+    Raises:
+        BadInput: ``pack`` made no such tar.
+    """
+    return frozenset(entry.name for entry, _ in _packed(data) if entry.mode & 0o100)
+
+
+def contents(data: bytes) -> dict[str, bytes]:
+    """The files in a tar of ``pack``, by name. Nothing that a sandbox hands out is a tar.
+
+    Raises:
+        BadInput: ``pack`` made no such tar.
+    """
+    return {entry.name: content for entry, content in _packed(data)}
+
+
+def _packed(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    """Each file of a tar. A snapshot comes from a store, which somebody else may have altered: a header whose size is
+    negative would be read for ever."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+            for entry in archive:
+                if entry.size < 0 or not entry.isreg():
+                    raise tarfile.ReadError(f"{entry.name!r} is no file of {entry.size} bytes")
+                content = archive.extractfile(entry)
+                assert content is not None
+                yield entry, content.read()
+    except (tarfile.TarError, ValueError, OSError) as error:
+        raise BadInput(f"these {len(data)} bytes are not files that were packed: {error}") from None
 
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:

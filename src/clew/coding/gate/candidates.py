@@ -28,7 +28,7 @@ from clew.core.protocols import Restores, World
 from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.sandbox.archives import executables, pack, unpack
+from clew.sandbox.archives import contents, executables, pack
 from clew.sandbox.sandbox import Limits, Sandbox
 
 MIB = 1 << 20
@@ -115,7 +115,7 @@ class Checks:
         if not done.ok:
             said = done.stderr.decode(errors="replace").strip().splitlines() or [str(done)]
             raise BadInput(f"the diff does not apply: {said[0][:200]}", remedy="Make it with `git diff` against this.")
-        old, _ = unpack(parcel)
+        old = contents(parcel)
         now = {name: content for name, content in done.files.items() if content != old.get(name)}
         gone = sorted(set(before) - set(done.files))
         if large := [name for name, content in now.items() if len(content) > LARGEST]:
@@ -272,7 +272,7 @@ class CheckWorld:
             place = Path(self._checks.folder)
             found = {name: (place / name).read_bytes() for name in self._names if (place / name).is_file()}
         else:
-            found, _ = unpack(self._parcel)
+            found = contents(self._parcel)
         names = found if self._count else [name for name in self._names if name in found]
         told = [(name, hashlib.sha256(found[name]).hexdigest()) for name in sorted(names)]
         return hashlib.sha256(json.dumps([told, self._gone]).encode()).hexdigest()[:24]
