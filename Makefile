@@ -14,9 +14,11 @@ quickstart: .venv/.local
 test: .venv/.dev
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
 
-# What takes long and is drawn at random, more often than in `test`: kills at any moment, a served process under load.
+# What takes long and is drawn at random, more often than in `test`: kills at any moment, a served process under load,
+# and a sample of mutants, which is another one every day.
 nightly: .venv/.dev
 	CLEW_KILLS=20 CLEW_SOAK=120 $(BIN)/python -m pytest --timeout 3600 tests/harness/test_resume.py tests/train/test_loop.py tests/serve/test_server_soak.py
+	$(BIN)/python tools/mutants.py -n 60 --seed $$(date +%j)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -34,7 +36,7 @@ docs: .venv/.dev
 
 # Heavy or compiled packages that tests use where they are there: TextWorld (its interpreter needs a C compiler), Inspect.
 extras: .venv/.dev
-	$(PIP) -e '.[textworld,inspect]'
+	$(PIP) -e '.[textworld,gymnasium,inspect]'
 
 # Published agent frameworks, unmodified, through the gateway and the audits; in an environment of their own.
 frameworks: .venv/.frameworks
@@ -50,7 +52,7 @@ frameworks: .venv/.frameworks
 .venv/.local: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) -e '.[local]'
+	$(PIP) -e '.[local,view,stats,serve]'
 	touch $@
 
 .venv/.dev: .venv/.local

@@ -34,8 +34,7 @@ def main() -> None:
         same = np.mean(np.sign(x.value[both]) == np.sign(y.value[both]))
         print(f"{a:>9} / {b:<9} same sign on {same:.0%}")
 
-    detected = credit.aliasing(credit.steps(groups))
-    print("states Markov?", detected)
+    print(credit.aliasing(credit.steps(groups)).why)
     worst = clew.Groups(group for group in groups if group.signal).worst()
     print("the worst run lost most at:", {name: str(worst.low_point(name)) for name in found})
 

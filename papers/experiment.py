@@ -3,8 +3,9 @@
 A cell is one setting at one seed; its result is one JSON line of FOLDER/TIER.jsonl. Lines that exist are not computed
 again, so a killed run goes on where it stopped.
 
-A paper is a folder whose ``__init__`` names its TIERS, in the order in which they are run, and the SETTINGS that name
-a cell; ``Experiment.find`` takes the rest from its modules:
+A paper is a folder whose ``__init__`` names its TIERS, in the order in which they are run, the SETTINGS that name a
+cell, and what it NEEDS beyond the base install: extras by name, programs, data, each with the tiers that need it.
+``Experiment.find`` takes the rest from its modules:
 
 tier_NAME.py has ``cells(quick)``, the settings with their seeds; ``run(setting, seeds)``, the results in the order of
 the seeds; ``cost``, the CPU-seconds of a cell for the forecast (a function of the cell, a number, or a number by kind);
@@ -154,7 +155,11 @@ class Experiment:
         return json.dumps({k: cell[k] for k in (*self.settings, "seed") if k in cell}, sort_keys=True)
 
     def compute(self, name: str, quick: bool, out: Path, console: Console) -> list[Line]:
-        """Every cell of a tier, those that were missing computed and appended."""
+        """Every cell of a tier, those that were missing computed and appended.
+
+        A tier names fewer cells where data, frameworks or compilers are absent. What is committed of the others counts
+        all the same: a report in the paper's own folder never tells of less than its file of results holds.
+        """
         tier, path = self.tiers[name], out / f"{name}.jsonl"
         cells, have = list(tier.cells(quick)), {self.key(line) for line in load(path)}
         todo = [cell for cell in cells if self.key(cell) not in have]
@@ -171,8 +176,14 @@ class Experiment:
                 each = round((cpu_seconds() - start) / len(seeds), 3)
                 append(path, [{**setting, "seed": s, **r, "cpu_s": each} for s, r in zip(seeds, results, strict=True)])
                 bar.advance(task, len(seeds))
-        wanted = {self.key(cell) for cell in cells}
-        return [line for line in load(path) if self.key(line) in wanted]
+        wanted, lines = {self.key(cell) for cell in cells}, load(path)
+        known = [line for line in lines if self.key(line) in wanted]
+        if out.resolve() != (self.here / "results").resolve() or len(known) == len(lines):
+            return known
+        console.print(
+            f"{len(lines) - len(known)} of {len(lines)} lines stand as committed: not to be made on this machine"
+        )
+        return lines
 
     def main(
         self,

@@ -122,16 +122,20 @@ def share(hits: int, n: int) -> str:
 class Mark(NamedTuple):
     """A line of a paper's spec: what was promised, what came out, and whether the point estimate meets it.
 
-    met: None where the spec sets no mark and the line only reports.
+    met: None where the spec sets no mark and the line only reports. counts: whether what was run may count at all, by
+    a rule that the experiment set itself.
     """
 
     name: str
     promise: str
     found: Report | str
     met: bool | None
+    counts: bool = True
 
     def __str__(self) -> str:
         verdict = "no mark" if self.met is None else "met" if self.met else "NOT MET"
+        if not self.counts:
+            verdict = f"DOES NOT COUNT (else {verdict})"
         return f"{verdict}: {self.name}, {self.promise}; found {self.found}"
 
 

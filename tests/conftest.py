@@ -9,6 +9,8 @@ import pytest
 
 from clew.core import registry
 
+pytest_plugins = ["tests.assertions"]
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -72,7 +72,7 @@ def marks(t: Collected) -> list[Mark]:
     )
     return [
         mark("mix", f"{LEAVES} flat rollouts leave .50 to .80 of groups dead", flat, least=0.5, most=0.8),
-        mark("equal tokens", "UUCB decodes at most 1.01 of their tokens", spent, most=1.01),
+        mark("equal tokens", "UUCB decodes at most their tokens", spent, most=1.0, told=f"{text(spent)} of them"),
         mark("dead groups", "UUCB at least .10 below flat, above 0", drop, least=0.1, above=0),
         mark("saving", f"tokens of {LEAVES} tree leaves at most .6 of flat's", saving, most=0.6),
     ]

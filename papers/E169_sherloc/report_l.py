@@ -14,8 +14,9 @@ from papers.stats import Line, Lines, Mark, Report, document, interval, mark, ov
 from papers.stats import gap as difference
 
 F64 = npt.NDArray[np.float64]
-SHOWN = ("largest", "tree", "search", "view", "plain bm25", "bm25", "all", "all, ungated")
-PARTS = ("bm25", "view", "search", "tree", "connected")
+SHOWN = ("largest", "tree", "past", "search", "view", "plain bm25", "bm25", "all - past", "all", "all, ungated")
+TOOLS = ("view", "search", "tree", "connected")  # the paper's four, as components
+PARTS = ("bm25", *TOOLS, "past")
 
 
 def at(lines: Lines, chooser: str, k: int = 1) -> F64:
@@ -64,7 +65,7 @@ def top(values: F64, share_: float) -> F64:
 def retrieval(test: list[Line]) -> list[Mark]:
     best, without = at(test, "all"), at(test, "all - search")
     drops = {name: gap(best, at(test, f"all - {name}")) for name in PARTS}
-    most = max(PARTS[1:], key=lambda name: drops[name].estimate)
+    most = max(TOOLS, key=lambda name: drops[name].estimate)
     gated, ungated = gap(best, without), gap(at(test, "all, ungated"), without)
     told = f"{most} ({drops[most].estimate:+.3f}); view {text(drops['view'])}"
     plain = "best configuration - file BM25 >= .05 in acc@1, interval above 0"

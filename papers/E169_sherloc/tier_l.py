@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from clew.coding.diagnose.bug_report import words
 from clew.coding.diagnose.choose import findings
 from clew.coding.diagnose.code_tools import Tools
 from clew.coding.diagnose.confidence import features
 from clew.coding.diagnose.finding import finding
-from clew.coding.diagnose.rank import WEIGHTS, Corpus, Ranking, bm25, rank, words
+from clew.coding.diagnose.rank import WEIGHTS, Corpus, Ranking, bm25, rank
 from clew.coding.repository.digest import term
 from clew.coding.repository.past_fixes import Fix, age
 from clew.coding.repository.repository import Index, View
@@ -21,7 +22,7 @@ from papers.experiment import Line
 QUICK = 8  # commits of each project's test
 LOT = 10
 TOOLS = ("view", "search", "tree", "connected")
-ALONE = ("bm25", "view", "search", "tree")
+ALONE = ("bm25", "view", "search", "tree", "past")
 CONFIGURATIONS = {
     **{name: {name: 1.0} for name in ALONE},
     "all": dict(WEIGHTS),
@@ -83,8 +84,8 @@ def localised(project: str, fix: Fix) -> Line:
         "day": age(fix),
         "files": len(corpus.paths),
         "gold": gold,
-        "rank": {name: _rank(order, gold) for name, order in orders.items()},
-        "features": features(full, full.paths[0], *_span(full)).round(5).tolist(),
+        "rank": {name: rank_of(order, gold) for name, order in orders.items()},
+        "features": features(full, full.paths[0], *span_of(full)).round(5).tolist(),
         "first": {name: rankings[name].paths[0] for name in ("all", *ALONE)},
         "margin": {name: _margin(rankings[name]) for name in ("view", "all")},
         "tokens": {p: tools.view.files[p].size // 4 for p in {view.paths[0], *gold}},
@@ -101,7 +102,7 @@ def plain(corpus: Corpus, report: str) -> list[str]:
     return [corpus.paths[i] for i in np.argsort(-scores, kind="stable")]
 
 
-def _rank(order: list[str], gold: list[str]) -> int:
+def rank_of(order: list[str], gold: list[str]) -> int:
     """Place of the first right file, from 1; 0 where no file of the fix is a candidate."""
     return min((order.index(p) + 1 for p in gold), default=0)
 
@@ -111,7 +112,7 @@ def _margin(ranking: Ranking) -> float:
     return round(float((top[0] - top[-1]) / max(top[0], 1e-9)), 5)
 
 
-def _span(ranking: Ranking) -> tuple[int, int]:
+def span_of(ranking: Ranking) -> tuple[int, int]:
     places = ranking.places[ranking.paths[0]]
     return (places[0].chunk.start, places[0].chunk.end) if places else (1, 1)
 

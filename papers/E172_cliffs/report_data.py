@@ -30,9 +30,10 @@ def report(lines: Sequence[Line]) -> str:
         "`chance`: of the token at temperature 1, between these bounds by its listed entropy and rank (nothing is "
         "listed for the one more). `tested`: whether it could fall by more than .1, so that the mended form samples "
         "there; the authors' sampler (T .7, top-p .8, top-k 20) raises the chance of a likely token. `p adjusted`: of "
-        '"the drop is at most .1", score test, over all positions tested; `kept`: at most .05. The mended form asks '
-        "this of a fresh batch, which cannot be drawn here: these are the batches that fired. `around`: potentials of "
-        "up to five places on either side, pooled, neither of the two that fired nor any beyond the next position.",
+        '"the drop is at most .1", score test, over all positions tested, on the batches that fired: selection has '
+        "inflated these. The mended form asks a fresh batch, which cannot be drawn here, so that the places around "
+        "decide. `around`: potentials of up to five places on either side, pooled, neither of the two that fired nor "
+        "any beyond the next position, with the same test's p, adjusted likewise; `kept`: that is at most .05.",
     )
 
 
@@ -44,10 +45,13 @@ def tested(row: Line) -> str:
     return "yes" if high < 1 - statistics.MARGIN else "if its chance is below .9"
 
 
-def kept(lines: Sequence[Line]) -> dict[tuple[str, int], float]:
-    """Adjusted p-values of the positions that are tested, over all of them together."""
+def sure(lines: Sequence[Line], field: str = "p near") -> dict[tuple[str, int], float]:
+    """Adjusted p-values of the positions that are tested, over all of them together.
+
+    ``p near`` is that of the places around, which decides: ``p`` is of the batches that made the position fire.
+    """
     rows = [(path, x) for path, x in cliffs(lines) if tested(x) != "no"]
-    adjusted = statistics.adjusted([x["p"] for _, x in rows]).tolist()
+    adjusted = statistics.adjusted([x[field] for _, x in rows]).tolist()
     return {(path, x["position"]): q for (path, x), q in zip(rows, adjusted, strict=True)}
 
 
@@ -56,8 +60,11 @@ def cliffs(lines: Sequence[Line]) -> list[tuple[str, Line]]:
 
 
 def _table(lines: Sequence[Line]) -> str:
-    sure = kept(lines)
-    rows = [{**x, "path": path, "q": sure.get((path, x["position"]))} for path, x in cliffs(lines)]
+    fired, near = sure(lines, "p"), sure(lines)
+    rows = [
+        {**x, "path": path, "q": fired.get((path, x["position"])), "around": near.get((path, x["position"]), 1.0)}
+        for path, x in cliffs(lines)
+    ]
     return table(
         rows,
         ("solution", "path"),
@@ -68,20 +75,20 @@ def _table(lines: Sequence[Line]) -> str:
         ("drop, 95 %", lambda x: f"{x['before'] - x['after']:.2f} [{x['low']:.2f}, {x['high']:.2f}]"),
         ("tested", tested),
         ("p adjusted", lambda x: "" if x["q"] is None else f"{x['q']:.2g}"),
-        ("kept", lambda x: "no" if x["q"] is None or x["q"] > statistics.LEVEL else "yes"),
-        ("around", lambda x: f"{x['near before']:.2f} to {x['near after']:.2f} (p {x['p near']:.2g})"),
+        ("around", lambda x: f"{x['near before']:.2f} to {x['near after']:.2f} (p {x['around']:.2g})"),
+        ("kept", lambda x: "yes" if x["around"] <= statistics.LEVEL else "no"),
     )
 
 
 def figure(lines: Sequence[Line]) -> Any:
-    """Drops of the positions found, with intervals; filled where the mended form would keep them."""
-    rows, sure = cliffs(lines), kept(lines)
+    """Drops of the positions found, with intervals; blue where the places around bear them out."""
+    rows, kept = cliffs(lines), sure(lines)
     fig, axis = canvas((6, 2.6))
     for i, (name, x) in enumerate(rows):
-        colour = "#0072B2" if sure.get((name, x["position"]), 1.0) <= statistics.LEVEL else "#999999"
+        colour = "#0072B2" if kept.get((name, x["position"]), 1.0) <= statistics.LEVEL else "#999999"
         drop = x["before"] - x["after"]
         axis.errorbar(drop, i, xerr=[[drop - x["low"]], [x["high"] - drop]], fmt="o", color=colour, capsize=2)
     axis.set_yticks(range(len(rows)), [f"{name.removesuffix('_path_0')} {x['position']}" for name, x in rows])
     axis.axvline(statistics.MARGIN, color="black", lw=0.8, ls=":")
-    axis.set_xlabel("drop of the potential (blue: the mended form would keep it)")
+    axis.set_xlabel("drop of the potential (blue: the places around bear it out)")
     return fig

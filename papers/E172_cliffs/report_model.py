@@ -12,6 +12,7 @@ from papers.stats import Line, Mark, Results, by_seed, document, mark, markdown,
 EOS = ("cliff-dpo, eos", "cliff-dpo")
 COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#009E73", "#E69F00", "#999999")
 OPEN = ("uncertain", "sampled-off")
+FEW = 10  # flags, below which a share of them tells nothing
 
 
 class Lines(Results):
@@ -89,8 +90,11 @@ def marks(t: Lines) -> list[Mark]:
 
 
 def _again(t: Lines, promise: str, kinds: Sequence[str], **limits: float) -> Mark:
-    if not len(t.flags(*kinds)):
-        return Mark("E1", promise, "none flagged, so not tried", False)
+    """A mark on the share of flags that fire again; fewer than ``FEW`` flags meet none."""
+    found = len(t.flags(*kinds))
+    if found < FEW:
+        told = f"{t.again(*kinds)}" if found else "none flagged"
+        return Mark("E1", f"{promise}; {FEW} flags at least", told, False)
     return mark("E1", promise, t.again(*kinds), **limits)
 
 

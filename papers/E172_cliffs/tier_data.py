@@ -18,7 +18,6 @@ from clew.audit.cliffs import Counts, statistics
 from papers.experiment import Line, each
 
 PATHS = Path(__file__).resolve().parents[3] / "shared" / "data" / "cliffs" / "paths.jsonl.gz"
-NEAR = 5  # places before and after that are pooled
 cost = 0.1
 
 
@@ -42,7 +41,7 @@ def audited(setting: Line, seed: int) -> Line:
     listed = {c["position"]: c for c in path["cliffs"]}
     before, after = Counts.all_decided(right[found - 1], n), Counts.all_decided(right[found], n)
     p, (low, high) = statistics.p_values(before, after), statistics.drop_interval(before, after)
-    near = _near(right, found, n)
+    near = statistics.around(right, found, n)
     again = statistics.p_values(*near)
     rows = []
     for i, position in enumerate(found.tolist()):
@@ -82,22 +81,6 @@ def chances(entropy: float, rank: int) -> tuple[float, float]:
     least = brentq(lambda p: coin(p) - entropy, 0.5, top) if entropy < np.log(2) else 1 / 20
     most = brentq(lambda p: coin(p) + (1 - p) * np.log(19) - entropy, 1 / 20 + 1e-9, top)
     return float(least), float(most)
-
-
-def _near(right: np.ndarray, found: np.ndarray, n: int) -> tuple[Counts, Counts]:
-    """Continuations of up to NEAR places before and after each position, pooled, none beyond another position found.
-
-    They are no fresh batch, but they are not the two estimates that fired either.
-    """
-    edges = [-1, *found.tolist(), len(right) + 1]
-    rows: list[tuple[int, int, int, int]] = []
-    for last, position, then in zip(edges, edges[1:], edges[2:], strict=False):
-        first = right[max(last, position - 1 - NEAR, 0) : max(position - 1, 0)]
-        second = right[position + 1 : min(position + 1 + NEAR, then - 1)]
-        rows.append((int(first.sum()), n * len(first), int(second.sum()), n * len(second)))
-    k, m, j, o = np.array(rows, np.int64).reshape(-1, 4).T
-    none = np.zeros_like(k)
-    return Counts(k, m - k, none), Counts(j, o - j, none)
 
 
 run = each(audited)

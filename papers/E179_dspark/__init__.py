@@ -3,6 +3,7 @@
 Targets and drafters are made below .clew/e179 of the present folder, once.
 """
 
+NEEDS = "local (all but toy, load)"
 TIERS = ("toy", "exact", "draft", "confidence", "speed", "load")
 # No tier may call a result by one of these names: "rows" is a result of load.
 SETTINGS = ("kind", "arm", "block", "table", "policy", "r", "m", "noise", "n", "temperature")

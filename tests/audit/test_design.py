@@ -166,3 +166,22 @@ def test_clustered_intervals_cover():
         report = design.clustered("x", level[labels] + rng.normal(size=150), labels.tolist(), seed=seed)
         covered += report.low <= 0.0 <= report.high
     assert covered >= 88
+
+
+def test_counts_that_are_no_shares_are_refused_on_either_side():
+    for one in (Count(3, 0), Count(4, 3), Count(-1, 3)):
+        for pair in ((one, Count(1, 2)), (Count(1, 2), one)):
+            for how in (
+                design.newcombe,
+                lambda a, b: design.difference("x", a, b),
+                lambda a, b: design.ratio("x", a, b),
+            ):
+                with pytest.raises(BadInput, match="no share"):
+                    how(*pair)
+    for missing in (-1, -5):
+        with pytest.raises(BadInput, match=f"{missing} trials cannot be missing"):
+            design.censored("x", 3, 10, missing)
+    report = design.censored("x", 3, 10, 5)
+    assert (report.estimate, report.n) == (0.3, 15)
+    assert (report.low, report.high) == pytest.approx((design.wilson(3, 15)[0], design.wilson(8, 15)[1]))
+    assert design.censored("x", 3, 10, 5, level=0.5).high < report.high

@@ -55,8 +55,50 @@ def test_planted_causes_are_found_and_a_null_has_none(kind, causes):
     assert found.kind == ("causes" if causes else "none")
     assert found.spent <= 3000
     assert all((found.chances[name] > 0.5) == (name in causes) for name in o.FACTORS)
+    if kind == "and":
+        assert found.text == "caused by f0 and f3 (both are needed)"
     if kind == "or":
         assert not [x for x in found.lines if x.test == "single" and x.reads == "for"], "one at a time sees nothing"
+
+
+PAIR = ("f0", "f1")
+TWO = tuple(map(Hypothesis, PAIR))
+
+
+@pytest.mark.parametrize(
+    ("alone", "both", "said"),
+    [
+        (0.05, 0.05, "caused by f0 and f1 (both are needed)"),
+        (0.45, 0.1, "caused by f0 and f1 (each does something of its own)"),
+        (0.4, 0.28, "caused by f0 and f1 (whether both are needed cannot be told)"),
+    ],
+)
+def test_two_causes_are_said_to_be_needed_both_only_where_one_without_the_other_does_nothing(alone, both, said):
+    rates = {(): 0.8, ("f0",): alone, ("f1",): alone, PAIR: both}
+    found = why(Case("x", TWO), Ledger(Counts(rates), 3000))
+    assert (found.causes, found.text) == (PAIR, said)
+    apart = why(Case("x", TWO, pairs=False), Ledger(Counts(rates), 3000))
+    assert apart.text == "caused by f0 and f1 (not tried together)"
+    cut = why(Case("x", TWO), Ledger(Counts(rates), 400))
+    assert cut.text == apart.text
+    assert any("together was not run" in c for c in cut.caveats)
+
+
+def test_what_prevents_the_act_is_not_called_its_cause():
+    """Taking f0 away raises the rate: its presence holds the act back, whatever was predicted of it."""
+    rates = {(): 0.2, ("f0",): 0.8, ("f1",): 0.2, PAIR: 0.8}
+    rises = (Hypothesis("f0", predicts=1), Hypothesis("f1"))
+    found = why(Case("x", rises), Ledger(Counts(rates), 3000))
+    assert (found.causes, found.text) == (("f0",), "held back by f0")
+    surprised = why(Case("x", TWO), Ledger(Counts(rates), 3000))
+    assert surprised.causes == ()
+    assert surprised.text.startswith("no declared cause alone; held back by f0, against its prediction")
+    mixed = {(): 0.5, ("f0",): 0.1, ("f1",): 0.9}
+    found = why(Case("x", TWO), Ledger(Counts(mixed), 3000))
+    assert found.text == "caused by f0; held back by f1, against its prediction"
+    guards = (Hypothesis("f0", predicts=1), Hypothesis("f1", predicts=1))
+    found = why(Case("x", guards), Ledger(Counts({(): 0.1, ("f0",): 0.1, ("f1",): 0.1, PAIR: 0.7}), 3000))
+    assert found.text == "held back by f0 or f1 (either is enough)"
 
 
 def test_a_failing_harness_is_told_from_a_motive():

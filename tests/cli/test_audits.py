@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -39,8 +40,32 @@ def test_recoveries_make_the_difference(clew, mazes):
     assert erased["states after a mistake"] == full["states after a mistake"] > 10
     text = clew("audit", "coverage", "erased.jsonl", *store).output
     assert f"{erased['retreats with a signal']} of {erased['retreats']} receive a signal" in text
-    clew("export", "all.jsonl", *store)
+    assert "clew export --sft" in clew("export", "all.jsonl", *store, code=2).output  # they asked no model
+    clew("export", "--sft", "--all", "all.jsonl", *store)
     assert json.loads(clew("audit", "coverage", "all.jsonl", "--json", *store).output) == full
+
+
+def test_demonstrations_of_the_users_own_are_measured_against_runs(clew, mazes, tmp_path):
+    """The same data without a word about runs gives the same figures, once runs say what the states look like."""
+    store = ("--store", mazes)
+    clew("export", "--sft", "full.jsonl", "world=maze", *store)
+    full = json.loads(clew("audit", "coverage", "full.jsonl", "--json", *store).output)
+    lines = [json.loads(line) for line in Path("full.jsonl").read_text().splitlines()]
+    own = [{"messages": line["messages"], "task_id": line["task_id"]} for line in lines]
+    own[0]["messages"] += [{"role": "user", "content": "a cellar"}, {"role": "assistant", "content": "north"}]
+    Path("own.jsonl").write_text("".join(json.dumps(line) + "\n" for line in own))
+    assert "own.jsonl RUNS" in clew("audit", "coverage", "own.jsonl", *store, code=2).output.replace("FILE", "own")
+    told = json.loads(clew("audit", "coverage", "own.jsonl", "world=maze", "--json", *store).output)
+    assert told.pop("actions in no state of the runs") == 1
+    same = ("runs", "acts", "states after a mistake", "retreats")
+    assert {k: told[k] for k in same} == {k: full[k] for k in same}
+    assert told["share of retreats"]["estimate"] == full["share of retreats"]["estimate"] == 1
+    assert "1 actions of own.jsonl answer" in clew("audit", "coverage", "own.jsonl", "world=maze", *store).output
+    Path("own.jsonl").write_text(json.dumps(own[0] | {"task_id": "another"}) + "\n")
+    none = json.loads(clew("audit", "coverage", "own.jsonl", "world=maze", "--json", *store).output)
+    assert none["of them with a signal"] == 0
+    Path("own.jsonl").write_text("{}\n")
+    assert "own.jsonl:1: no messages" in clew("audit", "coverage", "own.jsonl", "world=maze", *store, code=2).output
 
 
 def test_runs_and_methods_are_signals_too(clew, store):
@@ -64,6 +89,6 @@ def test_refusals_name_a_remedy(clew, mazes, store):
     assert "clew export --sft demos.jsonl" in clew("export", "--sft", "out.txt", "world=maze", *at, code=2).output
     assert "Add --sft" in clew("export", "out.jsonl", "world=maze", "--erase-loops", *at, code=2).output
     assert "clew log" in clew("export", "--sft", "out.jsonl", "world=house", *at, code=2).output
-    assert "stands alone" in clew("audit", "coverage", "a.jsonl", "world=maze", *at, code=2).output
+    assert "one data file" in clew("audit", "coverage", "a.jsonl", "b.jsonl", *at, code=2).output
     assert "--all" in clew("distil", "return=0", "out.jsonl", "--store", store, code=2).output
     assert "of 0 runs" not in clew("distil", "return=0", "--all", "out.jsonl", "--store", store).output

@@ -8,8 +8,16 @@ import sqlite3
 import subprocess
 import sys
 
+import click
 import pytest
 
+from clew.cli import VERBS
+from clew.cli.shared.common import load_verb
+from clew.core.errors import BadInput
+from clew.core.registry import build, register
+from clew.core.values import Task
+from clew.harness import Runner
+from clew.models.fakes import Scripted
 from clew.store import open_store
 
 SECRET = "sk-planted-0123456789abcdef"
@@ -197,3 +205,124 @@ def test_a_prompt_that_does_not_fit_ends_the_run_and_says_why(clew, tmp_path):
 def test_trees_that_cannot_grow_are_refused(clew, options, said):
     done = clew("train", "--name", "t", "--model", "nowhere", *options, code=2)
     assert said in done.output
+
+
+def test_an_agent_of_ones_own_needs_a_world_and_a_bundled_one_has_one(clew, tmp_path):
+    (tmp_path / "own.py").write_text("async def agent(run):\n    await run.chat().ask(run.view)\n")
+    for line in (
+        ("run", "own.py:agent", "--model", "echo"),
+        ("eval", "echo", "--agent", "own.py:agent"),
+        ("train", "--name", "x", "--agent", "own.py:agent"),
+    ):
+        refused(clew(*line, code=2), "own.py:agent", "--world", "clew worlds")
+        assert not (tmp_path / ".clew").exists()
+    clew("run", "own.py:agent", "--model", "echo", "--tasks", 1, "--world", "household")
+    clew("run", "player", "--model", "echo", "--tasks", 1, "--max-steps", 1)
+
+
+def numbers(command, words):
+    """Every option of a verb that is a number, with the words that name the verb."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from numbers(command.get_command(context, name), [*words, name])
+        return
+    for param in command.params:
+        if isinstance(param, click.Option) and param.type.name in ("integer", "float", "integer range", "float range"):
+            yield words, param
+
+
+ANY = {"seed", "step"}  # seeds, and steps counted from the end
+NUMBERS = [pytest.param(w, p, id=f"{'-'.join(w)} {p.opts[0]}") for v in VERBS for w, p in numbers(load_verb(v), [v])]
+
+
+@pytest.mark.parametrize(("words", "param"), NUMBERS)
+def test_every_number_of_the_command_line_has_bounds(words, param):
+    if param.name in ANY:
+        return
+    assert len(NUMBERS) > 100
+    for value in ("-1", "nan" if "float" in param.type.name else "-5", "x"):
+        with pytest.raises(click.BadParameter):
+            param.type.convert(value, param, None)
+    if "float" in param.type.name:
+        with pytest.raises(click.BadParameter):
+            param.type.convert("inf", param, None)
+    if param.name in ("n", "tasks", "iterations", "concurrency", "epochs", "top_p", "max_tokens"):
+        with pytest.raises(click.BadParameter):
+            param.type.convert("0", param, None)
+
+
+def test_a_number_out_of_bounds_is_refused_with_its_option_and_bounds(clew, tmp_path):
+    refused(clew("run", "--model", "echo", "-n", 0, code=2), "-n", "at least 1")
+    refused(clew("run", "--model", "echo", "--top-p", 5, code=2), "--top-p", "above 0 and at most 1")
+    refused(clew("run", "--model", "echo", "--temperature", -1, code=2), "--temperature", "at least 0")
+    refused(clew("train", "--name", "t", "--iterations", 0, code=2), "--iterations", "at least 1")
+    assert not (tmp_path / ".clew").exists()
+
+
+def test_sampling_without_a_meaning_is_refused_before_a_run_is_made(store):
+    household = build("tasksets", "household")
+    for wrong in ({"top_p": 5}, {"temperature": -1.0}, {"temperature": float("nan")}, {"max_tokens": -1}, {"heat": 1}):
+        with pytest.raises(BadInput, match="sampl"):
+            Runner("clew.harness.agents:player", household, "echo", sampling=wrong)
+    kept = open_store(store)
+    run = kept.runs()[0]
+    runner = Runner("clew.harness.agents:player", household, Scripted({"": "go kitchen"}), kept)
+    before = len(kept.run_ids())
+    with pytest.raises(BadInput, match="sampl"):
+        runner.fork(run, at=1, n=1, sampling={"top_p": 5})
+    assert len(kept.run_ids()) == before
+    kept.close()
+
+
+def test_an_agent_that_is_not_async_is_named_without_a_traceback(clew, tmp_path):
+    (tmp_path / "plain.py").write_text("def agent(run):\n    return 'x'\n")
+    line = ("run", "plain.py:agent", "--world", "household", "--model", "echo", "--tasks", 1)
+    refused(clew(*line, code=2), "plain.py:agent", "async def")
+
+
+def test_how_an_agent_is_named_hangs_on_what_is_there(clew, tmp_path):
+    (tmp_path / "own.py").write_text("async def agent(run):\n    pass\n")
+    (tmp_path / "broken.py").write_text("import no_such_module\n")
+    at = ("--world", "household", "--model", "echo")
+    refused(clew("run", "own.py", *at, code=2), "own.py:FUNCTION")
+    refused(clew("run", "own.py:nothing", *at, code=2), "own.py:FUNCTION", "nothing")
+    refused(clew("run", "own:agent", *at, code=2), "own.py:agent")
+    refused(clew("run", "elsewhere:agent", *at, code=2), "elsewhere", str(tmp_path))
+    refused(clew("run", "broken.py:agent", *at, code=2), "no_such_module", "Mend")
+    refused(clew("run", "nobody", *at, code=2), "nobody", "tool_user")
+
+
+def test_arguments_that_a_world_does_not_take_are_answered_by_those_it_takes(clew):
+    refused(clew("run", "--world", "counter(colour=1)", "--model", "echo", code=2), "colour", "counter takes low, high")
+    refused(clew("worlds", "household(rums=2)", code=2), "rums", "rooms")
+
+
+class Sums:
+    """Sums of two numbers: a taskset without a world, whose judge reads the answer."""
+
+    def __init__(self, path="train.jsonl", *more, **options):
+        self.ref = "plain-sums"
+
+    def sample(self, n, seed=0, split="train"):
+        return [Task(f"sum-{i}", f"{i} + {i}") for i in range(n)]
+
+    def find(self, name):
+        return Task(name, "0 + 0")
+
+    def open(self, task):
+        return None
+
+    async def judge(self, task, run, world):
+        return {"reward": 0.0}
+
+
+def test_worlds_shows_a_taskset_that_opens_no_world(clew):
+    register("tasksets", "plain-sums", Sums)
+    said = clew("worlds", "plain-sums", "-n", 2).output
+    assert said == "".join(
+        f"sum-{i}: {i} + {i}\n  no world: the agent answers, and the judge reads the answer\n" for i in (0, 1)
+    )
+    assert json.loads(clew("worlds", "plain-sums", "-n", 1, "--json").output) == [{"task": "sum-0", "prompt": "0 + 0"}]
+    (line,) = [line for line in clew("worlds").output.splitlines() if line.startswith("plain-sums ")]
+    assert "  path='train.jsonl', *more, **options  " in line

@@ -39,7 +39,8 @@ def test_a_search_with_all_it_leads_to(clew, solved):
     assert "0 undecided" in told
     assert "del@1 - keep@1" in told
     assert "control: the same at random positions" in told
-    assert "clew tune RUNS --loss cliff-dpo" in told
+    line = f"clew tune world=sums --loss cliff-dpo --name cliffs --model FOLDER --store {solved}"
+    assert f"name a FOLDER of weights in: {line}" in told
     found = json.loads(clew(*args, "--effect", "--pairs", "pairs.jsonl", "--json").output)
     assert found["pairs"] == len([c for c in found["cliffs"] if c["confirmed"]])
     assert {round(p["potential"], 1) > 0.3 or p["high"] < 0.3 for p in found["potential"]} == {True}
@@ -92,3 +93,41 @@ def test_training_on_pairs_goes_on_and_refuses_others(clew, tmp_path):
     assert again["rows"] == 2
     assert "clew audit cliffs" in clew(*line, "--types", "deterministic", code=2).output
     assert "RUNS" in clew("tune", "--name", "x", "--loss", "dpo", "--store", path, code=2).output
+
+
+def test_released_rollouts_are_read(clew, tmp_path):
+    """A planted cliff is kept, one dip that its neighbours do not share is flagged and not kept, noise is neither."""
+    cliff, dip = [60] * 8 + [20] * 8, [60] * 8 + [40] + [60] * 7
+    lines = [
+        {"id": name, "tokens": [f"t{i}" for i in range(16)], "potential": [k / 64 for k in right], "n_rollouts": 64}
+        for name, right in (("cliff", cliff), ("dip", dip), ("flat", [60] * 16))
+    ]
+    lines[0]["cliffs"] = [{"position": 8}]
+    (tmp_path / "released.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = json.loads(clew("audit", "cliffs", tmp_path / "released.jsonl", "--json").output)
+    assert told["solutions"] == 3
+    assert [(c["path"], c["position"], c["kept"], c["listed"]) for c in told["cliffs"]] == [
+        ("cliff", 8, True, True),
+        ("dip", 8, False, False),
+    ]
+    said = clew("audit", "cliffs", tmp_path / "released.jsonl").output
+    assert "3 solutions, 48 tokens: the published rule flags 2, the places around share the drop in 1" in said
+    assert "without --effect" in clew("audit", "cliffs", tmp_path / "released.jsonl", "--effect", code=2).output
+    for field, value, why in (
+        ("potential", [2.0] * 16, "a potential is 2.0"),
+        ("potential", [0.5] * 17, "16 tokens and 17 shares"),
+        ("n_rollouts", 10**30, "n_rollouts is 1000"),
+        ("tokens", "text", "no tokens"),
+        ("cliffs", ["x"], "cliffs without a position: ['x']"),
+        ("cliffs", 7, "'int' object is not iterable"),
+    ):
+        (tmp_path / "bad.jsonl").write_text(json.dumps(lines[0] | {field: value}))
+        said = clew("audit", "cliffs", tmp_path / "bad.jsonl", code=2).output
+        assert "bad.jsonl:1: " in said
+        assert why in said
+
+
+def test_what_is_found_in_the_authors_release(clew, shared):
+    told = json.loads(clew("audit", "cliffs", shared / "data" / "cliffs" / "paths.jsonl.gz", "--json").output)
+    assert sum(c["listed"] for c in told["cliffs"]) == len(told["cliffs"]) - 1  # one is found and not listed
+    assert 0 < sum(c["kept"] for c in told["cliffs"]) < len(told["cliffs"])

@@ -29,6 +29,45 @@ def test_own_stacks_lose_what_they_cut_and_the_pin_saves_it(clew):
     assert "head-and-tail" in json.loads(clew("audit", "decay", "--list", "--json").output)["arms"]
 
 
+OWN = """
+async def compact(messages, budget, summarise):
+    head = [m for m in messages if m["role"] == "system"]
+    if sum(len(m["content"] or "") for m in messages) // 4 <= budget:
+        return messages
+    text = summarise("\\n".join(m["content"] or "" for m in messages))
+    return [*head, {"role": "user", "content": f"So far: {text}"}]
+
+def cut(messages, budget, summarise):
+    return messages[-2:]
+
+def broken(messages, budget, summarise):
+    return messages[99_999]
+
+def wrong(messages, budget, summarise):
+    return 7
+"""
+
+
+def test_a_compaction_of_the_users_own_is_followed_too(clew, tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    names = [f"--stack={tmp_path}/own.py:{name}" for name in ("compact", "cut")]
+    told = json.loads(clew("audit", "decay", *names, "--json").stdout)
+    compact, cut = told["stacks"]
+    assert compact["stack"].endswith("own.py:compact")
+    assert compact["kept"] == compact["n"] == 192  # the oracle repeats the rule
+    assert cut["kept"] < 30
+    assert cut["pinned"]["kept"] == 192
+    assert len(told["verdicts"]) == 1
+    failed = clew("audit", "decay", f"--stack={tmp_path}/own.py:broken", code=2).output
+    assert "own.py:broken failed: IndexError" in failed
+    assert "compact(messages, budget, summarise)" in failed
+    assert (
+        "wrong gave 7, no list of messages" in clew("audit", "decay", f"--stack={tmp_path}/own.py:wrong", code=2).output
+    )
+    assert "own.py:compact" in clew("audit", "decay", "--stack", "clew-nothing", code=2).output
+    assert "no file absent.py" in clew("audit", "decay", "--stack", "absent.py:compact", code=2).output
+
+
 def roles(body, count):
     """A stand-in for models that summarise, by the name that is asked for (specs/E164, section 8B)."""
     told = "\n".join(m["content"] for m in body["messages"])

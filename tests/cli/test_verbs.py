@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import click
 import pytest
@@ -130,6 +133,15 @@ def test_credit_files_values_that_show_and_compares(clew, store):
     assert len(data["pairs"]) == 1
 
 
+def test_credit_says_what_a_method_chose_by_itself_and_takes_another_key(clew, store):
+    auto, text = 'bellman(lam="auto")', 'g2po(key="text")'
+    data = json.loads(clew("credit", f"{auto}+{text}", "--store", store, "--json", "--dry").output)
+    assert data["notes"][0].startswith("bellman took lam=0. Whether the states are Markov cannot be told:")
+    assert data["notes"][0] in clew("credit", auto, "--store", store, "--dry").output
+    assert [m["method"] for m in data["methods"]] == [auto, text]
+    assert "key='words' is not known" in clew("credit", 'g2po(key="words")', "--store", store, code=2).output
+
+
 def test_tag_find_and_untag(clew, store):
     a, b = ids(store)[:2]
     clew("store", "tag", "keep", a, b, "--store", store)
@@ -200,3 +212,26 @@ def test_a_verb_from_another_package(clew, monkeypatch):
     monkeypatch.setattr("clew.cli._extensions", lambda: {"greet": Entry()})
     assert clew("greet").output == "hello\n"
     assert "From other packages" in clew("--help").output
+
+
+def test_reproduce_lists_papers_with_title_time_and_needs(clew):
+    root = Path(__file__).resolve().parents[2]
+    rows = json.loads(clew("reproduce", "--root", root, "--json").output)
+    assert [row["paper"] for row in rows] == sorted(path.parent.name for path in root.glob("papers/E*/__init__.py"))
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    text = clew("reproduce", "--root", root).output
+    for row in rows:
+        module = importlib.import_module(f"papers.{row['paper']}")
+        assert row["tiers"] == list(module.TIERS)
+        assert len(row["title"].split()) >= 2
+        assert row["needs"] == module.NEEDS
+        assert row["cpu_seconds"] > 0
+        assert any(
+            {row["paper"], *row["title"].split(), *row["needs"].split()} <= set(x.split()) for x in text.split("\n")
+        )
+        sources = "".join(path.read_text() for path in (root / "papers" / row["paper"]).glob("*.py"))
+        assert ("local (" in row["needs"]) == ("import torch" in sources or "clew.models.local" in sources), row[
+            "paper"
+        ]
+    named = {word for row in rows for word in re.findall(r"\b(local|stats|kernels)\b", row["needs"])}
+    assert named <= set(extras)

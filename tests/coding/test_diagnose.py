@@ -7,18 +7,20 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from clew.coding.diagnose.bug_report import identifiers
 from clew.coding.diagnose.calibrate import calibrate
 from clew.coding.diagnose.choose import Chooser
 from clew.coding.diagnose.code_tools import Tools
 from clew.coding.diagnose.confidence import Calibration, features, fit, learnt, policy
 from clew.coding.diagnose.finding import SCHEMA, answer, finding, markdown
-from clew.coding.diagnose.rank import K1, B, Corpus, bm25, identifiers, rank
-from clew.coding.repository.digest import WORD, Digest, digest, term
+from clew.coding.diagnose.rank import K1, B, Corpus, bm25, rank
+from clew.coding.repository.digest import WORD, Digest, digest, parts, term
 from clew.coding.repository.git import Git
 from clew.coding.repository.languages import left_out, parser
 from clew.coding.repository.past_fixes import fixes
@@ -155,6 +157,43 @@ def test_identifiers_of_a_report():
     assert identifiers(said) == ["Cart", "apply_voucher", "no_tax", "shop", "price", "PriceError", "add_item"]
 
 
+@pytest.mark.parametrize(
+    ("identifier", "found"),
+    [
+        ("getURLs", ["get", "url"]),
+        ("URLs", ["url"]),
+        ("IDsOfUsers", ["id", "of", "user"]),
+        ("HTTPServer", ["http", "server"]),
+        ("parseHTTPHeader_value", ["parse", "http", "header", "value"]),
+        ("größe", ["größe"]),
+        ("имя_файла", ["имя", "файла"]),
+        ("调用函数", ["调用", "用函", "函数"]),
+    ],
+)
+def test_identifiers_are_split_as_programmers_write_them(identifier, found):
+    assert parts(identifier) == found
+
+
+def test_words_of_several_scripts_are_told_apart():
+    assert WORD.findall("调用apply_voucher时 größe2 имя") == ["调用", "apply_voucher", "时", "größe2", "имя"]
+    assert identifiers("调用Cart.apply_voucher时add_item()失败") == ["Cart", "apply_voucher", "add_item"]
+
+
+def test_comments_of_another_script_are_matched(tmp_path):
+    for name, said in (("a", "计算折扣"), ("b", "发送邮件")):
+        (tmp_path / f"{name}.py").write_text(f"# {said}\ndef {name}():\n    return 0\n", encoding="utf-8")
+    git(tmp_path, "init", "-q")
+    assert rank(Corpus(View(tmp_path)), "折扣不对").paths[0] == "a.py"
+
+
+def test_a_blob_that_is_absent_is_left_out(tmp_path):
+    make(tmp_path)
+    blob = git(tmp_path, "rev-parse", "HEAD:shop/mail.py")
+    (tmp_path / f".git/objects/{blob[:2]}/{blob[2:]}").unlink()
+    assert "shop/cart.py" in View(tmp_path, "HEAD").files
+    assert "shop/mail.py" not in View(tmp_path, "HEAD").files
+
+
 def test_bm25_is_the_formula():
     counts, length = np.array([[2.0, 0.0], [1.0, 1.0], [0.0, 0.0]]), np.array([10.0, 5.0, 3.0])
     scores = bm25(counts, length)
@@ -285,7 +324,12 @@ def test_what_is_not_so_is_found_out(chooser, view):
     ]
     for change, says in wrong:
         assert says in finding({**said, **change}).problems(view)[0]
-    for change in ({"root_cause": ""}, {"location": {"file": "a"}}, {"location": {"file": "a", "start": 3, "end": 2}}):
+    for change in (
+        {"matched": []},
+        {"testing_impact": ""},
+        {"location": {"file": "a"}},
+        {"location": {"file": "a", "start": 3, "end": 2}},
+    ):
         with pytest.raises(BadInput):
             finding({**said, **change})
 
@@ -304,8 +348,14 @@ def test_markdown_tells_to_verify_and_hints_without_claims(chooser):
     found = chooser.findings(REPORT)[:2]
     text = markdown(found, [True, False])
     assert "Read and verify" in text
-    assert found[0].root_cause in text
-    assert found[1].root_cause not in text
+    assert f"Words of the report found there: {', '.join(found[0].matched)}" in text
+    assert "Root cause" not in text  # a ranking knows none
+    assert found[1].location_explanation not in text
+    caused = replace(found[0], root_cause="a half is cut", solution_idea="round", matched=())
+    assert "- Root cause: a half is cut\n- Direction of a fix: round\n" in markdown([caused])
+    assert finding(caused.json()) == caused
+    with pytest.raises(BadInput, match="lacks root_cause, solution_idea"):
+        finding({k: v for k, v in caused.json().items() if k not in ("root_cause", "solution_idea")})
     assert found[1].file in text.splitlines()[-1] or found[1].file in text
 
 

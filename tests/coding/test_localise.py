@@ -200,25 +200,43 @@ def test_past_fixes_are_tasks_that_a_judge_knows(shop):
     assert run.reward == 1.0
 
 
-def test_the_tools_by_mcp(shop):
+def test_the_tools_by_mcp_see_the_present_files(tmp_path):
     pytest.importorskip("mcp", reason="did not run: the extra 'coding' is not installed")
     import asyncio
 
     from mcp import Client
 
-    from clew.coding.diagnose.mcp import server
+    from clew.coding.diagnose.mcp import Present, server
 
-    async def talk() -> tuple[set[str], Any, Any]:
-        async with Client(server(Tools(View(shop.repo)))) as client:
+    folder = make(tmp_path)
+    price = folder / "shop/price.py"
+
+    async def talk() -> None:
+        async with Client(server(Present(Tools(View(folder))))) as client:
+
+            async def say(name: str, **arguments: Any) -> str:
+                done = await client.call_tool(name, arguments)
+                assert done.is_error == done.content[0].text.startswith("error:")
+                return str(done.content[0].text)
+
             names = {t.name for t in (await client.list_tools()).tools}
-            shown = await client.call_tool("view_file", {"path": "shop/price.py"})
-            return names, shown, await client.call_tool("view_file", {"path": "nowhere.py"})
+            assert names == {"diagnose", "view_file", "codebase_search", "repo_tree", "connected_tree"}
+            assert "Half a cent" in await say("view_file", path="shop/price.py")
+            assert "error:" in await say("view_file", path="nowhere.py")
+            assert "error: there is no tool" in await say("rm")
+            assert "`shop/cart.py` lines 16-18" in await say("diagnose", report=REPORT)
+            assert (await say("diagnose", report=REPORT, n=1)).count("### ") == 1
+            # a new file, appended lines, one that is gone
+            (folder / "shop/refund.py").write_text("def refund_points(customer):\n    return 0\n")
+            price.write_text(price.read_text() + "\n\ndef loyalty():\n    return 7\n")
+            assert "def loyalty" in await say("view_file", path="shop/price.py")
+            assert "1 files contain" in await say("codebase_search", text="refund_points")
+            assert "### 1. `shop/refund.py`" in await say("diagnose", report="refund_points() of a customer is 0")
+            (folder / "shop/refund.py").unlink()
+            assert "error:" in await say("view_file", path="shop/refund.py")
+            assert "nothing in the repository matches" in await say("diagnose", report="zyzzyva")
 
-    names, shown, wrong = asyncio.run(talk())
-    assert names == {"view_file", "codebase_search", "repo_tree", "connected_tree"}
-    assert "Half a cent" in shown.content[0].text
-    assert wrong.is_error
-    assert "error:" in wrong.content[0].text
+    asyncio.run(talk())
 
 
 def test_a_script_without_a_guard_is_not_run_again(tmp_path, shop):

@@ -15,7 +15,6 @@ from clew.core.registry import lookup
 from clew.core.values import Completion, Message
 from clew.harness import Runner
 from clew.worlds.house import House
-from clew.worlds.household import Household
 
 
 class Player:
@@ -146,15 +145,6 @@ def test_a_shared_call_carries_the_mean_over_its_runs() -> None:
     value, diagnostics = credit.advantages(steps, credit.presets.grpo("mean"))
     found = credit.Credit("grpo", {}, "", steps, value, diagnostics).annotations()
     assert {(a.run, a.seq): a.value for a in found} == {("r0", 1): 0.0, ("r0", 3): 2.0, ("r1", 3): -2.0}
-
-
-def test_the_horizon_is_not_taken_for_aliasing(groups: Any) -> None:
-    """A recorded run that reaches its limit ends in a state that elsewhere goes on."""
-    for clean in (groups, Runner(thinker, (house := Household()), Player()).collect(house.sample(8), n=8)):
-        judge(clean, 1.0, 0.0, 0.0)
-        found = credit.aliasing(credit.steps(clean))
-        assert found.compared > 20
-        assert (found.ambiguous, found.found) == (0, False)
 
 
 def test_frames_show_absence_as_nan() -> None:

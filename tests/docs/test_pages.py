@@ -18,6 +18,7 @@ EXECUTABLE = [p for p in pages() if p.parent == DOCS and any(b.kind in EXECUTED 
 def test_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CLEW_STORE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path.with_name(f"{tmp_path.name}-cache")))  # where an index is kept
     assert execute(page) > 0
 
 

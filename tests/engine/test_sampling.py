@@ -9,8 +9,8 @@ from scipy import stats
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 from clew.core.errors import BadInput
-from clew.core.values import Sampling
-from clew.models.sampling import Laws, check, draw, in_force, noise
+from clew.core.values import Sampling, check_sampling
+from clew.models.sampling import Laws, draw, in_force, noise
 
 LOGITS = torch.from_numpy(np.random.default_rng(0).normal(0, 2, (5, 30)))
 SETTINGS = [
@@ -89,4 +89,4 @@ def test_the_last_token_with_probability_is_the_last_that_can_be_drawn() -> None
 )
 def test_settings_without_a_meaning_are_refused(asked: Sampling) -> None:
     with pytest.raises(BadInput, match="cannot sample"):
-        check(asked)
+        check_sampling(asked)

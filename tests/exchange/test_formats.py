@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput, BadRecord, UnknownName
+from clew.core.records import Annotation
 from clew.core.values import Message, ToolCall, ToolSpec, Usage
 from clew.exchange import Transcript, atif, export, format_of, import_file, openai_jsonl, recall, record
 from clew.exchange.transcript import Meter
@@ -182,14 +183,19 @@ def test_what_a_reply_took_travels_in_atif():
 
 def test_an_inspect_log_of_others(tmp_path):
     pytest.importorskip("inspect_ai", reason="did not run: inspect-ai is not installed")
+    from inspect_ai.event import InfoEvent, ModelEvent
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalSample, EvalSpec, read_eval_log, write_eval_log
     from inspect_ai.model import (
+        ChatCompletionChoice,
         ChatMessageAssistant,
         ChatMessageTool,
         ChatMessageUser,
         ContentImage,
         ContentReasoning,
         ContentText,
+        GenerateConfig,
+        ModelOutput,
+        ModelUsage,
     )
     from inspect_ai.scorer import Score
     from inspect_ai.tool import ToolCall as InspectCall
@@ -201,12 +207,23 @@ def test_an_inspect_log_of_others(tmp_path):
         tool_calls=[InspectCall(id="c", function="look", arguments={"at": "door"})],
     )
     failed = ChatMessageTool(content="", tool_call_id="c", function="look", error=ToolCallError("timeout", "too slow"))
+    output = ModelOutput(
+        model="openai/gpt",
+        choices=[ChatCompletionChoice(message=thought, stop_reason="tool_calls")],
+        usage=ModelUsage(input_tokens=7, output_tokens=3, total_tokens=12, input_tokens_cache_read=2, total_cost=0.5),
+        time=1.25,
+    )
+    call = {"model": "openai/gpt", "tools": [], "tool_choice": "auto", "config": GenerateConfig()}
+    events = [InfoEvent(data={"note": "begun"}), ModelEvent(**call, input=[seen], output=output)]
+    how = {"input": "x", "target": ["y", "z"], "messages": [seen, thought, failed], "events": events, "output": output}
     samples = [
         EvalSample(
-            id="a", epoch=e, input="x", target="y", messages=[seen, thought, failed], scores={"match": Score(value=v)}
+            id="a", epoch=e, **how, metadata={"level": 2}, model_usage={"openai/gpt": output.usage}, total_time=2.5,
+            scores={"match": Score(value=v, answer="42", explanation="as expected"),
+                    "parts": Score(value={"x": 1.0, "y": 0.5}), "unscored": Score(value=float("nan"))},
         )
         for e, v in ((1, "C"), (2, "I"))
-    ]
+    ]  # fmt: skip
     spec = EvalSpec(
         created="2026-01-01T00:00:00+00:00", task="t", dataset=EvalDataset(), model="openai/gpt", config=EvalConfig()
     )
@@ -220,9 +237,30 @@ def test_an_inspect_log_of_others(tmp_path):
     assert "image_url" in it.messages[0].extra
     assert it.messages[1] == Message("assistant", "I look", "hm", (ToolCall("c", "look", '{"at": "door"}'),))
     assert it.messages[2] == Message("tool", "too slow", call_id="c")
-    assert (it.scores, it.model, it.fields["target"]) == ({"match": 1.0}, "openai/gpt", "y")
-    export(store, runs, tmp_path / "again.eval")
-    assert [s.id for s in read_eval_log(str(tmp_path / "again.eval")).samples] == ["a", "a"]
+    assert it.scores == {"match": 1.0, "parts/x": 1.0, "parts/y": 0.5}
+    assert (it.model, it.fields["target"], it.fields["metadata"]) == ("openai/gpt", ["y", "z"], {"level": 2})
+    assert it.meters == (Meter(Usage(9, 3, 2), 0.5, 1.25),)
+    store.annotate([Annotation("run", "reward", 0.25, run=runs[1].id, scope=runs[1].id)])
+    store.commit()
+    sizes = []
+    for name in ("again.eval", "and-again.eval"):  # the second is read from the first
+        export(store, runs, tmp_path / name)
+        then, log = read_eval_log(str(tmp_path / "log.eval")).samples, read_eval_log(str(tmp_path / name))
+        for was, now in zip(then, log.samples, strict=True):
+            same = set(EvalSample.model_fields) - {"metadata", "scores"}
+            mine, theirs = (json.loads(s.model_dump_json(include=same, exclude_none=True)) for s in (now, was))
+            assert mine == theirs
+            for score in was.scores:
+                assert now.scores[score].model_dump_json() == was.scores[score].model_dump_json()
+            assert {k: v for k, v in now.metadata.items() if k != "clew"} == was.metadata
+        assert [s.scores.get("reward") and s.scores["reward"].value for s in log.samples] == [None, 0.25]
+        assert log.eval.task == "t"
+        sizes.append((tmp_path / name).stat().st_size)
+        store = MemoryStore()
+        runs = [Run(store, r) for r in import_file(store, tmp_path / name)]
+        assert [r.reward for r in runs] == [1.0, 0.25]
+        assert recall(runs[0]).meters == it.meters
+    assert abs(sizes[1] - sizes[0]) < 100  # nothing is kept twice, however often it goes round
 
 
 BROKEN = [
@@ -331,8 +369,6 @@ def test_a_failing_store_keeps_nothing_of_the_file(tmp_path, monkeypatch):
 
 
 def test_rewards_given_here_are_exported(tmp_path):
-    from clew.core.records import Annotation
-
     store = MemoryStore()
     runs = import_file(store, lines_file(tmp_path / "in.jsonl", *LINES))
     store.annotate([Annotation("run", "reward", 0.25, run=runs[1], scope=runs[1])])
@@ -340,6 +376,83 @@ def test_rewards_given_here_are_exported(tmp_path):
     export(store, runs, tmp_path / "out.jsonl")
     rewards = [line.get("reward") for line in lines_of(tmp_path / "out.jsonl")]
     assert rewards == [1, 0.25, None]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_models_name_does_not_grow_with_each_round_trip(tmp_path, ending):
+    if ending == ".eval":
+        pytest.importorskip("inspect_ai", reason="did not run: inspect-ai is not installed")
+    store = MemoryStore()
+    runs = [record(store, Transcript(talk, "t1", model="gpt-4o")) for talk in (TALK, TALK[:2])]  # and without a reply
+    for turn in range(3):
+        export(store, runs, tmp_path / f"{turn}{ending}")
+        store = MemoryStore()
+        runs = import_file(store, tmp_path / f"{turn}{ending}")
+        assert [recall(Run(store, r)).model for r in runs] == ["gpt-4o", "gpt-4o"]
+        assert {Run(store, r).model for r in runs} == {"transcript:gpt-4o"}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_methods_say_of_replies_goes_along(tmp_path, ending):
+    """Advantages, values of tokens and scores go out with the messages, and come in as annotations again."""
+    if ending == ".eval":
+        pytest.importorskip("inspect_ai", reason="did not run: inspect-ai is not installed")
+    store, (run, *_) = made_here()
+    first, second = (c.seq for c in run.calls if c.kind == "ask")
+    tokens = np.array([0.5, np.nan, -1.0], np.float32)
+    store.annotate(
+        [
+            Annotation("call", "grpo", 0.5, run=run.id, seq=first, scope=run.group),
+            Annotation("call", "grpo", 9.0, run=run.id, seq=first, scope="elsewhere"),
+            Annotation("call", "g2po", -1.0, run=run.id, seq=second, scope=run.group, version="2", data='{"why": 1}'),
+            Annotation("tokens", "potential", run=run.id, seq=second, scope=run.id, values=tokens),
+            Annotation("run", "style", 0.25, run=run.id, scope=run.id),
+        ]
+    )
+    store.commit()
+    for turn in range(2):
+        export(store, [run], tmp_path / f"{turn}{ending}")
+        other = MemoryStore()
+        (run,) = (Run(other, r) for r in import_file(other, tmp_path / f"{turn}{ending}"))
+        asks = [c.seq for c in run.calls if c.kind == "ask"]
+        found = {(a.target, a.method): a for a in run.annotations() if a.target != "run"}
+        assert len(found) == 3
+        assert (found["call", "grpo"].seq, found["call", "grpo"].value) == (asks[0], 0.5)
+        last = found["call", "g2po"]
+        assert (last.seq, last.value, last.version, last.data) == (asks[1], -1.0, "2", '{"why": 1}')
+        np.testing.assert_array_equal(found["tokens", "potential"].values, tokens)
+        assert recall(run).scores == {"style": 0.25}
+        assert not other.verify()
+        store = other
+
+
+def test_parquet_has_columns_for_scores_and_annotations(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="did not run: pyarrow is not installed")
+    store, (run, *_) = made_here()
+    ask = next(c.seq for c in run.calls if c.kind == "ask")
+    store.annotate([Annotation("call", "grpo", 0.5, run=run.id, seq=ask, scope=run.group)])
+    store.annotate([Annotation("run", "style", 0.25, run=run.id, scope=run.id)])
+    store.commit()
+    export(store, [run], tmp_path / "out.parquet")
+    (row,) = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert row["annotations"] == [{"message": 1, "method": "grpo", "value": 0.5, "values": None}]
+    assert row["messages"][1]["role"] == "assistant"
+    assert dict(row["scores"]) == {"style": 0.25}
+    table = parquet.read_table(tmp_path / "out.parquet").drop_columns(["line"])
+    parquet.write_table(table, tmp_path / "less.parquet")
+    other = MemoryStore()
+    (again,) = (Run(other, r) for r in import_file(other, tmp_path / "less.parquet"))
+    assert recall(again).scores == {"style": 0.25}
+    assert [a.value for a in again.annotations("grpo")] == [0.5]
+
+
+def test_a_field_called_annotations_that_is_none_of_ours_comes_back_as_it_was(tmp_path):
+    for other in ([{"label": "good"}], "text", [{"message": 0, "method": "x"}], [{"message": 99, "method": "x"}], [7]):
+        line = {**LINES[0], "annotations": other}
+        store = MemoryStore()
+        runs = import_file(store, lines_file(tmp_path / "in.jsonl", line))
+        export(store, runs, tmp_path / "out.jsonl")
+        assert lines_of(tmp_path / "out.jsonl") == [line]
 
 
 def test_equal_runs_give_equal_bytes(tmp_path):
@@ -369,6 +482,65 @@ def test_the_airline_runs(shared, tmp_path):
     again = import_file(other, tmp_path / "out.jsonl.gz")
     assert [shape(other, r) for r in again] == [shape(store, r) for r in runs]
     store.close()
+
+
+def test_results_of_tau_bench_are_read_as_they_are(shared, tmp_path):
+    """100 real runs, as tau-bench writes them: one list of runs, which says ``traj`` for ``messages``."""
+    originals = lines_of(shared / "data" / "tau_airline" / "gpt-4o.even-tasks.jsonl.gz")
+    native = [{"traj" if k == "messages" else k: v for k, v in run.items()} for run in originals]
+    (tmp_path / "gpt-4o-airline.json").write_text(json.dumps(native, indent=2))
+    lines_file(tmp_path / "results.jsonl", *native)
+    for name in ("gpt-4o-airline.json", "results.jsonl"):
+        store = MemoryStore()
+        runs = import_file(store, tmp_path / name)
+        assert [len(store.group(g).runs) for g in store.groups()] == [4] * 25
+        assert [Run(store, r).reward for r in runs] == [run["reward"] for run in originals]
+        assert not store.verify()
+        export(store, runs, tmp_path / "out.jsonl")
+        assert lines_of(tmp_path / "out.jsonl") == originals
+
+
+def test_trajectories_of_mini_swe_agent_are_read_as_they_are(tmp_path):
+    """Version 1 wrote the bare list of messages; later ones put what is known of the run around it."""
+    talk = [
+        {"role": "system", "content": "You are a shell."},
+        {"role": "user", "content": "Fix it.", "timestamp": 1760000000.5},
+        {"role": "assistant", "content": "```bash\nls\n```", "extra": {"response": {"id": "r1", "cost": 0.01}}},
+        {"role": "user", "content": "<returncode>0</returncode>"},
+        {"role": "exit", "content": "", "extra": {"exit_status": "Submitted"}},
+    ]
+    info = {"exit_status": "Submitted", "model_stats": {"api_calls": 1}}
+    whole = {
+        "instance_id": "django__django-1",
+        "info": info,
+        "messages": talk,
+        "trajectory_format": "mini-swe-agent-1.1",
+    }
+    store = MemoryStore()
+    for name, data, task in (("bare.traj.json", talk, "task-"), ("whole.traj.json", whole, "django__django-1")):
+        (tmp_path / name).write_text(json.dumps(data, indent=2))
+        (run,) = (Run(store, r) for r in import_file(store, tmp_path / name))
+        assert run.task_id.startswith(task)
+        assert [m.role for m in recall(run).messages] == [m["role"] for m in talk]
+        assert [c.kind for c in run.calls] == ["open", "ask", "act", "end"]
+        export(store, [run], tmp_path / "out.jsonl")
+        (line,) = lines_of(tmp_path / "out.jsonl")
+        assert line["messages"] == talk
+    assert line["info"] == info
+    assert not store.verify()
+
+
+def test_a_document_of_neither_kind_says_what_is_looked_for(tmp_path):
+    for text, says in (
+        ("{}", "no messages"),
+        ("[[], 1]", "in.json:1: no messages"),
+        ("[", "Expecting value"),
+        ("", "Expecting value"),
+    ):
+        (tmp_path / "in.json").write_text(text)
+        with pytest.raises(BadRecord, match=says) as caught:
+            import_file(MemoryStore(), tmp_path / "in.json")
+        assert "messages" in caught.value.remedy
 
 
 def test_a_line_is_read_by_itself():

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.core.errors import ReplayDiverged
+from clew.core.errors import BadInput, ModelError, ReplayDiverged
 from clew.core.values import Message, StopReason, ToolCall, ToolSpec, Usage
-from clew.exchange import recall, record
+from clew.exchange import export, recall, record
 from clew.exchange.transcript import Meter, Transcript, lost, regained, turns_of
 from clew.harness import Runner
 from clew.models.fakes import Echo, Scripted
@@ -130,9 +131,81 @@ def test_runs_that_were_not_imported_are_recalled_too():
     runner = Runner("clew.harness.agents:player", counter, Scripted(["up", "stop"]))
     (group,) = runner.collect(counter.sample(1), n=1)
     it = recall(group[0])
-    assert [m.role for m in it.messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert [m.role for m in it.messages] == ["user", "assistant", "user", "assistant"]  # no ask showed the last result
     assert [m.text for m in it.messages if m.role == "assistant"] == ["up", "stop"]
     assert (it.fields, it.about["stop"], it.reward) == (None, StopReason.DONE, group[0].reward)
     store, run = kept(it)
     assert recall(run).messages == it.messages
     assert not store.verify()
+
+
+async def a_watcher_of_its_own_tools(run):
+    """Asks twice in one conversation, once beside it, and acts after its last ask."""
+    chat = run.chat("be brief")
+    chat.say("assistant", "an example")
+    await run.act("up")
+    first = await chat.ask("one")
+    await run.chat().ask("aside")
+    await run.act(first.text)
+    await chat.ask("two")
+    chat.say("user", "nobody is shown this")
+    await run.act("stop")
+
+
+def test_only_what_a_model_was_sent_or_said_is_exported():
+    counter = Counter()
+    runner = Runner(a_watcher_of_its_own_tools, counter, Scripted({"": "up"}))
+    (group,) = runner.collect(counter.sample(1), n=1)
+    it = recall(group[0])
+    main = [("system", "be brief"), ("assistant", "an example"), ("user", "one"), ("assistant", "up"), ("user", "two")]
+    assert [(m.role, m.text) for m in it.messages] == [*main, ("assistant", "up")]
+    assert [[m.text for m in other] for other in it.others] == [["aside", "up"]]
+    assert [m.usage.completion > 0 for m in it.meters] == [False, True, True]  # the example took nothing
+    assert len(group[0].calls) == 8  # open, act, ask, ask, act, ask, act, end: no result of an act is a message
+
+
+def test_the_conversation_with_most_messages_is_the_main_one():
+    async def agent(run):
+        await run.chat().ask("a title, please")
+        chat = run.chat()
+        await chat.ask("work")
+        await chat.ask("more work")
+        await chat.branch(1).ask("otherwise")
+
+    counter = Counter()
+    (group,) = Runner(agent, counter, Echo()).collect(counter.sample(1), n=1)
+    it = recall(group[0])
+    assert [m.text for m in it.messages if m.role == "user"] == ["work", "more work"]
+    assert [[m.text for m in o if m.role == "user"] for o in it.others] == [["a title, please"], ["work", "otherwise"]]
+
+
+def test_a_prompt_that_got_no_reply_was_sent_all_the_same():
+    async def agent(run):
+        chat = run.chat()
+        await chat.ask("one")
+        with suppress(ModelError):
+            await chat.ask("two")
+
+    def model(request):
+        if request.path[-1].message.text == "two":
+            raise ModelError("overloaded")
+        return "yes"
+
+    counter = Counter()
+    (group,) = Runner(agent, counter, Scripted({"": model})).collect(counter.sample(1), n=1)
+    assert [m.text for m in recall(group[0]).messages] == ["one", "yes", "two"]
+
+
+def test_a_run_that_asked_nothing_is_left_out_of_an_export(tmp_path):
+    async def silent(run):
+        await run.act("stop")
+
+    counter = Counter()
+    runner = Runner(silent, counter, Echo())
+    (mute,) = runner.collect(counter.sample(1), n=1)
+    (loud,) = Runner("clew.harness.agents:chatter", counter, Echo(), runner.store).collect(counter.sample(1), n=1)
+    assert recall(mute[0]).messages == ()
+    assert export(runner.store, [mute[0], loud[0]], tmp_path / "out.jsonl") == 1
+    with pytest.raises(BadInput, match="none of these runs asked a model"):
+        export(runner.store, [mute[0]], tmp_path / "none.jsonl")
+    assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]

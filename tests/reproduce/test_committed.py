@@ -1,14 +1,18 @@
 """Committed reports and figures are, byte for byte, what the committed lines give; experiments are found by name."""
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from clew.audit.compaction.stacks import STACKS
 from clew.core.errors import BadInput
 from clew.sandbox.sandbox import Sandbox
 from papers.experiment import Experiment, apart, by_kind, each, grid, load, portions, seconds
@@ -16,7 +20,8 @@ from papers.stats import Mark, Report, document, mark, markdown, pooled, show, t
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 CHEAP = [
-    *(("E163", tier) for tier in "TSDN"), ("E164", "R"), ("E169", "R"), ("E170", "bench"), ("E172", "data"),
+    *(("E163", tier) for tier in "TSDN"), ("E162", "sums"), ("E164", "R"), ("E164", "B"), ("E169", "R"),
+    ("E170", "bench"), ("E172", "data"),
     ("E172", "model"), ("E174", "A"), ("E177", "cuda"), ("E177", "wall"),
 ]  # fmt: skip
 
@@ -33,12 +38,49 @@ def test_a_report_and_its_figure_come_out_again(paper, tier, tmp_path):
     assert (tmp_path / name).read_bytes() == (it.here / "results" / name).read_bytes()
 
 
+def test_a_report_is_never_replaced_by_a_smaller_one(tmp_path, monkeypatch):
+    """Where the data or the frameworks are absent a tier has fewer cells, and its committed lines still count."""
+    own = {name: stack for name, stack in STACKS.items() if stack.package == "clew"}
+    for paper, tier, name, absent in (("E172", "data", "PATHS", Path("nowhere")), ("E164", "A", "STACKS", own)):
+        it = Experiment.find(paper)
+        monkeypatch.setattr(it.tiers[tier], name, absent)
+        assert len(list(it.tiers[tier].cells(False))) < len(load(it.here / "results" / f"{tier}.jsonl"))
+        there = tmp_path / paper
+        shutil.copytree(it.here / "results", there / "results")
+        whole = (there / "results" / f"summary_{tier}.md").read_bytes()
+        console = Console(record=True, width=200)
+        assert replace(it, here=there).main(tier=tier, console=console) == 0
+        assert (there / "results" / f"summary_{tier}.md").read_bytes() == whole
+        assert "stand as committed" in console.export_text()
+
+
 def test_a_paper_is_found_by_its_number_or_its_folder():
     for name in ("E174", "e174_FORENSICS"):
         it = Experiment.find(name)
         assert (it.name, it.here.name, list(it.tiers), list(it.reports)) == ("E174", "E174_forensics", ["A"], ["A"])
     with pytest.raises(BadInput, match="no paper is called 'E1'"):
         Experiment.find("E1")
+
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = re.compile(r"src/clew/[\w/]+(?:\.\w+)?")
+USED = re.compile(r"^(?:from|import) (clew(?:\.\w+)+)(?: import \(?([\w, ]+))?", re.MULTILINE)
+
+
+@pytest.mark.parametrize("readme", sorted(ROOT.glob("papers/E*/README.md")), ids=lambda path: path.parent.name)
+def test_a_paper_names_the_files_of_its_engine(readme):
+    """Every file of src that a README names is there; the paper's own code uses one of those named as its engine."""
+    text = readme.read_text()
+    assert [name for name in NAMED.findall(text) if not (ROOT / name).exists()] == []
+    (engine,) = re.findall(r"\*\*Engine\.\*\*(.*?)\n\n", text, re.DOTALL)
+    used = set()
+    for file in readme.parent.glob("*.py"):
+        for module, names in USED.findall(file.read_text()):
+            used |= {module, *(f"{module}.{name.strip()}" for name in names.split(","))}
+    modules = {
+        name.removesuffix(".py").rstrip("/").removeprefix("src/").replace("/", ".") for name in NAMED.findall(engine)
+    }
+    assert used & modules, f"{readme.parent.name} imports none of {sorted(modules)}"
 
 
 def test_a_line_without_a_mark_is_neither_met_nor_missed():
@@ -48,6 +90,8 @@ def test_a_line_without_a_mark_is_neither_met_nor_missed():
     assert mark("A", "p", half, under=0.5).met is False
     assert str(mark("A", "p", half, least=0.6, told="few")) == "NOT MET: A, p; found few"
     assert (pooled(0, 0).n, pooled(0, 0).estimate) == (1, 0.0)
+    void = mark("A", "p", half, least=0.5)._replace(counts=False)
+    assert str(void) == f"DOES NOT COUNT (else met): A, p; found {half}"
 
 
 def test_tables_and_documents():
@@ -82,7 +126,7 @@ BURN = "import time\nwhile time.process_time() < 0.5: pass"
 
 @pytest.mark.parametrize("inside", [False, pytest.param(True, marks=needs_bubblewrap)])
 def test_the_cpu_time_of_children_and_of_the_sandbox_is_counted(inside, tmp_path):
-    """The child runs until the kernel says that it has had half a second of CPU time, however long that takes."""
+    """The clock is the kernel's count of CPU time, not the time of day: the child runs until half a second is used."""
 
     def one(setting, seed):
         if inside:

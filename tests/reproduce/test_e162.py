@@ -132,6 +132,7 @@ def test_marks_on_sums_can_fail() -> None:
         return {mark.name: mark.met for mark in report_sums.marks(report_sums.Collected(made))}
 
     assert verdicts(0.3, 120.0, 240.0) == dict.fromkeys(("mix", "equal tokens", "dead groups", "saving"), True)
+    assert not verdicts(0.3, 120.0, 240.5)["equal tokens"], "at most flat's, and no more"
     assert verdicts(0.58, 180.0, 250.0) == {
         "mix": True, "equal tokens": False, "dead groups": False, "saving": False,
     }  # fmt: skip

@@ -12,7 +12,7 @@ from clew.audit.compaction.survival import extractive, found, gullible, load, or
 from clew.core.values import Message
 from clew.harness.context.compaction import orphans
 from clew.worlds.desk import Case, Desk
-from papers.E164_governance import report_a, report_r, tier_a, tier_b, tier_r
+from papers.E164_governance import report_a, report_b, report_r, tier_a, tier_b, tier_r
 from papers.experiment import Experiment
 from papers.experiment import load as lines_of
 
@@ -129,3 +129,19 @@ def test_committed_results_carry_their_reports_and_meet_the_marks_they_claim():
         assert [str(mark) for mark in report.pass_marks(lines) if not mark.met] == []
         if tier == "R":
             assert {E164.key(c) for c in part.cells(False)} == {E164.key(line) for line in lines}
+
+
+def test_marks_of_agents_that_did_not_qualify_do_not_count():
+    lines = lines_of(E164.here / "results" / "B.jsonl")
+    marks = report_b.pass_marks(lines)
+    assert {mark.counts for mark in marks} == {False}, "none of the three qualified"
+    assert "None of 3 did, so that no mark counts" in report_b.report(lines)
+    able = [line | {"violation": [0] * len(line["violation"])} if _qualifies(line) else line for line in lines]
+    counted = report_b.pass_marks(able)
+    assert {mark.counts for mark in counted} == {True}
+    assert next(mark for mark in counted if mark.name == "full context, violation").found.n == 200, "one agent's alone"
+    assert "1 of 3 did" in report_b.report(able)
+
+
+def _qualifies(line):
+    return line["condition"] == tier_b.QUALIFICATION and line["seed"] == 12

@@ -11,7 +11,7 @@ import pytest
 
 from clew.coding.diagnose.known import ELSEWHERE
 from clew.core.errors import BadInput, MissingExtra, WorldError
-from papers.E169_sherloc import clones, mutants, report_l, report_r, tier_l, tier_r
+from papers.E169_sherloc import clones, issues, mutants, report_l, report_r, report_u, tier_l, tier_r, tier_u
 from papers.experiment import Experiment, load
 
 E169 = Experiment.find("E169")
@@ -46,7 +46,7 @@ def test_the_report_is_that_of_the_results(lines):
 
 
 def test_the_bundled_confidence_is_the_one_fitted_on_dev(lines):
-    fitted = report_l.calibration(report_l.split(lines, "dev"))
+    fitted = report_u.bundled(lines, load(E169.here / "results" / "U.jsonl"))
     assert ELSEWHERE.weights == pytest.approx(fitted.weights, abs=6e-4)
     assert (ELSEWHERE.bias, ELSEWHERE.cut) == pytest.approx((fitted.bias, fitted.cut), abs=6e-4)
     assert (ELSEWHERE.n, ELSEWHERE.source) == (fitted.n, fitted.source)
@@ -112,6 +112,41 @@ def test_one_bug_in_the_sandbox():
     (traced,) = tier_r.tried("textwrap", [{"source": source, "test": ""}], trace=True)
     covered = {tuple(place) for places in traced["covered"].values() for place in places}
     assert len({line for module, line in covered if module == "textwrap"}) > 50
+
+
+def test_the_committed_results_of_users_issues_are_those_of_the_rule():
+    found, chosen = load(E169.here / "results" / "U.jsonl"), issues.chosen()
+    assert {E169.key(x) for x in found} == {E169.key(c) for c in tier_u.cells(False)}
+    kept = {"project", "split", "seed", "issue", "commit", "files", "gold", "rank", "features", "cpu_s"}
+    for x in found:
+        told = chosen[x["project"]][x["split"]][x["seed"]]
+        assert (x["issue"], x["commit"], x["gold"]) == (told["id"], told["parent"], told["gold"])
+        assert set(x) == kept
+        assert 1 <= len(x["gold"]) <= issues.FILES
+    split = {
+        name.split("/")[1]: kind for kind, names in (("dev", issues.DEV), ("test", issues.HELD_OUT)) for name in names
+    }
+    assert split == {name: next(iter(of)) for name, of in chosen.items()}  # no repository is in both
+    assert sum(x["split"] == "test" for x in found) >= 40
+    assert (E169.here / "results" / "summary_U.md").read_text() == report_u.report(found)
+
+
+def test_the_rule_lets_in_issues_of_both_collections_and_no_others(tmp_path, monkeypatch):
+    patch = "--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-a\n+b\n"
+    lite = {"instance_id": "a__b-1", "repo": "a/b", "base_commit": "c", "problem_statement": "It fails\n",
+            "patch": patch.format("b/x.py") + patch.format("tests/test_x.py") + patch.format("docs/x.rst")}  # fmt: skip
+    told = {"title": "Slow", "body": None}
+    multi = {"org": "a", "repo": "c", "number": 2, "base": {"sha": "d"}, "resolved_issues": [told],
+             "fix_patch": patch.format("src/x.rs")}  # fmt: skip
+    several = "".join(patch.format(f"b/{k}.py") for k in range(4))
+    rows = [multi, {**multi, "resolved_issues": [told, told]}, {**multi, "fix_patch": patch.format("README.md")}]
+    (tmp_path / "lite.json").write_text(json.dumps([lite, {**lite, "patch": several}]))
+    (tmp_path / "rust.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.setattr(issues, "where", [tmp_path])
+    assert list(issues._issues()) == [
+        issues.Issue("a__b-1", "a/b", "c", "It fails", ("b/x.py",)),
+        issues.Issue("a__c-2", "a/c", "d", "Slow", ("src/x.rs",)),
+    ]
 
 
 def test_the_repair_report_is_that_of_its_results():

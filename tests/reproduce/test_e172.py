@@ -51,6 +51,21 @@ def test_released_potentials_are_read_as_committed(shared):
         assert [x["p"] for x in made["cliffs"]] == pytest.approx([x["p"] for x in line["cliffs"]])
 
 
+def test_a_dip_that_its_neighbours_do_not_share_is_not_kept(monkeypatch):
+    """One batch of 64 that fell by chance at token 20 fires; at 40 the chance itself falls. No fresh batch is there."""
+    right = np.full(60, 40)
+    right[20], right[40:] = 20, 16
+    path = {"id": "p", "n_rollouts": 64, "potential": (right / 64).tolist(), "cliffs": [], "model": "m"}
+    monkeypatch.setattr(tier_data, "load", lambda: [path | {"tokens": [f"t{i}" for i in range(60)]}])
+    line = {"kind": "path", "path": "p", "seed": 0, **tier_data.run({"kind": "path", "path": "p"}, [0])[0]}
+    assert line["found"] == [20, 40]
+    fired, near = (report_data.sure([line], field) for field in ("p", "p near"))
+    assert max(fired.values()) < 0.05, "the batch that fired says that both are cliffs"
+    assert [q < 0.05 for q in near.values()] == [False, True]
+    rows = [row for row in report_data.report([line]).splitlines() if row.startswith("| p |")]
+    assert [row.rsplit("|", 2)[1].strip() for row in rows] == ["no", "yes"]
+
+
 def test_absent_data_is_said(monkeypatch):
     monkeypatch.setattr(tier_data, "PATHS", Path("/nowhere/paths.jsonl.gz"))
     assert list(tier_data.cells(False)) == []
@@ -114,6 +129,14 @@ def test_marks_can_fail():
     bad = {(m.name, m.promise): m.met for m in report_toy.marks(report_toy.Lines(lines))}
     turned = {name for (name, promise), met in good.items() if met and not bad[name, promise]}
     assert turned >= {"C2", "C4", "C5"}
+
+
+def test_a_share_of_two_flags_meets_no_mark():
+    found = report_model.marks(report_model.Lines(load(RESULTS / "model.jsonl")))
+    few, many = (m for m in found if m.name == "E1")
+    assert (few.met, "n=2" in str(few)) == (False, True)
+    assert (many.met, many.found.n) == (True, 98)
+    assert {m.name for m in found if m.met is None} == {"7d", "E2", "E3"}, "the spec sets no mark for these"
 
 
 def test_injected_bursts_are_wrong_or_undecided():

@@ -12,6 +12,7 @@ import pytest
 
 from clew.core.records import Cursor, Edit, Intervention, Request
 from clew.core.values import Completion, Message
+from clew.exchange import recall
 from clew.harness import Runner
 from clew.models.dialects import sse
 from clew.models.fakes import Scripted, tool_call
@@ -94,6 +95,33 @@ def test_a_program_is_recorded_as_a_run_and_its_record_replays() -> None:
     assert model.calls == 0
 
 
+def test_an_export_holds_what_the_program_sent_and_received() -> None:
+    """No act of the gateway itself is a message; a history that changes in passing does not end the main list."""
+    sent: list[Any] = []
+
+    def plain(messages: list[Any]) -> list[Any]:
+        sent[:] = [dict(m) for m in messages]
+        return messages
+
+    def changing(messages: list[Any]) -> list[Any]:
+        return [messages[0] | {"content": f"use the tool, it is {len(messages)} o'clock"}, *messages[1:]]
+
+    it = gateway(Scripted({"": answer}))
+    using(it, lambda c: program(c, "/r/one/v1", tweak=plain))
+    found = recall(only(it))
+    assert [m.role for m in found.messages] == [*(m["role"] for m in sent), "assistant"]
+    assert [m.text for m in found.messages[:-1]] == [m.get("content") or "" for m in sent]
+    assert found.messages[-1].text == "the sum is 3"
+    assert found.others == ()
+    it = gateway(Scripted({"": answer}))
+    using(it, lambda c: program(c, "/r/one/v1", tweak=changing))
+    found = recall(only(it))
+    turn = ["user", "assistant", "tool", "assistant"]
+    assert [m.role for m in found.messages] == ["system", *turn, *turn]
+    assert "sent" not in [m.text for other in (found.messages, *found.others) for m in other]
+    assert len(found.others) == 3
+
+
 def test_a_restarted_program_is_answered_from_the_record_alone() -> None:
     model = Scripted({"": answer})
     it = gateway(model)
@@ -121,8 +149,9 @@ def test_a_program_that_left_the_recorded_course_is_told_where() -> None:
         return await client.post(f"/r/{run.id}/v1/chat/completions", json=body)
 
     reply = using(it, other)
-    assert reply.status_code == 409
-    assert "differs at message 0 (user): 'add 5 5' instead of 'use the tool'" in reply.json()["error"]["message"]
+    assert reply.status_code == 422, "which no client sends again by itself"
+    assert reply.headers["x-should-retry"] == "false"
+    assert 'messages[0].text: "add 5 5" instead of "use the tool"' in reply.json()["error"]["message"]
 
 
 def test_a_fork_answers_from_the_record_up_to_its_cursor_and_lives_after_it() -> None:

@@ -25,7 +25,7 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 STATUS = {
     "Busy": 429, "ContextOverflow": 400, "Refused": 400, "Unreachable": 502, "ModelError": 502, "InDoubt": 409,
-    "ReplayDiverged": 409, "BadInput": 400, "StoreFull": 500, "ClewError": 500,
+    "ReplayDiverged": 422, "BadInput": 400, "StoreFull": 500, "ClewError": 500,
 }  # fmt: skip
 
 
@@ -62,7 +62,12 @@ def test_one_error_has_one_status_wherever_it_is_raised(where: str, dialect: str
     assert body.keys() == ({"type", "error"} if dialect == "messages" else {"error"})
     assert body["error"]["message"].startswith("no \ud800")
     assert body["error"]["code"] == ("context_length_exceeded" if name == "ContextOverflow" else name)
-    kinds = {429: "rate_limit_error", 400: "invalid_request_error", 409: "invalid_request_error"}
+    kinds = {
+        429: "rate_limit_error",
+        400: "invalid_request_error",
+        409: "invalid_request_error",
+        422: "invalid_request_error",
+    }
     assert body["error"]["type"] == kinds.get(got.status_code, "api_error" if dialect == "messages" else "server_error")
 
 

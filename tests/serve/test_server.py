@@ -111,9 +111,13 @@ def test_bad_requests_are_refused_with_a_reason() -> None:
         got = await client.get("/v1/nothing")
         assert (got.status_code, got.json()["error"]["code"]) == (404, "not_found")
         assert (await client.get(CHAT)).status_code == 405
-        odd = HI | {"a\r\nb": 1, "user": "x", "messages": [{"role": "user", "content": "\ud800 hi"}]}
+        odd = HI | {"user": "x", "messages": [{"role": "user", "content": "\ud800 hi"}]}
         got = await client.post(CHAT, content=json.dumps(odd).encode())
-        assert got.headers["x-clew-warning"] == "ignored a??b, user"
+        assert got.headers["x-clew-warning"] == "ignored user"
+        unknown = await client.post(CHAT, content=json.dumps(HI | {"a\r\nb": 1}).encode())
+        assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "a\r\nb")
+        king = HI | {"messages": [{"role": "king", "content": "obey"}]}
+        assert (await client.post(CHAT, json=king)).json()["error"]["param"] == "messages"
         unknown = await client.post(CHAT, content=json.dumps(HI | {"model": "\ud800"}).encode())
         assert unknown.status_code == 404
         text(await client.post(CHAT, json=HI))  # all of that left it in order
@@ -145,12 +149,12 @@ def test_models_without_a_power_say_so() -> None:
         it = server(model)
         assert text(post(it, CHAT, HI)) in ("hi", "yes")
         assert "hi" in post(it, CHAT, HI | {"stream": True}).text or isinstance(model, Scripted)
-        for path, more in (
-            (CHAT, {"logprobs": True}),
-            (CHAT, {"guided_regex": "a"}),
-            ("/v1/completions", {"prompt": "a"}),
+        for path, asked in (
+            (CHAT, HI | {"logprobs": True}),
+            (CHAT, HI | {"guided_regex": "a"}),
+            ("/v1/completions", {"model": "m", "prompt": "a"}),
         ):
-            got = post(it, path, HI | more)
+            got = post(it, path, asked)
             assert got.status_code == 400
             assert model.ref in got.json()["error"]["message"]
     assert post(server(Echo()), "/tokenize", {"prompt": "a"}).json()["error"]["code"] == "unsupported_by_model"

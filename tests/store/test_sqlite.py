@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ from clew.store.contract.script import same
 from clew.store.sqlite import SQLiteStore, migrations
 from clew.store.sqlite.run_tables import Records
 from clew.store.summary import document, says, summarise, words
+from clew.store.upkeep import copy_run
 
 HERE = Path(__file__).parent
 
@@ -692,3 +694,81 @@ def test_a_grammar_is_kept_and_settings_without_one_are_written_as_before(tmp_pa
     assert [call.setup.asked for call in again.calls(script.run)] == asked  # type: ignore[union-attr]
     plain = json.dumps(["tiny", 1, [16, 0.7, 1.0, 0, ["\n"]], None, [], ""], separators=(",", ":"))
     assert again.blob(blob_key(plain.encode())) == plain.encode()
+
+
+BUSY = """
+import sys, time
+from pathlib import Path
+from clew.store.contract import Script
+from clew.store.sqlite import SQLiteStore
+store, number = SQLiteStore(sys.argv[1]), 0
+while not Path(sys.argv[1] + ".over").exists():
+    Script(store, f"{sys.argv[2]}-{number}", created=float(number)).play(1, 1.0)
+    store.commit()
+    if number % 3 == 0:
+        store.summaries()  # whoever lists moves the summaries of ended runs into the file
+    time.sleep(0.02)
+    number += 1
+store.close()
+"""
+
+
+def test_no_list_shows_a_run_twice_while_others_write(tmp_path):
+    """Seven views of one server, twenty pollers of their own, four writing processes: each list is of one moment."""
+    path, faults, polls = tmp_path / "busy.db", list[str](), list[int]()
+    shared = SQLiteStore(path)
+    writers = [subprocess.Popen([sys.executable, "-c", BUSY, str(path), f"w{n}"]) for n in range(4)]
+
+    def poll(store: SQLiteStore, kind: int) -> None:
+        most = 0
+        while not faults and len(polls) < 1000:
+            page = store.page("steps>0 sort:-created" if kind == 2 else "", None if kind else 50)
+            rows = [row.run for row in page.rows]
+            groups = [row.run for fold in store.folds("", 20).groups for row in fold] if kind == 1 else []
+            for runs in (rows, groups):
+                if len(set(runs)) < len(runs):
+                    faults.append(f"poller {kind}: {len(runs) - len(set(runs))} rows twice among {len(runs)}")
+            if kind and page.total != len(rows):
+                faults.append(f"poller {kind}: says {page.total} runs and lists {len(rows)}")
+            if page.total < most:
+                faults.append(f"poller {kind}: {most} runs became {page.total}")
+            most = page.total
+            polls.append(most)
+
+    while shared.page().total < 8:
+        time.sleep(0.05)
+    stores = [shared] * 7 + [SQLiteStore(path) for _ in range(20)]
+    threads = [threading.Thread(target=poll, args=(store, n % 3)) for n, store in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    Path(f"{path}.over").touch()
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0, 0]
+    assert faults == []
+    assert len(polls) >= 1000
+    assert max(polls) > 20  # the writers wrote while they polled
+    for store in {id(s): s for s in stores}.values():
+        store.close()
+
+
+def test_a_small_merge_does_not_read_the_large_store(tmp_path):
+    large, small = filled(tmp_path / "large.db", 30), SQLiteStore(tmp_path / "small.db")
+    Script(small, "other", created=99.0).play(2, 1.0)
+    copy_run(small, large, "run3")  # one run that both hold
+    small.annotate([Annotation("run", "style", 0.5, run="run3"), Annotation("group", "mean", 1.0, run="g")])
+    small.commit()
+    read = list[str]()
+    large._db.set_trace_callback(read.append)
+    taken = large.merge(small)
+    large._db.set_trace_callback(None)
+    assert (taken["runs"], taken["annotations"]) == (1, 3)
+    whole = [sql for sql in read if sql.startswith("SELECT") and " WHERE " not in sql]
+    assert [
+        sql for sql in whole if any(f"FROM {table}" in sql for table in ("node", "blob", "call", "run", "annotation"))
+    ] == []
+    assert len(large.run_ids()) == 31
+    assert not large.verify()
+    assert not any(large.merge(small).values())
+    large.close()
+    small.close()

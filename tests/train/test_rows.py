@@ -14,6 +14,7 @@ from clew.core.values import Message
 from clew.fit.trainer import Trainer
 from clew.harness import Runner
 from clew.harness.agents import player
+from clew.models.markov import Markov
 from clew.train.dump import dump, load
 from clew.train.rows import leaves, reference, render, rows, sft_rows
 
@@ -166,7 +167,14 @@ def test_truncated_distributions_are_refused(house, model):
     _, groups = collected(player, house, model, top_p=0.9)
     with pytest.raises(BadInput, match="truncated distribution"):
         rows(groups, values(groups))
-    assert len(sft_rows(groups)) == 6
+    made = sft_rows(groups)
+    assert len(made) == 6
+    for run, row in zip(groups.runs, made, strict=True):
+        path = run.conversation()
+        assert row.ids.tolist() == [t for node in path for t in node.ids]
+        said = [node.message.role == "assistant" for node in path for _ in node.ids]
+        np.testing.assert_array_equal(row.weights["sft"] == 1, said)
+        assert 0 < sum(said) < len(said)
 
 
 def test_demonstrations_render_to_the_ids_of_a_run(house, model):
@@ -189,17 +197,20 @@ def test_demonstrations_render_to_the_ids_of_a_run(house, model):
     assert all(piece[-1] == stop and piece.count(stop) == 1 for piece, own in pieces if own)
 
 
-def test_sampled_replies_render_to_themselves(house, model):
+def test_sampled_replies_render_to_themselves(house):
+    """A model whose replies are whole actions, ended by their stop token, as a trained one's are."""
+    actions = "go kitchen\ngo bathroom\ngo bedroom\nopen fridge\nopen cabinet"
+    model = Markov(actions, order=1, tokens=True)
     _, groups = collected(player, house, model, max_tokens=40)
-    stop = model.renderer.stop
     for run in groups.runs:
         path = run.conversation()
-        if all(node.ids[-1] in stop for node in path) and not any(0 in node.ids for node in path):
-            words = [Message(node.message.role, node.message.text) for node in path]
-            specials = {t for node in path if node.message.role == "assistant" for t in node.ids[1:-1]} & set(range(7))
-            if not specials:
-                pieces = render(words, model.renderer)
-                assert [t for piece, _ in pieces for t in piece] == [t for node in path for t in node.ids]
+        replies = [node for node in path if node.message.role == "assistant"]
+        assert replies
+        assert all(node.ids[-1] in model.renderer.stop for node in replies)
+        pieces = render([Message(node.message.role, node.message.text) for node in path], model.renderer)
+        assert [t for piece, _ in pieces for t in piece] == [t for node in path for t in node.ids]
+        own = [piece for piece, mine in pieces if mine]
+        assert own == [node.ids[-len(piece) :] for node, piece in zip(replies, own, strict=True)]
 
 
 def test_sft_weights(house, model):

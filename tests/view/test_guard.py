@@ -157,3 +157,30 @@ def test_read_only_forks_nothing_and_writes_nothing(path, tmp_path):
         client.push("/api/jobs/x/stop", status=403)
         assert client.push("/api/fork/command", {"run": "keep", "seq": 1})["command"].startswith("clew fork")
     assert copy.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"run": "keep", "seq": 1, "temperature": NaN}',
+        b'{"run": "keep", "seq": 1, "top_p": Infinity}',
+        b'{"run": "keep", "seq": 1, "temperature": -Infinity}',
+        b'{"run": "keep", "reply": "' + b"x" * (9 << 20) + b'"}',
+        b"\xff\xfe",
+        b"[]",
+    ],
+    ids=["deep", "nan", "inf", "-inf", "large", "no text", "no object"],
+)
+def test_a_body_that_is_no_wish_is_refused_in_one_sentence(seen, body):
+    for path in ("/api/fork", "/api/fork/command"):
+        answer = seen.post(path, content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 400, answer.text[:200]
+        assert len(answer.json()["error"]) < 300
+    assert seen.json("/api/jobs") == []
+
+
+def test_a_query_of_many_terms_is_refused_by_its_number(seen):
+    told = seen.json("/api/runs", q="steps>1 " * 101, status=400)
+    assert told["error"] == "more than 100 terms"
+    assert seen.json("/api/runs", q="steps>0 " * 100)["total"] == 8

@@ -62,10 +62,20 @@ def test_groups_are_folded_with_their_spread(seen):
 def test_an_interval_needs_two_values():
     assert list_pages.spread([]) == (None, None, None)
     assert list_pages.spread([0.5]) == (0.5, None, None)
-    mean, low, high = list_pages.spread([0.0, 1.0])
-    assert (mean, round(high - mean, 2), round(mean - low, 2)) == (0.5, 6.35, 6.35)  # t(0.975, 1) / 2
+    mean, low, high = list_pages.spread([0.0, 2.0])
+    assert (mean, round(high - mean, 2), round(mean - low, 2)) == (1.0, 12.71, 12.71)  # t(0.975, 1)
     assert list_pages.share(0, 0) is None
     assert [round(list_pages.share(1, 3)[k], 4) for k in ("low", "high")] == [0.0615, 0.7923]
+
+
+def test_returns_of_0_or_1_have_an_interval_of_shares():
+    for rewards in ([0.0, 1.0], [0.0] * 3 + [1.0], [0.0] * 8, [1.0] * 8):
+        mean, low, high = list_pages.spread(rewards)
+        share = list_pages.share(int(sum(rewards)), len(rewards))
+        assert (mean, low, high) == pytest.approx((share["estimate"], share["low"], share["high"]))
+        assert 0.0 <= low <= mean <= high <= 1.0
+    assert list_pages.spread([0.0] * 8)[2] == pytest.approx(0.3244, abs=1e-4)
+    assert list_pages.spread([-1.0, 1.0])[1] < -1.0, "what is no share has Student's t"
 
 
 def test_a_run_and_its_calls(seen):

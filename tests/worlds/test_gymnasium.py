@@ -89,5 +89,5 @@ def test_what_cannot_be_used_is_named(gymnasium, monkeypatch):
     with pytest.raises(BadInput, match="nothing_there"):
         GymTasks("clew.worlds.toys:nothing_there")
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(MissingExtra, match="clew"):
+    with pytest.raises(MissingExtra, match=r"clew\[gymnasium\]"):
         GymTasks("FrozenLake-v1")

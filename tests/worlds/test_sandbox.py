@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from clew.core.errors import BadInput, ClewError, MissingExtra
-from clew.sandbox import namespace, sandbox, seccomp
-from clew.sandbox.archives import pack, unpack, write
+from clew.sandbox import cgroup, namespace, room, sandbox, seccomp
+from clew.sandbox.archives import executables, pack, write
 from clew.sandbox.sandbox import Limits, Sandbox
 
 NOBODY = 65534
@@ -123,6 +123,16 @@ ATTACKS = {  # program; limits; what must hold of the verdict
         {"disk": 4 * MIB},
         lambda v: v.stdout.split() == b"/tmp/x 28 /dev/shm/x 28 /dev/x 30 /x 30 /etc/x 30".split(),
     ),
+    "empty files": (
+        "import os\nfor i in range(10**7):\n  os.close(os.open(f'/tmp/{i}', os.O_CREAT))",
+        {"disk": MIB},
+        lambda v: v.code is None and v.limit == "disk",
+    ),
+    "links to one file": (
+        "import os\nopen('x', 'w').close()\nfor i in range(10**7): os.link('x', f'l{i}')",
+        {"disk": MIB},
+        lambda v: v.code is None and v.limit == "disk",
+    ),
     "a file too large": (
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\nopen('x', 'wb').write(b'x' * (3 << 20))",
         {"file_size": MIB},
@@ -160,12 +170,13 @@ ATTACKS = {  # program; limits; what must hold of the verdict
         lambda v: v.stdout.split() == [b"-1", b"1"] * 5,
     ),
     "signals to the parent": (
-        # Said at once: the last signal ends the program's own parents, and what still waits in a buffer with them.
+        # Nothing of ours lives beside the program: a signal to all that it may reach is one to itself.
         "import os, signal\nprint(sorted(int(n) for n in os.listdir('/proc') if n.isdigit())[-1] < 60, flush=True)\n"
-        "try: os.kill(PARENT, 9); print('sent', flush=True)\nexcept OSError: print('none', flush=True)\n"
-        "signal.signal(15, signal.SIG_IGN)\ntry: os.kill(-1, 15); print('own')\nexcept OSError: print('own')",
+        "for pid in (PARENT, 1):\n  try: os.kill(pid, 9); print('sent', flush=True)\n"
+        "  except OSError: print('none', flush=True)\n"
+        "signal.signal(15, signal.SIG_IGN)\ntry: os.kill(-1, 15)\nexcept OSError: pass\nprint('own')",
         {},
-        lambda v: v.stdout.split()[:2] == [b"True", b"none"],
+        lambda v: v.ok and v.stdout.split()[:2] == [b"True", b"none"] and v.stdout.split()[3:] == [b"own"],
     ),
     "endless output": (
         "while True: print('y' * 5000)",
@@ -179,6 +190,87 @@ ATTACKS = {  # program; limits; what must hold of the verdict
         lambda v: v.code is None and v.limit == "wall",
     ),
     "spinning": ("while True: pass", {"cpu": 1.0}, lambda v: v.limit == "cpu"),
+    "buffers of sockets": (
+        "import os, socket, time\nkept = []\n[os.fork() or kept.clear() for _ in range(4)]\ntry:\n"
+        "  while True:\n    kept.append(socket.socketpair())\n    for s in kept[-1]:\n"
+        "      s.setblocking(False)\n      try:\n        while True: s.send(b'x' * 50000)\n"
+        "      except BlockingIOError: pass\nexcept OSError: time.sleep(60)",
+        {"memory": 64 * MIB, "wall": 60.0},
+        lambda v: v.code is None and v.limit == "memory",
+    ),
+    "buffers of its own network": (
+        "import os, socket, time\nserver, kept = socket.create_server(('127.0.0.1', 0), backlog=4096), []\n"
+        "[os.fork() for _ in range(3)]\ntry:\n  while True:\n    s = socket.create_connection(server.getsockname())\n"
+        "    kept.append(s)\n    s.setblocking(False)\n    try:\n      while True: s.send(b'x' * 50000)\n"
+        "    except BlockingIOError: pass\nexcept OSError: time.sleep(60)",
+        {"memory": 64 * MIB, "wall": 60.0},
+        lambda v: v.code is None and v.limit == "memory",
+    ),
+    "larger buffers": (
+        "import ctypes, fcntl, os, socket\nread, write = os.pipe()\n"
+        "try: print(fcntl.fcntl(write, 1031, 1 << 20))\nexcept OSError as e: print(e.errno)\n"
+        "c = ctypes.CDLL(None, use_errno=True)\nprint(c.vmsplice(write, None, 0, 0), ctypes.get_errno())\n"
+        "s = socket.socket(socket.AF_UNIX)\nbefore = s.getsockopt(1, 7), s.getsockopt(1, 8)\n"
+        "for option in (7, 8, 32, 33):\n  try: s.setsockopt(1, option, 1 << 22)\n  except OSError: pass\n"
+        "print(before == (s.getsockopt(1, 7), s.getsockopt(1, 8)))\ns.setsockopt(1, 2, 1)\nprint(s.getsockopt(1, 2))",
+        {},
+        lambda v: v.stdout.split() == b"1 -1 1 True 1".split(),
+    ),
+    "timers and waiting signals": (
+        "import ctypes, os, signal\nc, n, made = ctypes.CDLL(None), 0, ctypes.c_void_p()\n"
+        "while n < 10**5 and c.timer_create(1, None, ctypes.byref(made)) == 0: n += 1\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [40])\nk = 0\n"
+        "while k < 10**5 and c.sigqueue(os.getpid(), 40, 0) == 0: k += 1\nprint(n < 5000, k < 5000)",
+        {},
+        lambda v: v.stdout.split() == [b"True", b"True"],
+    ),
+    "threads": (
+        "import threading, time\nwhile True:\n  try: threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "  except RuntimeError: time.sleep(60)",
+        {"processes": 20, "wall": 60.0},
+        lambda v: v.code is None and v.limit == "processes",
+    ),
+    "the first process": (
+        "import os\nfor name in ('mem', 'environ', 'maps', 'root', 'cwd', 'fd/0', 'exe', 'auxv', 'oom_score_adj'):\n"
+        "  try:\n    with open(f'/proc/1/{name}', 'r+b') as file: file.write(b'x')\n    print('wrote', name)\n"
+        "  except OSError: pass\n"
+        "try: print([n for n in os.listdir('/proc/1/root/') if n in ('root', 'work', 'var', 'boot')])\n"
+        "except OSError: print([])",
+        {},
+        lambda v: v.stdout == b"[]\n",
+    ),
+    "rank and clock": (
+        "import ctypes, os, time\ntried = [lambda: os.nice(-5), lambda: os.sched_setscheduler(0, os.SCHED_FIFO, "
+        "os.sched_param(50)), lambda: time.clock_settime(0, 1.0), lambda: os.setuid(0), lambda: os.setgroups([0]), "
+        "lambda: os.chroot('/box'), lambda: open('/proc/self/oom_score_adj', 'w', buffering=1).write('-900\\n'), "
+        "lambda: os.chown('/box', 0, 0)]\nfor call in tried:\n  try: call(); print('did', tried.index(call))\n"
+        "  except OSError: pass\nprint(ctypes.CDLL(None).sethostname(b'x', 1))",
+        {},
+        lambda v: v.stdout == b"-1\n",
+    ),
+    "a daemon that cannot be asked": (
+        "import os, signal, time\nfor n in range(1, 65):\n  try: signal.signal(n, signal.SIG_IGN)\n"
+        "  except (OSError, ValueError): pass\n"
+        "for _ in range(5):\n  if os.fork() == 0:\n    os.setsid()\n    for fd in range(9):\n"
+        "      try: os.close(fd)\n      except OSError: pass\n    while True:\n      if os.fork(): os._exit(0)\n"
+        "      time.sleep(.001)\nprint('gone')",
+        {"processes": 40},
+        lambda v: v.stdout == b"gone\n" and v.limit in ("", "processes"),
+    ),
+    "what no name leads to": (
+        "import os\nkept = []\ntry:\n  while True:\n    kept.append(open(f'/tmp/{len(kept)}', 'wb'))\n"
+        "    os.unlink(kept[-1].name)\n    kept[-1].write(b'x' * (1 << 20))\n    kept[-1].flush()\n"
+        "except OSError as e: print(e.errno, len(kept))",
+        {"disk": 4 * MIB},
+        lambda v: v.stdout.split()[0] == b"28" and int(v.stdout.split()[1]) <= 5,
+    ),
+    "children that nobody waits for": (
+        "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n"
+        "  if os.fork() == 0:\n    t = time.process_time()\n    while time.process_time() - t < .2: pass\n"
+        "    os._exit(0)\n  try: os.wait()\n  except OSError: pass",
+        {"cpu": 1.0, "wall": 60.0},
+        lambda v: v.code is None and v.limit == "cpu" and 1 < v.cpu < 2,
+    ),
     "a daemon": (
         "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0: time.sleep(99)\n"
         "  os._exit(0)\nprint('gone')",
@@ -196,6 +288,35 @@ def test_attacks_are_contained(who, name):
     verdict = attack(who, code.replace("PARENT", str(os.getpid())), f"marker-{os.getpid()}-{who}", **limits)
     assert holds(verdict), verdict
     assert verdict.isolation == "bubblewrap"
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("name", ["buffers of sockets", "buffers of its own network", "memory bomb of many"])
+def test_memory_is_bounded_without_a_control_group(name, monkeypatch):
+    monkeypatch.setattr(room, "group", lambda most: None)
+    code, limits, holds = ATTACKS[name]
+    verdict = attack("root", code, f"marker-{os.getpid()}-bare", **limits)
+    assert holds(verdict), verdict
+
+
+@needs_bubblewrap
+def test_a_control_group_is_gone_after_its_run():
+    made = cgroup.group(64 * MIB)
+    if made is None:
+        pytest.skip("no control group with memory can be made here")
+    made.close()
+    here().run("true")
+    assert not [name for name in os.listdir(made.folder.parent) if name.startswith(f"clew-{os.getpid()}-")]
+    assert not made.folder.exists()
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("who", USERS)
+def test_the_count_of_the_processor_holds_without_the_kernels_clock(who, monkeypatch):
+    monkeypatch.setattr(room, "cpu_clock", lambda pid: None)
+    code, limits, _ = ATTACKS["children that nobody waits for"]
+    verdict = attack(who, code, f"marker-{os.getpid()}-{who}", **limits)
+    assert verdict.limit == "cpu", verdict
 
 
 @needs_bubblewrap
@@ -296,26 +417,143 @@ def test_the_weaker_way_bounds_what_it_says_and_cleans_up():
     assert running("97.531") == running("96.531") == []
 
 
-EVIL = [("/abs", b"x"), ("../up", b"x"), ("a/../../up", b"x"), ("good", b"fine"), ("good/../../up", b"x")]
+FORGE = """
+import glob, io, os, sys, tarfile
+out = io.BytesIO()
+with tarfile.open(fileobj=out, mode='w') as archive:
+    entry = tarfile.TarInfo('kept')
+    entry.size = 6
+    archive.addfile(entry, io.BytesIO(b'forged'))
+    header = bytearray(tarfile.TarInfo('endless').tobuf())
+header[124:136] = b'\\xff' * 10 + b'\\xfe\\x00'  # a size of -512
+header[148:156] = b'%06o\\0 ' % (sum(header[:148]) + 256 + sum(header[156:]))
+own = {os.readlink(f'/proc/self/fd/{n}') for n in (1, 2)}
+reached = []
+for place in glob.glob('/proc/[0-9]*/fd/*') + glob.glob('/proc/[0-9]*/task/*/fd/*'):
+    try:
+        if os.readlink(place) in own or place.startswith(f'/proc/{os.getpid()}/'):
+            continue
+        fd = os.open(place, os.O_WRONLY | os.O_NONBLOCK)
+        reached.append(os.readlink(place))
+        os.write(fd, b'0 0\\n' + out.getvalue() + bytes(header) + b'\\0' * 512)
+    except OSError:
+        pass
+print(sorted(reached))
+open('kept', 'w').write('true')
+"""
 
 
-def test_a_lying_archive_leads_nowhere(tmp_path):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, data in EVIL:
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
-        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
-            entry = tarfile.TarInfo(f"kind{kind.decode()}")
-            entry.type, entry.linkname = kind, "/etc"
-            archive.addfile(entry)
-    found, refused = unpack(out.getvalue())
-    assert found == {"good": b"fine"}
-    assert len(refused) == len(EVIL) - 1 + 4
-    assert unpack(out.getvalue()[:700])[0] == {}
-    assert unpack(b"nonsense" * 200)[0] == {}
-    assert unpack(pack({"a": b"1", "b/c": "2"}))[0] == {"a": b"1", "b/c": b"2"}
+@needs_bubblewrap
+@pytest.mark.parametrize("who", USERS)
+@pytest.mark.parametrize("isolation", ["bubblewrap", "rlimits"])
+def test_what_is_handed_out_cannot_be_forged(who, isolation):
+    box = here if isolation == "bubblewrap" else lambda: Sandbox(isolation="rlimits", readable=())
+    verdict = as_user(who, lambda: box().run(["python3", "-c", FORGE], keep=["."]))
+    if verdict.code in (126, 127) or b"Permission denied" in verdict.stderr[:60]:
+        pytest.skip("an ordinary user can read no Python here")
+    assert (verdict.limit, verdict.files.get("kept"), verdict.refused) == ("", b"true", ())
+    assert set(verdict.files) == {"kept"}
+    if isolation == "bubblewrap":  # without namespaces the caller's own streams are in the same /proc
+        assert verdict.stdout == b"[]\n"
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("who", USERS)
+def test_kept_files_are_read_when_nothing_runs_any_more(who):
+    """A daemon that goes on writing, and swaps a folder for a link, is gone when the files are taken."""
+    command = (
+        "mkdir d; echo own > d/x; ln -s /etc e\n"
+        "(while :; do mv d f; mv e d; mv d e; mv f d; done) >/dev/null 2>&1 &\n"
+        "(while :; do echo more >> log; done) >/dev/null 2>&1 &\n"
+        "sleep 0.3; cp log before"
+    )
+    verdict = as_user(who, lambda: here().run(command, keep=["d/x", "d/passwd", "e/passwd", "log", "before", "."]))
+    assert verdict.code == 0
+    assert all(content in (b"own\n", b"more\n" * (len(content) // 5)) for content in verdict.files.values())
+    assert verdict.files["log"].startswith(verdict.files["before"])
+
+
+HOARDS = {  # what lies in the folder at the end; what is refused of it; names that are taken
+    "sparse files": ("for i in 1 2 3; do truncate -s 3M f$i; done", "f3: no room for its 3145728 bytes", {"f1"}),
+    "hard links": ("truncate -s 3M a; for i in 1 2 3; do ln a b$i; done", "b3: no room", {"a"}),
+    "deep folders": (
+        "i=0; while [ $i -lt 900 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > x",
+        "folders deep",
+        set(),
+    ),
+    "many files": ("seq 3000 | xargs touch", "too many", None),
+    "special files": ("mkfifo p; ln -s / l; ln -s l m; mkdir d; ln -s ../../.. d/u", "p: no regular file", set()),
+    "closed files": ("echo x > x; chmod 000 x; mkdir d; echo y > d/y; chmod 000 d", "", None),
+    "odd names": ("touch -- '-rf' 'a\nb' \"$(printf '\\377')\" ' ' '...' '$(id)'", "", None),
+    "a folder as a loop": ("mkdir d; ln -s . d/d; ln -s ../d d/e; echo x > d/x", "d/d: no regular file", {"d/x"}),
+}
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("who", USERS)
+@pytest.mark.parametrize("name", HOARDS)
+def test_what_is_taken_out_is_bounded(who, name):
+    command, refused, taken = HOARDS[name]
+    verdict = as_user(who, lambda: here().run(command, keep=["."], limits=Limits(disk=4 * MIB, wall=60.0)))
+    assert verdict.code == 0, verdict
+    assert sum(map(len, verdict.files.values())) <= 4 * MIB
+    assert len(verdict.files) <= 4096
+    assert all(Path(path).parts[0] not in ("/", "..") for path in verdict.files)
+    if taken is not None:
+        assert set(verdict.files) == taken
+    if taken is not None and refused:
+        assert any(refused in line for line in verdict.refused), verdict.refused
+
+
+@needs_bubblewrap
+def test_no_device_is_made_and_no_attribute_is_free():
+    code = (
+        "import os, stat\n"
+        "for mode in (stat.S_IFCHR, stat.S_IFBLK):\n"
+        "  try: os.mknod('dev', mode | 0o666, os.makedev(1, 5)); print('made')\n"
+        "  except OSError as e: print(e.errno)\n"
+        "n = 0\nopen('x', 'w').close()\n"
+        "try:\n  while n < 10**5: os.setxattr('x', f'user.{n}', b'x' * 60000); n += 1\n"
+        "except OSError as e: print(e.errno > 0)\n"
+        "else: print('endless')\n"
+    )
+    verdict = here().run(["python3", "-c", code], limits=Limits(disk=4 * MIB))
+    assert verdict.stdout.split() == [b"1", b"1", b"True"] or verdict.limit == "disk"
+
+
+def test_names_and_modes_of_what_is_packed(tmp_path):
+    for name in ("a\0b", "\0", "/abs", "../up", "a/../../up", "", "."):
+        with pytest.raises(BadInput, match="work folder"):
+            pack({name: b"x"})
+    plain, tool = tmp_path / "plain", tmp_path / "tool"
+    for path, mode in ((plain, 0o640), (tool, 0o750)):
+        path.write_bytes(b"#!/bin/sh\necho ran\n")
+        path.chmod(mode)
+    packed = pack({"plain": plain, "tool": tool, "made": b"m", "runs": "r", "deep/tool": tool}, executable={"runs"})
+    assert executables(packed) == {"tool", "deep/tool", "runs"}
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        modes = {entry.name: entry.mode for entry in archive}
+        assert archive.extractfile("runs").read() == b"r"
+    assert modes == {"plain": 0o640, "tool": 0o750, "made": 0o644, "runs": 0o755, "deep/tool": 0o750}
+    for wrong in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(BadInput, match="is no file"):
+            pack({"x": wrong})
+
+
+@needs_bubblewrap
+def test_a_torn_archive_is_said(tmp_path):
+    whole = pack({"a": b"1" * 600, "b": b"2" * 6000})
+    assert here().run("cat a | wc -c", whole).stdout.split() == [b"600"]
+    for torn in (whole[:700], whole[:1300], b"nonsense" * 200):
+        with pytest.raises(BadInput, match="cannot be unpacked"):
+            here().run("echo ran", torn)
+    with pytest.raises(BadInput, match="cannot be unpacked"):
+        here().run("echo ran", {"x": b"1" * 9000}, limits=Limits(file_size=4096))
+    full = here().run("echo ran", {f"f{i}": b"1" for i in range(20)}, limits=Limits(disk=40960))
+    assert (full.code, full.limit, full.stdout) == (None, "disk", b"")
+
+
+def test_nothing_is_written_outside(tmp_path):
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()
     inside.mkdir()
@@ -367,6 +605,11 @@ def test_the_filter_refuses_what_it_lists_and_nothing_else(machine):
     assert {judged(machine, socket, [f]) for f in (0, 17, 38, 40)} == {seccomp.ERRNO | errno.EAFNOSUPPORT}
     assert judged(machine, ioctl, [0, 0x5412]) == judged(machine, ioctl, [0, 0x541C]) == seccomp.ERRNO | errno.EPERM
     assert judged(machine, ioctl, [0, 0x5413]) == seccomp.ALLOW
+    fcntl, setsockopt = (p[column] for p in (seccomp.FCNTL, seccomp.SETSOCKOPT))
+    assert judged(machine, fcntl, [3, 1031]) == seccomp.ERRNO | errno.EPERM
+    assert judged(machine, fcntl, [1031, 4]) == judged(machine, fcntl, [3, 1032]) == seccomp.ALLOW
+    assert {judged(machine, setsockopt, [3, 1, option]) for option in (7, 8)} == {seccomp.ERRNO}
+    assert {judged(machine, setsockopt, [3, *rest]) for rest in ([1, 2], [0, 8], [6, 7])} == {seccomp.ALLOW}
     assert judged(machine, 0, arch=0x40000003) == seccomp.KILL
     if machine == "x86_64":
         assert judged(machine, seccomp.X32 + 1) == seccomp.KILL

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.core import stats
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, need
 from clew.core.records import Report
 from clew.core.stats import X
 
@@ -108,13 +108,12 @@ def ratio(claim: str, a: Count, b: Count, *, level: float = 0.95, **kept: Any) -
     Raises:
         BadInput: one of the rates is zero, so that no ratio is known.
     """
-    from statsmodels.stats.proportion import confint_proportions_2indep
-
+    proportion = need("statsmodels.stats.proportion", "stats")
     counted(*a)
     counted(*b)
     if not a.hits or not b.hits:
         raise BadInput(f"{claim}: a ratio of {a} to {b} has no bound", remedy="Report the difference instead.")
-    low, high = confint_proportions_2indep(*a, *b, compare="ratio", method="score", alpha=1 - level)
+    low, high = proportion.confint_proportions_2indep(*a, *b, compare="ratio", method="score", alpha=1 - level)
     text = f"{a} against {b}, score interval of the ratio"
     kept |= {"level": level, "design": text}
     return Report(claim=claim, estimate=a.rate / b.rate, low=float(low), high=float(high), n=a.n + b.n, **kept)

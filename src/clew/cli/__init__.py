@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import _thread
 import difflib
 import io
 import itertools
+import logging
 import os
 import sys
+import time
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from clew.cli.shared import common, old_spellings, option
+from clew.cli.shared import common, next_lines, old_spellings, option
 from clew.core.errors import ClewError
+from clew.core.printable import visible
 
 SECTIONS = {
     "Start": ("quickstart", "doctor", "worlds", "models"),
@@ -64,6 +69,13 @@ class Verbs(click.Group):
             raise click.UsageError(f"there is no verb {name!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ClewError as error:
+            error.remedy = next_lines.with_store(error.remedy, ctx.meta.get(common.STORE))
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         hidden = set() if "--all" in ctx.meta["clew.leading"] else LATER
         sections = {**SECTIONS, "From other packages": self.list_commands(ctx)[len(VERBS) :]}
@@ -92,7 +104,7 @@ class Verbs(click.Group):
             code = super().main([a for a in args if a != "--debug"], **extra)
         except Exception as error:
             if debug:
-                traceback.print_exc()
+                common.say(traceback.format_exc())
             code = _explain(error)
         except KeyboardInterrupt:
             code = _explain(click.Abort())
@@ -106,33 +118,37 @@ def _extensions() -> dict[str, Any]:
 
 
 def _explain(error: BaseException) -> int:
-    if isinstance(error, click.ClickException):
-        error.show()
-        return error.exit_code
-    if isinstance(error, click.Abort | common.Interrupted):
-        hint = f" Everything recorded so far is kept. Continue with: {error}" if str(error) else ""
-        common.say(f"\nInterrupted.{hint}")
-        return INTERRUPTED
+    """Print an error; the exit code."""
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has seen enough
         return 0
+    said, code = _sentence(error)
+    common.say(common.bounded(said))
+    return code
+
+
+def _sentence(error: BaseException) -> tuple[str, int]:
+    """What is said of an error, and the exit code."""
+    if isinstance(error, click.ClickException):
+        error.show(told := io.StringIO())
+        return told.getvalue().rstrip(), error.exit_code
+    if isinstance(error, click.Abort | common.Interrupted):
+        hint = f" Everything recorded so far is kept. Continue with: {error}" if str(error) else ""
+        return f"\nInterrupted.{hint}", INTERRUPTED
     if isinstance(error, OSError) and error.filename:
-        common.say(f"clew: {error.filename}: {error.strerror}\n  Check that the path exists and that you may use it.")
-        return 2
+        remedy = "Check that the path exists and that you may use it."
+        return f"clew: {error.filename}: {error.strerror}\n  {remedy}", 2
     if isinstance(error, ClewError):
-        common.say(f"clew: {error}")
-        return 2
+        return f"clew: {error}", 2
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("clew"):
-        common.say(f"clew: {error.name} is not installed\n  `clew doctor` says which extra brings it.")
-        return 2
+        return f"clew: {error.name} is not installed\n  `clew doctor` says which extra brings it.", 2
     first = str(error).strip().split("\n")[0]
-    common.say(f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.")
-    return 1
+    return f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.", 1
 
 
 def _help(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        click.echo(ctx.get_help(), color=ctx.color)
+        common.echo(ctx.get_help())
         ctx.exit()
 
 
@@ -151,8 +167,50 @@ def verbs(debug: bool) -> None:
     _ = debug  # read from the line itself, so that it works after the verb too
 
 
+class Plain(logging.Formatter):
+    """A line of a log, with its traceback, fit for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+def _settle_warnings() -> None:
+    """Warnings and logs quote what others wrote, and Python prints them past the functions of this package."""
+    shown = warnings.formatwarning
+
+    def plain(*args: Any, **named: Any) -> str:
+        return visible(shown(*args, **named))
+
+    warnings.formatwarning = plain
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(Plain())
+
+
+def _keep_interrupts() -> None:
+    """Send an interrupt again that Python swallowed.
+
+    Python raises it wherever the program is, also inside a finaliser or the callback of a weak reference (each import
+    runs some). There nothing can be raised: it is reported as ignored, and the program would go on.
+    """
+    report = sys.unraisablehook
+
+    def later() -> None:
+        time.sleep(0.01)  # until what swallowed it has returned
+        _thread.interrupt_main()
+
+    def again(lost: sys.UnraisableHookArgs) -> None:
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            _thread.start_new_thread(later, ())
+        else:
+            report(lost)
+
+    sys.unraisablehook = again
+
+
 def main() -> None:
     """The script. After an interrupt it ends at once: threads inside native code would abort an orderly exit."""
+    _settle_warnings()
+    _keep_interrupts()
     try:
         verbs()
     except SystemExit as end:

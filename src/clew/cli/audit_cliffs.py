@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ search_options = common.options(
 
 
 @click.command(short_help="Find the tokens or steps at which runs were lost.")
-@click.argument("runs", nargs=-1, required=True)
+@click.argument("runs", nargs=-1, required=True, metavar="RUNS|FILE")
 @search_options
 @option("--effect", is_flag=True, help="Fork with and without each cliff, beside random and restart controls.")
 @option("--pairs", type=click.Path(path_type=Path), metavar="FILE", help="Write single-token DPO pairs as JSONL.")
@@ -53,11 +54,19 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     at most 1 - p, so most tokens need no sampling. Outcomes are kept: the same line continues where it stopped, and
     costs nothing the second time. Values are stored beside the runs as `potential` and `cliff`.
 
+    FILE.jsonl holds released rollouts: lines with "tokens", "potential" (the share of "n_rollouts" continuations that
+    end right when they start after each token) and nothing to sample from. There the published rule flags tokens, and a
+    cliff is kept if the places around it share the drop.
+
     \b
     clew audit cliffs 4fzk2w
     clew audit cliffs 'world=sums return<0.5' --effect --pairs pairs.jsonl
     clew audit cliffs world=household --at steps --n 32
+    clew audit cliffs released.jsonl.gz
     """
+    if runs[0].endswith((".jsonl", ".jsonl.gz", ".ndjson")):
+        _released(runs, as_json, **common.pick(options, "at margin level effect pairs"))
+        return
     from clew import audit
 
     fresh = options["n"] if options["fresh"] is None else options["fresh"]
@@ -87,7 +96,39 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
             options["pairs"].write_text("".join(lines))
     if as_json:
         common.end_with_json(_as_json(found, effect, made))
-    _report(found, effect, made, options)
+    _report(found, effect, made, options, runs)
+
+
+def _released(
+    files: tuple[str, ...], as_json: bool, *, at: str, margin: float, level: float, effect: bool, pairs: Path | None
+) -> None:
+    """What released rollouts show; nothing is sampled and nothing is stored."""
+    from clew.exchange.rollouts import released
+
+    if len(files) > 1 or effect or pairs or at == "steps":
+        raise BadInput(
+            "released rollouts hold shares after tokens and nothing to sample from",
+            remedy="Give one file, without --effect, --pairs and --at steps.",
+        )
+    paths, drops = released(Path(files[0]), margin, level)
+    if as_json:
+        common.end_with_json({"solutions": len(paths), "cliffs": [drop._asdict() for drop in drops]})
+    kept, listed = sum(drop.kept for drop in drops), sum(len(it.listed) for it in paths)
+    tokens = sum(len(it.tokens) for it in paths)
+    click.echo(
+        f"{len(paths)} solutions, {tokens:,} tokens: the published rule flags {len(drops)}, "
+        f"the places around share the drop in {kept}" + (f"; their authors list {listed}" if listed else "")
+    )
+    columns = ("solution", "place", "token", "before", "after", "low", "high", "p around", "kept", "listed")
+    yes = {True: "yes", False: "no"}
+    common.print_table(
+        columns,
+        [
+            (d.path, d.position, d.token.strip(), *(round(x, 3) for x in (d.before, d.after, d.low, d.high)),
+             float(f"{d.p:.2g}"), yes[d.kept], yes[d.listed])
+            for d in drops
+        ],
+    )  # fmt: skip
 
 
 def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuations]:
@@ -119,7 +160,7 @@ def _hands(store: Keeper, options: dict[str, Any]) -> Callable[[Run], Continuati
 
 def _forecast(plan: Survey) -> None:
     cost, what = plan.cost(), "tokens" if plan.search.at == "tokens" else "steps"
-    click.echo(
+    common.echo(
         f"{len(plan.runs)} runs, {len(plan.positions)} {what}; {len(plan.tested)} of them could lower the chance of "
         f"success by more than {plan.search.margin:g}"
         if plan.search.detector == "mended"
@@ -128,7 +169,7 @@ def _forecast(plan: Survey) -> None:
     dollars = f", ${cost['dollars']:.2f}" if cost["dollars"] else ""
     time = f", {cost['seconds']:,.0f} s at the speed of these runs" if cost["seconds"] >= 1 else ""
     more = f"; {cost['each flagged']} more for each that is flagged" if cost["each flagged"] else ""
-    click.echo(
+    common.echo(
         f"to sample: {cost['continuations']:,} continuations, about {cost['tokens']:,.0f} tokens{dollars}{time}{more}"
     )
 
@@ -166,27 +207,38 @@ def _as_json(found: Found, effect: Effect | None, made: Pairs | None) -> dict[st
     return said | {"pairs": len(made) if made is not None else None}
 
 
-def _report(found: Found, effect: Effect | None, made: Pairs | None, options: dict[str, Any]) -> None:
+def _report(
+    found: Found, effect: Effect | None, made: Pairs | None, options: dict[str, Any], words: tuple[str, ...]
+) -> None:
     if len(found.survey.runs) == 1:
         _curve(found)
     flagged, kept = len(found.cliffs), len(found.confirmed)
     again = (
         ", no second batch" if found.survey.search.detector == "published" else f", {kept} confirmed on a fresh batch"
     )
-    click.echo(f"{found.continuations:,} continuations, {found.undecided} undecided: {flagged} flagged{again}")
+    common.echo(f"{found.continuations:,} continuations, {found.undecided} undecided: {flagged} flagged{again}")
     if found.cliffs:
         columns = ("cliff", "token", "type", "before", "after", "drop", "low", "high", "p adjusted", "kept")
         common.print_table(columns, [_line(found, cliff) for cliff in found.cliffs])
     if effect is not None:
-        click.echo()
+        common.echo()
         for report in effect.reports():
-            click.echo(f"{report.claim}: {report}")
+            common.echo(f"{report.claim}: {report}")
     elif options["effect"]:
-        click.echo("no confirmed cliff in a failed run: --effect has nothing to compare")
+        common.echo("no confirmed cliff in a failed run: --effect has nothing to compare")
     if made is not None:
-        click.echo(f"{len(made)} pairs of {len(made.items)} cliffs in {options['pairs']}")
+        common.echo(f"{len(made)} pairs of {len(made.items)} cliffs in {options['pairs']}")
         if len(made):
-            click.echo("Next: clew tune RUNS --loss cliff-dpo --name NAME --model FOLDER")
+            common.echo(f"Next: {_training(found, options['model'], words)}")
+
+
+def _training(found: Found, model: str | None, words: tuple[str, ...]) -> str:
+    """The line that trains on the pairs; where no weights made the runs, it needs some to be named."""
+    run = found.survey.runs[0]
+    local = hasattr(found.survey.of[run.id].spec.model, "module")
+    weights = (model or run.model) if local else "FOLDER"
+    typed = command_line("tune", *words, loss="cliff-dpo", name="cliffs", model=weights)
+    return typed if local else f"name a FOLDER of weights in: {typed}"
 
 
 def _curve(found: Found) -> None:
@@ -198,7 +250,7 @@ def _curve(found: Found) -> None:
         said = _text(found, start.seq, start.run, start.token - 1)
         rows.append((str(start), said, float(counts.potential), float(low), float(high), int(counts.undecided)))
     common.print_table(("place", "after token", "potential", "low", "high", "undecided"), rows)
-    click.echo()
+    common.echo()
 
 
 def _line(found: Found, cliff: Cliff) -> tuple[Any, ...]:

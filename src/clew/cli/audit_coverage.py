@@ -18,7 +18,7 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
 
 
 @click.command(short_help="Measure which recoveries from mistakes the data covers.")
-@click.argument("data", nargs=-1, metavar="DATA|RUNS")
+@click.argument("data", nargs=-1, metavar="[DATA] [RUNS]")
 @option("--method", help="Count steps with a value of this method (see `clew credit`) as trained on.")
 @common.output_options
 def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path: str) -> None:
@@ -26,6 +26,8 @@ def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path
 
     DATA is a file made by `clew export --sft` or `clew export FILE.jsonl`; its runs are looked up in the store. For
     RUNS the training signal is every action of a solved run or, with --method, every action whose value is not zero.
+    DATA with RUNS is a file of your own demonstrations, each a line of messages (observation from the user, action from
+    the assistant): an action counts in every state of RUNS that shows the same observation.
 
     A mistake is an action that increased the distance to the goal, or that returned to an earlier state of the run
     without shortening the distance. Distances are counted in the moves that the chosen runs made, so choose all runs of
@@ -34,6 +36,7 @@ def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path
 
     \b
     clew audit coverage demos.jsonl
+    clew audit coverage own.jsonl world=maze
     clew audit coverage world=maze
     clew audit coverage world=household --method g2po
     """
@@ -41,23 +44,31 @@ def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path
 
     store = common.open_store(store_path)
     files = [word for word in data if word.endswith(SUFFIXES)]
-    if files and (len(data) > 1 or method):
-        raise BadInput("a data file stands alone", remedy="Give one file without --method, or runs.")
+    if len(files) > 1 or (files and method):
+        raise BadInput("one data file is read at a time, without --method", remedy="Give one file, or runs.")
+    elsewhere = 0
     if files:
-        from clew.exchange.distil import taught
+        from clew.exchange.distil import shown, taught
 
-        paths, signal = taught(Path(files[0]), store)
+        if words := [word for word in data if word not in files]:
+            paths, signal, elsewhere = shown(Path(files[0]), common.some(store, words))
+        else:
+            paths, signal = taught(Path(files[0]), store)
     else:
         runs = common.some(store, data)
         paths = audit.trails(runs)
         signal = _valued(runs, paths, method) if method else [a for p in paths if p.solved for a in p.acts()]
     found = audit.coverage(paths, signal)
     if as_json:
-        common.end_with_json(found.to_json())
+        common.end_with_json(found.to_json() | ({"actions in no state of the runs": elsewhere} if elsewhere else {}))
     lost = f", {found.lost} of them without a solved run and so without distances" if found.lost else ""
-    click.echo(f"{found.runs} runs of {found.tasks} tasks{lost}; {found.mistakes} of {found.acts} actions are mistakes")
-    click.echo(_line("states reached after a mistake", found.covered_states, found.behind, found.states))
-    click.echo(_line("recoveries", found.covered_retreats, found.ways, found.retreats))
+    common.echo(
+        f"{found.runs} runs of {found.tasks} tasks{lost}; {found.mistakes} of {found.acts} actions are mistakes"
+    )
+    if elsewhere:
+        common.echo(f"{elsewhere} actions of {files[0]} answer an observation that none of these runs saw")
+    common.echo(_line("states reached after a mistake", found.covered_states, found.behind, found.states))
+    common.echo(_line("recoveries", found.covered_retreats, found.ways, found.retreats))
 
 
 def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str, Any, str]]:
@@ -76,7 +87,7 @@ def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str,
             if any(values.get(ask.seq) for ask in steps[number].asks):
                 acts.append(act)
     if not some:
-        remedy = f"Compute them first: clew credit {method} RUNS."
+        remedy = f"Compute them first: `clew credit {method}`."
         raise BadInput(f"none of these runs has values of {method!r}", remedy=remedy)
     return acts
 

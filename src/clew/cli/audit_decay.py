@@ -20,7 +20,12 @@ HISTORIES, GENERATIONS = (1.1, 5.0), 3
 
 
 @click.command("decay", short_help="Test whether rules survive when histories are compacted.")
-@option("--stack", "stacks", multiple=True, help="Test only this stack; may be repeated.  [default: all installed]")
+@option(
+    "--stack",
+    "stacks",
+    multiple=True,
+    help="Test only this stack, or FILE.py:FUNCTION of yours; may be repeated.  [default: all installed]",
+)
 @option("--list", "listing", is_flag=True, help="List the stacks with their versions, and the arms, and stop.")
 @option("--summariser", help="Without --model: let this model write the summaries, not the oracle.")
 @option("--model", help="Test the behaviour of this model instead; see `clew models`.")
@@ -38,12 +43,16 @@ def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store
     With --summariser a model writes the summaries, and rules that it left out are counted apart from rules that it
     never saw.
 
+    A stack of your own is a function compact(messages, budget, summarise) that takes messages in OpenAI's format and
+    gives those of the next request; summarise(text) gives a summary.
+
     With --model, the model works at a customer desk under one rule, in several arms, and its tool calls are judged.
     Every episode is a run in the store, and the same line continues where it was stopped.
 
     \b
     clew audit decay
     clew audit decay --stack langmem --stack langmem-half
+    clew audit decay --stack own.py:compact
     clew audit decay --stack langmem --summariser http://localhost:8000/v1#name
     clew audit decay --model http://localhost:8000/v1#name -n 40
     """
@@ -55,7 +64,7 @@ def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store
         if as_json:
             common.end_with_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})
         common.print_table(("stack", "installed", "settings"), rows)
-        click.echo(f"\narms: {', '.join(behaviour.ARMS)}")
+        common.echo(f"\narms: {', '.join(behaviour.ARMS)}")
         return
     if options["model"] is not None:
         _behaviour(arms, as_json, store_path, options)
@@ -94,7 +103,7 @@ def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle]
         table.append((*line, pin.kept, pin.n - pin.failed))
     columns = ("stack", "version", "kept", "of", "never seen", "lost later", "gave up", "torn", "kept with pin", "of")
     common.print_table(columns, table)
-    click.echo("\n" + ("\n".join(said) if said else "No stack lost the rule."))
+    common.echo("\n" + ("\n".join(said) if said else "No stack lost the rule."))
 
 
 def _plain(finding: Finding) -> dict[str, Any]:
@@ -132,7 +141,7 @@ def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: 
     columns = ("arm", "n", "violation", "less full context", "rule survived", "not done", "no tool used")
     shares = [[_share(report) for report in (r.violation, r.rise, r.survived, r.refused)] for r in rows]
     common.print_table(columns, [(r.arm, r.n, *told, r.silent) for r, told in zip(rows, shares, strict=True)])
-    click.echo("\n" + "\n".join(said))
+    common.echo("\n" + "\n".join(said))
 
 
 def _figures(row: Row) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -219,19 +220,19 @@ def _picked(runs: list[Any], scores: np.ndarray) -> dict[str, Any]:
 def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
     if as_json:
         common.end_with_json(result)
-    click.echo(
+    common.echo(
         f"{result['runs']} runs, {result['steps']} steps, {result['tokens']} tokens graded "
         f"({result['token']} over tokens, {result['step']} over steps, {result['mode']}); "
         f"{result['nats per token']:+.3f} nats per token"
     )
     if "selection" in result:
         told = result["selection"]
-        click.echo(
+        common.echo(
             f"chosen on {told['chosen on']}, by {told['by']}: {told['found there']:.3f}, of which "
             f"{told['of that by choosing']:.3f} by choosing; a choice on unseen tasks has {told['on unseen tasks']:.3f}"
         )
     if "auroc" in result:
-        click.echo(f"AUROC against success, {result['judged']} runs of {result['tasks']} tasks:")
+        common.echo(f"AUROC against success, {result['judged']} runs of {result['tasks']} tasks:")
         rows = [
             (arm, found["aggregation"] or "", f"{found['estimate']:.3f} [{found['low']:.3f}, {found['high']:.3f}]")
             for arm, found in result["auroc"].items()
@@ -243,14 +244,15 @@ def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
     if "picked" in result:
         picked = result["picked"]
         for group, run in picked["runs"].items():
-            click.echo(f"best of group {group}: {run}")
+            common.echo(f"best of group {group}: {run}")
         if "of all" in picked:
-            click.echo(
+            common.echo(
                 f"success of the picked {picked['success of the picked']:.0%}, of all {picked['of all']:.0%}, "
                 f"of the best there is {picked['of the best there is']:.0%}"
             )
     for caveat in result["caveats"]:
         common.say(f"note: {caveat}")
-    click.echo(
-        f"stored beside the runs: `clew view` shades by the values, `clew fork RUN --low {name}` forks at the lowest"
+    common.echo("stored beside the runs, where the page shades by the values: " + command_line("view"))
+    common.echo(
+        f"the run with the lowest score, forked at its lowest step: {command_line('fork', scores[0][0], low=name)}"
     )

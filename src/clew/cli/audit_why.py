@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P<new>.*))?", re.DOTALL)
 
+AT_HELP = "Continue from this call.  [default: the first model call]"
+
 
 @click.command("why", short_help="Find what made an agent do something, by changing its input.")
 @click.argument("run")
@@ -25,7 +28,7 @@ CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P
 @option("--where", default="", metavar="QUERY", help="Behaviour: the run matches this query.")
 @option("--change", "changes", multiple=True, metavar="NAME=I:OLD=>NEW", help="A hypothesis; may be repeated.")
 @option("--rises", multiple=True, metavar="NAME", help="Predict that this change raises the rate.")
-@option("--at", type=int, metavar="CALL", help="Continue from this call.  [default: the first model call]")
+@option("--at", type=common.Amount(int, 0), metavar="CALL", help=AT_HELP)
 @option("--rewind", choices="steps sentences", help="Also rank the parts of the run.")
 @option("--sweep", metavar="I:OLD=>NEW", help="A dose: {} in NEW takes the values of --doses.")
 @option("--doses", default="", metavar="X,Y,Z", help="At least three numbers for --sweep.")
@@ -34,7 +37,7 @@ CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P
 @option("--fault", metavar="REGEX", help="Observations that show a failing harness.")
 @option("-n", "--n", "n", default=100, help="Rollouts per arm; the unchanged run gets twice that.")
 @option("--budget", default=3000, help="Most rollouts in total.")
-@option("--keep", default=3, help="Rollouts of each arm that are kept as whole runs.")
+@option("--keep", default=3, type=common.Amount(int, 0), help="Rollouts of each arm that are kept as whole runs.")
 @option("--seed", default=0, help="Seed of the sampling.")
 @option("--model", help="Use another model than the run's.")
 @run_options.model_options
@@ -74,7 +77,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     if as_json:
         common.end_with_json({**_json(found, ids, ledger.found), "log p of the phrase": dict(probed)})
     for seq, log_p in probed:
-        click.echo(f"log p of {options['phrase']!r} at {view.id}@{seq}: {log_p:.2f}")
+        common.echo(f"log p of {options['phrase']!r} at {view.id}@{seq}: {log_p:.2f}")
     told(found, ledger.found, label)
 
 
@@ -180,12 +183,13 @@ def told(found: Finding, again: int, label: str) -> None:
         rows.append([line.test, " + ".join(line.about), figures, f"[{r.low:.2f}, {r.high:.2f}]", r.n, p, line.reads])
     common.print_table(("test", "about", "found", "95 % interval", "n", "p", "reads"), rows)
     if found.chances:
-        click.echo("chance of being a cause: " + ", ".join(f"{k} {v:.2f}" for k, v in found.chances.items()))
+        common.echo("chance of being a cause: " + ", ".join(f"{k} {v:.2f}" for k, v in found.chances.items()))
     for caveat in found.caveats:
-        click.echo(f"note: {caveat}")
-    click.echo(f"{found.kind}: {found.text}")
-    click.echo(f"{found.spent} rollouts" + (f", {again} of them found in the store" if again else ""))
-    click.echo(f"reports: clew view    examples of each arm: clew log 'tag:why/{label}/*'")
+        common.echo(f"note: {caveat}")
+    common.echo(f"{found.kind}: {found.text}")
+    common.echo(f"{found.spent} rollouts" + (f", {again} of them found in the store" if again else ""))
+    common.echo(f"examples of each arm: {command_line('log', f'tag:why/{label}/*')}")
+    common.echo(f"reports: {command_line('view')}")
 
 
 def _json(found: Finding, ids: list[str], again: int) -> dict[str, Any]:

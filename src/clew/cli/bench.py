@@ -51,7 +51,7 @@ POSITIVE = click.IntRange(1)
 @click.argument("target", metavar="URL|MODEL")
 @option("--users", default="", help="Closed loop: numbers of users at once, as in 1,8,32.  [default: 1,4,16]")
 @option("--rate", "rates", default="", help="Open loop: random arrivals per second, as in 0.5,2.")
-@option("--seconds", type=click.FloatRange(0.1), default=20.0, help=SECONDS_HELP)
+@option("--seconds", type=common.Amount(float, 0.1), default=20.0, help=SECONDS_HELP)
 @option("--repeats", type=POSITIVE, default=1, help="Rounds; each measures every load once.")
 @option("--prompts", type=FILE, metavar="FILE", help="File of prompts, one per line.  [default: eight bundled ones]")
 @option("--max-tokens", type=click.IntRange(2), default=128, help="Most tokens in one reply.")
@@ -285,7 +285,7 @@ def _report(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
         errors = ", ".join(f"{n} {kind}" for kind, n in r["errors"].items())
         table.append((r["lengths"] or "as served", at(r), *shown, r["speed"].n, errors))
     common.print_table(("lengths", "load", *units, "requests", "errors"), table)
-    click.echo(f"\nmeans with 95 % intervals; figure {picture or 'not drawn: pip install clew[plot]'}")
+    common.echo(f"\nmeans with 95 % intervals; figure {picture or 'not drawn: pip install clew[plot]'}")
 
 
 def figure(rows: Sequence[Line], path: Path) -> Path | None:

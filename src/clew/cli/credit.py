@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
+from clew.cli.shared.training_report import lowest
+from clew.core import registry
 
 if TYPE_CHECKING:
     from clew.credit.filing import Credit
     from clew.credit.tree import TreeCredit
+    from clew.store import Group
 
 
 @click.command(short_help="Compute each step's advantage, by one or several methods.")
@@ -23,14 +28,14 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     """Compute the advantage of every step in the groups of the chosen runs, and store it beside the runs.
 
     METHODS are names joined by +, with arguments in brackets: grpo, gigpo, hgpo, graphgpo, g2po, bellman, tree.
+    All but grpo and tree compare steps at equal states; key="text" takes what the agent saw for the state.
     A run can hold the values of several methods. `clew show` prints them; `clew fork --low METHOD` forks at the lowest.
 
     \b
     clew credit g2po
-    clew credit 'grpo+g2po+bellman(lam=0.5)' world=household
+    clew credit 'grpo+g2po+bellman(lam="auto")' world=household
+    clew credit 'g2po(key="text")' world=gymnasium
     """
-    from clew.core import registry
-
     store = common.open_store(store_path)
     groups = common.groups_of(common.some(store, runs))
     found = []
@@ -40,14 +45,30 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     summary = [_summary(ref, credit) for ref, credit in found]
     by_step = [(ref, credit) for ref, credit in found if hasattr(credit, "diagnostics")]  # tree values tokens
     pairs = [_compare(a, b) for a, b in itertools.combinations(by_step, 2)]
+    notes = [note for _, credit in by_step for note in credit.notes]
     if as_json:
-        common.end_with_json({"methods": summary, "pairs": pairs})
+        common.end_with_json({"methods": summary, "pairs": pairs, "notes": notes})
     common.print_table(tuple(summary[0]), [row.values() for row in summary])
     if pairs:
-        click.echo()
+        common.echo()
         common.print_table(tuple(pairs[0]), [row.values() for row in pairs])
+    for note in notes:
+        click.echo(note)
     if not dry:
-        click.echo("stored beside the runs; see `clew show`, or fork where a run lost most: clew fork RUN --low METHOD")
+        common.echo("stored beside the runs")
+        _next(groups, found)
+
+
+def _next(groups: Sequence[Group], found: Sequence[tuple[str, Credit | TreeCredit]]) -> None:
+    """Print the lines that show and fork the run with the lowest value of the first method that values calls."""
+    for ref, _ in found:
+        method = registry.parse_ref(ref)[0]
+        runs = [(low, run.id) for group in groups for run in group if (low := lowest(run, method)) is not None]
+        if runs:
+            worst = min(runs)[1]
+            common.echo(f"the run that lost most in one step: {command_line('show', worst)}")
+            common.echo(f"forked before that step: {command_line('fork', worst, low=method, n=4)}")
+            return
 
 
 def _summary(ref: str, credit: Credit | TreeCredit) -> dict[str, Any]:

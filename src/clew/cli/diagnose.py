@@ -34,15 +34,18 @@ class Diagnoses(click.Group):
         return super().parse_args(ctx, args)
 
 
-HELP = """Find the code that a bug report is about, in a git repository. Each finding has a location, a root cause, a
-direction for a fix, dependencies, tests, evidence and a calibrated confidence.
+HELP = """Find the code that a bug report is about, in a git repository. Each finding has a place, the report's words
+found there, what imports the file, its tests and a calibrated confidence; a model's finding has a root cause and an
+idea of a fix too.
 
 \b
 clew diagnose REPO --report FILE       the same as `clew diagnose report REPO --report FILE`
 clew diagnose calibrate REPO
 """
 command = Diagnoses("diagnose", help=HELP, short_help="Find the code that a bug report is about.")
+STORE_HELP = "File that holds the runs (or set CLEW_STORE).  [default: beside the index]"
 INDEX_HELP = "File of the index.  [default: in the user's cache folder]"
+LONGEST = 1_000_000  # bytes of a report
 AGENT_HELP = "Who will repair: decides which findings are shown whole. FILE: JSONL of past outcomes."
 repo_options = common.options(
     click.argument("repo", type=click.Path(path_type=Path)),
@@ -53,19 +56,21 @@ repo_options = common.options(
 @command.command("report", short_help="Diagnose a bug report; the default verb.")
 @repo_options
 @option("--report", metavar="FILE", help="File of the bug report; - reads standard input.")
+@option("-n", "--n", "n", default=3, type=click.IntRange(1, 50), help="Most findings.")
 @option("--commit", default="", help="Snapshot to search.  [default: the working tree]")
 @option("--format", "form", choices="text json markdown", default="text", help="markdown fits an agent's prompt.")
 @option("--agent", default="weak", metavar="weak|strong|FILE", help=AGENT_HELP)
 @option("--model", help="Let this model search, instead of a ranking without a model; see `clew models`.")
 @option("--turns", default=20, type=click.IntRange(2), help="With --model: most replies.")
-@option("--mcp", is_flag=True, help="Instead, serve the four tools by MCP on the standard streams.")
+@option("--mcp", is_flag=True, help="Instead, serve the tools by MCP on the standard streams.")
 @run_options.model_options
-@common.store_option
+@option("--store", "store_path", envvar="CLEW_STORE", default="", help=STORE_HELP)
 def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     """Find the code that a bug report is about.
 
-    Nothing in the repository is changed or run. The index keeps what was read, so that later only changed files are
-    read. The diagnosis is a run in the store: `clew show`, `clew replay` and `clew fork` work on it.
+    Stack traces of Python, JavaScript, Go, Rust and Java in the report are read. Nothing in the repository is changed
+    or run. The index keeps what was read, so that later only changed files are read. The diagnosis is a run in a store:
+    `clew show`, `clew replay` and `clew fork` work on it with the --store that is printed.
 
     \b
     clew diagnose . --report bug.txt
@@ -77,7 +82,7 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
 
     text = "" if options["mcp"] else read_report(options["report"])
     git, index = opened(repo, options["index"])
-    taskset = Diagnosis(str(git.folder), options["commit"], str(index) if index else None)
+    taskset = Diagnosis(str(git.folder), options["commit"], str(index))
     gc.disable()  # a large repository is a million objects; the collector would walk them again and again
     with reading() as progress:
         tools = taskset.tools(progress=progress)
@@ -85,21 +90,22 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     gc.enable()
     if tools.view.index.note:
         common.say(f"note: {tools.view.index.note}")
+    calibration = known(index)
     if options["mcp"]:
-        from clew.coding.diagnose.mcp import serve
+        from clew.coding.diagnose.mcp import Present, serve
 
-        asyncio.run(serve(tools))
+        asyncio.run(serve(Present(tools, calibration)))
         return
     from clew.coding.diagnose.confidence import policy
     from clew.coding.localise import localise
 
-    calibration = known(index)
     chosen = policy(options["agent"], calibration)
     model = run_options.load_model(options["model"], options) if options["model"] else None
+    store_path = store_path or str(index.with_suffix(".runs.db"))
     store = common.open_store(store_path, create=True)
     config = {"turns": options["turns"]} if options["model"] else {}
-    done = localise(taskset, text, model, store=store, calibration=calibration, **config)
-    show(done, chosen, form, calibration)
+    done = localise(taskset, text, model, store=store, calibration=calibration, n=options["n"], **config)
+    show(done, chosen, form, calibration, store_path)
 
 
 @command.command("calibrate", short_help="Calibrate the confidence on past fixes of the repository.")
@@ -126,15 +132,14 @@ def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool
         common.say(f"up to {n} past fixes, about {0.3 * n:.0f} s the first time")
     with reading("fixes") as progress, run_options.interruptible("the same line"):
         found = fit(git, Index(place), n, before, progress)
-    if place is not None:
-        found.calibration.save(beside(place))
+    found.calibration.save(beside(place))
     if as_json:
         common.end_with_json(asdict(found))
-    click.echo(
+    common.echo(
         f"{found.n} past fixes; held out, the newer {found.held}: the right file came first in {found.accuracy:.0%}, "
         f"in {found.surest:.0%} of the surest 40 %\n"
         f"Brier score {found.brier:.3f}, of a constant {found.constant:.3f}"
-        + (f"\nkept in {beside(place)}" if place else "")
+        f"\nkept in {beside(place)}"
     )
 
 
@@ -142,11 +147,15 @@ def read_report(name: str | None) -> str:
     """The report's text.
 
     Raises:
-        BadInput: none is named, it is empty or not text.
+        BadInput: none is named, it is empty, too long or not text.
     """
     if name is None:
         raise BadInput("there is no bug report", remedy="Give --report FILE, or --report - and pipe it in.")
-    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    with ExitStack() as held:
+        data = (sys.stdin.buffer if name == "-" else held.enter_context(Path(name).open("rb"))).read(LONGEST + 1)
+    if len(data) > LONGEST:
+        remedy = "Give what the reporter wrote, and of a log the part with the error."
+        raise BadInput(f"--report {name} has over {LONGEST} bytes", remedy=remedy)
     text = data.decode("utf-8", "replace").strip()
     if b"\0" in data or 10 * text.count("\ufffd") > len(text):
         raise BadInput(f"--report {name} is not text", remedy="Give the report as plain text or Markdown.")
@@ -155,7 +164,7 @@ def read_report(name: str | None) -> str:
     return text
 
 
-def opened(repo: Path, index: Path | None) -> tuple[Git, Path | None]:
+def opened(repo: Path, index: Path | None) -> tuple[Git, Path]:
     """The repository, and the file of its index: as given, or in the user's cache folder, named by the repository."""
     from clew.coding.repository.git import Git
 
@@ -172,12 +181,12 @@ def beside(index: Path) -> Path:
     return index.with_suffix(".calibration.json")
 
 
-def known(index: Path | None) -> Calibration:
+def known(index: Path) -> Calibration:
     """The repository's calibration, or the bundled one of other projects."""
     from clew.coding.diagnose.confidence import Calibration
     from clew.coding.diagnose.known import ELSEWHERE
 
-    return Calibration.load(beside(index)) if index and beside(index).exists() else ELSEWHERE
+    return Calibration.load(beside(index)) if beside(index).exists() else ELSEWHERE
 
 
 @contextmanager
@@ -194,28 +203,34 @@ def reading(title: str = "files to read") -> Iterator[Callable[[int, int], None]
         yield step
 
 
-def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration) -> None:
+def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration, store_path: str) -> None:
     """Print a diagnosis."""
     from clew.coding.diagnose.finding import markdown
 
     full = policy.full([f.confidence for f in done.findings])
     if form == "markdown":
-        click.echo(markdown(done.findings, full))
+        common.echo(markdown(done.findings, full))
         return
     if form == "json":
         told: dict[str, Any] = {"policy": {"threshold": policy.threshold, "why": policy.why}}
         told["calibration"] = {"source": calibration.source, "n": calibration.n}
-        told |= {"run": done.run.id, "recoveries": list(done.recoveries), "fallback": done.fallback}
+        told |= {
+            "run": done.run.id,
+            "store": store_path,
+            "recoveries": list(done.recoveries),
+            "fallback": done.fallback,
+        }
         findings = [{**f.json(), "inject": whole} for f, whole in zip(done.findings, full, strict=True)]
         common.end_with_json({"findings": findings, **told})
     if done.fallback:
         common.say("note: the model gave no usable finding; these come from the ranking")
     for k, (f, whole) in enumerate(zip(done.findings, full, strict=True), 1):
         hint = "" if whole else "  (hint only)"
-        click.echo(f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}{hint}")
-        if whole:
-            near = f"{len(f.dependencies)} files: {', '.join(f.dependencies[:4])}" if f.dependencies else "standalone"
-            lines = {"where": f.location_explanation, "cause": f.root_cause, "idea": f.solution_idea}
-            for name, said in (lines | {"touches": near, "tests": f.testing_impact}).items():
-                click.echo(f"   {name:<8}{said}")
-    common.say(f"{policy.why}; confidence from {calibration.source}; run {done.run.id}")
+        common.echo(f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}{hint}")
+        near = f"{len(f.dependencies)} files: {', '.join(f.dependencies[:4])}" if f.dependencies else "none"
+        lines = {"place": f.location_explanation, "matched": ", ".join(f.matched), "cause": f.root_cause}
+        lines |= {"idea": f.solution_idea, "imported by": near, "tests": f.testing_impact}
+        for name, said in lines.items() if whole else ():
+            if said:
+                common.echo(f"   {name:<12}{said}")
+    common.say(f"{policy.why}; confidence from {calibration.source}; clew show {done.run.id} --store {store_path}")

@@ -25,23 +25,24 @@ def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -
     \b
     clew diff 4fzk2w 7ab3kd
     """
-    from clew.view.terminal import headline, short
+    from clew.core.printable import short
+    from clew.view.terminal import headline
 
     store = common.open_store(store_path)
     a, b = common.one(store, left), common.one(store, right)
     place = a.diff(b)
     if as_json:
         common.end_with_json({"left": a.id, "right": b.id, "parts_at": place.seq if place else None})
-    click.echo(headline(a))
-    click.echo(headline(b))
+    common.echo(headline(a))
+    common.echo(headline(b))
     if place is None:
-        click.echo(f"equal: all {len(a.calls)} calls are the same")
+        common.echo(f"equal: all {len(a.calls)} calls are the same")
         return
-    click.echo(f"equal up to call {place.seq}; from there:")
+    common.echo(f"equal up to call {place.seq}; from there:")
     for one, other in itertools.islice(itertools.zip_longest(a.calls[place.seq :], b.calls[place.seq :]), lines):
         for mark, run, call in (("<", a, one), (">", b, other)):
             if call is not None:
-                click.echo(f"  {mark} {run.id}@{call.seq}  {call.kind:<5} {short(_said(run, call), 80)}")
+                common.echo(f"  {mark} {run.id}@{call.seq}  {call.kind:<5} {short(_said(run, call), 80)}")
 
 
 def _said(run: Run, call: Call) -> str:

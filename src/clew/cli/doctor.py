@@ -15,9 +15,13 @@ from clew.cli.shared import common
 
 EXTRAS = {
     "local": (("torch", "transformers", "tokenizers", "safetensors", "peft"), "local weights, training, quickstart"),
+    "view": (("starlette", "uvicorn", "mpld3"), "the viewer, `clew view`"),
+    "serve": (("starlette", "uvicorn", "prometheus_client"), "serving models, and the gateway"),
+    "stats": (("statsmodels",), "ratios with intervals, and dose curves of `clew audit why`"),
     "frames": (("pandas", "pyarrow"), "data frames, Parquet"),
     "plot": (("matplotlib",), "figures of experiments"),
-    "textworld": (("textworld", "gymnasium"), "TextWorld and Gymnasium worlds; needs a C compiler to install"),
+    "textworld": (("textworld",), "TextWorld games; needs a C compiler to install"),
+    "gymnasium": (("gymnasium",), "Gymnasium environments"),
     "inspect": (("inspect_ai",), "Inspect .eval logs"),
     "coding": (("tree_sitter", "mcp"), "diagnosis of other languages than Python, its tools by MCP"),
     "trackers": (("tensorboard", "trackio", "wandb"), "metrics elsewhere"),

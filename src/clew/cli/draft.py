@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ command = click.Group("draft", help=HELP, short_help="Train a drafter for specul
 DATA_HELP = """Query of stored runs, or files of prompts: .jsonl with "prompt" or "messages", else one per line. May be
 repeated."""
 RANK_HELP = "Rank of the sequential head; 0: none.  [default: a quarter of the vocabulary, at most 256]"
+MASK_HELP = "A token id that text never holds.  [default: the tokenizer's, or a spare one]"
 text_options = common.options(
     option("--data", multiple=True, required=True, metavar="QUERY|FILES", help=DATA_HELP),
     option("--tokens", default=128, help="Most tokens in each text."),
@@ -51,12 +53,12 @@ text_options = common.options(
 @option("--kind", choices="dspark dflash eagle3 independent", default="dspark", help="Kind of drafter.")
 @option("--block", default=7, help="Most tokens in one proposal.")
 @option("--layers", type=int, help="Layers of the drafter.  [default: 2; eagle3 and independent 1]")
-@option("--rank", type=int, help=RANK_HELP)
+@option("--rank", type=common.Amount(int, 0), help=RANK_HELP)
 @option("--head", choices="vanilla gated rnn", default="vanilla", help="Sequential head.")
 @option("--steps", default=2000, help="Optimiser steps.")
 @option("--batch", default=8, help="Texts in each step.")
-@option("--lr", default=1e-3, help="Learning rate.")
-@option("--mask", type=int, help="A token id that text never holds.  [default: the tokenizer's, or a spare one]")
+@option("--lr", default=1e-3, type=common.Amount(float, 0, above=True), help="Learning rate.")
+@option("--mask", type=common.Amount(int, 0), help=MASK_HELP)
 @option("--out", help="Folder of the drafter.  [default: drafters/KIND-BLOCK beside the model]")
 @common.output_options
 def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
@@ -100,10 +102,11 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     told = {"drafter": out, "steps": step.step, "cpu_s": round(step.cpu_s, 1), "texts": len(learn), "held": len(held)}
     if as_json:
         common.end_with_json({**told, "accepted": table})
-    click.echo(f"{len(learn)} texts, {step.step} steps, {step.cpu_s / 60:.1f} CPU-minutes -> {out}\n")
+    common.echo(f"{len(learn)} texts, {step.step} steps, {step.cpu_s / 60:.1f} CPU-minutes -> {out}\n")
     head = ["text held back", "texts", "accepted length", *(f"token {k}" for k in range(1, options["block"] + 1))]
     common.print_table(head, [[name, x["texts"], x["length"], *x["accepted"]] for name, x in table.items()])
-    click.echo(f"\nNext:\n  clew draft calibrate {model} {out} --data ...\n  clew serve {model} --draft {out}")
+    calibrate = command_line("draft calibrate", model, out, data=options["data"])
+    common.echo(f"\nNext:\n  {calibrate}\n  {command_line('serve', model, draft=out)}")
 
 
 def _learn(
@@ -166,7 +169,7 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
         common.end_with_json({"drafter": drafter, "table": asdict(table), **told})
     rows = [[k + 1, t, told["raw"][k], told["scaled"][k], told["floor"][k]] for k, t in enumerate(table.temperatures)]
     common.print_table(["at least", "temperature", "error before", "error after", "noise floor"], rows)
-    click.echo(f"\nfitted on {table.rounds} rounds at temperature {table.temperature:g} -> {drafter}")
+    common.echo(f"\nfitted on {table.rounds} rounds at temperature {table.temperature:g} -> {drafter}")
 
 
 def texts(loaded: Local, options: Mapping[str, Any], home: Path, store_path: str, bar: Progress) -> list[Text]:

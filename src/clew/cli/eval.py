@@ -14,7 +14,7 @@ from clew.cli.shared import common, option, run_options
 @option("--agent", default="player", help="Agent, as `clew run` takes it.")
 @option("--world", default="household", help="World to act in; `clew worlds` lists them.")
 @option("--tasks", default=256, help="Number of tasks; the same tasks for every model.")
-@option("--split", default="test", help="Which tasks: test tasks are never trained on.")
+@option("--split", default="test", help="train, eval or test; neither training nor its checks see test tasks.")
 @option("--seed", default=0, help="Seed of tasks and sampling.")
 @option("-n", "--n", "n", default=1, help="Runs of each task.")
 @option("--name", default="", help="Name of the evaluation; the same line continues it where it stopped.")
@@ -32,10 +32,9 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     clew eval household-sft
     clew eval household-sft .clew/trainings/quickstart/checkpoint --tasks 512 --temperature 0
     """
-    from clew.core.registry import build
     from clew.harness import Runner
 
-    taskset = build("tasksets", options["world"])
+    taskset = run_options.world_of(options, options["agent"])
     tasks = taskset.sample(options["tasks"], seed=options["seed"], split=options["split"])
     config = common.json_object(options["config"], "--config")
     store = common.open_store(store_path, create=True)
@@ -46,7 +45,7 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
         agent, how = run_options.agent_reference(options["agent"]), run_options.sampling(options)
         runner = Runner(agent, taskset, model, store, config, limits=run_options.limits(options), sampling=how)
         with (
-            run_options.interruptible("the same line again" if name else "clew resume"),
+            run_options.interruptible("the same line again" if name else run_options.resume_line(options)),
             run_options.watching(len(tasks) * n, ref[-30:]) as watch,
         ):
             groups = runner.collect(tasks, n, options["seed"], name=name and f"{name}.{index}", on_run=watch)
@@ -57,6 +56,6 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     if as_json:
         common.end_with_json({ref: run_options.numbers(report) for ref, report in found.items()})
     for ref, report in found.items():
-        click.echo(f"{ref}: success {report}")
+        common.echo(f"{ref}: success {report}")
         for caveat in report.caveats:
-            click.echo(f"  note: {caveat}")
+            common.echo(f"  note: {caveat}")

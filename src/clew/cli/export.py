@@ -52,8 +52,10 @@ def command(
     with common.bar("exporting", len(chosen)) as move:
         written = export(store, chosen, file, form, progress=lambda count: move(completed=count))
     if as_json:
-        common.end_with_json({"file": file, "runs": written})
-    click.echo(f"{file}: {written} runs")
+        common.end_with_json({"file": file, "runs": written, "left_out": len(chosen) - written})
+    common.echo(f"{file}: {written} runs")
+    if written < len(chosen):
+        common.echo(f"Left out: {len(chosen) - written} runs that asked no model and hold no messages.")
 
 
 def _sft(
@@ -83,4 +85,4 @@ def _sft(
     acts, kept = sum(len(path.actions) for path in wanted), sum(len(it.messages) for it in made) // 2
     if as_json:
         common.end_with_json({"file": file, "runs": written, "acts": acts, "kept": kept})
-    click.echo(f"{file}: {written} of {len(chosen)} runs, {kept} of {acts} acts")
+    common.echo(f"{file}: {written} of {len(chosen)} runs, {kept} of {acts} acts")

@@ -19,7 +19,7 @@ SAY_HELP = "Edit message I of a chat ([CHAT.]I); no TEXT drops it."
 
 @click.command(short_help="Continue a run from any step or token, changed or unchanged.")
 @click.argument("place")
-@option("--step", type=int, help="Fork before this step (negative counts from the end).")
+@option("--step", type=click.INT, help="Fork before this step (negative counts from the end).")
 @option("--low", metavar="METHOD", help="Fork at the step with the lowest value of METHOD; see `clew credit`.")
 @option("-n", "--n", "n", default=1, help="Number of forks.")
 @option("--reply", help="Replace the model's whole reply at the place.")
@@ -70,7 +70,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     runner = runner_for(store, wish, lambda ref: run_options.load_model(ref, options))
     if not wish.model:
         _say_versions(run, at, runner.model)
-    with run_options.interruptible("clew resume"), run_options.watching(n, "forks") as watch:
+    with run_options.interruptible(run_options.resume_line(options)), run_options.watching(n, "forks") as watch:
         group = runner.fork(run, **arguments, on_run=watch)
     _report(run, group, as_json)
 
@@ -83,8 +83,7 @@ def _report(run: Run, group: Group, as_json: bool) -> None:
             {"run": f.id, "reward": f.reward, "stop": f.stop, "calls": len(f.calls), "shared": f.shared} for f in group
         ]
         common.end_with_json({"parent": run.id, "group": group.id, "at": str(group[0].parent), "forks": rows})
-    console = common.console()
-    console.print(tree(run, group, width=console.width))
+    common.draw(tree(run, group, width=common.width()))
 
 
 def _say_versions(run: Run, at: Cursor | None, model: Model | None) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clew.store import Keeper, Run
 
 SHOWN = 8  # rules in the table
+SHARE, SOME = common.Amount(float, 0, 1), common.Amount(float, 0, 1, above=True)  # none at all would notice nothing
 
 
 @click.command(short_help="Decide which checks a code change needs, and whether to ship it.")
@@ -30,11 +31,11 @@ SHOWN = 8  # rules in the table
 @option("--from", "sources", multiple=True, metavar="PATH", help="JUnit files, or exports of GitHub's checks.")
 @option("--refine", default="", metavar="COMMAND", help="Command that changes the files: the next candidate.")
 @option("--repo", default=".", help="Repository that is changed.")
-@option("--lose", default=0.01, help="Share of good changes that a rule may be expected to stop.")
-@option("--wrong", default=0.0, help="Share of broken ones in what is shipped unverified; 0: nothing is.")
+@option("--lose", default=0.01, type=SHARE, help="Share of good changes that a rule may be expected to stop.")
+@option("--wrong", default=0.0, type=SHARE, help="Share of broken ones in what is shipped unverified; 0: nothing is.")
 @option("--by", choices="runs seconds", default="runs", help="What the best rule saves most of.")
-@option("--audit", default=0.02, help="Share of the stopped changes that are verified all the same.")
-@option("--horizon", type=int, help="Most candidates.  [default: 3 with --refine, else 1]")
+@option("--audit", default=0.02, type=SOME, help="Share of the stopped changes that are verified all the same.")
+@option("--horizon", type=common.Amount(int, 1, 50), help="Most candidates.  [default: 3 with --refine, else 1]")
 @option("--cell", default="", help="Key of what is learnt: a generator, a kind of task.  [default: the repository]")
 @option("--learn", is_flag=True, help="Run every critic, twice, and the oracle.")
 @option("--mutants", type=int, metavar="N", help="Learn from N broken variants of a file, in the sandbox.")
@@ -64,7 +65,9 @@ def command(change: str | None, as_json: bool, store_path: str, **options: Any) 
     """
     from clew.coding.gate.candidates import Checks
 
-    _refuse(options)
+    if (options["horizon"] or 1) > 1 and not options["refine"]:
+        remedy = "Name with --refine the command that makes the next candidate."
+        raise BadInput(f"--horizon {options['horizon']} without --refine", remedy=remedy)
     if change is None:
         _advise(options, as_json, store_path)
         return
@@ -82,21 +85,6 @@ def command(change: str | None, as_json: bool, store_path: str, **options: Any) 
     before = None if options["again"] or options["learn"] else gate.before(task)
     run = before or gate.run([task])[0]
     raise SystemExit(0 if _report(run, gate, before is not None, as_json) == "ship" else 1)
-
-
-def _refuse(options: dict[str, Any]) -> None:
-    for name in ("lose", "wrong", "audit"):
-        if not 0 <= options[name] <= 1:
-            raise BadInput(f"--{name} {options[name]} is no share", remedy="Write a number from 0 to 1.")
-    if options["audit"] == 0:
-        raise BadInput("--audit 0 would never notice that a critic has gone blind", remedy="Write --audit 0.02.")
-    if options["mutants"] is not None and options["mutants"] < 1:
-        raise BadInput(f"--mutants {options['mutants']} is no number above 0", remedy="Write --mutants 30.")
-    if options["horizon"] is not None and not 1 <= options["horizon"] <= 50:
-        raise BadInput(f"--horizon {options['horizon']} candidates", remedy="Write a number from 1 to 50.")
-    if (options["horizon"] or 1) > 1 and not options["refine"]:
-        remedy = "Name with --refine the command that makes the next candidate."
-        raise BadInput(f"--horizon {options['horizon']} without --refine", remedy=remedy)
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -227,15 +215,15 @@ def _advise(options: dict[str, Any], as_json: bool, store_path: str) -> None:
         shown = [_numbers(found) for found in choice.all]
         labelled = {"candidates": len(rows), "good": labels.count(True), "broken": labels.count(False)}
         common.end_with_json({**labelled, "best": shown[0], "held_out": _numbers(apart), "rules": shown})
-    click.echo(f"{len(rows)} candidates: {labels.count(True)} good, {labels.count(False)} broken")
+    common.echo(f"{len(rows)} candidates: {labels.count(True)} good, {labels.count(False)} broken")
     table = [
         ("*" if i == 0 else "", common.show(str(f.rule)), str(f.saved), f"{f.lost.part:.0f} of {f.lost.n:.0f}",
          f"{f.risk:.1%}", f"{f.spares:+.1f}")
         for i, f in enumerate(choice.all[:SHOWN])
     ]  # fmt: skip
     common.print_table(["", "rule", "oracle runs saved", "good lost", "expected", "s spared each"], table)
-    click.echo(f"chosen on one half, judged on the other: saves {apart.saved}, loses {apart.lost} of the good")
-    click.echo(_why(choice.best, options["lose"]))
+    common.echo(f"chosen on one half, judged on the other: saves {apart.saved}, loses {apart.lost} of the good")
+    common.echo(_why(choice.best, options["lose"]))
 
 
 def _why(best: Found, lose: float) -> str:
@@ -291,7 +279,7 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any], 
         )
     if as_json:
         common.end_with_json(found | {"rates": rates})
-    click.echo(
+    common.echo(
         f"{len(runs)} mutants: " + ", ".join(f"{found[name]} {name}" for name in ("broken", "passed", "undecided"))
     )
 
@@ -300,7 +288,7 @@ def _end(run: Run) -> dict[str, Any]:
     ends = [json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "gate end"]
     if not ends:
         why = run.calls[-1].error or run.stop
-        raise BadInput(f"run {run.id} broke off: {why}", remedy=f"Look at the run: clew show {run.id}")
+        raise BadInput(f"run {run.id} broke off: {why}", remedy=f"Look at the run: `clew show {run.id}`.")
     return dict(ends[-1])
 
 
@@ -320,21 +308,21 @@ def _report(run: Run, gate: _Gate, before: bool, as_json: bool) -> str:
         common.print_json({**told, **more, **end})
         return str(end["verdict"])
     if before:
-        click.echo("these files were verified before, and nothing has changed since; --again verifies them anew")
+        common.echo("these files were verified before, and nothing has changed since; --again verifies them anew")
     elif config["twice"]:
         why = "" if not gate.new else ": nothing is known of these commands yet"
-        click.echo(f"everything is run once, critics twice{why}")
+        common.echo(f"everything is run once, critics twice{why}")
     else:
-        click.echo(_why(best, gate.options["lose"]))
+        common.echo(_why(best, gate.options["lose"]))
         if config["explore"]:
-            click.echo("every critic is run: too few good and broken changes were seen yet")
+            common.echo("every critic is run: too few good and broken changes were seen yet")
     for action, found in acts:
         word = {True: "pass", False: "fail", None: "undecided"}[found["passed"]]
-        click.echo(f"  {word:9} {found['seconds']:6.2f} s  {action}" + (f"  ({found['why']})" if found["why"] else ""))
+        common.echo(f"  {word:9} {found['seconds']:6.2f} s  {action}" + (f"  ({found['why']})" if found["why"] else ""))
     for data in (data for name, data in notes if name == "gate flip"):
-        click.echo(f"  {data['critic']} flips: it said {data['first']}, then {data['second']}; not counted")
+        common.echo(f"  {data['critic']} flips: it said {data['first']}, then {data['second']}; not counted")
     if decisions and decisions[-1]["lot"]:
-        click.echo(f"verified by lot: the rule says {decisions[-1]['action']}")
+        common.echo(f"verified by lot: the rule says {decisions[-1]['action']}")
     known_good = {True: ", verified", False: ", broken", None: ""}[end["good"]]
-    click.echo(f"{end['verdict']}{known_good}; belief {sure:.2f}; run {run.id}")
+    common.echo(f"{end['verdict']}{known_good}; belief {sure:.2f}; run {run.id}")
     return str(end["verdict"])

@@ -6,12 +6,15 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
+from clew.cli.shared.own_folder import in_own_folder, own_folders
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ PORT = 8421
 UNNAMED_HELP = "Requests without a name: join the run they continue (guess), or be runs of their own (apart)."
 FORK_HELP = "Start PROGRAM again on the record of its run, live from this call."
 IDLE_HELP = "End a run after so many minutes without a request; its name can continue it.  [default: never]"
-MINUTES = click.FloatRange(min=0, min_open=True)
+MINUTES = common.Amount(float, 0, above=True)
 
 
 @click.command(short_help="Record any program by standing between it and its model.")
@@ -40,6 +43,8 @@ MINUTES = click.FloatRange(min=0, min_open=True)
 @option("--fork", "place", metavar="RUN@CALL", help=FORK_HELP)
 @option("-n", "--n", "n", default=1, help="With --fork: number of forks, each with its PROGRAM.")
 @option("--reply", help="With --fork at a model call: the reply it gets.")
+@option("--reply-json", help="The same as a chat message in JSON, which may call tools.")
+@option("--one-folder", is_flag=True, help="With -n: all PROGRAMs work in this folder, not each in a copy of it.")
 @option("--replay", "again", metavar="RUN", help="Start PROGRAM again; the record answers, no model.")
 @option("--unnamed", choices="guess apart", default="guess", help=UNNAMED_HELP)
 @option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
@@ -70,9 +75,17 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
         raise BadInput("--name, --fork and --replay exclude each other", remedy="Give only one of them.")
     if options["ref"] and options["upstream"]:
         raise BadInput("--model and --upstream exclude each other", remedy="Give only one of them.")
+    if options["reply"] is not None and options["reply_json"] is not None:
+        raise BadInput("--reply and --reply-json exclude each other", remedy="Give only one of them.")
     store = common.open_store(store_path, create=not (options["place"] or options["again"]))
-    if options["place"] and not (options["ref"] or options["upstream"]):
-        options.update(answered_by(store, options["place"].partition("@")[0]))
+    if options["again"]:
+        options["again"] = common.one(store, options["again"]).id
+    if options["place"]:
+        run, options["place"] = common.cursor(store, options["place"])
+        if options["place"] is None:
+            raise BadInput(f"--fork {run.id} names no place in the run", remedy="Write RUN@CALL; see `clew show`.")
+        if not (options["ref"] or options["upstream"]):
+            options.update(answered_by(store, run.id))
     gateway = Gateway(
         store,
         upstream(options),
@@ -124,9 +137,9 @@ async def _serve(
 ) -> int:
     import uvicorn
 
-    quiet: dict[str, Any] = {"log_level": "warning", "server_header": False}
-    config = uvicorn.Config(gateway.application(), lifespan="on", timeout_graceful_shutdown=2, **quiet)
-    server = uvicorn.Server(config)
+    from clew.serve.edge import config
+
+    server = uvicorn.Server(config(gateway.application(), lifespan="on", log_level="warning"))
     serving = asyncio.ensure_future(server.serve([listener]))
     while not server.started:
         if serving.done():
@@ -149,29 +162,54 @@ async def _programs(
     serving: Future[None],
 ) -> int:
     """Open the forks or the replay asked for, then run the program to its end, or serve until told to stop."""
-    from clew.core.records import Cursor, Edit, Intervention
+    from clew.core.records import Edit, Intervention
 
     sessions: list[Session] = []
     if options["place"]:
-        cursor = Cursor.parse(options["place"])
-        edits = (Edit("reply", cursor.seq, options["reply"]),) if options["reply"] is not None else ()
-        sessions = gateway.fork(cursor, options["n"], Intervention(edits))
+        reply = options["reply"] if options["reply_json"] is None else _message(options["reply_json"])
+        edits = (Edit("reply", options["place"].seq, reply),) if reply is not None else ()
+        sessions = gateway.fork(options["place"], options["n"], Intervention(edits))
     elif options["again"]:
         sessions = [gateway.replay(options["again"])]
     names = [s.name for s in sessions] or ([options["name"] or f"run-{os.getpid()}"] if program else [])
     if not program:
         for name in names:
-            click.echo(f"waiting for the program of run {name} at {address}/r/{name}/v1")
-        click.echo(f"{store} records what comes to {address}/v1 or {address}/r/NAME/v1  (Ctrl-C ends)")
+            common.echo(f"waiting for the program of run {name} at {address}/r/{name}/v1")
+        common.echo(f"{store} records what comes to {address}/v1 or {address}/r/NAME/v1  (Ctrl-C ends)")
         await serving
         return 0
-    codes = await asyncio.gather(*(_program(program, address, name, options["token"]) for name in names))
+    copies = own_folders(names, Path(store)) if len(names) > 1 and not options["one_folder"] else {}
+    commands = {name: in_own_folder(copies[name], program) if name in copies else program for name in names}
+    codes = await asyncio.gather(*(_program(commands[name], address, name, options["token"]) for name in names))
+    for name, copy in copies.items():
+        common.say(f"run {name} worked in {copy}")
     for name in names:
         _told(gateway, name, store)
     return max(codes, key=abs)
 
 
-async def _program(program: tuple[str, ...], address: str, name: str, token: str) -> int:
+def _message(text: str) -> dict[str, Any]:
+    """A reply's fields, from a chat message; a tool call without an id gets one.
+
+    Raises:
+        BadInput: it is none.
+    """
+    from clew.core.errors import BadRecord
+    from clew.harness.run.nodes import message_json
+    from clew.models.dialects.chat import message_from_wire
+
+    fields = common.json_object(text, "--reply-json")
+    try:
+        message = message_from_wire({"content": None, **fields, "role": "assistant"})._replace(extra="")
+    except (BadRecord, TypeError, AttributeError) as error:
+        told = error.message if isinstance(error, BadRecord) else str(error)
+        remedy = """Write {"content": "..."} or {"tool_calls": [{"function": {"name": "...", "arguments": "{}"}}]}."""
+        raise BadInput(f"--reply-json is no chat message: {told}", remedy=remedy) from None
+    calls = tuple(c if c.id else c._replace(id=f"call_{i}") for i, c in enumerate(message.calls))
+    return message_json(message._replace(calls=calls))
+
+
+async def _program(program: Sequence[str], address: str, name: str, token: str) -> int:
     base, key = f"{address}/r/{name}", token or f"clew:{name}"
     environment = {k: v for k, v in os.environ.items() if k != "CLEW_API_KEY"} | {"CLEW_RUN": name}
     environment |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_BASE": f"{base}/v1", "OPENAI_API_KEY": key}
@@ -193,4 +231,4 @@ def _told(gateway: Gateway, name: str, store: str) -> None:
         common.say(f"the program asked nothing at the address of run {name}: does it read OPENAI_BASE_URL?")
         return
     asks = len(session.exchanges)
-    common.say(f"run {session.run}: {asks} requests; clew show {session.run} --store {store}")
+    common.say(f"run {session.run}: {asks} requests; look at it: {command_line('show', session.run)}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput, BadRecord
 
 
@@ -20,13 +21,17 @@ from clew.core.errors import BadInput, BadRecord
 def command(
     files: tuple[str, ...], form: str | None, skip_bad: bool, name: str, as_json: bool, store_path: str
 ) -> None:
-    """Import runs from message JSONL in OpenAI's format, Parquet, Inspect .eval logs (extra inspect) or ATIF.
+    """Import runs from messages in OpenAI's format, Parquet, Inspect .eval logs (extra inspect) or ATIF.
+
+    Messages in OpenAI's format come one run a line (.jsonl), or as one .json file: a run, a list of runs as tau-bench
+    writes it, or a list of messages as mini-swe-agent writes it.
 
     Runs of one task become a group, so that they can be compared. If a record is broken, nothing of its file is
     imported, except with --skip-bad.
 
     \b
     clew import airline.jsonl
+    clew import gpt-4o-airline.json *.traj.json
     clew import logs/*.eval --skip-bad
     """
     from clew.exchange import format_of, import_file
@@ -51,4 +56,4 @@ def command(
         common.say(f"skipped: {reason}")
     for file, runs in taken.items():
         groups = {store.row(run).group for run in runs}
-        click.echo(f"{file}: {len(runs)} runs in {len(groups)} groups; look at one: clew show {runs[0]}")
+        common.echo(f"{file}: {len(runs)} runs in {len(groups)} groups; look at one: {command_line('show', runs[0])}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def tune(kernel: str, search: str, budget: int, as_json: bool, store_path: str, 
     store = common.open_store(store_path, create=True)
     agent, how = "clew.coding.kernels.world:tuner", run_options.sampling(options)
     runner = Runner(agent, taskset, model, store, config, sampling=how)
-    with run_options.interruptible("clew resume"), common.bar(f"tuning {task.id}", budget) as move:
+    with run_options.interruptible(run_options.resume_line(options)), common.bar(f"tuning {task.id}", budget) as move:
         taskset.on_try = partial(move, advance=1)
         groups = runner.collect([task], 1, options["seed"], name=options["name"])
     run_options.refuse_failure(groups)
@@ -89,15 +90,15 @@ def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None
         note = told.get("why") or ", ".join(line.partition(" (")[0] for line in told.get("findings", ()))
         rows.append((str(number), f"{told['speed']:.2f}" + "*" * bool(told.get("gain")), told["build"], note))
     common.print_table(("try", "speed", "build", "diagnosis, or why it failed"), rows)
-    click.echo("* faster than the best so far (interval above 1.02); speeds are relative to the plain build\n")
-    click.echo(f"best: {final['build']}")
+    common.echo("* faster than the best so far (interval above 1.02); speeds are relative to the plain build\n")
+    common.echo(f"best: {final['build']}")
     for name, other in (("plain", "the plain build"), ("compiler", "-O3 -march=native -ffast-math")):
         found = final[f"over_{name}"]
         if isinstance(found, str):
-            click.echo(f"  against {other}: {found}")
+            common.echo(f"  against {other}: {found}")
         else:
-            click.echo(f"  {found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}] times as fast as {other}")
-    click.echo(f"Next: clew show {run}")
+            common.echo(f"  {found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}] times as fast as {other}")
+    common.echo(f"Next: {command_line('show', run)}")
 
 
 @command.command(short_help="Diagnose a compiled kernel or a recorded profile.")
@@ -129,11 +130,11 @@ def explain(file: Path, symbol: str, bound: str, gemm: bool, ptxas: Path | None,
     if as_json:
         findings = [f.json() for f in found]
         common.end_with_json({"kernel": name, "backend": backend, "metrics": metrics, "findings": findings})
-    click.echo(f"{name} ({backend}, {len(metrics)} metrics)")
+    common.echo(f"{name} ({backend}, {len(metrics)} metrics)")
     for finding in found:
-        click.echo(f"  {finding.line()}")
+        common.echo(f"  {finding.line()}")
     if not found:
-        click.echo("  no rule applies: the measurements show no fault")
+        common.echo("  no rule applies: the measurements show no fault")
 
 
 def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, float], Backend, str]:

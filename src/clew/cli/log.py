@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
 
 if TYPE_CHECKING:
     from clew.store import Keeper
@@ -18,7 +19,7 @@ COLUMNS = "run when task model steps tokens reward stop from tags"
 
 @click.command(short_help="List runs, newest first; a query filters them.")
 @click.argument("query", nargs=-1)
-@option("-n", "--limit", default=20, help="Most lines to list; 0 lists all.")
+@option("-n", "--limit", default=20, type=common.Amount(int, 0), help="Most lines to list; 0 lists all.")
 @option("--zero-variance", "--dead-groups", is_flag=True, help="Count groups whose runs all got the same reward.")
 @common.output_options
 def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bool, store_path: str) -> None:
@@ -49,13 +50,14 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
     if as_json:
         common.end_with_json(rows)
     if not rows:
-        click.echo("no run matches; `clew log` without a query lists all" if query else "the store holds no runs yet")
+        every = f"no run matches; what lists all: {command_line('log')}"
+        common.echo(every if query else "the store holds no runs yet")
         return
     _runs(rows)
 
 
 def _runs(rows: list[dict[str, Any]]) -> None:
-    from clew.view.terminal import short
+    from clew.core.printable import short
 
     lines = []
     for row in rows:
@@ -76,7 +78,7 @@ def _zero_variance(store: Keeper, query: tuple[str, ...], limit: int, as_json: b
     if as_json:
         common.end_with_json([{**line._asdict(), "share": line.share} for line in lines])
     if not lines:
-        click.echo("no group with two or more runs matches; `clew run -n 8` makes some")
+        common.echo("no group with two or more runs matches; `clew run -n 8` makes some")
         return
     components = sorted({name for line in lines for name in line.alike} - {"reward"})
     columns = ("collection", "groups", "runs each", "zero variance", "all lost", "all won", "undecided")
@@ -88,7 +90,7 @@ def _zero_variance(store: Keeper, query: tuple[str, ...], limit: int, as_json: b
     total = sum(line.groups for line in lines)
     fields = ("zero_variance", "lost", "won", "undecided")
     flat, lost, won, open_ = (sum(getattr(x, field) for x in lines) for field in fields)
-    click.echo(
+    common.echo(
         f"\n{flat / total:.0%} of {total} groups gave no signal: all runs failed in {lost} (too hard), all succeeded "
         f"in {won} (too easy), {open_} had fewer than two verdicts"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options, training_report
+from clew.cli.shared.next_lines import command_line
 
 if TYPE_CHECKING:
     from clew.core.records import Report
@@ -40,7 +41,7 @@ def command(iterations: int, seed: int, name: str, as_json: bool, store_path: st
     began = time.perf_counter()
     with run_options.interruptible("the same line again"):
         training, reports = learn(iterations, seed, name, store_path)
-    finish(training, reports, store_path, as_json, time.perf_counter() - began)
+    finish(training, reports, as_json, time.perf_counter() - began)
 
 
 def learn(iterations: int, seed: int, name: str, store_path: str) -> tuple[Training, dict[str, Report]]:
@@ -101,30 +102,29 @@ def evaluate(runner: Runner, name: str, title: str) -> Report:
     return report
 
 
-def finish(training: Training, reports: dict[str, Report], store_path: str, as_json: bool, seconds: float) -> None:
+def finish(training: Training, reports: dict[str, Report], as_json: bool, seconds: float) -> None:
     """Say what came out and what to do next."""
     from clew.view.terminal import tree
 
     name, store = training.plan.name, training.store
     model = getattr(training.runner.model, "ref", "")
     run = training_report.worst(store, name, METHOD)
-    commands = {"The trained model on other tasks": f"clew eval {model} --seed 1"}
+    commands = {"The trained model on other tasks": command_line("eval", model, seed=1, max_tokens=8)}
     if run is not None:
-        line = training_report.fork_line(run, METHOD, model, store_path)
-        first = {"Go back to the step that lost most, and try it four more times": line}
-        commands = {**first, "See the run again": f"clew show {run.id}", **commands}
+        again = command_line("fork", run.low_point(METHOD), n=4, model=model)
+        first = {"Go back to the step that lost most, and try it four more times": again}
+        commands = {**first, "See the run again": command_line("show", run.id), **commands}
     page = training_report.write_page(training, reports, run, commands)
     if as_json:
         numbers = {label: run_options.numbers(report) for label, report in reports.items()}
         worst = None if run is None else {"run": run.id, "at": str(run.low_point(METHOD))}
         common.end_with_json({**numbers, "worst": worst, "report": page, "seconds": seconds, "next": commands})
-    console = common.console()
     if run is not None:
-        console.print("\nThe run that failed worst:\n")
-        console.print(tree(run, width=max(console.width - 30, 40)))
-    console.print()
+        common.echo("\nThe run that failed worst:\n")
+        common.draw(tree(run, width=max(common.width() - 30, 40)))
+    common.echo()
     for label, report in reports.items():
-        console.print(f"{label:<12} {report.estimate:6.1%}  [{report.low:.1%}, {report.high:.1%}]  n={report.n}")
-    console.print(f"\nreport  {page}\n{seconds:.0f} s in all\n\nNext:")
-    for purpose, line in commands.items():
-        console.print(f"  {line}\n      [dim]{purpose}[/dim]")
+        common.echo(f"{label:<12} {report.estimate:6.1%}  [{report.low:.1%}, {report.high:.1%}]  n={report.n}")
+    common.echo(f"\nreport  {page}\n{seconds:.0f} s in all\n\nNext:")
+    for purpose, typed in commands.items():
+        common.echo(f"  {typed}\n      {purpose}")

@@ -38,7 +38,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str) -> None:
     else:
         for row in rows:
             good = f"{row['calls']} calls equal, {(row['seconds'] or 0) * 1e3:.0f} ms"
-            click.echo(f"{row['run']}  {row['error'] or good}", err=bool(row["error"]))
+            common.echo(f"{row['run']}  {row['error'] or good}", err=bool(row["error"]))
     if failed:
         raise SystemExit(2)
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import UnknownName
 
+SECONDS = re.compile(r'"cpu_s": ([0-9.]+)')
+LEGEND = """CPU time: of the committed results, without that of programs which an experiment starts. Needs: extras, as in
+pip install 'clew[local]', programs and data, with the tiers that need them."""
 ROOT_HELP = "Folder of the checkout.  [default: the present folder, or where Clew was installed from]"
 
 
@@ -33,15 +41,51 @@ def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | 
     root = checkout(root)
     folders = {path.name: path for path in sorted((root / "papers").glob("E*")) if (path / "__init__.py").exists()}
     if paper is None:
+        rows = [about(path) for path in folders.values()]
         if as_json:
-            common.end_with_json(list(folders))
-        click.echo("\n".join(folders) or "no paper here")
+            common.end_with_json(rows)
+        if not rows:
+            common.echo("no paper here")
+            return
+        common.print_table(("paper", "title", "tiers", "CPU time", "needs"), [told(row) for row in rows])
+        common.echo(
+            "CPU time is that of the committed results. Words such as `local` are extras; (..) names the tiers."
+        )
+        common.echo(
+            f"a small version, in minutes: {command_line('reproduce', rows[0]['paper'].split('_')[0], quick=True)}"
+        )
         return
     found = [name for name in folders if name.lower().split("_")[0] == paper.lower() or name.lower() == paper.lower()]
     if len(found) != 1:
         raise UnknownName(f"no paper is called {paper!r}", remedy=f"Known: {', '.join(folders) or 'none'}.")
     line = [sys.executable, "-m", "papers", found[0], *(["--quick"] if quick else []), *rest]
     raise SystemExit(subprocess.run(line, cwd=root, check=False).returncode)
+
+
+def about(folder: Path) -> dict[str, Any]:
+    """What a paper is about: its title, its tiers, what it needs, and the CPU-seconds of its committed results."""
+    readme, module = folder / "README.md", ast.parse((folder / "__init__.py").read_text())
+    named = {
+        ast.unparse(target): ast.literal_eval(node.value)
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if ast.unparse(target) in ("TIERS", "NEEDS")
+    }
+    title = readme.read_text().splitlines()[0].partition(": ")[2] if readme.exists() else ""
+    seconds = 0.0
+    for tier in named.get("TIERS", ()):
+        for line in SECONDS.findall((folder / "results" / f"{tier}.jsonl").read_text()):
+            seconds += float(line)
+    known = {"tiers": list(named.get("TIERS", ())), "cpu_seconds": seconds, "needs": named.get("NEEDS", "")}
+    return {"paper": folder.name, "title": title, **known}
+
+
+def told(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The line of a paper in the list."""
+    minutes = row["cpu_seconds"] / 60
+    time = f"{minutes / 60:.1f} h" if minutes > 90 else f"{minutes:.0f} min"
+    return row["paper"], row["title"], " ".join(row["tiers"]), time, row["needs"]
 
 
 def checkout(root: Path | None) -> Path:

@@ -32,7 +32,8 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
     waiting = [run for run in common.choose(store, runs) if run.stop is None and not run.row.spawned_by]
     finished, held, failed = [], [], []
     runners: dict[Any, Runner] = {}
-    with run_options.interruptible("clew resume"), run_options.watching(len(waiting)) as watch:
+    again = run_options.resume_line(options, *runs, redo=redo)
+    with run_options.interruptible(again), run_options.watching(len(waiting)) as watch:
         for run in waiting:
             like = (run.agent, run.taskset, run.model, run.row.config, run.row.settings)
             try:
@@ -50,10 +51,10 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
         common.print_json({"finished": ended, "held": [run.id for run, _ in held], "failed": errors})
     else:
         for run in finished:
-            click.echo(headline(run))
+            common.echo(headline(run))
         for run, why in (*held, *failed):
             common.say(f"not resumed: {run.id}: {why}")
         if not waiting:
-            click.echo("every chosen run has ended" if runs else "no run is unfinished")
+            common.echo("every chosen run has ended" if runs else "no run is unfinished")
     if failed:
         raise SystemExit(2)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 
 if TYPE_CHECKING:
     from clew.store import Groups
@@ -32,19 +33,18 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     \b
     clew run --world household --tasks 8 --n 4
     clew run --world 'household(rooms=2)' --model ./weights --temperature 0
-    clew run my_agent.py:agent --model http://localhost:8000/v1#qwen3 --config '{"hints": true}' --max-cost 0.5
+    clew run my_agent.py:agent --world shop --model http://localhost:8000/v1#qwen3 --config '{"hints": true}'
     """
-    from clew.core.registry import build
     from clew.harness import Runner
 
     config = common.json_object(options["config"], "--config")
-    taskset = build("tasksets", options["world"])
+    taskset = run_options.world_of(options, agent)
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
     ref, asked = run_options.agent_reference(agent), run_options.load_model(model, options)
     how: dict[str, Any] = {"limits": run_options.limits(options), "sampling": run_options.sampling(options)}
     runner = Runner(ref, taskset, asked, store, config, concurrency=options["concurrency"], **how)
-    with run_options.interruptible("clew resume"), run_options.watching(len(tasks) * n) as watch:
+    with run_options.interruptible(run_options.resume_line(options)), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
     run_options.refuse_failure(groups)
     report(groups, as_json)
@@ -62,10 +62,10 @@ def report(groups: Groups, as_json: bool) -> None:
         ]
         common.end_with_json({"runs": rows, "success": None if success is None else run_options.numbers(success)})
     for run in groups.runs[:20]:
-        click.echo(headline(run))
+        common.echo(headline(run))
     if len(groups.runs) > 20:
-        click.echo(f"and {len(groups.runs) - 20} more: clew log -n 0")
+        common.echo(f"and {len(groups.runs) - 20} more: {command_line('log', limit=0)}")
     if success is not None:
-        click.echo(f"success {success}")
+        common.echo(f"success {success}")
     if judged:
-        click.echo(f"look at the worst: clew show {groups.worst().id}")
+        common.echo(f"look at the worst: {command_line('show', groups.worst().id)}")

@@ -102,7 +102,7 @@ def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Map
     if options["agent"]:
         told.insert(0, f"agent {options['agent']}")
     address = f"http://{options['host']}:{listener.getsockname()[1]}/v1"
-    click.echo(f"serving {ref} as {' and '.join(names)} at {address}  ({'; '.join(told)}; Ctrl-C ends)")
+    common.echo(f"serving {ref} as {' and '.join(names)} at {address}  ({'; '.join(told)}; Ctrl-C ends)")
     asyncio.run(serve(server, listener))
 
 
@@ -143,6 +143,8 @@ async def serve(server: Server, listener: socket.socket) -> None:
     """Serve until told to end, then finish open requests."""
     import uvicorn
 
+    from clew.serve.edge import config
+
     class Draining(uvicorn.Server):
         ending: asyncio.Task[None] | None = None
 
@@ -163,7 +165,5 @@ async def serve(server: Server, listener: socket.socket) -> None:
             self.should_exit = True
 
     loop = asyncio.get_running_loop()
-    quiet: dict[str, Any] = {"log_level": "critical", "server_header": False, "proxy_headers": False}
-    config = uvicorn.Config(server.application(), lifespan="off", timeout_graceful_shutdown=2, **quiet)
     async with server.running():
-        await Draining(config).serve([listener])
+        await Draining(config(server.application(), lifespan="off", log_level="critical")).serve([listener])

@@ -35,9 +35,9 @@ def command(runs: tuple[str, ...], full: bool, depth: int, width: int, as_json: 
     chosen = common.some(store, runs)
     if as_json:
         common.end_with_json([record(run) for run in chosen])
-    console = common.console()
+    wide = width or max(common.width() - 30, 40)
     for run in chosen:
-        console.print(tree(run, full=full, depth=depth, width=width or max(console.width - 30, 40)))
+        common.draw(tree(run, full=full, depth=depth, width=wide))
 
 
 def record(run: Run) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import LeaseHeld, StoreError
 
 if TYPE_CHECKING:
@@ -51,14 +52,15 @@ def command(runs: tuple[str, ...], wait: float, as_json: bool, store_path: str) 
     if as_json:
         common.print_json({"processes": processes, "stopped": sorted(set(held) - set(left)), "held": left})
     elif not held:
-        click.echo("nobody is making these runs; `clew resume` continues unfinished ones")
+        common.echo(f"nobody is making these runs; unfinished ones are continued by: {command_line('resume')}")
     else:
         ended = {held[run] for run in held if run not in left}
         if ended or not left:
             made = len(held) - len(left)
-            click.echo(f"interrupted {len(ended)} process(es) that made {made} runs; continue with: clew resume")
+            told = f"interrupted {len(ended)} process(es) that made {made} runs"
+            common.echo(f"{told}; continue with: {command_line('resume')}")
         for run in left:
-            click.echo(f"not interrupted: process {held[run]} still makes run {run} after {wait:g} s")
+            common.echo(f"not interrupted: process {held[run]} still makes run {run} after {wait:g} s")
 
 
 def holder(store: Keeper, run: str) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
+from clew.core.printable import visible
 
 HELP = """Keep the store, the file that holds all runs: name runs, unite stores, check, erase and clean up.
 
@@ -45,7 +47,7 @@ def tag(name: str | None, runs: tuple[str, ...], delete: bool, as_json: bool, st
     elif shown:
         common.print_table(("tag", "runs"), [(key, " ".join(value)) for key, value in shown.items()])
     else:
-        click.echo("no tags" if name is None else f"no run has the tag {name!r} now")
+        common.echo("no tags" if name is None else f"no run has the tag {name!r} now")
 
 
 @command.command(short_help="Copy everything that other stores hold into this one.")
@@ -65,7 +67,7 @@ def merge(others: tuple[str, ...], as_json: bool, store_path: str) -> None:
         common.end_with_json(taken)
     for path, counts in taken.items():
         new = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-        click.echo(f"{path}: {new or 'nothing new'}")
+        common.echo(f"{path}: {new or 'nothing new'}")
 
 
 @command.command(short_help="Check that nothing in the store was altered or lost.")
@@ -86,8 +88,8 @@ def verify(rebuild: bool, as_json: bool, store_path: str) -> None:
         common.print_json({"runs": len(store.run_ids()), "faults": [f._asdict() for f in faults]})
     else:
         for fault in faults:
-            click.echo(f"{fault.where}: {fault.what}")
-        click.echo(f"{len(store.run_ids())} runs, {len(faults) or 'no'} fault{'s' * (len(faults) != 1)}")
+            common.echo(f"{fault.where}: {fault.what}")
+        common.echo(f"{len(store.run_ids())} runs, {len(faults) or 'no'} fault{'s' * (len(faults) != 1)}")
     if faults:
         raise SystemExit(1)
 
@@ -112,16 +114,15 @@ def redact(target: str, yes: bool, as_json: bool, store_path: str) -> None:
         assert place is not None
         target = str(place._replace(token=0))
     if not yes:
-        click.confirm(
-            f"Erase the content of {target} and its repetitions in {store.path} for good?", abort=True, err=True
-        )
+        asked = f"Erase the content of {target} and its repetitions in {store.path} for good?"
+        click.confirm(visible(asked), abort=True, err=True)
     places = store.redact(target)
     if as_json:
         common.end_with_json(places)
     for erased in places:
-        click.echo(f"erased {erased}")
+        common.echo(f"erased {erased}")
     if not places:
-        click.echo("the content was erased before")
+        common.echo("the content was erased before")
 
 
 @command.command(short_help="List, or remove, runs that no tag, group, fork or report uses.")
@@ -143,14 +144,13 @@ def gc(yes: bool, as_json: bool, store_path: str) -> None:
     garbage = store.gc(dry_run=True)
     if not as_json:
         for name in garbage.runs[:20]:
-            click.echo(headline(Run(store, name)))
+            common.echo(headline(Run(store, name)))
         if len(garbage.runs) > 20:
-            click.echo(f"and {len(garbage.runs) - 20} more")
+            common.echo(f"and {len(garbage.runs) - 20} more")
     if yes:
         store.gc(dry_run=False)
     if as_json:
         sizes = {"calls": garbage.calls, "nodes": len(garbage.nodes), "blobs": len(garbage.blobs)}
         common.end_with_json({"runs": garbage.runs, **sizes, "removed": yes})
-    click.echo(
-        f"{'removed' if yes else 'nothing reaches'} {garbage}" + ("" if yes else "; clew store gc --yes removes them")
-    )
+    remove = command_line("store gc", yes=True)
+    common.echo(f"removed {garbage}" if yes else f"nothing reaches {garbage}; what removes it: {remove}")

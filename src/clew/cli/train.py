@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options, speculation, training_report
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -15,10 +16,14 @@ if TYPE_CHECKING:
     from clew.train.loop import Training
 
 
+NOTHING_LEARNT = """Nothing was learnt: in every group all runs got the same reward, so no step had a signal, and the
+weights are those that the training began with. Choose tasks that the model sometimes solves (--world), more runs of
+each (-n), or a model that was taught the world's actions first."""
 SELECTOR_HELP = "With --rollouts tree: uucb, entropy, uct, random or flat; with settings, as in uucb(c=1.0)."
 ALLOCATOR_HELP = "With --spare: give the tokens to all such trees alike, or to those forecast to become mixed."
 DRAFT_HELP = """Speculative decoding of rollouts: prompt lookup, or a drafter of `clew draft train`, which is refreshed
 as the policy changes."""
+EVAL_SPLIT_HELP = "Split of these tasks: eval, so that test stays unseen, or any that the world has."
 SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
 tree_options = common.options(
     option("--rollouts", choices="flat tree", default="flat", help="Independent runs, or trees grown by forks."),
@@ -40,10 +45,11 @@ tree_options = common.options(
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
 @option("-n", "--n", "n", default=8, help="Runs of each task.")
-@option("--lr", default=7e-4, help="Learning rate of AdamW.")
+@option("--lr", default=7e-4, type=common.Amount(float, 0, above=True), help="Learning rate of AdamW.")
 @option("--lora", type=int, help="Train only LoRA adapters of this rank.")
 @option("--eval-every", default=0, help="Evaluate after this many iterations; 0: never.")
 @option("--eval-tasks", default=64, help="Held-out tasks in each evaluation.")
+@option("--eval-split", default="eval", help=EVAL_SPLIT_HELP)
 @option("--seed", default=0, help="Seed of tasks and sampling.")
 @option("--draft", metavar="lookup|FOLDER", help=DRAFT_HELP)
 @run_options.sampling_options
@@ -71,13 +77,13 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     method = method or ("tree" if growth is not None else "g2po")
     credit, arguments = registry.parse_ref(method)
     estimator = partial(registry.lookup("credits", credit), **arguments)
-    taskset = registry.build("tasksets", options["world"])
+    taskset = run_options.world_of(options, options["agent"])
     config = common.json_object(options["config"], "--config")
     model: Any = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
     agent = run_options.agent_reference(options["agent"])
     runner = Runner(agent, taskset, model, store, config, sampling=run_options.sampling(options))
-    sizes = common.pick(options, "iterations tasks seed eval_every eval_tasks")
+    sizes = common.pick(options, "iterations tasks seed eval_every eval_tasks eval_split")
     plan = Plan(name=name, rollouts=options["n"], growth=growth, **sizes)
     draft = None
     if options["draft"] is not None:
@@ -91,7 +97,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     training = Training(runner, trainer, estimator, plan, draft=draft, settings=settings)
     with run_options.interruptible("the same line again"):
         training_report.follow(training)
-    _report(training, credit, store_path, as_json)
+    _report(training, credit, options, as_json)
 
 
 def _growth(options: Mapping[str, Any]) -> Growth | None:
@@ -115,19 +121,27 @@ def _growth(options: Mapping[str, Any]) -> Growth | None:
     return Growth(selector=name, settings=tuple(sorted(settings.items())), **moved, **bound)
 
 
-def _report(training: Training, method: str, store_path: str, as_json: bool) -> None:
+def _report(training: Training, method: str, options: Mapping[str, Any], as_json: bool) -> None:
     store, name = training.store, training.plan.name
     metrics = store.metrics(name)
+    learnt = any(key.startswith("step/") for values in metrics.values() for key in values)
     run = training_report.worst(store, name, method)
-    commands = {"Evaluate on held-out tasks": f"clew eval {training.checkpoint}"}
+    made = training.checkpoint
+    commands = {"Evaluate on held-out tasks": command_line("eval", made, **run_options.agent_options(options))}
+    if not learnt:
+        lost = command_line("log", f"name={name}/*", zero_variance=True)
+        commands = {"See in which groups all runs got the same reward": lost}
     if run is not None:
-        line = training_report.fork_line(run, method, training.checkpoint, store_path)
-        commands["Fork the run that failed worst where it lost most"] = line
+        place = run.low_point(method)
+        commands["Fork the run that failed worst where it lost most"] = command_line("fork", place, n=4, model=made)
     page = training_report.write_page(training, {}, run, commands)
     last = metrics[max(metrics)] if metrics else {}
     if as_json:
-        common.end_with_json({"name": name, "checkpoint": training.checkpoint, "metrics": metrics, "report": page})
-    click.echo(f"{len(metrics)} iterations, success of the last {last.get('success', 0):.0%}")
-    click.echo(f"weights {training.checkpoint}\nreport  {page}\n\nNext:")
-    for purpose, line in commands.items():
-        click.echo(f"  {line}\n      {purpose}")
+        told = {"name": name, "checkpoint": made, "learnt": learnt, "metrics": metrics, "report": page}
+        common.end_with_json(told)
+    common.echo(f"{len(metrics)} iterations, success of the last {last.get('success', 0):.0%}")
+    if not learnt:
+        common.echo(NOTHING_LEARNT)
+    common.echo(f"weights {made}\nreport  {page}\n\nNext:")
+    for purpose, typed in commands.items():
+        common.echo(f"  {typed}\n      {purpose}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ against runs that failed."""
 @option("--epochs", default=1, help="Passes over the rows.")
 @option("--batch", default=64, help="Rows in one optimiser step.")
 @option("--beta", default=0.1, help="DPO's beta: how strongly the model is held to its start.")
-@option("--lr", default=7e-4, help="Learning rate of AdamW.")
+@option("--lr", default=7e-4, type=common.Amount(float, 0, above=True), help="Learning rate of AdamW.")
 @option("--lora", type=int, help="Train only LoRA adapters of this rank.")
 @option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
 @option("--params", default="", help="cliff-dpo: only pairs whose parameter digest begins so.")
@@ -53,7 +54,8 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
 
     store, loss = common.open_store(store_path), options["loss"]
     model = run_options.trainable(options["model"])
-    rows = _rows(common.some(store, runs), model, options)
+    chosen = common.some(store, runs)
+    rows = _rows(chosen, model, options)
     reference(rows, model)  # from the weights as they are named; a checkpoint is loaded after it
     lora = {"r": options["lora"]} if options["lora"] else None
     trainer = Trainer(model, options["lr"], {loss: partial(dpo, beta=options["beta"])}, lora=lora)
@@ -73,7 +75,13 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     if as_json:
         told = {"name": name, "checkpoint": checkpoint, "rows": len(rows), "loss tokens": counted, "last": last}
         common.end_with_json(told)
-    click.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}\n\nNext:\n  clew eval {checkpoint}")
+    common.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}")
+    played = {(run.taskset, run.agent, run.row.config) for run in chosen if run.taskset}
+    if played:
+        common.echo("\nNext:")
+    for world, agent, config in sorted(played):
+        how = {"world": world, "agent": run_options.short_reference(agent), "config": config}
+        common.echo(f"  {command_line('eval', checkpoint, **how)}")
 
 
 def _rows(runs: Sequence[Run], model: Local, options: Mapping[str, Any]) -> list[LossRow]:

@@ -49,7 +49,7 @@ def command(
     address = f"http://{name}:{listener.getsockname()[1]}/"
     if token:
         address += f"?token={quote(token, safe='')}"
-    click.echo(f"{place} at {address}  (Ctrl-C ends)")
+    common.echo(f"{place} at {address}  (Ctrl-C ends)")
     if not no_open and has_display():
         threading.Timer(0.3, open_browser, (address,)).start()
     Server(viewer).run(sockets=[listener])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import click
 
@@ -14,7 +15,7 @@ from clew.core.registry import Kind
 @click.argument("ref", required=False)
 @option("-n", default=3, help="How many tasks of REF to show.")
 @option("--seed", default=0, help="Seed of the tasks.")
-@option("--split", default="train", help="train or test, where the world has both.")
+@option("--split", default="train", help="train, eval (checks during a training) or test, as the world has.")
 @common.json_option
 def command(ref: str | None, n: int, seed: int, split: str, as_json: bool) -> None:
     """List the worlds (environments) that are installed, or show a few tasks of the world REF.
@@ -32,16 +33,21 @@ def command(ref: str | None, n: int, seed: int, split: str, as_json: bool) -> No
     tasks = taskset.sample(n, seed=seed, split=split)
     shown = []
     for task in tasks:
+        row: dict[str, Any] = {"task": task.id, "prompt": task.prompt}
         world = taskset.open(task)
-        seen = world.observe()
-        shown.append({"task": task.id, "prompt": task.prompt, "first": seen.text, "legal": list(seen.legal)})
-        world.close()
+        if world is not None:
+            seen = world.observe()
+            row |= {"first": seen.text, "legal": list(seen.legal)}
+            world.close()
+        shown.append(row)
     if as_json:
         common.end_with_json(shown)
     for row in shown:
-        click.echo(
-            f"{row['task']}: {row['prompt']}\n  sees: {row['first']}\n  may: {', '.join(row['legal']) or 'anything'}"
-        )
+        common.echo(f"{row['task']}: {row['prompt']}")
+        if "first" in row:
+            common.echo(f"  sees: {row['first']}\n  may: {', '.join(row['legal']) or 'anything'}")
+        else:
+            common.echo("  no world: the agent answers, and the judge reads the answer")
 
 
 def print_registered(kind: Kind, title: str, as_json: bool) -> None:
@@ -63,9 +69,14 @@ def describe(kind: Kind, name: str) -> dict[str, str]:
         signature = inspect.signature(thing)
     except Exception as error:
         return {"name": name, "parameters": "", "what": f"not available: {error}"}
-    parameters = ", ".join(str(p).split(":")[0].split(" =")[0] + _default(p) for p in signature.parameters.values())
+    parameters = ", ".join(_name(p) + _default(p) for p in signature.parameters.values())
     what = (inspect.getdoc(thing) or "").split("\n")[0]
     return {"name": name, "parameters": parameters, "what": what}
+
+
+def _name(parameter: inspect.Parameter) -> str:
+    many, named = parameter.kind is parameter.VAR_POSITIONAL, parameter.kind is parameter.VAR_KEYWORD
+    return "*" * (many + 2 * named) + parameter.name
 
 
 def _default(parameter: inspect.Parameter) -> str:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from clew.coding.diagnose import recover
-from clew.coding.diagnose.choose import Chooser
+from clew.coding.diagnose.choose import FIRST, Chooser, unmatched
 from clew.coding.diagnose.code_tools import shown
-from clew.coding.diagnose.confidence import Calibration, features
-from clew.coding.diagnose.finding import Finding, answer, finding, ranked
+from clew.coding.diagnose.confidence import Calibration
+from clew.coding.diagnose.finding import Finding, answer, finding
 from clew.coding.diagnose.known import ELSEWHERE
 from clew.coding.diagnose.repository_world import Diagnosis
 from clew.core.errors import BadInput
@@ -154,6 +154,7 @@ def localise(
     store: str | Path | Keeper = ":memory:",
     calibration: Calibration = ELSEWHERE,
     name: str = "",
+    n: int = FIRST,
     **config: Any,
 ) -> Diagnosed:
     """Find where a bug report points.
@@ -163,6 +164,7 @@ def localise(
         chooser: any Model; None for the deterministic chooser, which needs none.
         store: where the run is kept.
         calibration: of the confidences.
+        n: most findings.
         config: arguments of ``localiser``: ``turns``, ``window``, ``cap``.
 
     Raises:
@@ -170,20 +172,15 @@ def localise(
     """
     taskset = repo if isinstance(repo, Diagnosis) else Diagnosis(str(repo))
     task = taskset.task(report)
-    own = Chooser.over(taskset.tools())
+    own = Chooser.over(taskset.tools(), n)
     if not own.findings(task.prompt):
-        raise BadInput(
-            "nothing in the repository matches the report",
-            remedy="Name a function, option, message or file that has to do with it.",
-        )
+        raise unmatched()
     runner = Runner("clew.coding.localise:localiser", taskset, chooser or own, store, config)
     run = runner.collect([task], n=1, name=name).runs[0]
     found, recoveries = _noted(run)
-    ranking, view = own.ranking(task.prompt), taskset.tools().view
-    usable = [f for f in found if not f.problems(view)]
-    chosen = usable or own.findings(task.prompt)
-    sure = [calibration(features(ranking, f.file, f.start, f.end)) for f in chosen]
-    return Diagnosed(tuple(ranked(chosen, sure)), run, recoveries, fallback=not usable)
+    usable = [f for f in found if not f.problems(taskset.tools().view)][:n]
+    chosen = own.confident(task.prompt, usable or own.findings(task.prompt), calibration)
+    return Diagnosed(tuple(chosen), run, recoveries, fallback=not usable)
 
 
 def _noted(run: Run) -> tuple[list[Finding], tuple[str, ...]]:

@@ -178,6 +178,16 @@ class Tap:
             raise BadInput(f"{value!r} is no tap", remedy="Give Tap(layer=3), or a list of them.") from None
 
 
+class Wire(NamedTuple):
+    """A request as a program that Clew did not write sent it: its dialect, its body, and the headers and the query
+    that belong to it. An endpoint of the same dialect is sent it as it came; every other model reads the Request."""
+
+    dialect: str
+    body: Mapping[str, object]
+    headers: Mapping[str, str] = {}
+    query: Mapping[str, str] = {}
+
+
 class Request(NamedTuple):
     """What a Model is asked. ``path`` runs from the root to the tip; its ids concatenate to the prompt."""
 
@@ -196,6 +206,7 @@ class Request(NamedTuple):
     sample: int = -1  # of the conversation's samples that are asked for together
     idempotency: str = ""  # the same text for a request that is sent again
     tops: int | None = None  # likeliest tokens wanted with each sampled one; 0: the sampled one's own chance alone
+    wire: Wire | None = None  # how the request came, where a program sent it through the gateway
 
     @property
     def holder(self) -> tuple[str, int, int]:

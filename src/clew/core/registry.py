@@ -93,4 +93,12 @@ def build(kind: Kind, ref: str) -> Any:
     except TypeError as error:
         if "argument" not in str(error):
             raise
-        raise BadInput(f"{ref!r}: {error}", remedy=f"See `clew {kind}` for what {name} takes.") from error
+        raise BadInput(f"{ref!r}: {error}", remedy=f"{name} takes {_taken(maker)}.") from error
+
+
+def _taken(maker: Callable[..., Any]) -> str:
+    """The arguments of what is registered, as one reads them."""
+    try:
+        return ", ".join(inspect.signature(maker).parameters) or "no arguments"
+    except ValueError:
+        return "other arguments"

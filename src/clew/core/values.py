@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from clew.core.errors import BadInput
+
 F32 = npt.NDArray[np.float32]
 
 
@@ -83,6 +85,32 @@ class Sampling(NamedTuple):
     grammar: str = ""
 
 
+def check_sampling(asked: Sampling) -> Sampling:
+    """The settings, where they have a meaning.
+
+    Raises:
+        BadInput: temperature below 0 or not finite, top_p outside (0, 1], top_k or max_tokens below 0.
+    """
+    if not (
+        0 <= asked.temperature < float("inf") and 0 < asked.top_p <= 1 and asked.top_k >= 0 and asked.max_tokens >= 0
+    ):
+        raise BadInput(
+            f"cannot sample with {asked}", remedy="Use temperature >= 0, 0 < top_p <= 1, top_k >= 0, max_tokens >= 0."
+        )
+    return asked
+
+
+def sampling_with(base: Sampling, changes: Mapping[str, Any]) -> Sampling:
+    """Settings with some of them changed.
+
+    Raises:
+        BadInput: there is no such setting, or it is given a value without a meaning.
+    """
+    for name in set(changes) - set(Sampling._fields):
+        raise BadInput(f"unknown sampling setting {name!r}", remedy=f"Known: {', '.join(Sampling._fields)}.")
+    return check_sampling(base._replace(**changes))
+
+
 class Usage(NamedTuple):
     """Tokens of one model call; ``cached`` of the prompt's were not computed again."""
 
@@ -152,7 +180,9 @@ class Piece(str):
     Joined, the texts of a stream's pieces are its message's text, and ``tokens`` its Completion's. A piece may have
     tokens and no text (part of a character, or of what may become a stop string or a tool call), and text of tokens
     that came before it. ``reasoning`` is what it adds to the message's reasoning. ``logprobs``, ``plain`` and
-    ``tops`` are of its tokens, as in Completion; None where the model gives none.
+    ``tops`` are of its tokens, as in Completion; None where the model gives none. ``before`` comes with the first text
+    of an endpoint's reply: the message so far, which holds what stands before that text. A reply may hold several
+    texts, and ``part`` is the number of the one this piece belongs to.
     """
 
     tokens: tuple[int, ...]
@@ -160,6 +190,8 @@ class Piece(str):
     plain: F32 | None
     tops: tuple[Ranked, ...] | None
     reasoning: str
+    before: Message | None
+    part: int
 
     def __new__(
         cls,
@@ -169,10 +201,13 @@ class Piece(str):
         plain: F32 | None = None,
         tops: tuple[Ranked, ...] | None = None,
         reasoning: str = "",
+        before: Message | None = None,
+        part: int = 0,
     ) -> Piece:
         piece = super().__new__(cls, text)
         piece.tokens, piece.logprobs, piece.plain = tokens, logprobs, plain
         piece.tops, piece.reasoning = tops, reasoning
+        piece.before, piece.part = before, part
         return piece
 
 

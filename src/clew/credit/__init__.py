@@ -4,6 +4,9 @@ Each function takes a Group, Groups, or a list of Group, and returns a ``Credit`
 annotation on each of the step's asks (``store=False`` files nothing). Values of several methods, and of several
 parameter sets of one method under different ``name``s, lie side by side. Steps without an advantage have no annotation.
 
+``key`` names the nodes of the merged graph: the world's state keys, or the text the agent saw (``"text"``, or
+``"text+legal"`` with the admissible actions), for worlds whose state key tells states apart that are one to the agent.
+
 ``rescale="rms"`` divides by the root mean square over the batch. Summed z-scores have a larger root mean square than
 one alone, so a comparison of estimators that leaves it out compares step sizes as well (specs/E165 section 7).
 
@@ -22,7 +25,7 @@ from clew.credit.alias import Aliasing, aliasing
 from clew.credit.family import Diagnostics, Term, advantages
 from clew.credit.filing import Credit, Rescale, assign
 from clew.credit.presets import Mode
-from clew.credit.steps import Move, Path, Steps, from_paths, steps
+from clew.credit.steps import Key, Move, Path, Steps, from_paths, steps
 
 
 def grpo(
@@ -38,13 +41,14 @@ def gigpo(
     w: float = 1.0,
     gamma: float = 0.95,
     mode: Mode = "std",
+    key: Key = "state",
     rescale: Rescale = None,
     store: bool = True,
     name: str = "gigpo",
 ) -> Credit:
     """GiGPO (arXiv 2505.10978): GRPO plus the return-to-go compared at the same state; none for states seen once."""
     params = {"w": w, "gamma": gamma, "mode": mode}
-    return assign(groups, name, presets.gigpo(w, gamma, mode), params, rescale=rescale, store=store)
+    return assign(groups, name, presets.gigpo(w, gamma, mode), params, rescale=rescale, key=key, store=store)
 
 
 def hgpo(
@@ -54,6 +58,7 @@ def hgpo(
     alpha: float = 1.0,
     gamma: float = 0.95,
     mode: Mode = "std",
+    key: Key = "state",
     rescale: Rescale = None,
     store: bool = True,
     name: str = "hgpo",
@@ -64,7 +69,7 @@ def hgpo(
     """
     params = {"history": history, "alpha": alpha, "gamma": gamma, "mode": mode}
     spec = presets.hgpo(history, alpha, gamma, mode)
-    return assign(groups, name, spec, params, rescale=rescale, share=True, store=store)
+    return assign(groups, name, spec, params, rescale=rescale, key=key, share=True, store=store)
 
 
 def gagpo(
@@ -73,13 +78,14 @@ def gagpo(
     gamma: float = 0.95,
     trace: float = 0.95,
     mode: Mode = "std",
+    key: Key = "state",
     rescale: Rescale = None,
     store: bool = True,
     name: str = "gagpo",
 ) -> Credit:
     """GAGPO (arXiv 2605.13217): GAE(``trace``) on node-mean values, normalised in the group."""
     params = {"gamma": gamma, "trace": trace, "mode": mode}
-    return assign(groups, name, presets.gagpo(gamma, trace, mode), params, rescale=rescale, store=store)
+    return assign(groups, name, presets.gagpo(gamma, trace, mode), params, rescale=rescale, key=key, store=store)
 
 
 def graphgpo(
@@ -88,13 +94,14 @@ def graphgpo(
     w: float = 1.0,
     omega: float = 0.1,
     mode: Mode = "std",
+    key: Key = "state",
     rescale: Rescale = None,
     store: bool = True,
     name: str = "graphgpo",
 ) -> Credit:
     """GraphGPO (arXiv 2605.26684): GRPO plus omega to the distance from success; GRPO alone where none succeeds."""
     params = {"w": w, "omega": omega, "mode": mode}
-    return assign(groups, name, presets.graphgpo(w, omega, mode), params, rescale=rescale, store=store)
+    return assign(groups, name, presets.graphgpo(w, omega, mode), params, rescale=rescale, key=key, store=store)
 
 
 def g2po(
@@ -104,6 +111,7 @@ def g2po(
     gamma: float = 0.95,
     faithful: bool = False,
     mode: Mode = "std",
+    key: Key = "state",
     rescale: Rescale = None,
     store: bool = True,
     name: str = "g2po",
@@ -114,7 +122,7 @@ def g2po(
     whose rewards are all 0 give no rows; where all succeed, shorter ways still count as better.
     """
     params = {"w": w, "gamma": gamma, "mode": mode, "faithful": faithful}
-    return assign(groups, name, presets.g2po(w, gamma, mode, faithful), params, rescale=rescale, store=store)
+    return assign(groups, name, presets.g2po(w, gamma, mode, faithful), params, rescale=rescale, key=key, store=store)
 
 
 def bellman(
@@ -124,6 +132,7 @@ def bellman(
     gamma: float = 0.95,
     w: float = 0.0,
     mode: Mode = "std",
+    key: Key = "state",
     rescale: Rescale = None,
     store: bool = True,
     name: str = "bellman",
@@ -131,14 +140,17 @@ def bellman(
     """Edge gains on values that solve the Bellman equation of the merged graph (specs/E165 section 8a).
 
     ``lam`` 1 pools what followed a state over all runs, which needs states that are Markov; 0 is the occurrence mean.
-    ``auto`` lets the aliasing detector choose: 1 where it finds the states Markov, 0 where it does not or cannot tell.
-    ``w`` adds a GRPO term of that weight.
+    ``auto`` lets the aliasing detector choose: 1 where it finds the states Markov, 0 where it does not or cannot tell;
+    ``Credit.notes`` says which, and why. ``w`` adds a GRPO term of that weight.
     """
-    columns = steps(groups)
-    chosen = aliasing(columns).lam if lam == "auto" else lam
-    params = {"lam": chosen, "gamma": gamma, "mode": mode, "w": w}
-    spec = presets.bellman(chosen, gamma, mode, w)
-    return assign(groups, name, spec, params, rescale=rescale, store=store, columns=columns)
+    columns, notes = steps(groups, key=key), list[str]()
+    if lam == "auto":
+        found = aliasing(columns)
+        lam = found.lam
+        notes.append(f"{name} took lam={lam:g}. {found.why}")
+    params = {"lam": lam, "gamma": gamma, "mode": mode, "w": w}
+    spec = presets.bellman(lam, gamma, mode, w)
+    return assign(groups, name, spec, params, rescale=rescale, key=key, store=store, columns=columns, notes=notes)
 
 
 __all__ = ["Aliasing", "Credit", "Diagnostics", "Move", "Path", "Steps", "Term", "advantages", "aliasing", "assign"]

@@ -1,27 +1,50 @@
 """Does a state key hide something? A test whether the merged graph is Markov.
 
-Estimators that pool over a node trust that what follows depends on the node and the action alone. Then, whatever the
-policy remembers, the outcome of an action at a node is independent of the run's past. The test takes every (node,
-action) that had more than one outcome and asks how well facts of the past (a node visited, an action done, an action
-done at a node, just before or ever in the run) predict which one: mutual information, averaged over the facts for the
-p-value, of the best fact for the effect. Labels shuffled inside each (node, action) say how well chance would do.
-Conditioning on the action is what keeps a policy with memory from looking like a hidden state. A node with more than
-one set of admissible actions needs no test: it is aliased.
+Estimators that pool over a node trust that what follows depends on the node alone. Two tests ask whether facts of the
+past (a node visited, an action done, an action done at a node, just before or ever in the run) predict it.
 
-On aliased states the order of estimators inverts (specs/E165 section 8a): run this before trusting a graph method.
+The world: every (node, action) that had more than one outcome. Whatever the policy remembers, the outcome of an action
+at a node is independent of the run's past unless the node hides a state; conditioning on the action is what keeps a
+policy with memory from looking like one. A node with more than one set of admissible actions needs no test: it is
+aliased. The policy: every node at which more than one action was chosen. Where the past predicts the choice, the agent
+goes by something that the key may not hold, and outcomes that never differed are no proof that it holds all: whoever
+knows the hidden state never tries what would betray it. So the states are called Markov only where both tests had
+enough to go by and neither found anything; else the detector cannot tell.
+
+Both measure mutual information, averaged over the facts for the p-value, of the best fact for the effect. Labels
+shuffled inside each cell say how well chance would do. On aliased states the order of estimators inverts (specs/E165
+section 8a): run this before trusting a graph method.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from clew.core.errors import BadInput
 from clew.credit.steps import F64, Bools, Ints, Steps, pair
 
-SEEN, ENOUGH = 40, 100  # compared steps to conclude anything from; ambiguous ones to call them unexplained
-LEVEL, EFFECT = 0.01, 0.02
+SEEN, ENOUGH = 40, 100  # compared steps to conclude anything from; steps of a test to call its outcomes unexplained
+EFFECT = 0.02
+LEVEL, DOUBT = 0.01, 0.05  # p at which states are called aliased; at which the policy's memory puts Markov in doubt
+
+
+class Explained(NamedTuple):
+    """How far the past predicts a label. steps: those in cells of several labels, the only ones that can be tested.
+
+    p: permutation p-value; 1 where nothing could be tested. effect: share of the labels' entropy in their cells that
+    the best fact of the past explains beyond chance, in [0, 1].
+    """
+
+    steps: int
+    p: float
+    effect: float
+
+    def found(self, level: float) -> bool:
+        """p at most ``level`` and effect above .02."""
+        return self.p <= level and self.effect > EFFECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +52,10 @@ class Aliasing:
     """What the detector found.
 
     found: the past predicts outcomes (p at most .01, effect above .02), or a node has several admissible sets.
-    p: permutation p-value; 1 where nothing could be tested. effect: share of the outcomes' entropy, given node and
-    action, that the best fact of the past explains beyond chance, in [0, 1].
-    compared: steps whose (node, action) occurred at least twice. ambiguous: those of them whose (node, action) had more
-    than one outcome. conflicts: share of steps at nodes with more than one set of admissible actions.
+    p, effect, ambiguous: of the test of the world; ambiguous counts the steps whose (node, action) had more than one
+    outcome. compared: steps whose (node, action) occurred at least twice.
+    policy: the test of the policy, over the steps at nodes where more than one action was chosen.
+    conflicts: share of steps at nodes with more than one set of admissible actions.
     nodes: the nodes where the past explains most, worst first, as (node, explained nats summed over its steps).
     """
 
@@ -43,13 +66,40 @@ class Aliasing:
     ambiguous: int
     conflicts: float
     nodes: tuple[tuple[int, float], ...]
+    policy: Explained
+
+    @property
+    def verdict(self) -> Literal["aliased", "markov", "unknown"]:
+        """``unknown`` where what was seen would look the same whether the key hides something or not."""
+        if self.found:
+            return "aliased"
+        tested = self.ambiguous == 0 or self.ambiguous >= ENOUGH
+        free = self.policy.steps >= ENOUGH and not self.policy.found(DOUBT)
+        return "markov" if self.compared >= SEEN and tested and free else "unknown"
 
     @property
     def lam(self) -> float:
-        """Knob for value "solve": 1 where nodes look Markov, 0 where they do not or where too little was seen."""
-        if self.found or self.compared < SEEN:
-            return 0.0
-        return 1.0 if self.ambiguous == 0 or self.ambiguous >= ENOUGH else 0.0
+        """Knob for value "solve": 1 where nodes look Markov, 0 where they do not or where nothing can be told."""
+        return float(self.verdict == "markov")
+
+    @property
+    def why(self) -> str:
+        """The verdict and its ground, as one sentence."""
+        if self.conflicts:
+            return f"The states are aliased: {self.conflicts:.0%} of steps are at nodes with several admissible sets."
+        if self.found:
+            return f"The states are aliased: the past predicts what an action leads to (p {self.p:.3f})."
+        if self.verdict == "markov":
+            return f"The states look Markov: the past predicts nothing ({self.compared} steps compared)."
+        unsure = "Whether the states are Markov cannot be told"
+        if self.compared < SEEN:
+            return f"{unsure}: {self.compared} steps can be compared, and {SEEN} are needed."
+        if 0 < self.ambiguous < ENOUGH:
+            return f"{unsure}: {self.ambiguous} steps had uncertain outcomes, and {ENOUGH} are needed."
+        if self.policy.found(DOUBT):
+            known = f"the past predicts what the agent does (p {self.policy.p:.3f})"
+            return f"{unsure}: {known}, so that it may know what the states hide."
+        return f"{unsure}: {self.policy.steps} steps had a choice of actions, and {ENOUGH} are needed."
 
 
 def aliasing(steps: Steps, shuffles: int = 199, seed: int = 0) -> Aliasing:
@@ -57,7 +107,7 @@ def aliasing(steps: Steps, shuffles: int = 199, seed: int = 0) -> Aliasing:
 
     Args:
         steps: one or several groups; evidence adds up over groups, so pass what you have.
-        shuffles: permutations behind the p-value, whose smallest value is 1 / (shuffles + 1).
+        shuffles: permutations behind the p-values, whose smallest value is 1 / (shuffles + 1).
         seed: of the permutations.
 
     Raises:
@@ -69,14 +119,31 @@ def aliasing(steps: Steps, shuffles: int = 199, seed: int = 0) -> Aliasing:
     cell = pair(steps.state[rows], steps.action[rows])
     result = np.unique(steps.outcome[rows], return_inverse=True)[1]
     ended = np.where(steps.next[rows] < 0, result, -1)
-    label = pair(steps.next[rows], ended)
-    several = _several(cell, label)
-    compared = np.bincount(cell)[cell] > 1
-    conflicts = _conflicts(steps)
+    paid = np.where(steps.last[rows], -1, np.unique(steps.reward[rows], return_inverse=True)[1])
     rng = np.random.default_rng(seed)
+    world, blame = _explained(steps, rows, cell, pair(pair(steps.next[rows], ended), paid), shuffles, rng)
+    acted = np.flatnonzero(steps.action >= 0)
+    policy, _ = _explained(steps, acted, steps.state[acted], steps.action[acted], shuffles, rng)
+    conflicts = _conflicts(steps)
+    return Aliasing(
+        found=world.found(LEVEL) or conflicts > 0,
+        p=world.p,
+        effect=world.effect,
+        compared=int((np.bincount(cell)[cell] > 1).sum()),
+        ambiguous=world.steps,
+        conflicts=conflicts,
+        nodes=tuple(sorted(((n, b) for n, b in blame.items() if b > 0), key=lambda x: -x[1])[:10]),
+        policy=policy,
+    )
+
+
+def _explained(
+    steps: Steps, rows: Ints, cell: Ints, label: Ints, shuffles: int, rng: np.random.Generator
+) -> tuple[Explained, dict[int, float]]:
+    """How far the past predicts the labels of ``rows`` inside their cells, and node -> nats that it explains there."""
     mean, best, room = np.zeros(shuffles + 1), np.zeros(shuffles + 1), 0.0
     blame: dict[int, float] = {}
-    chosen = np.flatnonzero(several[cell])
+    chosen = np.flatnonzero(_several(cell, label)[cell])
     groups = steps.group[rows[chosen]]
     for g in np.unique(groups):
         mine = chosen[groups == g]
@@ -91,15 +158,7 @@ def aliasing(steps: Steps, shuffles: int = 199, seed: int = 0) -> Aliasing:
             blame[node] = blame.get(node, 0.0) + float(top[0] - top[1:].mean())
     p = float((1 + (mean[1:] >= mean[0] * (1 - 1e-12)).sum()) / (1 + shuffles)) if room else 1.0
     effect = float(np.clip((best[0] - best[1:].mean()) / room, 0, 1)) if room else 0.0
-    return Aliasing(
-        found=(p <= LEVEL and effect > EFFECT) or conflicts > 0,
-        p=p,
-        effect=effect,
-        compared=int(compared.sum()),
-        ambiguous=len(chosen),
-        conflicts=conflicts,
-        nodes=tuple(sorted(((n, b) for n, b in blame.items() if b > 0), key=lambda x: -x[1])[:10]),
-    )
+    return Explained(len(chosen), p, effect), blame
 
 
 def _cut(steps: Steps) -> Bools:

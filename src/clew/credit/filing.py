@@ -13,7 +13,7 @@ from clew.core.keys import value_digest
 from clew.core.reading import Grouped
 from clew.core.records import Annotation
 from clew.credit.family import Diagnostics, Term, advantages
-from clew.credit.steps import F64, Steps, as_groups, steps
+from clew.credit.steps import F64, Key, Steps, as_groups, steps
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,6 +28,7 @@ class Credit:
 
     method, params, digest: its name, its parameters, and their hex digest.
     steps: the columns it read. value: float64 [n], each step's advantage, 0 where not ``diagnostics.present``.
+    notes: sentences about what the method chose by itself, and why.
     """
 
     method: str
@@ -36,6 +37,7 @@ class Credit:
     steps: Steps
     value: F64
     diagnostics: Diagnostics
+    notes: tuple[str, ...] = ()
 
     def annotations(self) -> list[Annotation]:
         """One row per ask: target ``call``, the run that issued it, scope the group.
@@ -85,23 +87,26 @@ def assign(
     rescale: Rescale = None,
     share: bool = False,
     store: bool = True,
+    key: Key = "state",
     columns: Steps | None = None,
+    notes: Sequence[str] = (),
 ) -> Credit:
     """Run a list of terms over stored groups; ``store`` files and commits the annotations in the groups' store.
 
     Args:
         params: what distinguishes this call of the method; JSON values. ``rescale`` joins them.
-        columns: the groups' ``Steps``, where the caller has read them already.
+        key: what names a node, as for ``steps``; it joins ``params`` unless it is the world's state key.
+        columns: the groups' ``Steps`` under that key, where the caller has read them already.
 
     Raises:
-        BadInput: no run was judged, or the terms cannot be used.
+        BadInput: no run was judged, the key is not known, or the terms cannot be used.
     """
     if not method:
         raise BadInput("a method needs a name", remedy="Pass name='g2po', or another.")
-    read = steps(groups) if columns is None else columns
+    read = steps(groups, key=key) if columns is None else columns
     value, diagnostics = advantages(read, spec, rescale=rescale, share=share)
-    settings = {**params, "rescale": rescale}
-    credit = Credit(method, settings, value_digest(settings).hex(), read, value, diagnostics)
+    settings = {**params, "rescale": rescale} | ({} if key == "state" else {"key": key})
+    credit = Credit(method, settings, value_digest(settings).hex(), read, value, diagnostics, tuple(notes))
     if store:
         keeper = as_groups(groups)[0].store
         keeper.annotate(credit.annotations())

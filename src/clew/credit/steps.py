@@ -7,9 +7,10 @@ graph; nodes never span groups.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,7 @@ class Steps:
     state, next: int64 [n]; node before and after the action, numbered over all groups; ``next`` is -1 where the
     state after the last action is unknown.
     outcome: float64 [n]; episode return R of the run, the same on all its rows.
-    reward: float64 [n]; reward of the step. Summed over a run it is R unless the world's own rewards were asked for.
+    reward: float64 [n]; reward of the step. Summed over a run it is R unless ``rewards='world'`` was asked for.
     action, legal: int64 [n]; interned action and set of admissible actions, -1 where unknown.
     valid: bool [n]; the action was admissible. last: bool [n]; last step of its run.
     asks: per row the asks that carry its advantage, as (run, seq).
@@ -177,6 +178,7 @@ def from_paths(groups: Iterable[Sequence[Path]], names: Sequence[str] = (), run_
 
 
 Key = Literal["state", "text", "text+legal"]
+Rewards = Literal["auto", "judge", "world"]
 
 
 def as_groups(groups: Grouped) -> list[RecordGroup]:
@@ -184,45 +186,60 @@ def as_groups(groups: Grouped) -> list[RecordGroup]:
     return [groups] if isinstance(groups, RecordGroup) else list(groups)
 
 
-def steps(groups: Grouped, rewards: Literal["judge", "world"] = "judge", key: Key = "state") -> Steps:
+def steps(groups: Grouped, rewards: Rewards = "auto", key: Key = "state") -> Steps:
     """Read one ``clew.store.run.Group``, or several, into columns.
 
     Args:
         groups: a Group, Groups, or a list of Group. Runs that were not judged are left out.
         rewards: the episode return is always the judge's annotation ``reward`` on the run. ``judge`` places it on the
-            last step (the sparse form all graph estimators assume); ``world`` takes the world's own reward of each act.
+            last step (the sparse form of the published graph estimators); ``world`` takes the world's own reward of
+            each act. ``auto`` takes the world's in groups where they add up to the judge's in every run, so that a
+            step is told from one that cost less; elsewhere it is ``judge``.
         key: what names a node: the world's state key, the text the agent saw, or that text with the admissible actions
             (the repaired anchor of G2PO, specs/E165 section 3a). Steps without a name are nodes of their own.
 
     Raises:
-        BadInput: no run was judged, or a reward is not finite.
+        BadInput: no run was judged, a reward is not finite, or ``rewards`` or ``key`` is none of the above.
     """
+    for name, value, known in (("rewards", rewards, get_args(Rewards)), ("key", key, get_args(Key))):
+        if value not in known:
+            raise BadInput(f"{name}={value!r} is not known", remedy=f"Choose one of {', '.join(known)}.")
     chosen = as_groups(groups)
     verdicts = judged(chosen[0].store, [run.id for group in chosen for run in group]) if chosen else {}
     paths, names = [], []
     for group in chosen:
         members = [run for run in group if run.id in verdicts]
-        paths.append([_path(run, verdicts[run.id], rewards, key) for run in members])
+        mine = [_path(run, verdicts[run.id], key) for run in members]
+        add_up = all(math.isclose(sum(m.reward for m in p.moves), p.outcome, abs_tol=1e-6) for p in mine)
+        dense = rewards == "world" or (rewards == "auto" and add_up)
+        paths.append(mine if dense else [_sparse(path) for path in mine])
         names += [run.id for run in members]
     if not names:
         raise BadInput("no run of these groups has a reward", remedy="Judge them first: runner.judge(runs, judge).")
     return from_paths(paths, [g.id for g in chosen], names)
 
 
-def _path(run: Record, outcome: float, rewards: str, key: Key) -> Path:
+def _path(run: Record, outcome: float, key: Key) -> Path:
+    """A run under the world's own rewards."""
     moves, act = [], None
     for step in run.steps:
         act, before = step.act, step.before
         legal = frozenset(before.legal if before else ())
         valid = act is None or not (act.error or (legal and act.action.strip() not in legal))
-        reward = float(act.reward or 0.0) if act and rewards == "world" else 0.0
+        reward = float(act.reward or 0.0) if act else 0.0
         asks = tuple((ask.run, ask.seq) for ask in step.asks)
         moves.append(
             Move(_name(before, key) or (run.id, step.index), act and act.action, reward, valid, legal or None, asks)
         )
-    if moves and rewards == "judge":
-        moves[-1] = moves[-1]._replace(reward=outcome)
     return Path(moves, outcome, _name(act, key) or None)
+
+
+def _sparse(path: Path) -> Path:
+    """The same run with its return on the last step."""
+    moves = [move._replace(reward=0.0) for move in path.moves]
+    if moves:
+        moves[-1] = moves[-1]._replace(reward=path.outcome)
+    return path._replace(moves=moves)
 
 
 def _name(call: Call | None, key: Key) -> Hashable:

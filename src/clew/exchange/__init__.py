@@ -1,13 +1,16 @@
-"""Import and export of runs: OpenAI-format message JSONL, Parquet, Inspect logs, ATIF."""
+"""Import and export of runs: messages in OpenAI's format, Parquet, Inspect logs, ATIF."""
 
 from __future__ import annotations
 
 import importlib
+import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, cast
 
 from clew.core.errors import BadInput, BadRecord, UnknownName
+from clew.exchange.files import whole
 from clew.exchange.transcript import Transcript, recall, record, record_group, task_id_of, turns_of
 from clew.store import Keeper, Run, new_id, open_store
 
@@ -23,6 +26,7 @@ class Format(Protocol):
     def write(self, path: Path, transcripts: Iterable[Transcript]) -> int: ...
 
 
+_VERSIONED = re.compile(rb'"schema_version"\s*:')
 FORMATS = {"openai": "openai_jsonl", "parquet": "parquet", "inspect": "inspect_log", "atif": "atif"}
 
 
@@ -74,26 +78,28 @@ def import_file(
         needs a package that is not installed.
     """
     keeper, path = open_store(store), Path(path)
-    reader, chosen = _module(format_of(path, format)), format_of(path, format)
-    good = 0
-    for found in reader.read(path):  # the whole file is read once before anything is written
+    chosen = format_of(path, format)
+    if format is None and chosen == "atif" and path.suffix == ".json" and not _VERSIONED.search(whole(path)):
+        chosen = "openai"  # ATIF's documents name their version
+    reader = _module(chosen)
+    transcripts = deque[Transcript]()  # all that is in the file, before anything is written
+    for found in reader.read(path):
         if isinstance(found, Transcript):
-            good += 1
+            transcripts.append(found)
         elif not skip_bad:
             raise found
         elif on_bad is not None:
             on_bad(found)
-    if not good:
+    if not transcripts:
         raise BadRecord(f"{path.name} holds no run", remedy="See `clew import --help` for what a file must look like.")
     runs: list[str] = []
     groups: dict[str, tuple[str, int, list[str]]] = {}
-    for found in reader.read(path):
-        if not isinstance(found, Transcript):
-            continue
-        task = found.task_id or task_id_of(turns_of(found.messages)[0])
+    while transcripts:
+        it = transcripts.popleft()
+        task = it.task_id or task_id_of(turns_of(it.messages)[0])
         group, index, members = groups.setdefault(task, (new_id(), len(groups), []))
-        found = found._replace(task_id=task)
-        members.append(record(keeper, found, group=group, order=(0, index, len(members)), format=chosen))
+        order = (0, index, len(members))
+        members.append(record(keeper, it._replace(task_id=task), group=group, order=order, format=chosen))
         runs.append(members[-1])
         if progress is not None:
             progress(len(runs))
@@ -111,10 +117,12 @@ def export(
     *,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Write runs to a file, whole or not at all; gives their number. What they hold is in ``recall``.
+    """Write runs to a file, whole or not at all; gives how many it holds. ``recall`` says what is written of a run.
+
+    A run that asked no model has no messages and is left out.
 
     Raises:
-        BadInput: there are none, or the file cannot be written. UnknownName: no such run or format.
+        BadInput: there are none, none asked a model, or the file cannot be written. UnknownName: no such run or format.
     """
     keeper, path = open_store(store), Path(path)
     chosen = list(runs)
@@ -122,10 +130,17 @@ def export(
         raise BadInput("no run to export", remedy="Choose runs by id or by a query that selects some.")
 
     def recalled() -> Iterator[Transcript]:
+        empty = True
         for count, run in enumerate(chosen, 1):
-            yield recall(run if isinstance(run, Run) else keeper.run(run))
+            found = recall(run if isinstance(run, Run) else keeper.run(run))
+            if found.messages:
+                empty = False
+                yield found
             if progress is not None:
                 progress(count)
+        if empty:
+            remedy = "Choose runs with model calls; what other runs did is exported by `clew export --sft`."
+            raise BadInput("none of these runs asked a model, so that they hold no messages", remedy=remedy)
 
     return _module(format_of(path, format)).write(path, recalled())
 

@@ -17,7 +17,10 @@ import numpy as np
 from clew.core.errors import BadInput, BadRecord
 from clew.core.values import Message, ToolCall, Usage
 from clew.exchange import files
-from clew.exchange.openai_jsonl import number
+from clew.exchange.beside import read as read_values
+from clew.exchange.beside import to_json
+from clew.exchange.files import brief
+from clew.exchange.openai_jsonl import number, scores_of
 from clew.exchange.transcript import Meter, Transcript, lost, regained
 from clew.models.dialects import chat, text_of
 
@@ -36,18 +39,15 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
         BadInput: the file cannot be opened.
     """
     if path.name.endswith(".jsonl"):
-        documents = [(f"{path.name}:{n}", line) for n, line in files.lines(path)]
+        documents = ((f"{path.name}:{n}", line) for n, line in files.lines(path))
     else:
-        try:
-            documents = [(path.name, path.read_bytes())]
-        except OSError as error:
-            raise files.unusable(path, error) from error
+        documents = (one for one in [(path.name, files.whole(path))])
     for where, text in documents:
         try:
             yield transcript_of(files.loads(text), where)
         except BadRecord as error:
             yield BadRecord(f"{where}: {error.message}", remedy=error.remedy or NEEDS)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             yield BadRecord(f"{where}: {error}", remedy=NEEDS)
 
 
@@ -59,7 +59,7 @@ def transcript_of(data: object, where: str = "") -> Transcript:
     """
     schema = str(data.get("schema_version", "")) if isinstance(data, dict) else ""
     if not isinstance(data, dict) or not schema.startswith("ATIF-v1."):
-        raise BadRecord(f"schema_version {schema!r} is not ATIF-v1", remedy=NEEDS)
+        raise BadRecord(f"schema_version {brief(schema)} is not ATIF-v1", remedy=NEEDS)
     steps = data.get("steps")
     if not isinstance(steps, list) or not steps:
         raise BadRecord("no steps", remedy=NEEDS)
@@ -67,7 +67,7 @@ def transcript_of(data: object, where: str = "") -> Transcript:
     for step in steps:
         if not isinstance(step, dict) or step.get("source") not in SOURCES:
             raise BadRecord(
-                f"a step of source {step.get('source') if isinstance(step, dict) else step!r}", remedy=NEEDS
+                f"a step of source {brief(step.get('source') if isinstance(step, dict) else step)}", remedy=NEEDS
             )
         messages += _messages(step)
         if step["source"] == "agent":
@@ -75,17 +75,17 @@ def transcript_of(data: object, where: str = "") -> Transcript:
     ours = (data.get("extra") or {}).get("clew") or {}
     agent = data.get("agent") or {}
     tools = [chat.tool_from_wire(t) for t in agent.get("tool_definitions") or ()]
-    scores = {k: v for k, raw in (ours.get("scores") or {}).items() if (v := number(raw, k)) is not None}
     return Transcript(
         tuple(messages),
         str(ours.get("task_id") or ""),
         tuple(tools),
         number(ours.get("reward"), "reward"),
-        scores,
+        scores_of(ours.get("scores") or {}),
         str(agent.get("model_name") or ""),
         tuple(meters),
         ours["fields"] if "fields" in ours else {k: v for k, v in data.items() if k != "steps"},
         where=where,
+        values=read_values(ours.get("annotations"), [m.role for m in messages]) or (),
     )
 
 
@@ -119,11 +119,13 @@ def _regained(message: Message, kept: Json) -> Message:
 
 
 def _meter(metrics: Mapping[str, Any]) -> Meter:
-    counts = [int(metrics.get(k) or 0) for k in ("prompt_tokens", "completion_tokens", "cached_tokens")]
+    counts = [int(number(metrics.get(k), k) or 0) for k in ("prompt_tokens", "completion_tokens", "cached_tokens")]
+    if not all(0 <= n < 1 << 53 for n in counts):
+        raise BadRecord(f"a step took {brief(counts)} tokens", remedy="Give counts of tokens.")
     ids, logprobs = metrics.get("completion_token_ids"), metrics.get("logprobs")
     return Meter(
         Usage(*counts),
-        float(metrics.get("cost_usd") or 0.0),
+        number(metrics.get("cost_usd"), "cost_usd") or 0.0,
         tokens=tuple(ids) if ids else None,
         logprobs=np.array(logprobs, np.float32) if logprobs else None,
     )
@@ -150,6 +152,8 @@ def document_of(it: Transcript) -> Json:
     ours = {k: v for k, v in ours.items() if v not in (None, "", {})}
     if it.fields is not None:
         ours["fields"] = dict(it.fields)
+    if it.values:
+        ours["annotations"] = to_json(it.values)
     usage = [m.usage for m in it.meters]
     total = {
         "total_prompt_tokens": sum(u.prompt for u in usage),

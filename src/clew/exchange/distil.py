@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from clew.audit.coverage import Trail, trails
 from clew.core.errors import BadInput
 from clew.core.values import Message
-from clew.exchange import files
+from clew.exchange import files, openai_jsonl
 from clew.exchange.transcript import Transcript
 from clew.store import Run
 from clew.store.protocol import Tables
 from clew.worlds.loops import loop_erase
 
-NEEDS = "Give a file made by `clew export --sft` or `clew export FILE.jsonl`, whose lines name their run."
+NEEDS = (
+    "Give a file made by `clew export --sft` or `clew export FILE.jsonl`, whose lines name their run. For "
+    "demonstrations of your own, name runs of the same tasks too: clew audit coverage FILE.jsonl RUNS."
+)
 
 
 def demonstration(run: Run, erase: bool = False) -> Transcript:
@@ -86,3 +90,39 @@ def taught(path: Path, store: Tables) -> tuple[list[Trail], list[tuple[str, Any,
             wanted = whole[run].steps if steps is None else steps
             acts += [act for act, i in zip(whole[run].acts(), whole[run].steps, strict=True) if i in set(wanted)]
     return list(whole.values()), acts
+
+
+def shown(path: Path, runs: Sequence[Run]) -> tuple[list[Trail], list[tuple[str, Any, str]], int]:
+    """The trails of runs, (task, state, action) of every act that demonstrations of others teach there, and how many
+    acts they teach elsewhere.
+
+    A demonstration is a line with ``messages``: an observation as a user's message, then the act as the assistant's. It
+    teaches in every state of the runs that shows the same text, since nobody who reads it sees a difference; where the
+    line has a ``task_id``, only in the states of that task.
+
+    Raises:
+        BadRecord: a line is no demonstration. BadInput: the file is empty, or no run acted on a world with state keys.
+    """
+    found, by_id = trails(runs), {run.id: run for run in runs}
+    places: dict[str, dict[tuple[str, Any], str]] = {}
+    for trail in found:
+        steps, task_id = by_id[trail.run].steps, by_id[trail.run].task_id
+        for state, number in zip(trail.states, trail.steps, strict=False):
+            before = steps[number].before
+            if before is not None:
+                places.setdefault(before.text.strip(), {})[trail.task, state] = task_id
+    known = {(task, state, action.strip()): action for trail in found for task, state, action in trail.acts()}
+    acts, elsewhere, empty = list[tuple[str, Any, str]](), 0, True
+    for demonstration in openai_jsonl.read(path):
+        if not isinstance(demonstration, Transcript):
+            raise demonstration
+        empty = False
+        for seen, said in pairwise(demonstration.messages):
+            if (seen.role, said.role) == ("user", "assistant"):
+                wanted = demonstration.task_id
+                at = [p for p, task in places.get(seen.text.strip(), {}).items() if wanted in ("", task)]
+                acts += [(*p, known.get((*p, said.text.strip()), said.text)) for p in at]
+                elsewhere += not at
+    if empty:
+        raise BadInput(f"{path} is empty", remedy=NEEDS)
+    return found, acts, elsewhere

@@ -1,4 +1,8 @@
-"""Files that are read and written whole or not at all, and JSON without NaN."""
+"""Files that are read and written whole or not at all, and JSON without NaN.
+
+Every reader of this package reads through ``lines``, ``whole``, ``Budget`` and ``loads``, which hold the bounds: a file
+that others made must not take more memory or time than its size can answer for.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import gzip
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,23 +18,63 @@ from typing import IO, Any
 
 from clew.core.errors import BadInput, BadRecord
 
+LINE = 64 << 20  # bytes of a line, or of a document that is a file
+VALUES = 4_000_000  # of one JSON text; each takes up to 250 bytes of memory
+DEPTH = 200  # of lists and objects in one another
+UNPACKED, RATIO = 1 << 30, 100  # see Budget; text seldom unpacks to 30 times its size
+TOO_DEEP = f"lists or objects nested more than {DEPTH} deep"
+SHORTER = "Split it, or leave it out."
+
 
 def loads(text: str | bytes) -> Any:
     """JSON text to values; lone surrogates pass.
 
     Raises:
-        ValueError: it is not JSON, or has NaN or an infinity in it.
+        ValueError: it is not JSON, has NaN, an infinity or one key twice in an object, or is too large or too deep.
     """
+    if len(text) > LINE:
+        raise ValueError(f"more than {LINE >> 20} MiB of JSON")
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogatepass")
+    opened = text.count("[") + text.count("{")
+    if opened + text.count(",") > VALUES:
+        raise ValueError(f"more than {VALUES:,} values")
+    try:
+        found = json.loads(text, parse_constant=_number, parse_float=_number, object_pairs_hook=_object)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    if opened > DEPTH:
+        _shallow(found)
+    return found
 
-    def number(literal: str) -> float:
-        value = float(literal)
-        if not math.isfinite(value):
-            raise ValueError(f"{literal} is not a number that JSON knows")
-        return value
 
-    return json.loads(text, parse_constant=number, parse_float=number)
+def _number(literal: str) -> float:
+    value = float(literal)
+    if not math.isfinite(value):
+        raise ValueError(f"{literal[:40]} is not a number that JSON knows")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name in found if sum(name == other for other, _ in pairs) > 1)
+        raise ValueError(f"the key {twice[:40]!r} stands twice in one object")
+    return found
+
+
+def _shallow(value: object) -> None:
+    """Refuse what is nested deeper than the code that goes through it can follow."""
+    level, depth = [value], 0
+    while level := [
+        inner
+        for outer in level
+        for inner in (outer.values() if isinstance(outer, dict) else outer)  # type: ignore[attr-defined]
+        if isinstance(inner, (dict, list))
+    ]:
+        depth += 1
+        if depth > DEPTH:
+            raise ValueError(TOO_DEEP)
 
 
 def dumps(value: object, **options: Any) -> bytes:
@@ -48,23 +93,77 @@ def dumps(value: object, **options: Any) -> bytes:
         return json.dumps(value, allow_nan=False, **options).encode()
 
 
+def whole_text(text: str) -> str:
+    """Text for formats of strict UTF-8: a question mark in the place of each lone surrogate."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def brief(value: object) -> str:
+    """A value as errors quote it: on one line, without control characters, and short."""
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Numbered lines that are not blank, of a text file or a gzipped one.
 
     Raises:
-        BadInput: it cannot be opened. BadRecord: it breaks off.
+        BadInput: it cannot be opened. BadRecord: it breaks off, has too long a line, or unpacks to too much.
     """
     number = 0
     try:
+        budget = Budget(path)
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
+            while line := file.readline(LINE + 1):
+                number += 1
+                if len(line) > LINE:
+                    raise BadRecord(f"{path.name}:{number}: a line of more than {LINE >> 20} MiB", remedy=SHORTER)
+                if path.suffix == ".gz":
+                    budget.spend(len(line))
+                if not line.isspace():
                     yield number, line
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         remedy = "The file is damaged or was not copied whole."
         raise BadRecord(f"{path.name}:{number + 1}: {error}", remedy=remedy) from error
     except OSError as error:
         raise unusable(path, error) from error
+
+
+def whole(path: Path) -> bytes:
+    """All of a file that holds one document.
+
+    Raises:
+        BadInput: it cannot be opened. BadRecord: it is too large.
+    """
+    try:
+        with open(path, "rb") as file:
+            text = file.read(LINE + 1)
+    except OSError as error:
+        raise unusable(path, error) from error
+    if len(text) > LINE:
+        raise BadRecord(f"{path.name}: a document of more than {LINE >> 20} MiB", remedy=SHORTER)
+    return text
+
+
+class Budget:
+    """How much a compressed file may unpack to: ``UNPACKED`` bytes, or ``RATIO`` times its own size if that is more."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = self.left = max(UNPACKED, RATIO * path.stat().st_size)
+
+    def spend(self, count: int) -> None:
+        """Count bytes that were unpacked, or are about to be.
+
+        Raises:
+            BadRecord: they are too many.
+        """
+        self.left -= count
+        if self.left < 0:
+            raise BadRecord(
+                f"{self.path.name}: unpacks to more than {self.size >> 20} MiB, over {RATIO} times its size",
+                remedy="If you trust the file, unpack it or split it first.",
+            )
 
 
 def unusable(path: Path, error: OSError) -> BadInput:

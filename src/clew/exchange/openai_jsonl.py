@@ -1,38 +1,63 @@
 """Messages in OpenAI's format, one run a line: ``messages``, where known ``tools``, ``task_id``, ``reward``, ``model``.
 
-Every other field is kept and comes back on export, as do all fields of messages that Clew has no name for.
+Every other field is kept and comes back on export, as do all fields of messages that Clew has no name for. A document
+of JSON is read too: a run, a list of runs (tau-bench, which says ``traj`` for ``messages``), or a list of messages
+(mini-swe-agent, which says ``instance_id`` for ``task_id``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clew.core.errors import BadInput, BadRecord
 from clew.exchange import files
+from clew.exchange.beside import read as read_values
+from clew.exchange.beside import to_json
+from clew.exchange.files import brief
 from clew.exchange.transcript import Transcript, task_id_of, turns_of
 from clew.models.dialects import chat
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
-NEEDS = 'Each line is a JSON object with "messages", a list in OpenAI\'s format.'
+NEEDS = 'A run is a JSON object with "messages", a list in OpenAI\'s format, or that list: one a line, or a .json file.'
+_NAMES = {"traj": "messages", "instance_id": "task_id"}  # as tau-bench and mini-swe-agent call them
 
 
 def read(path: Path) -> Iterator[Transcript | BadRecord]:
-    """Transcripts of a file's lines; a line that is none gives its error in its place.
+    """Transcripts of a file's lines, or of a .json document; what is none gives its error in its place.
 
     Raises:
         BadInput: the file cannot be opened.
     """
-    for number, line in files.lines(path):
-        where = f"{path.name}:{number}"
+    whole = path.suffix == ".json"
+    found = (
+        _runs(path) if whole else ((f"{path.name}:{n}", partial(files.loads, line)) for n, line in files.lines(path))
+    )
+    for where, load in found:
         try:
-            yield transcript_of(files.loads(line), where)
+            yield transcript_of(load(), where)
         except BadRecord as error:
             yield BadRecord(f"{where}: {error.message}", remedy=error.remedy)
         except (BadInput, ValueError) as error:  # not JSON, NaN, bytes that are no text
             yield BadRecord(f"{where}: {error}", remedy=NEEDS)
+
+
+def _runs(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    """The runs of a document: a list whose first entry has a role is one of messages, any other one of runs."""
+    text = files.whole(path)
+    try:
+        data = files.loads(text)
+    except ValueError:
+        data = None
+    if isinstance(data, list) and data and not (isinstance(data[0], dict) and "role" in data[0]):
+        for number, run in enumerate(data, 1):
+            yield f"{path.name}:{number}", partial(lambda run: run, run)
+    else:
+        yield path.name, partial(files.loads, text)
 
 
 def transcript_of(data: object, where: str = "") -> Transcript:
@@ -43,6 +68,8 @@ def transcript_of(data: object, where: str = "") -> Transcript:
     """
     if isinstance(data, list):
         data = {"messages": data}
+    if isinstance(data, dict):
+        data = {_NAMES.get(key, key) if _NAMES.get(key) not in data else key: value for key, value in data.items()}
     if not isinstance(data, dict) or not isinstance(data.get("messages"), list) or not data["messages"]:
         raise BadRecord("no messages", remedy=NEEDS)
     messages = []
@@ -57,15 +84,17 @@ def transcript_of(data: object, where: str = "") -> Transcript:
     task, model, scores = data.get("task_id"), data.get("model"), data.get("scores")
     if not isinstance(scores, dict) or not all(isinstance(v, (int, float)) for v in scores.values()):
         scores = {}
+    values = read_values(data.get("annotations"), [m.role for m in messages])
     return Transcript(
         tuple(messages),
         "" if task is None else str(task),
         tuple(map(chat.tool_from_wire, tools)),
         number(data.get("reward"), "reward"),
-        {name: float(value) for name, value in scores.items()},
+        scores_of(scores),
         model=model if isinstance(model, str) else "",
-        fields={k: v for k, v in data.items() if k != "messages"},
+        fields={k: v for k, v in data.items() if k != "messages" and not (values and k == "annotations")},
         where=where,
+        values=values or (),
     )
 
 
@@ -77,9 +106,23 @@ def number(value: object, name: str) -> float | None:
     """
     if value is None:
         return None
-    if isinstance(value, (bool, int, float)) and math.isfinite(value):
-        return float(value)
-    raise BadRecord(f"{name} is {value!r}", remedy=f"Give {name} as a number, or leave it out.")
+    if isinstance(value, (bool, int, float)):
+        with suppress(OverflowError):  # an integer beyond any float
+            if math.isfinite(found := float(value)):
+                return found
+    raise BadRecord(f"{name[:40]} is {brief(value)}", remedy="Give a number, or leave it out.")
+
+
+def scores_of(raw: Mapping[str, object]) -> dict[str, float]:
+    """Scores by name, those that are null left out.
+
+    Raises:
+        BadRecord: one is no number, or its name is no text.
+    """
+    for name in raw:
+        if files.whole_text(name) != name:
+            raise BadRecord(f"a score is called {brief(name)}", remedy="Give it a name of whole characters.")
+    return {name: value for name, score in raw.items() if (value := number(score, name)) is not None}
 
 
 def line_of(it: Transcript) -> dict[str, Any]:
@@ -93,6 +136,8 @@ def line_of(it: Transcript) -> dict[str, Any]:
         out["model"] = it.model
     if it.scores:
         out["scores"] = dict(it.scores)
+    if it.values:
+        out["annotations"] = to_json(it.values)
     if it.tools and "tools" not in out:
         out["tools"] = [chat.tool_to_wire(tool) for tool in it.tools]
     if it.fields is None:

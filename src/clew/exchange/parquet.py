@@ -1,8 +1,9 @@
 """Parquet, one run a row, for data frames and ``datasets``.
 
-Columns: ``task_id``, ``reward``, ``model``, ``messages`` (list of role, content, reasoning_content, tool_calls with
-arguments as JSON text, tool_call_id, name) and ``line``, the whole run as one line of OpenAI-format JSONL. Reading
-takes ``line`` where it is present, so that nothing is lost; else it makes do with the other columns.
+Columns: ``task_id``, ``reward``, ``scores``, ``model``, ``messages`` (list of role, content, reasoning_content,
+tool_calls with arguments as JSON text, tool_call_id, name), ``annotations`` (list of message, method, value, values:
+what methods say of the replies) and ``line``, the whole run as one line of OpenAI-format JSONL. Reading takes ``line``
+where it is present, so that nothing is lost; else it makes do with the other columns.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from clew.core.errors import BadRecord, need
+from clew.core.errors import BadInput, BadRecord, need
 from clew.exchange import files
 from clew.exchange.openai_jsonl import line_of, transcript_of
 from clew.exchange.transcript import Transcript
@@ -35,28 +36,55 @@ def _schema(pa: ModuleType) -> pyarrow.Schema:
     call = pa.struct([("id", text), ("type", text), ("function", function)])
     plain = [(name, text) for name in ("role", "content", "reasoning_content", "tool_call_id", "name")]
     message = pa.struct([*plain, ("tool_calls", pa.list_(call))])
-    columns = [("task_id", text), ("reward", pa.float64()), ("model", text), ("messages", pa.large_list(message))]
-    return pa.schema([*columns, ("line", text)])
+    number = pa.float64()
+    value = pa.struct([("message", pa.int64()), ("method", text), ("value", number), ("values", pa.list_(number))])
+    columns = [("task_id", text), ("reward", number), ("scores", pa.map_(text, number)), ("model", text)]
+    columns += [("messages", pa.large_list(message)), ("annotations", pa.large_list(value)), ("line", text)]
+    return pa.schema(columns)
 
 
 def read(path: Path) -> Iterator[Transcript | BadRecord]:
     """Transcripts of a file's rows; a row that is none gives its error in its place.
 
     Raises:
-        BadInput: it cannot be opened. BadRecord: it is no Parquet file. MissingExtra: pyarrow is not installed.
+        BadInput: it cannot be opened. BadRecord: it is no Parquet file, or unpacks to too much. MissingExtra: pyarrow
+        is not installed.
     """
     pa, parquet = _pyarrow()
     number = 0
     try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(ROWS):
-                for row in batch.to_pylist():
+        with parquet.ParquetFile(path, read_dictionary=_texts(parquet, path)) as file:
+            claimed, unpacked = files.Budget(path), files.Budget(path)
+            for group in range(file.metadata.num_row_groups):
+                about = file.metadata.row_group(group)
+                claimed.spend(max(0, about.total_byte_size))  # both sums may lie; what comes is counted below
+                claimed.spend(sum(max(0, about.column(i).num_values) for i in range(about.num_columns)))
+            columns = ["line"] if "line" in file.schema_arrow.names else None
+            for batch in file.iter_batches(ROWS, columns=columns):
+                for at in range(batch.num_rows):  # one at a time: equal texts are one in the batch, many as values
                     number += 1
+                    (row,) = batch.slice(at, 1).to_pylist()
+                    unpacked.spend(_size(row))
                     yield _transcript(row, f"{path.name}:{number}")
-    except OSError as error:
-        raise files.unusable(path, error) from error
-    except pa.ArrowException as error:
-        raise BadRecord(f"{path.name}: {error}", remedy="Give a Parquet file.") from error
+    except (OSError, pa.ArrowException, ValueError) as error:  # UnicodeDecodeError is a ValueError
+        if isinstance(error, OSError) and error.errno is not None:
+            raise files.unusable(path, error) from error
+        said = " ".join(str(error).split())[:200]  # Arrow calls a torn footer an OSError too
+        raise BadRecord(f"{path.name}: {said}", remedy="Give a Parquet file.") from error
+
+
+def _texts(parquet: ModuleType, path: Path) -> list[str]:
+    """The columns of texts, which are read as a dictionary with indices: many equal texts take the room of one."""
+    schema = parquet.read_metadata(path).schema
+    columns = [schema.column(i) for i in range(len(schema))]
+    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _size(value: object) -> int:
+    """About how many bytes a row takes as text."""
+    if isinstance(value, (dict, list)):
+        return 8 + sum(map(_size, value.values() if isinstance(value, dict) else value))
+    return len(value) if isinstance(value, (str, bytes)) else 8
 
 
 def _transcript(row: dict[str, Any], where: str) -> Transcript | BadRecord:
@@ -64,12 +92,21 @@ def _transcript(row: dict[str, Any], where: str) -> Transcript | BadRecord:
         if isinstance(row.get("line"), str):
             return transcript_of(files.loads(row["line"]), where)
         row = {k: v for k, v in row.items() if v is not None}
+        if isinstance(row.get("scores"), list):
+            row["scores"] = dict(row["scores"])
         if isinstance(row.get("messages"), list):
             row["messages"] = [_filled(m) for m in row["messages"]]
-        return transcript_of(row, where)
-    except (BadRecord, ValueError) as error:
-        said = error.message if isinstance(error, BadRecord) else str(error)
+        return transcript_of(files.loads(files.dumps(row, default=_as_text)), where)
+    except (BadInput, ValueError) as error:
+        said = error.message if isinstance(error, BadInput) else str(error)
         return BadRecord(f"{where}: {said}", remedy='A row needs a "line" of JSON, or "messages" in OpenAI\'s format.')
+
+
+def _as_text(value: object) -> str:
+    """Dates, times and decimals, for which JSON has no form."""
+    if isinstance(value, bytes):
+        raise TypeError("a column of bytes")
+    return str(value)
 
 
 def _filled(message: object) -> object:
@@ -106,16 +143,33 @@ def _row(it: Transcript) -> dict[str, Any]:
         ]
         row = {"role": m.role, "content": m.text, "reasoning_content": m.reasoning or None, "tool_calls": calls or None}
         name = chat.message_to_wire(m).get("name")
-        row |= {"tool_call_id": m.call_id, "name": name if isinstance(name, str) else None}
-        messages.append({k: _clean(v) for k, v in row.items()})
+        messages.append(row | {"tool_call_id": m.call_id, "name": name if isinstance(name, str) else None})
     line = files.dumps(line_of(it)).decode()
-    return {"task_id": it.task_id, "reward": it.reward, "model": it.model or None, "messages": messages, "line": line}
+    values = [
+        {
+            "message": v.message,
+            "method": v.method,
+            "value": v.value,
+            "values": None if v.values is None else [*v.values],
+        }
+        for v in it.values
+    ]
+    about: dict[str, Any] = {
+        "task_id": it.task_id,
+        "reward": it.reward,
+        "scores": [*it.scores.items()],
+        "model": it.model or None,
+    }
+    about |= {"messages": messages, "annotations": values, "line": line}
+    return {k: _clean(v) for k, v in about.items()}
 
 
 def _clean(value: object) -> object:
     """Arrow text is strict UTF-8; a lone surrogate shows as a question mark here and is kept in ``line``."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return files.whole_text(value)
     if isinstance(value, dict):
         return {k: _clean(v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_clean, value))
     return [_clean(v) for v in value] if isinstance(value, list) else value

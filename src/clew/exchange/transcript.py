@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
@@ -15,11 +16,13 @@ from clew.core.keys import NODE, REQUEST, canonical, derive, digest, encode, sam
 from clew.core.legality import call_key, issue_key
 from clew.core.records import Annotation, Call, CallKind, GroupRow, Node, RunRow, Setup, action_text, task_json
 from clew.core.values import F32, Limits, Message, Sampling, StopReason, ToolSpec, Usage
+from clew.exchange.beside import Value, as_annotations, of_run
 from clew.harness import agents
 from clew.harness.loading import source_digest
 from clew.harness.run.asks import tools_digest
 from clew.harness.run.nodes import as_message, make_node, message_json
 from clew.store import Keeper, Run, new_id
+from clew.store.paths import ends
 
 AGENT = "clew.harness.agents:transcript"
 WRITTEN = "transcript:"  # model refs of imported replies begin so: such a name loads no model
@@ -53,6 +56,7 @@ class Transcript(NamedTuple):
     others: tuple[tuple[Message, ...], ...] = ()  # further conversations of the run
     about: Mapping[str, Any] = {}  # of a run that was not imported: its id, agent, seed and the like
     where: str = ""  # file:line, for errors
+    values: tuple[Value, ...] = ()  # what methods say of the replies
 
 
 class Turn(NamedTuple):
@@ -118,7 +122,8 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     task_id = it.task_id or task_id_of(opening)
     prompt = next((m.text for m in opening if m.role == "user"), "")
     data = {"opening": [message_json(m) for m in opening], "turns": [turn.to_json() for turn in turns]}
-    setup = Setup(WRITTEN + it.model, 0, Sampling(), Sampling(), it.tools, it.model)
+    name = plain(it.model)
+    setup = Setup(WRITTEN + name, 0, Sampling(), Sampling(), it.tools, name)
     chain, nodes = Chain(run), list[Node]()
 
     def say(message: Message) -> Node:
@@ -129,14 +134,16 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     for message in opening:
         say(message)
     early = sum(m.role == "assistant" for m in opening)
+    asked, offered = canonical(sampling_form(Sampling())), tools_digest(it.tools)
+    asked_at: dict[int, int] = {}  # the Call that made a message
     for index, turn in enumerate(turns):
         meter = it.meters[early + index] if early + index < len(it.meters) else Meter()
-        asked = canonical(sampling_form(Sampling()))
         tip, reply = nodes[-1], say(turn.reply)
         took = {"usage": meter.usage, "cost": meter.cost, "seconds": meter.seconds, "setup": setup}
         place = {"conversation": 0, "node_in": tip.key, "node_out": reply.key, "seed": derive(0, len(chain.calls))}
         finish = "tool_calls" if turn.reply.calls else "stop"
-        request = digest(REQUEST, b"ask", tip.key, asked, tools_digest(it.tools), b"")
+        request = digest(REQUEST, b"ask", tip.key, asked, offered, b"")
+        asked_at[len(nodes) - 1] = len(chain.calls)
         chain.add("ask", request, finish=finish, **place, **took)
         for n, answer in enumerate(turn.answers):
             tool = turn.acts == "calls"
@@ -150,11 +157,18 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     source = {"format": format, "from": it.where, "fields": dict(it.fields or {})}
     ended = StopReason.RETURNED if turns else StopReason.CANCELLED
     chain.add("end", digest(REQUEST, b"end"), action=ended, text="" if turns else "stopped")
-    task, model = json.dumps(task_json(task_id, prompt, data, Limits())), setup.model if it.model else ""
-    row = RunRow(run, AGENT, "", model, task_id, task, source_digest(agents.transcript), group=group, order=order)
+    task, model = json.dumps(task_json(task_id, prompt, data, Limits())), setup.model if name else ""
+    row = RunRow(run, AGENT, "", model, task_id, task, _agent_digest(), group=group, order=order)
     row = row._replace(origin="import", created=time.time(), meta=json.dumps({"import": source}))
     _put(store, it, chain, nodes, row)
+    store.annotate(as_annotations(it.values, run, asked_at))
     return run
+
+
+@cache
+def _agent_digest() -> str:
+    """Finding the source of a function costs as much as importing a run."""
+    return source_digest(agents.transcript)
 
 
 def _put(store: Keeper, it: Transcript, chain: Chain, nodes: Iterable[Node], row: RunRow) -> None:
@@ -176,58 +190,82 @@ def task_id_of(opening: Sequence[Message]) -> str:
 
 
 def recall(run: Run) -> Transcript:
-    """What a run looks like from outside: its first conversation with what came after the last reply, and the rest."""
-    asks = [c for c in run.calls if c.kind == "ask" and c.node_out]
-    found = run.store.annotations([run.id], target="run")
-    scores = {a.method: a.value for a in found if a.value is not None}
-    reward = run.reward
-    scores.pop("reward", None)
+    """A run as other programs know it: what was sent to its models and what they replied.
+
+    A message is what the prompt of some ask holds, or a reply. What no ask ever showed to a model is none: a result
+    that came after the last ask, or the acts of an agent that asks nothing. (An imported run has also what its file
+    says after the last reply.) The conversation with the most messages, of several the first, is ``messages``; the
+    others are ``others``.
+    """
+    asks = [c for c in run.calls if c.kind == "ask" and c.done >= 0]
     last = next((c.setup for c in reversed(asks) if c.setup is not None), None)
     opened = run.calls[0].setup if run.calls else None
+    found = run.store.annotations([run.id], target="run")
+    scores = {a.method: a.value for a in found if a.value is not None and a.method != "reward"}
     meta = json.loads(run.row.meta or "{}").get("import")
-    others = sorted({c.conversation for c in asks} - {0})
     about = {"run": run.id, "agent": run.agent, "taskset": run.taskset, "seed": run.seed, "stop": run.stop or ""}
+    said = ends(run, asks)
+    main = max(range(len(said)), key=lambda i: (len(said[i]), -i), default=0)
+    path = said.pop(main) if said else []
     return Transcript(
-        _messages(run),
+        _opening(run, not asks) + tuple(node.message for node in path) + _after(run, asks),
         run.task_id,
         last.tools if last is not None else opened.tools if opened is not None else (),
-        reward,
+        run.reward,
         scores,
-        (last.served_by or last.model).removeprefix(WRITTEN) if last is not None else run.model,
-        tuple(_meter(run, c) for c in asks if c.conversation == 0),
+        plain((last.served_by or last.model) if last is not None else run.model),
+        _meters(path, asks),
         meta.get("fields", {}) if meta is not None else None,
-        tuple(tuple(n.message for n in run.conversation(i)) for i in others),
+        tuple(tuple(node.message for node in other) for other in said),
         {k: v for k, v in {**about, "group": run.group, "parent": run.row.parent}.items() if v != ""},
         run.id,
+        of_run(run, path, asks),
     )
 
 
-def _meter(run: Run, call: Call) -> Meter:
-    ids = run.store.node(call.node_out).ids
-    tokens = None if ids is None else ids[call.head + call.forced :]
+def plain(model: str) -> str:
+    """A model's name without the mark of imported replies, however often a round trip has put it there."""
+    while model.startswith(WRITTEN):
+        model = model.removeprefix(WRITTEN)
+    return model
+
+
+def _meters(path: Sequence[Node], asks: Sequence[Call]) -> tuple[Meter, ...]:
+    """What each reply on a path took; one that was said and not sampled took nothing."""
+    made = {call.node_out: call for call in reversed(asks)}
+    return tuple(_meter(node, made.get(node.key)) for node in path if node.message.role == "assistant")
+
+
+def _meter(node: Node, call: Call | None) -> Meter:
+    if call is None:
+        return Meter()
+    tokens = None if node.ids is None else node.ids[call.head + call.forced :]
     logprobs = call.logprobs if tokens is not None and call.logprobs is not None else None
     return Meter(call.usage, call.cost, call.seconds, tokens, logprobs)
 
 
-def _messages(run: Run) -> tuple[Message, ...]:
-    """Conversation 0 up to its last reply, and the answers to the acts after it."""
-    asks = [c for c in run.calls if c.kind == "ask" and c.conversation == 0 and c.node_out]
-    data: Mapping[str, Any] = {}
-    if run.agent == AGENT and run.row.task:
-        data = json.loads(run.row.task)["data"]
-    if not asks:
-        said = [as_message(m) for m in data.get("opening", ())]
-        return tuple(said) or tuple(Message("user", c.text) for c in run.calls[:1] if c.text)
-    said = [node.message for node in run.conversation(0)]
-    turns = data.get("turns", ())
-    turn = turns[len(asks) - 1] if len(asks) <= len(turns) else {}
+def _written(run: Run) -> Mapping[str, Any]:
+    """What the task of an imported run holds of its file; empty for other runs."""
+    return json.loads(run.row.task)["data"] if run.agent == AGENT and run.row.task else {}
+
+
+def _opening(run: Run, unasked: bool) -> tuple[Message, ...]:
+    """All that the file of an imported run says where it has no reply."""
+    return tuple(as_message(m) for m in _written(run).get("opening", ())) if unasked else ()
+
+
+def _after(run: Run, asks: Sequence[Call]) -> tuple[Message, ...]:
+    """What the file of an imported run says after its last reply: no ask shows it."""
+    turns = _written(run).get("turns", ())
+    if not asks or not asks[-1].node_out or len(asks) > len(turns):
+        return ()
+    turn, said = turns[len(asks) - 1], list[Message]()
     acts = [c for c in run.calls[asks[-1].seq + 1 :] if c.kind == "act" and not c.error]
-    answers = turn.get("answers", [])
-    for n, call in enumerate(acts):
-        role, extra = answers[n] if n < len(answers) else ("user", "")
-        call_id = json.loads(call.action)[0] if call.finish == "tool" else None
-        said.append(Message("tool" if call.finish == "tool" else role, call.text, call_id=call_id, extra=extra))
-    if turn and len(acts) == len(answers):
+    for (role, extra), call in zip(turn["answers"], acts, strict=False):
+        tool = call.finish == "tool"
+        call_id = json.loads(call.action)[0] if tool else None
+        said.append(Message("tool" if tool else role, call.text, call_id=call_id, extra=extra))
+    if len(acts) == len(turn["answers"]):
         said += [as_message(m) for m in turn["say"]]
     return tuple(said)
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 from clew.core.errors import UnknownName
 
 Agent = Callable[..., Awaitable[Any]]
+BUNDLED = "clew.harness.agents"
 MOVED = {"clew.audit.behaviour": "clew.audit.compaction.behaviour"}
 """Modules of agents by the place at which older records name them."""
 
@@ -49,15 +50,28 @@ def load_agent(ref: str) -> Agent:
             sys.modules[spec.name] = module
             spec.loader.exec_module(module)
         else:
-            module = importlib.import_module(MOVED.get(place, place) or "clew.harness.agents")
+            module = importlib.import_module(MOVED.get(place, place) or BUNDLED)
         found: Any = module
         for part in name.split("."):
             found = getattr(found, part)
         return cast(Agent, found)
     except (ImportError, AttributeError, SyntaxError) as error:
-        raise UnknownName(
-            f"agent {ref!r} cannot be loaded: {error}", remedy="Write module:function or path/file.py:function."
-        ) from error
+        raise UnknownName(f"agent {ref!r} cannot be loaded: {error}", remedy=_how(place, name, error)) from error
+
+
+def _how(place: str, name: str, error: Exception) -> str:
+    """What to do where an agent of that name could not be loaded."""
+    if place in ("", BUNDLED):
+        return "Write one of player, tool_user, chatter and demonstrator, or module:function or path/file.py:function."
+    file = Path(place if place.endswith(".py") else place.replace(".", "/") + ".py")
+    if not file.exists():
+        what = "file" if place.endswith(".py") else "module or file"
+        return f"No {what} of that name is seen from {Path.cwd()}. Write module:function or path/file.py:function."
+    if not place.endswith(".py"):
+        return f"The file {file} is there: write {file}:{name}."
+    if isinstance(error, AttributeError):
+        return f"Write {file}:FUNCTION, with the name of an async function of that file."
+    return f"Mend what the error names in {file}, or install what is missing."
 
 
 def source_digest(agent: Agent) -> str:

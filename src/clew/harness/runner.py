@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 from clew.core.aio import run_sync
-from clew.core.errors import AgentFailed, BadInput, UnknownName
+from clew.core.errors import AgentFailed, UnknownName
 from clew.core.protocols import Judge, Model, Taskset, World
 from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow, Tap
-from clew.core.values import Limits, Sampling, StopReason, Task
+from clew.core.values import Limits, Sampling, StopReason, Task, sampling_with
 from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.executors import IN_LOOP, Executor
 from clew.harness.fork import forks
@@ -83,12 +83,7 @@ class Runner:
         self.judge_seconds = judge_seconds
         self.tools = as_tools([*getattr(taskset, "functions", ()), *tools])
         self.sampling = dict(sampling or {})
-        try:
-            Sampling()._replace(**self.sampling)
-        except ValueError as error:
-            raise BadInput(
-                f"unknown sampling setting: {error}", remedy=f"Known: {', '.join(Sampling._fields)}."
-            ) from error
+        sampling_with(Sampling(), self.sampling)
         self.owner, self.models, self.executor = owner_name(), Models(resolve_model), executor
 
     @property

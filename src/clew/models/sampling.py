@@ -14,7 +14,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from clew.core.errors import BadInput
 from clew.core.keys import uniforms
 from clew.core.values import Sampling
 
@@ -58,20 +57,6 @@ class Laws:
 
 
 _PLAIN = Laws()
-
-
-def check(asked: Sampling) -> None:
-    """Refuse settings without a meaning.
-
-    Raises:
-        BadInput: temperature below 0 or not finite, top_p outside (0, 1], top_k or max_tokens below 0.
-    """
-    if not (
-        0 <= asked.temperature < float("inf") and 0 < asked.top_p <= 1 and asked.top_k >= 0 and asked.max_tokens >= 0
-    ):
-        raise BadInput(
-            f"cannot sample with {asked}", remedy="Use temperature >= 0, 0 < top_p <= 1, top_k >= 0, max_tokens >= 0."
-        )
 
 
 def noise(seeds: npt.NDArray[np.uint64], start: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.float64]:

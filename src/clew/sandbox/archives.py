@@ -1,17 +1,22 @@
-"""Packs files into tar archives for a sandbox, and unpacks what comes out of one.
+"""Packs files into tar archives for a sandbox, and takes files out of a folder that it has filled.
 
-The sandbox and the coding tools call it. Nothing in an archive from a sandbox is trusted: no path may leave the folder
-(zip-slip), and no link, device or special file is ever unpacked.
+The sandbox and the coding tools call it. What lies in such a folder is not trusted: no path may leave it, and no link,
+device or special file is ever opened for what it leads to. No archive that a sandbox made is ever read.
 """
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import stat
 import tarfile
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from clew.core.errors import BadInput
+
+DEEPEST = 200  # folders within folders that are taken out
 
 
 def safe(name: str) -> str:
@@ -51,40 +56,91 @@ def pack(files: Mapping[str, bytes | str | Path], executable: Container[str] = (
     return out.getvalue()
 
 
-def unpack(data: bytes) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """The regular files of a tar from a source that may lie, and what was refused: links, devices, paths that lead out.
+def collect(folder: int, names: Iterable[str], size: int, count: int) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    """The regular files of these names below an open folder that hostile code has filled, and what was refused of it.
 
-    Nothing is written; of two entries of one name the last counts. A torn archive gives what is whole.
+    Every step goes by descriptors and past no link, so that no name leads out, and what lies there is read as it is
+    when it is opened. Names that are not there are left out.
+
+    Args:
+        names: files or folders; ``.`` is all.
+        size: bytes of all files together at most; a sparse file and each link to one count whole.
+        count: entries of folders at most.
     """
-    found: dict[str, bytes] = {}
-    refused: list[str] = []
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            for entry in archive:
-                if entry.isdir():
-                    continue
-                try:
-                    name = safe(entry.name)
-                except BadInput:
-                    refused.append(f"{entry.name}: leads outside")
-                    continue
-                if not entry.isreg() or entry.issparse():
-                    refused.append(f"{name}: no regular file")
-                    continue
-                file = archive.extractfile(entry)
-                content = file.read() if file else b""
-                if len(content) == entry.size:
-                    found[name] = content
-    except (tarfile.TarError, ValueError, OSError, RecursionError) as error:
-        if data:
-            refused.append(f"the rest of the archive: {error}")
-    return found, tuple(refused)
+    taken = _Taken(size, count)
+    for name in names:
+        *parents, last = PurePosixPath(name).parts or (".",)
+        above, opened = folder, list[int]()
+        try:
+            for parent in parents:
+                above = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+                opened.append(above)
+            taken.take(above, last, name)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            taken.refused.append(f"{name}: {error.strerror}")
+        finally:
+            for fd in opened:
+                os.close(fd)
+    return taken.found, tuple(taken.refused)
+
+
+class _Taken:
+    """Files taken so far, what was refused, and how many bytes and entries may still be taken."""
+
+    def __init__(self, size: int, count: int) -> None:
+        self.found: dict[str, bytes] = {}
+        self.refused: list[str] = []
+        self.size, self.count = size, count
+
+    def take(self, above: int, name: str, path: str, depth: int = 0) -> None:
+        """A file, or all of a folder, by its name in an open folder; ``path`` is what it is called outside."""
+        self.count -= 1
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=above)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            special = error.errno in (errno.ELOOP, errno.ENXIO)  # a link, a socket
+            self.refused.append(f"{path}: {'no regular file' if special else error.strerror}")
+            return
+        try:
+            about = os.fstat(fd)
+            if stat.S_ISDIR(about.st_mode):
+                self._folder(fd, path, depth)
+            elif not stat.S_ISREG(about.st_mode):
+                self.refused.append(f"{path}: no regular file")
+            elif about.st_size > self.size:
+                self.refused.append(f"{path}: no room for its {about.st_size} bytes")
+            else:
+                with os.fdopen(os.dup(fd), "rb") as file:
+                    self.found[path] = file.read(about.st_size)
+                self.size -= about.st_size
+        finally:
+            os.close(fd)
+
+    def _folder(self, fd: int, path: str, depth: int) -> None:
+        if depth == DEEPEST:
+            self.refused.append(f"{path}: more than {DEEPEST} folders deep")
+            return
+        for entry in sorted(os.listdir(fd)):
+            if self.count <= 0:
+                self.refused.append(f"{path}: too many entries")
+                return
+            self.take(fd, entry, entry if path == "." else f"{path}/{entry}", depth + 1)
 
 
 def executables(data: bytes) -> frozenset[str]:
     """The names in a tar of ``pack`` that may be executed."""
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
         return frozenset(entry.name for entry in archive if entry.mode & 0o100)
+
+
+def contents(data: bytes) -> dict[str, bytes]:
+    """The files in a tar of ``pack``, by name."""
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+        return {entry.name: file.read() for entry in archive if (file := archive.extractfile(entry)) is not None}
 
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:

@@ -9,24 +9,30 @@ from __future__ import annotations
 import functools
 import json
 import os
-import select
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from clew.core.errors import WorldError
+from clew.core.errors import BadInput, WorldError
 from clew.sandbox import seccomp
-from clew.sandbox.monitor import PAGE, Bounds, Seen, end, watch
+from clew.sandbox.archives import collect
+from clew.sandbox.monitor import PAGE, Bounds, Seen, Watched, cpu_clock, end, readable, watch
+from clew.sandbox.room import INODE, Left, Room
 
 WORK = "/box"
+FOLDERS = (WORK, "/tmp", "/dev/shm")  # those that a run may write to
 SLACK = 256 << 20  # bytes of address space a process may have beyond twice the memory limit
 SHOWN = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
+OVER = {"wall": "wall", "cancelled": "cancelled", "full": "disk"}  # limits reached before the command began
 MARK = "CLEW_ROOM"  # variable by which the processes of a run without namespaces are found
 
 
@@ -51,22 +57,20 @@ class Order:
     uid: int
 
     def bounds(self) -> Bounds:
-        streams = {"stdout": self.output, "stderr": self.output, "out": 2 * self.disk + (1 << 20)}
+        streams = {"stdout": self.output, "stderr": self.output}
         return Bounds(self.wall, self.cpu, self.memory, self.processes, streams)
 
 
-def script(order: Order, packed: str, stdin: str, work: str) -> str:
-    """The shell inside: unpack, run, report the space left, pack what is kept. Descriptor 0 leads out."""
-    lines = [f"cd {shlex.quote(work)}"]
+def script(order: Order, packed: str, stdin: str, work: str, last: str = "") -> str:
+    """The shell inside: unpack, say so, wait for the word to go, and become the command.
+
+    Descriptor 0 is a socket to the caller until then. Nothing of ours is left beside the command: no process, and no
+    open file through which it could speak in our name.
+    """
+    lines = [f"cd {shlex.quote(work)}", "said=ready"]
     if order.packed:
-        lines.append(f"tar -xf {shlex.quote(packed)} --no-same-owner 2>/dev/null || {{ echo full >&0; exit 1; }}")
-    # The caller ends the run; should it be killed in the moment before bubblewrap follows its parent, this does.
-    lines += [f'timeout -s KILL {order.wall + 5:.0f} "$@" <{shlex.quote(stdin)}', "code=$?"]
-    lines.append('echo $(stat -f -c %a . "$TMPDIR") >&0')
-    if order.keep:
-        names = " ".join(shlex.quote(f"./{name}") for name in order.keep)
-        lines.append(f"tar -cf - {names} >&0 2>/dev/null")
-    return "\n".join([*lines, "exit $code"])
+        lines.append(f"tar -xf {shlex.quote(packed)} --no-same-owner 2>/dev/null || said=full")
+    return "\n".join([*lines, "echo $said >&0", "read go || exit 1", f'exec {last} "$@" <{shlex.quote(stdin)}'])
 
 
 def bounded(order: Order, processes: int | None) -> list[str]:
@@ -74,6 +78,7 @@ def bounded(order: Order, processes: int | None) -> list[str]:
     cpu = max(1, int(order.cpu + 0.999))
     line = ["prlimit", f"--cpu={cpu}:{cpu + 1}", f"--as={2 * order.memory + SLACK}", f"--fsize={order.file_size}"]
     line += [f"--nofile={order.open_files}", "--core=0", "--msgqueue=0", "--memlock=65536"]
+    line.append("--sigpending=4096")  # timers count too
     if processes is not None:
         line.append(f"--nproc={processes}")
     if os.geteuid() == 0:
@@ -118,7 +123,7 @@ def _line(order: Order, status: int, open_fds: list[int]) -> list[str]:
     """The whole command line of a run under bubblewrap."""
     words = [*_namespaces(), "--perms", "0755", "--dir", "/etc", *_system()]
     words += ["--proc", "/proc", "--dev", "/dev"]
-    for place in (WORK, "/tmp", "/dev/shm"):
+    for place in FOLDERS:
         words += ["--perms", "1777", "--size", str(order.disk), "--tmpfs", place]
     for path in order.readable:
         for above in reversed(path.parents[:-1]):  # of a hidden folder only the way is there, and may be walked
@@ -147,61 +152,113 @@ def _environment(order: Order, home: str, tmp: str) -> dict[str, str]:
 
 
 def _streams(uid: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Pipes for stdout, stderr and what is handed out: read ends, write ends. The command may open its ends anew."""
+    """Pipes for stdout and stderr: read ends, write ends. The command may open its ends anew."""
     reads, writes = {}, {}
-    for name in ("stdout", "stderr", "out"):
+    for name in ("stdout", "stderr"):
         reads[name], writes[name] = os.pipe()
         if os.geteuid() == 0:
             os.fchown(writes[name], uid, uid)
     return reads, writes
 
 
-def bubble(order: Order, cancel: int | None) -> tuple[Seen, int]:
-    """Run under bubblewrap; what was seen, and the exit status.
+def _start(line: list[str], env: dict[str, str], order: Order, others: Sequence[int], cwd: str | Path) -> _Started:
+    """The process of a run, its streams, and our end of the socket on which its shell waits."""
+    ours, theirs = socket.socketpair()
+    reads, writes = _streams(order.uid)
+    try:
+        child = subprocess.Popen(
+            line,
+            stdin=theirs.fileno(),
+            stdout=writes["stdout"],
+            stderr=writes["stderr"],
+            pass_fds=tuple(others),
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except BaseException:
+        for fd in (ours.detach(), *reads.values()):
+            os.close(fd)
+        raise
+    finally:
+        for fd in (theirs.detach(), *writes.values()):
+            os.close(fd)
+    return _Started(child, reads, ours, time.monotonic())
+
+
+class _Started(NamedTuple):
+    child: subprocess.Popen[bytes]
+    reads: dict[str, int]
+    ours: socket.socket
+    when: float
+
+    def ready(self, order: Order, cancel: int | None) -> str:
+        """What the shell says when its files are unpacked: ``ready`` or ``full``; else why it did not come to that,
+        empty where it ended."""
+        found = readable([self.ours.fileno(), *([cancel] if cancel is not None else [])], order.wall)
+        if self.ours.fileno() in found:
+            return self.ours.recv(16).decode(errors="replace").strip()
+        return "cancelled" if found else "wall"
+
+
+def bubble(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
+    """Run under bubblewrap; what was seen, the exit status, and what was kept.
 
     Raises:
-        WorldError: bubblewrap could not make the namespaces.
+        WorldError: bubblewrap could not make the namespaces. BadInput: the files are no whole tar.
     """
     open_fds: list[int] = []
     told, status = os.pipe()
-    reads, writes = _streams(order.uid)
     try:
         line, env = _line(order, status, open_fds), _environment(order, WORK, "/tmp")
-        stdin, out, err = (writes[end] for end in ("out", "stdout", "stderr"))
-        child = subprocess.Popen(
-            line, stdin=stdin, stdout=out, stderr=err, pass_fds=(status, *open_fds), env=env, cwd="/"
-        )
+        run = _start(line, env, order, (status, *open_fds), "/")
+    except BaseException:
+        os.close(told)
+        raise
     finally:
-        for fd in (status, *writes.values(), *open_fds):
+        for fd in (status, *open_fds):
             os.close(fd)
     log = _Log(told)
 
-    def members(seen: Seen) -> list[Path]:
-        first = log.first()
-        if not first:
-            return []
-        root = Path(f"/proc/{first}/root/proc")
-        with suppress(OSError):  # until the namespaces have a /proc of their own, this one is seen there
-            if root.stat().st_dev != Path("/proc").stat().st_dev:
-                return [root / name for name in os.listdir(root) if name.isdigit() and name != "1"]
+    def members() -> list[Path]:
+        root = Path(f"/proc/{log.first()}/root/proc")
+        with suppress(OSError):
+            return [root / name for name in os.listdir(root) if name.isdigit() and name != "1"]
         return []
 
-    def kill(seen: Seen) -> None:
-        end([log.first() or child.pid])  # with a namespace's first process go all of its others
+    def kill() -> None:
+        end([log.first() or run.child.pid])  # with a namespace's first process go all of its others
 
     try:
-        seen = watch(child, reads, order.bounds(), members, kill, cancel)
-        code = log.code()
+        said = run.ready(order, cancel)
+        first = log.first() if said in ("ready", "full") else None
+        with closing(Room(first, FOLDERS, order.disk, order.memory)) as room:
+            if said == "ready":
+                run.ours.send(b"go\n")
+            run.ours.close()
+            watched = Watched(run.child, run.reads, run.when, members, kill, room.reached, room.clocks, cancel)
+            seen = watch(watched, order.bounds(), OVER.get(said, ""))
+            if said == "full" and not room.full():
+                raise _torn(order)
+            code = log.code()
+            seen.limit = seen.limit or room.ended()
+            left = room.left([] if seen.limit else order.keep)
     finally:
         os.close(told)
     if code is None and not seen.limit:
-        if log.first() and child.returncode:
+        if log.first() and run.child.returncode:
             code = 128 + signal.SIGKILL  # ended from outside
         else:
-            said = bytes(seen.streams["stderr"]).decode(errors="replace").strip()
+            error = bytes(seen.streams["stderr"]).decode(errors="replace").strip()
+            problem = f"the sandbox's namespaces could not be made: {error or run.child.returncode}"
             remedy = "Namespaces must be allowed on this machine; Sandbox(isolation='rlimits') is the weaker way."
-            raise WorldError(f"the sandbox's namespaces could not be made: {said or child.returncode}", remedy=remedy)
-    return seen, code if code is not None else -1
+            raise WorldError(problem, remedy=remedy)
+    return seen, code if code is not None else -1, left
+
+
+def _torn(order: Order) -> BadInput:
+    problem = "the files of a sandboxed command cannot be unpacked"
+    return BadInput(problem, remedy=f"Give a whole tar, and no file over Limits.file_size ({order.file_size} bytes).")
 
 
 class _Log:
@@ -211,7 +268,7 @@ class _Log:
         self.fd, self.text = fd, b""
 
     def _field(self, name: str) -> int | None:
-        while select.select([self.fd], [], [], 0)[0] and (piece := os.read(self.fd, PAGE)):
+        while readable([self.fd], 0) and (piece := os.read(self.fd, PAGE)):
             self.text += piece
         for line in self.text.splitlines():
             with suppress(ValueError):
@@ -227,7 +284,7 @@ class _Log:
         return self._field("exit-code")
 
 
-def bare(order: Order, cancel: int | None) -> tuple[Seen, int]:
+def bare(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
     """Run with rlimits alone, in a folder that is deleted after; processes are found by their uid or a variable."""
     folder = Path(tempfile.mkdtemp(prefix="clew-room-"))
     try:
@@ -240,33 +297,45 @@ def bare(order: Order, cancel: int | None) -> tuple[Seen, int]:
             for path in (folder, work, tmp, folder / "files.tar", folder / "stdin"):
                 os.chown(path, order.uid, order.uid)
         mark = folder.name
-        reads, writes = _streams(order.uid)
         env = _environment(order, str(work), str(tmp)) | {MARK: mark}
-        inside = script(order, str(folder / "files.tar"), str(folder / "stdin"), str(work))
-        line = [*bounded(order, None), "sh", "-c", inside, "sh", *order.argv]
-        stdin, out, err = (writes[end] for end in ("out", "stdout", "stderr"))
-        child = subprocess.Popen(line, stdin=stdin, stdout=out, stderr=err, env=env, cwd=folder, start_new_session=True)
-        for fd in writes.values():
-            os.close(fd)
+        # A caller that is killed ends nothing here; this does.
+        last = f"timeout -s KILL {order.wall + 5:.0f}"
+        inside = script(order, str(folder / "files.tar"), str(folder / "stdin"), str(work), last)
+        run = _start([*bounded(order, None), "sh", "-c", inside, "sh", *order.argv], env, order, (), folder)
 
-        def members(seen: Seen) -> list[Path]:
+        def members() -> list[Path]:
             return _marked(order.uid, mark)
 
-        def kill(seen: Seen) -> None:
+        def kill() -> None:
             for _ in range(20):  # what forks while it is being looked for is found at the next look
-                found = {int(task.name) for task in members(seen)} | (
-                    {child.pid} if child.returncode is None else set()
+                found = {int(task.name) for task in members()} | (
+                    {run.child.pid} if run.child.returncode is None else set()
                 )
                 end(found)
-                if found <= {child.pid}:
+                if found <= {run.child.pid}:
                     break
 
+        clocks = [clock for clock in [cpu_clock(run.child.pid)] if clock is not None]
         try:
-            seen = watch(child, reads, order.bounds(), members, kill, cancel)
+            said = run.ready(order, cancel)
+            if said == "ready":
+                run.ours.send(b"go\n")
+            run.ours.close()
+            watched = Watched(run.child, run.reads, run.when, members, kill, clocks=clocks, cancel=cancel)
+            seen = watch(watched, order.bounds(), OVER.get(said, ""))
+            if said == "full":
+                raise _torn(order)
         finally:
-            kill(Seen())
-        code = child.returncode or 0
-        return seen, 128 - code if code < 0 else code
+            kill()
+            for clock in clocks:
+                os.close(clock)
+        opened = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            files, refused = collect(opened, [] if seen.limit else order.keep, order.disk, order.disk // INODE)
+        finally:
+            os.close(opened)
+        code = run.child.returncode or 0
+        return seen, 128 - code if code < 0 else code, Left(files, refused, False)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

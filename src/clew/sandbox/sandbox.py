@@ -14,6 +14,7 @@ import itertools
 import os
 import shlex
 import shutil
+import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -23,15 +24,16 @@ from typing import Literal
 
 from clew.core.errors import BadInput, MissingExtra, WorldError
 from clew.sandbox import namespace
-from clew.sandbox.archives import pack, safe, unpack
+from clew.sandbox.archives import pack, safe
 from clew.sandbox.monitor import PAGE
 
 MIB = 1 << 20
 Isolation = Literal["bubblewrap", "rlimits"]
 TOOLS = {
-    "bubblewrap": ("bwrap", "prlimit", "sh", "tar", "stat", "timeout"),
-    "rlimits": ("prlimit", "sh", "tar", "stat", "timeout"),
+    "bubblewrap": ("bwrap", "prlimit", "sh", "tar"),
+    "rlimits": ("prlimit", "sh", "tar", "timeout"),
 }
+MET = {128 + signal.SIGXCPU: "cpu", 128 + signal.SIGXFSZ: "file_size"}  # limits that a command met at the kernel
 INSTALL = "Run apt-get install bubblewrap util-linux (dnf, pacman: the same names)."
 _uids = itertools.count(os.getpid() * 37)
 
@@ -165,18 +167,16 @@ class Sandbox:
             bounds.wall, bounds.cpu, bounds.memory, bounds.processes, bounds.file_size, bounds.disk,
             bounds.open_files, bounds.output, self.readable, _uid(),
         )  # fmt: skip
-        seen, code = (
-            namespace.bubble(order, cancel) if self.isolation == "bubblewrap" else namespace.bare(order, cancel)
-        )
+        way = namespace.bubble if self.isolation == "bubblewrap" else namespace.bare
+        seen, code, left = way(order, cancel)
         if self.isolation == "bubblewrap":
             with _lock:
                 _spent[0] += seen.cpu
-        report, _, archive = bytes(seen.streams["out"]).partition(b"\n")
-        limit = seen.limit or _met(code, report)
-        kept, refused = unpack(archive) if keep and not seen.limit else ({}, ())
+        limit = seen.limit or ("disk" if left.full else MET.get(code, ""))
         out, err = bytes(seen.streams["stdout"]), bytes(seen.streams["stderr"])
-        ended = None if seen.limit or report == b"full" else code
-        return Verdict(ended, limit, out, err, kept, refused, seen.seconds, seen.cpu, seen.peak, self.isolation)
+        ended = None if seen.limit else code
+        used = seen.seconds, seen.cpu, seen.peak
+        return Verdict(ended, limit, out, err, left.files, left.refused, *used, self.isolation)
 
     async def arun(self, command: Sequence[str] | str, files: Mapping[str, bytes | str | Path] | bytes | None = None,
                    *, limits: Limits | None = None, stdin: bytes | str = b"", env: Mapping[str, str] | None = None,
@@ -226,13 +226,6 @@ def _visible(readable: Sequence[str | Path] | None) -> list[Path]:
 def _uid() -> int:
     """As root: a uid that nobody has, of those which systemd gives to services for their lifetime; else one's own."""
     return 61184 + next(_uids) % 4336 if os.geteuid() == 0 else os.geteuid()
-
-
-def _met(code: int, report: bytes) -> str:
-    """The limit that a command met without being ended by the monitor."""
-    if report == b"full" or b"0" in report.split():
-        return "disk"
-    return {128 + 24: "cpu", 128 + 25: "file_size"}.get(code, "")  # SIGXCPU, SIGXFSZ
 
 
 @functools.cache

@@ -1,17 +1,21 @@
 """The system calls a sandboxed process may not make, as a classic BPF program for seccomp (Linux, x86-64 and arm64).
 
 ``sandbox/namespace.py`` passes the program to bubblewrap. The filter refuses calls that reach other processes' memory,
-mount, make namespaces, load code into the kernel, hold memory that no limit counts (memfd, System V), or open a kind of
-socket that a network namespace does not bind (vsock); every other call is allowed. The list follows what container
-runtimes refuse by default (Docker's and Flatpak's profiles). ``clone3`` gives ENOSYS: its flags lie in memory, where a
-filter cannot read them, and C libraries then use ``clone``, whose flags a filter can read.
+mount, make namespaces, load code into the kernel, hold memory that no limit counts (memfd, System V, pages lent to a
+pipe), or open a kind of socket that a network namespace does not bind (vsock); every other call is allowed. Asking for
+larger buffers of a socket succeeds and changes nothing, as it does past the kernel's maximum. The list follows what
+container runtimes refuse by default (Docker's and Flatpak's profiles). ``clone3`` gives ENOSYS: its flags lie in
+memory, where a filter cannot read them, and C libraries then use ``clone``, whose flags a filter can read.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import functools
 import platform
 import struct
+from collections.abc import Callable, Iterable
 
 from clew.core.errors import WorldError
 
@@ -26,13 +30,18 @@ _TABLE = """
     init_module 175 105, finit_module 313 273, delete_module 176 106, kexec_load 246 104, kexec_file_load 320 294
     reboot 169 142, swapon 167 224, swapoff 168 225, syslog 103 116, acct 163 89, quotactl 179 60, personality 135 92
     iopl 172 -, ioperm 173 -, modify_ldt 154 -, uselib 134 -
-    memfd_create 319 279, memfd_secret 447 447, shmget 29 194, msgget 68 186, semget 64 190
+    memfd_create 319 279, memfd_secret 447 447, vmsplice 278 75, shmget 29 194, msgget 68 186, semget 64 190
 """
 REFUSED: dict[str, tuple[int | None, int | None]] = {}
 for _line in _TABLE.strip().splitlines():
     for _name, _x86, _arm in map(str.split, _line.split(",")):
         REFUSED[_name] = (int(_x86), None if _arm == "-" else int(_arm))
-CLONE, CLONE3, SOCKET, IOCTL = (56, 220), (435, 435), (41, 198), (16, 29)
+Line = tuple[int, int, int, int]
+CLONE, CLONE3, SOCKET, IOCTL, FORK, VFORK = (56, 220), (435, 435), (41, 198), (16, 29), (57, None), (58, None)
+FCNTL, SETSOCKOPT = (72, 25), (54, 208)
+F_SETPIPE_SZ, SOL_SOCKET, SO_SNDBUF, SO_RCVBUF = 1031, 1, 7, 8  # a buffer keeps the size that it is given at first
+THREAD = 0x10000  # CLONE_THREAD
+NO_NEW_PRIVS, SET_SECCOMP, MODE_FILTER = 38, 22, 2  # of prctl
 NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink: those that a network namespace bounds
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # put characters into the terminal's input
@@ -57,28 +66,71 @@ def program(machine: str = "") -> bytes:
     if machine not in ARCHITECTURES:
         remedy = f"The sandbox runs on {' and '.join(ARCHITECTURES)}."
         raise WorldError(f"no system call filter for {machine}", remedy=remedy)
-    column, audit = ARCHITECTURES[machine]
-    refused = [numbers[column] for numbers in REFUSED.values()]
-    lines = [(LOAD, 0, 0, ARCH), (JUMP_EQUAL, 1, 0, audit), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
-    if machine == "x86_64":
-        lines += [(JUMP_FROM, 0, 1, X32), (RETURN, 0, 0, KILL)]
-    for number in refused:
-        if number is not None:
-            lines += [(JUMP_EQUAL, 0, 1, number), _error(errno.EPERM)]
-    lines += [(JUMP_EQUAL, 0, 1, CLONE3[column]), _error(errno.ENOSYS)]
+    column = ARCHITECTURES[machine][0]
+    lines = _refusing(machine, [numbers[column] for numbers in REFUSED.values()])
     lines += _by_argument(CLONE[column], 0, [(JUMP_ANY, 0, 1, NAMESPACES), _error(errno.EPERM)])
     kinds = [(JUMP_EQUAL, len(FAMILIES) - i, 0, family) for i, family in enumerate(FAMILIES)]
     lines += _by_argument(SOCKET[column], 0, [*kinds, _error(errno.EAFNOSUPPORT)])
     keys = [(JUMP_EQUAL, 1, 0, TIOCSTI), (JUMP_EQUAL, 0, 1, TIOCLINUX), _error(errno.EPERM)]
-    lines += [*_by_argument(IOCTL[column], 1, keys), (RETURN, 0, 0, ALLOW)]
+    lines += _by_argument(IOCTL[column], 1, keys)
+    lines += _by_argument(FCNTL[column], 1, [(JUMP_EQUAL, 0, 1, F_SETPIPE_SZ), _error(errno.EPERM)])
+    sizes = [(LOAD, 0, 0, ARGUMENTS + 16), (JUMP_EQUAL, 1, 0, SO_SNDBUF), (JUMP_EQUAL, 0, 1, SO_RCVBUF), _error(0)]
+    lines += _by_argument(SETSOCKOPT[column], 1, [(JUMP_EQUAL, 0, len(sizes), SOL_SOCKET), *sizes])
+    lines += [(RETURN, 0, 0, ALLOW)]
+    return _packed(lines)
+
+
+def childless(machine: str) -> bytes:
+    """A filter under which a program makes threads, but no process and no socket: it runs no other program."""
+    column = ARCHITECTURES[machine][0]
+    lines = _refusing(machine, [pair[column] for pair in (FORK, VFORK, SOCKET)])
+    lines += _by_argument(CLONE[column], 0, [(JUMP_ANY, 1, 0, THREAD), _error(errno.EPERM)])
+    return _packed([*lines, (RETURN, 0, 0, ALLOW)])
+
+
+@functools.cache
+def refuse_children() -> Callable[[], None]:
+    """For ``preexec_fn`` of a program that needs no other (git reading files): it puts the filter on the new process.
+
+    Where the kernel has no filters, or on another machine than the sandbox's, it does nothing: it is a second wall.
+    All that needs Python's memory and locks is done here, before the fork.
+    """
+    machine = platform.machine()
+    if machine not in ARCHITECTURES:
+        return lambda: None
+    code = childless(machine)
+    held = ctypes.create_string_buffer(code, len(code))
+    order = struct.pack("@HP", len(code) // 8, ctypes.addressof(held))
+    prctl = ctypes.CDLL(None).prctl
+
+    def install(held: object = held) -> None:  # the order points into it
+        prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
+        prctl(SET_SECCOMP, MODE_FILTER, order, 0, 0)
+
+    return install
+
+
+def _refusing(machine: str, numbers: Iterable[int | None]) -> list[Line]:
+    """The beginning of a filter: another architecture ends the process, these calls give EPERM, clone3 ENOSYS."""
+    column, audit = ARCHITECTURES[machine]
+    lines = [(LOAD, 0, 0, ARCH), (JUMP_EQUAL, 1, 0, audit), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
+    if machine == "x86_64":
+        lines += [(JUMP_FROM, 0, 1, X32), (RETURN, 0, 0, KILL)]
+    for number in numbers:
+        if number is not None:
+            lines += [(JUMP_EQUAL, 0, 1, number), _error(errno.EPERM)]
+    return [*lines, (JUMP_EQUAL, 0, 1, CLONE3[column]), _error(errno.ENOSYS)]
+
+
+def _packed(lines: list[Line]) -> bytes:
     return b"".join(struct.pack("<HBBI", *line) for line in lines)
 
 
-def _error(number: int) -> tuple[int, int, int, int]:
+def _error(number: int) -> Line:
     return RETURN, 0, 0, ERRNO | number
 
 
-def _by_argument(number: int, argument: int, test: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+def _by_argument(number: int, argument: int, test: list[Line]) -> list[Line]:
     """``test`` on the low 32 bits of an argument of one call; the call's number is loaded again after it."""
     load = (LOAD, 0, 0, ARGUMENTS + 8 * argument)
     return [(JUMP_EQUAL, 0, len(test) + 2, number), load, *test, (LOAD, 0, 0, NUMBER)]

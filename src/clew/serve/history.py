@@ -3,8 +3,8 @@
 A program that Clew did not write sends its whole history with every request. A run holds such histories as threads, one
 for each conversation. A request that begins with a whole thread continues that thread. Any other request branches off
 the nearest thread at the first message that differs. If the request then repeats later messages in other words, drops
-some or replaces them by a summary, the branch carries a line that names this drift. Session and relay call this module;
-it must never change a message.
+some or replaces them by a summary, the branch carries a line that names this drift. A program may also declare what a
+request is. Session and relay call this module; it must never change a message.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 
 from clew.core.values import Message, ToolSpec
 from clew.harness.run.nodes import as_message, message_json
+from clew.serve.sameness import arguments, same
+
+DECLARED = ("retry", "compaction", "sub-agent")  # what a program may say a request is
 
 
 class Arrival(NamedTuple):
@@ -25,6 +28,11 @@ class Arrival(NamedTuple):
     number: of the request in its run. thread: the conversation it is asked in. of, keep: the thread it branches off
     and how many of its messages it keeps; ``of`` is -1 where it goes on in ``thread`` or opens it. say: its further
     messages. sampling: fields of Sampling. drift: how the history differs from what was recorded, empty if it does not.
+
+    The request's body is kept as what turns our own writing of it into the program's (``dialects.patch``): ``spelt``
+    for its messages, ``rest`` for all other fields, None where it is that of the thread's last request. ``tools`` are
+    written where the thread is opened. ``headers`` and ``query`` are those that an endpoint goes by. ``declared``: what
+    the program said that the request is.
     """
 
     number: int
@@ -36,18 +44,28 @@ class Arrival(NamedTuple):
     tools: tuple[ToolSpec, ...]
     sampling: Mapping[str, Any]
     drift: str = ""
+    rest: Mapping[str, object] | None = None
+    spelt: object = None
+    headers: Mapping[str, str] | None = None
+    query: Mapping[str, str] | None = None
+    declared: str = ""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it continues its thread, whose model and tools are known."""
+        return self.of < 0 and self.keep > 0
 
     def text(self) -> str:
         """As JSON, which ``read`` reads."""
         fields = self._asdict() | {"say": [message_json(m) for m in self.say]}
-        fields["tools"] = [[t.name, t.description, dict(t.schema)] for t in self.tools]
-        return json.dumps({k: v for k, v in fields.items() if v not in ("", [])}, ensure_ascii=False)
+        fields["tools"] = [] if self.goes_on else [[t.name, t.description, dict(t.schema)] for t in self.tools]
+        return json.dumps({k: v for k, v in fields.items() if v not in ("", [], None)}, ensure_ascii=False)
 
     @classmethod
     def read(cls, text: str) -> Arrival | None:
-        """None where the program has ended."""
+        """None where it is no request: the program has ended, or sent one again."""
         fields = json.loads(text)
-        if "ended" in fields:
+        if "ended" in fields or "retry" in fields:
             return None
         fields["say"] = tuple(map(as_message, fields.get("say", ())))
         fields["sampling"]["stop"] = tuple(fields["sampling"]["stop"])
@@ -63,6 +81,7 @@ class Thread:
     tools: tuple[ToolSpec, ...]
     path: list[Message] = field(default_factory=list)
     busy: bool = False
+    rest: Mapping[str, object] | None = None  # of the last request; None in a record of an earlier version
 
 
 class History:
@@ -73,25 +92,34 @@ class History:
         self.count = 0
 
     def place(
-        self, messages: Sequence[Message], model: str, tools: tuple[ToolSpec, ...], sampling: Mapping[str, Any]
+        self,
+        messages: Sequence[Message],
+        model: str,
+        tools: tuple[ToolSpec, ...],
+        sampling: Mapping[str, Any],
+        declared: str = "",
     ) -> Arrival:
         """Where a request belongs; nothing is changed yet."""
         common = [_common(thread.path, messages) for thread in self.threads]
         on = [
             (n, i)
             for i, (n, t) in enumerate(zip(common, self.threads, strict=True))
-            if n == len(t.path) and not t.busy and (t.model, t.tools) == (model, tools)
+            if n == len(t.path) and not t.busy and (t.model.partition("?")[0], t.tools) == (model, tools)
         ]
         asked = (model, tools, dict(sampling))
         if on:
             kept, thread = max(on)
-            return Arrival(self.count, thread, -1, kept, tuple(messages[kept:]), *asked)
+            return Arrival(self.count, thread, -1, kept, tuple(messages[kept:]), *asked, declared=declared)
         new = len(self.threads)
-        kept, of = max(((n, i) for i, n in enumerate(common)), default=(0, -1))
-        if not kept:
-            return Arrival(self.count, new, -1, 0, tuple(messages), *asked, self._moved(messages))
-        drift = drift_of(self.threads[of].path, messages)
-        return Arrival(self.count, new, of, kept, tuple(messages[kept:]), *asked, drift)
+        kept = max(common, default=0)
+        if not kept or declared == "sub-agent":
+            drift = "" if declared else self._moved(messages)
+            return Arrival(self.count, new, -1, 0, tuple(messages), *asked, drift, declared=declared)
+        near = [i for i, n in enumerate(common) if n == kept][::-1]  # the latest of those it tells on, else the latest
+        drifts = ((i, drift_of(self.threads[i].path, messages)) for i in near)
+        of, drift = next(((i, told) for i, told in drifts if told), (near[0], ""))
+        drift = "" if declared else drift
+        return Arrival(self.count, new, of, kept, tuple(messages[kept:]), *asked, drift, declared=declared)
 
     def _moved(self, messages: Sequence[Message]) -> str:
         """The drift of a request that shares no beginning with any thread, but later messages with one."""
@@ -105,7 +133,13 @@ class History:
         thread = self.threads[it.thread]
         thread.path += it.say
         thread.busy, self.count = True, it.number + 1
+        thread.rest = it.rest if it.rest is not None else thread.rest
         return list(thread.path)
+
+    def whole(self, it: Arrival) -> Arrival:
+        """A request with what its thread knows of it; to be asked once it is applied."""
+        thread = self.threads[it.thread]
+        return it._replace(tools=thread.tools, rest=thread.rest)
 
     def answered(self, thread: int, reply: Message | None) -> None:
         """The answer has come; None where there is none. Said twice of one answer, the second changes nothing."""
@@ -115,19 +149,14 @@ class History:
         it.busy = False
 
 
-def _plain(message: Message) -> Message:
-    """What must be equal for two messages to be one; wire fields without a name count only in what we did not write."""
-    return message._replace(extra="") if message.role == "assistant" else message
-
-
 def _common(path: Sequence[Message], messages: Sequence[Message]) -> int:
     pairs = zip(path, messages, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if _plain(a) != _plain(b)), min(len(path), len(messages)))
+    return next((i for i, (a, b) in enumerate(pairs) if not same(a, b)), min(len(path), len(messages)))
 
 
 def _gist(message: Message) -> tuple[Any, ...]:
     """A message for aligning: what it says, not how it is written."""
-    return message.role, " ".join(message.text.split()), tuple((c.name, c.arguments) for c in message.calls)
+    return message.role, " ".join(message.text.split()), tuple((c.name, arguments(c.arguments)) for c in message.calls)
 
 
 def drift_of(path: Sequence[Message], messages: Sequence[Message]) -> str:
@@ -147,7 +176,7 @@ def drift_of(path: Sequence[Message], messages: Sequence[Message]) -> str:
             said += [
                 f"message {start + i + k} {_restyled(a, b)}"
                 for k, (a, b) in enumerate(zip(old[i:j], new[p:q], strict=True))
-                if _plain(a) != _plain(b)
+                if not same(a, b)
             ]
         elif tag == "delete":
             said.append(f"{_span(start + i, start + j)} dropped")

@@ -14,11 +14,22 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from clew.core.errors import BadInput, Busy, ClewError, ContextOverflow, ModelError, Refused, ReplayError
+from clew.core.errors import (
+    BadInput,
+    Busy,
+    ClewError,
+    ContextOverflow,
+    ModelError,
+    Refused,
+    ReplayDiverged,
+    ReplayError,
+)
 from clew.models.dialects import Json
 
 STATUS: dict[type[ClewError], int] = {Busy: 429, ContextOverflow: 400, Refused: 400, ModelError: 502}
-STATUS |= {ReplayError: 409, BadInput: 400, ClewError: 500}  # a class stands before those it derives from
+# clients send again what 409 refused, and a program that left the recorded course would not learn of it for a minute
+STATUS |= {ReplayDiverged: 422, ReplayError: 409, BadInput: 400, ClewError: 500}
+# a class stands before those it derives from
 # error types by status, with what stands for the other statuses below 500 (400) and above (500)
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 400: "invalid_request_error"}
 OPENAI = {**_KINDS, 500: "server_error"}
@@ -73,6 +84,7 @@ def refused(error: ClewError, dialect: str = "chat", pace: float = 1.0) -> Respo
     status = status_of(error)
     wait = getattr(error, "wait", pace)
     headers = {"retry-after": str(max(1, math.ceil(min(wait, 60))))} if status in (429, 503) else {}
+    headers |= {"x-should-retry": "false"} if isinstance(error, ReplayError) else {}
     return Body(error_body(error, dialect), status, headers)
 
 
@@ -85,16 +97,20 @@ def guarded(route: Handler, dialect: str = "chat") -> Handler:
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
-            return refused(known(error), dialect)
+            return refused(known(error, getattr(request.state, "request", "")), dialect)
 
     return answered
 
 
-def known(error: BaseException) -> ClewError:
-    """The error as one of ours, the first of a group; what nobody foresaw is logged and told without its text."""
+def known(error: BaseException, request: str = "") -> ClewError:
+    """The error as one of ours, the first of a group; what nobody foresaw is logged and told without its text.
+
+    Args:
+        request: the id by which the log names the request.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, ClewError):
         return error
-    _log.error("a request failed", exc_info=error)
+    _log.error("a request failed %s", request, exc_info=error)
     return ClewError(f"the server failed: {type(error).__name__}", remedy="Its log says where.")

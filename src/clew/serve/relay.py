@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from clew.core.errors import ModelError, WorldError
+from clew.core.errors import ClewError, ReplayError, StoreError, WorldError
 from clew.core.values import Observation, StopReason, ToolCall
 from clew.harness.run.live import Conversation, LiveRun
 from clew.harness.run.pending import Stop
@@ -27,9 +27,12 @@ async def relay(run: LiveRun) -> None:
                 raise WorldError(got.text)
             arrival = Arrival.read(got.text)
             if arrival is None:
-                stop = json.loads(got.text).get("stop")
-                if stop:
-                    raise Stop(StopReason(stop))
+                told = json.loads(got.text)
+                if "retry" in told:
+                    run.note("retry", **told)
+                    continue
+                if told.get("stop"):
+                    raise Stop(StopReason(told["stop"]))
                 return
             group.create_task(_answer(run, _enter(run, chats, arrival), arrival))
             await asyncio.sleep(0)  # the ask is issued before the next receive: a fork at it shares no later request
@@ -44,16 +47,21 @@ def _enter(run: LiveRun, chats: list[Conversation], it: Arrival) -> Conversation
     chat = chats[it.thread]
     if it.drift:
         run.note("drift", conversation=it.thread, why=it.drift)
+    if it.declared:
+        run.note(it.declared, conversation=it.thread)
     for message in it.say:
         chat.say(message.role, message)
     return chat
 
 
 async def _answer(run: LiveRun, chat: Conversation, it: Arrival) -> None:
+    """Ask, and tell the program what came of it; an error is the program's to take, and the run goes on."""
     said: dict[str, int | str]
     try:
         reply = await chat.ask(**it.sampling)
         said = {"request": it.number, "call": reply.at.seq}
-    except ModelError as error:
+    except (StoreError, ReplayError):
+        raise
+    except ClewError as error:
         said = {"request": it.number, "error": f"{type(error).__name__}: {error.message}"}
     await run.act(ToolCall("", "send", json.dumps(said)))

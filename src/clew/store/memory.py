@@ -317,11 +317,11 @@ class MemoryStore(Keeper):
     def each_node(self) -> Iterator[Node]:
         return iter(list(self._nodes.values()))
 
-    def node_keys(self) -> list[bytes]:
-        return list(self._nodes)
+    def node_keys(self, among: Sequence[bytes] | None = None) -> list[bytes]:
+        return list(self._nodes) if among is None else [key for key in among if key in self._nodes]
 
-    def blob_keys(self) -> list[bytes]:
-        return list(self._blobs)
+    def blob_keys(self, among: Sequence[bytes] | None = None) -> list[bytes]:
+        return list(self._blobs) if among is None else [key for key in among if key in self._blobs]
 
     def leased(self) -> list[str]:
         return [run for run, (_, until) in self._leases.items() if until > time.time()]

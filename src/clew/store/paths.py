@@ -1,6 +1,6 @@
-"""The token paths of a run's conversations: what the model received, and which Call sampled which tokens.
+"""The paths of a run's conversations: what the model received, and which Call sampled which tokens.
 
-Training rows (``train.rows``), preference pairs and scoring read them. Nothing is tokenised again.
+Exports, training rows (``train.rows``), preference pairs and scoring read them. Nothing is tokenised again.
 """
 
 from __future__ import annotations
@@ -21,6 +21,21 @@ class Span(NamedTuple):
     stop: int
 
 
+def ends(run: Record, asks: Sequence[Call]) -> list[list[Node]]:
+    """The paths of these asks that no later one of them continues, each with its reply, in order of its last ask.
+
+    A path is the prompt as the model received it. An ask that failed has a prompt and no reply.
+    """
+    paths: list[list[Node]] = []
+    covered: set[bytes] = set()
+    for call in reversed(asks):
+        tip = call.node_out or call.node_in
+        if tip not in covered:
+            paths.append(run.store.thread(tip))
+            covered.update(node.key for node in paths[-1])
+    return paths[::-1]
+
+
 def leaves(run: Record) -> list[tuple[list[Node], list[Span]]]:
     """The leaf paths of a run's conversations in order, each with the spans sampled along it.
 
@@ -30,13 +45,7 @@ def leaves(run: Record) -> list[tuple[list[Node], list[Span]]]:
     asks = [c for c in run.calls if c.kind == "ask" and c.done >= 0 and c.node_out]
     out = []
     while asks:
-        tips: list[list[Node]] = []
-        covered: set[bytes] = set()
-        for call in reversed(asks):
-            if call.node_out not in covered:
-                tips.append(run.store.thread(call.node_out))
-                covered.update(node.key for node in tips[-1])
-        for path in reversed(tips):
+        for path in ends(run, asks):
             spans = _along(path, asks, run.id)
             used = {id(s.call) for s in spans}
             asks = [c for c in asks if id(c) not in used]

@@ -30,6 +30,7 @@ NAMES = ("world", "task", "agent", "model", "group", "stop", "origin", "id", "pa
 ELSEWHERE = ("tag", "name", "has", "text")
 DATES = ("after", "before")
 FIELDS = (*NUMBERS, *NAMES, *ELSEWHERE, *DATES, "sort")
+MOST = 100  # terms of a query; a database bounds how deep its expressions nest
 _COMPARE = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, "!=": ne}
 _TERM = re.compile(r'(-?)([A-Za-z_]+)(!=|<=|>=|<|>|=|:)("(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)')
 _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -85,6 +86,8 @@ def parse(text: str) -> Query:
         else:
             terms.append(term)
         at = match.end()
+        if len(terms) + len(order) > MOST:
+            raise BadQuery(f"more than {MOST} terms", remedy="Narrow the runs down by fewer of them.")
     return Query(tuple(terms), tuple(order))
 
 

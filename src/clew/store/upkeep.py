@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
-from clew.core.errors import BadInput, LeaseHeld, StoreError
+from clew.core.errors import BadInput, LeaseHeld, StoreError, UnknownName
 from clew.core.legality import issue_key
 from clew.core.records import Annotation, Call, Cursor, Node, RunRow
 from clew.core.values import Message
 from clew.store.names import resolve, some
 from clew.store.protocol import Burial, Tables, place
 
+T = TypeVar("T")
 LONG = 32  # characters; a text this long is redacted wherever another contains it, a shorter one where it stands alone
 GONE = '{"redacted":true}'  # `extra` of a redacted node's message
 
@@ -44,23 +46,28 @@ def own_calls(store: Tables, row: RunRow) -> list[Call]:
 def merge(store: Tables, other: Tables) -> dict[str, int]:
     """Take in everything ``other`` holds, by global id. Running it twice changes nothing; tombstones win.
 
+    What ``store`` holds besides is not read: a small store is merged into a large one in the time of the small.
+
     Raises:
         StoreError: both hold a Call under one id with different content. Nothing was taken.
     """
     other.commit()
-    mine = set(store.run_ids())
+    theirs = other.run_ids()
+    mine = {run for run in theirs if _holds(store.row, run)}
     _agree(store, other, mine)
     new = dict.fromkeys(("runs", "calls", "nodes", "blobs", "groups", "annotations", "tags", "reports"), 0)
-    nodes, blobs = set(store.node_keys()), set(store.blob_keys())
-    for key in other.blob_keys():
-        if key not in blobs:
-            store.put_blob(other.blob(key))
-            new["blobs"] += 1
-    for node in other.each_node():
-        if node.key not in nodes:
-            store.put_nodes([node])
-            new["nodes"] += 1
-    for run in other.run_ids():
+    for keys in _lots(other.blob_keys()):
+        held = set(store.blob_keys(keys))
+        for key in keys:
+            if key not in held:
+                store.put_blob(other.blob(key))
+                new["blobs"] += 1
+    for lot in _lots(other.each_node()):
+        held = set(store.node_keys([node.key for node in lot]))
+        fresh = [node for node in lot if node.key not in held]
+        store.put_nodes(fresh)
+        new["nodes"] += len(fresh)
+    for run in theirs:
         row = other.row(run)
         if run not in mine:
             store.put_run(row)
@@ -70,19 +77,37 @@ def merge(store: Tables, other: Tables) -> dict[str, int]:
             if call.seq not in have or (have[call.seq].done < 0 <= call.done):
                 store.put_call(run, call)
                 new["calls"] += 1
-    groups = set(store.groups())
     for group in other.groups():
-        if group not in groups:
+        if not _holds(store.group, group):
             store.put_group(other.group(group))
             new["groups"] += 1
-    present = {place(a) for a in store.annotations()}
-    fresh: list[Annotation] = [a for a in other.annotations() if place(a) not in present]
-    store.annotate(fresh)
-    new["annotations"] = len(fresh)
+    values: dict[str, list[Annotation]] = {}  # by the run or group they are filed under
+    for value in other.annotations():
+        values.setdefault(value.run, []).append(value)
+    for owners in _lots(values):
+        present = {place(value) for value in store.annotations(owners)}
+        absent = [value for owner in owners for value in values[owner] if place(value) not in present]
+        store.annotate(absent)
+        new["annotations"] += len(absent)
     store.commit()
     _merge_names(store, other, new)
     _merge_tombstones(store, other)
     return new
+
+
+def _holds(read: Callable[[str], object], name: str) -> bool:
+    """Whether a store has what is read by that name."""
+    try:
+        read(name)
+    except UnknownName:
+        return False
+    return True
+
+
+def _lots(items: Iterable[T], size: int = 500) -> Iterator[list[T]]:
+    left = iter(items)
+    while lot := list(islice(left, size)):
+        yield lot
 
 
 def _agree(store: Tables, other: Tables, mine: set[str]) -> None:
@@ -304,6 +329,13 @@ def _reaches(store: Tables, row: RunRow) -> Iterator[str]:
 
 def copy_run(into: Tables, store: Tables, run: str) -> None:
     """What a fork of a run reads: rows and Calls of its lineage, the nodes and snapshots they name, its children."""
+    members = [run]
+    for member in members:  # grows while it is read: a file of others may say that a run is its own child
+        members += [child for child in dict.fromkeys(_copied(into, store, member)) if child not in members]
+
+
+def _copied(into: Tables, store: Tables, run: str) -> Iterator[str]:
+    """Copy one run; give its children."""
     row, calls = store.row(run), store.calls(run)
     for owner in (row, *(store.row(s.run) for s in row.lineage)):
         into.put_run(owner)
@@ -313,7 +345,7 @@ def copy_run(into: Tables, store: Tables, run: str) -> None:
         if call.snapshot:
             into.put_blob(store.blob(call.snapshot))
         if call.child:
-            copy_run(into, store, call.child)
+            yield call.child
     seen: set[bytes] = set()
     for tip in reversed(tips):
         if tip not in seen:

@@ -44,5 +44,5 @@ def d3() -> bytes:
             raise FileNotFoundError
         return files(module_from_spec(spec)).joinpath("js", "d3.v5.min.js").read_bytes()
     except OSError as error:
-        remedy = "pip install mpld3"
+        remedy = 'Run pip install "clew[view]".'
         raise MissingExtra("D3, which the package mpld3 brings, is not installed", remedy=remedy) from error

@@ -5,12 +5,13 @@ Whatever comes over the network passes ``wish``, which refuses unknown fields.
 
 from __future__ import annotations
 
+import math
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clew.core.errors import BadInput, UnknownName
+from clew.core.printable import quoted
 from clew.core.protocols import Model
 from clew.core.records import Cursor
 from clew.store import Keeper, Run
@@ -86,19 +87,6 @@ class Wish(NamedTuple):
         return " ".join(map(quoted, [*words, *(["--keep"] if self.keep else [])]))
 
 
-def quoted(word: str) -> str:
-    """A word as a shell reads it; what a terminal would obey, or bring out of order, is written as an escape."""
-    if all(c.isprintable() or c in "\n\t" for c in word):
-        return shlex.quote(word)
-    return "$'" + "".join(map(_escaped, word)) + "'"
-
-
-def _escaped(c: str) -> str:
-    if c in "\\'":
-        return "\\" + c
-    return c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode("utf-8", "replace"))
-
-
 def message(place: str) -> int | tuple[int, int]:
     """Which message ``I`` or ``CHAT.I`` means.
 
@@ -148,7 +136,8 @@ def wish(store: Keeper, data: object) -> Wish:
 
 
 def _checked(name: str, value: object, *kinds: type[T]) -> T:
-    if not isinstance(value, kinds) or isinstance(value, bool) or (isinstance(value, int | float) and value < 0):
+    number = isinstance(value, int | float)
+    if not isinstance(value, kinds) or isinstance(value, bool) or (number and not 0 <= value < math.inf):
         raise BadInput(f"{name}={value!r} is not {' or '.join(kind.__name__ for kind in kinds)}, at least 0")
     return value
 

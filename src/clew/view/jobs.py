@@ -20,6 +20,7 @@ from clew.view.stores import Stores
 
 KEPT = 200  # jobs remembered; the runs of all of them are in the store
 SUCCESS = 0.5  # a reward above it counts as success
+LIVE = ("waiting", "loading", "running")  # states of a job that is not over; the model loads before anything runs
 
 
 class Job:
@@ -29,6 +30,7 @@ class Job:
         self.id, self.wish, self.command = new_id(), wish, command
         self.state, self.error, self.remedy, self.group = "waiting", "", "", ""
         self.runs: list[dict[str, Any]] = []
+        self.told = 0  # how often it was told; of two tellings that cross on their way the page keeps the later
         self.cancel: Callable[[], None] | None = None
 
     def ended(self, run: Run) -> None:
@@ -39,7 +41,7 @@ class Job:
 
     def json(self) -> dict[str, Any]:
         rewards = [run["reward"] for run in self.runs if run["reward"] is not None]
-        own = ("id", "state", "command", "group", "error", "remedy")
+        own = ("id", "told", "state", "command", "group", "error", "remedy")
         found: dict[str, Any] = {name: getattr(self, name) for name in own}
         found |= {"run": self.wish.run, "at": str(self.wish.at or self.wish.run), "n": self.wish.n}
         found |= {"done": len(self.runs), "runs": list(self.runs)}
@@ -66,7 +68,7 @@ class Jobs:
         job = Job(wish, command)
         with self._lock:
             self._jobs[job.id] = job
-            for old in [j.id for j in self._jobs.values() if j.state not in ("waiting", "running")][:-KEPT]:
+            for old in [j.id for j in self._jobs.values() if j.state not in LIVE][:-KEPT]:
                 del self._jobs[old]
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="clew-forks", daemon=True)
@@ -90,7 +92,7 @@ class Jobs:
             if job is None:
                 raise UnknownName(f"no job {id!r}", remedy="It may have been asked of a viewer that was closed.")
             cancel = job.cancel
-            if job.state in ("waiting", "running"):
+            if job.state in LIVE:
                 job.state = "stopped"
         if cancel is not None:
             cancel()
@@ -105,7 +107,9 @@ class Jobs:
             self._thread.join(5.0)
 
     def _told(self, job: Job) -> dict[str, Any]:
-        told = job.json()
+        with self._lock:
+            job.told += 1
+            told = job.json()
         self._tell(told)
         return told
 
@@ -114,7 +118,7 @@ class Jobs:
             with self._lock:
                 if job.state != "waiting":
                     continue
-                job.state = "running"
+                job.state = "loading"
             self._told(job)
             state = "failed"
             try:
@@ -145,6 +149,9 @@ class Jobs:
         store: Keeper = self._stores.fresh()
         try:
             runner = runner_for(store, job.wish, self._load)
+            with self._lock:
+                job.state = "running" if job.state == "loading" else job.state
+            self._told(job)
             with stoppable(started):
                 job.group = runner.fork(job.wish.run, **job.wish.arguments(), on_run=ended).id
         finally:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
-from html import escape
 
+from clew.core.printable import visible
 from clew.core.records import Report
 
 Series = Sequence[tuple[float, float]]
@@ -14,13 +15,18 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --dim: #8d96a0; --line: #30363d; --paper: #0d1117; } }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 56rem;
   margin: 3rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; } td, th { text-align: left; padding: .25rem 1.25rem .25rem 0; }
+h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; display: block; overflow-x: auto; } td, th { text-align: left; padding: .25rem 1.25rem .25rem 0; }
 td { border-top: 1px solid var(--line); font-variant-numeric: tabular-nums; }
 pre { overflow-x: auto; padding: 1rem; border: 1px solid var(--line); border-radius: 6px; font-size: .8rem; }
 svg { width: 100%; height: auto; } svg text { fill: var(--dim); font-size: 12px; }
 .dim { color: var(--dim); }
 """
+
+
+def escape(text: str) -> str:
+    """Text as HTML, its hidden characters visible."""
+    return html.escape(visible(text))
 
 
 def page(

@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from clew.core.printable import short, store_option, visible
 from clew.core.records import Annotation, Call, Cursor, Edit, action_of
-from clew.core.values import ToolCall
+from clew.core.values import Message, ToolCall
 from clew.store import Run
 from clew.store.protocol import Tables
 from clew.store.run import sampled
@@ -22,14 +23,24 @@ class Line(NamedTuple):
     voice: str = ""
 
 
+def _plain(line: Line) -> Iterator[Line]:
+    first, *more = visible(line.text).split("\n")
+    yield line._replace(text=first)
+    for text in more:
+        yield line._replace(lead=line.lead.replace("├", "│").replace("└", " ").replace("╰", " "), text=f"  {text}")
+
+
 STYLES = {"head": "bold", "act": "", "saw": "dim", "fork": "cyan", "good": "green", "bad": "red", "note": "yellow"}
 
 
 class Tree:
-    """Lines of a tree. ``str`` gives plain text; a notebook shows it as it is; rich shows it in colour."""
+    """Lines of a tree. ``str`` gives plain text; a notebook shows it as it is; rich shows it in colour.
+
+    What runs say is hostile: hidden characters become signs, and a newline in a text begins no line of the tree.
+    """
 
     def __init__(self, lines: Iterable[Line]) -> None:
-        self.lines = list(lines)
+        self.lines = [plain for line in lines for plain in _plain(line)]
 
     def __str__(self) -> str:
         return "\n".join((line.lead + line.text).rstrip() for line in self.lines)
@@ -78,16 +89,21 @@ def describe(edit: Edit) -> str:
     return f"{edit.kind}{place}" + ("" if edit.value is None else f" := {short(value, 40) or '(nothing)'}")
 
 
-def short(text: str, width: int) -> str:
-    """One line of at most ``width`` characters."""
-    text = " ".join(text.split())
-    return text if len(text) <= width else text[: max(width - 1, 1)] + "…"
-
-
 def did(call: Call) -> str:
     """An act as one reads it: its text, or ``tool(arguments)``."""
     action = action_of(call)
     return f"{action.name}({action.arguments})" if isinstance(action, ToolCall) else action
+
+
+def said(message: Message) -> str:
+    """A reply as one reads it: its text and its tool calls."""
+    calls = ", ".join(f"{c.name}({c.arguments})" for c in message.calls)
+    return f"{message.text}  {calls}".strip() if calls else message.text
+
+
+def relayed(run: Run) -> bool:
+    """Whether the run is of a program behind the gateway: its acts are the gateway's errands, its asks say it all."""
+    return run.agent.endswith(":relay")
 
 
 def outcome(run: Run) -> str:
@@ -98,7 +114,7 @@ def outcome(run: Run) -> str:
 
 def headline(run: Run) -> str:
     """A run in one line: id, task, model, size, end."""
-    parts = [f"run {run.id}", run.task_id, short(run.model.rstrip("/").rsplit("/", 1)[-1], 40)]
+    parts = [f"run {run.id}", short(run.task_id, 80), short(run.model.rstrip("/").rsplit("/", 1)[-1], 40)]
     parts += [f"{len(run.steps)} steps", f"{run.tokens} tokens", outcome(run)]
     if run.cost:
         parts.append(f"${run.cost:.4f}")
@@ -108,7 +124,7 @@ def headline(run: Run) -> str:
 def _parting(run: Run, forks: Sequence[Run], width: int) -> Iterator[Line]:
     places = [fork.parent for fork in forks if fork.parent is not None]
     shared = min((fork.shared for fork in forks), default=0)
-    yield Line("", f"run {run.id}  {run.task_id}  {len(run.calls)} calls, {shared} shared", "head")
+    yield Line("", f"run {run.id}  {short(run.task_id, 80)}  {len(run.calls)} calls, {shared} shared", "head")
     at = Cursor(run.id, min((place.seq for place in places), default=0))
     rows = [(run, "(recorded)"), *((fork, ", ".join(describe(e) for e in _own_edits(fork))) for fork in forks)]
     names = max(len(f"{r.id}@{at.seq}") for r, _ in rows)
@@ -123,7 +139,9 @@ def _parting(run: Run, forks: Sequence[Run], width: int) -> Iterator[Line]:
 
 def _next_act(run: Run, seq: int) -> str:
     for call in run.calls[seq:]:
-        if call.kind == "act":
+        if relayed(run) and call.node_out:
+            return said(run.store.node(call.node_out).message)
+        if call.kind == "act" and not relayed(run):
             return did(call)
         if call.kind == "end":
             break
@@ -158,18 +176,22 @@ class _Drawing:
             yield Line(lead + "│ ", note, "note")
         values = _values(run)
         forks = children_of(self.store, run)
-        step = 0
+        step, errands = 0, relayed(run)
         for beat in self._beats(run.calls):
             if beat[-1].seq >= start:
-                if self.full and beat[0].kind == "ask":
+                if (self.full or errands) and beat[0].kind == "ask":
                     yield from self._context(run, beat[0], lead)
-                yield from self._beat(beat, step, lead, values)
+                if not (errands and beat[-1].kind == "act"):
+                    yield from self._beat(beat, step, lead, values)
+                elif beat[-1].text == "nobody listens":
+                    yield Line(lead + "│ ", f"@{beat[-1].seq}  the program had hung up", "bad")
                 for call in beat:
                     for fork in forks.get(call.seq, ()):
                         yield from self._fork(fork, lead, depth)
             step += beat[-1].kind == "act"
         if run.stop is None:
-            yield Line(lead + "└ ", f"unfinished; go on with: clew resume {run.id}", "note")
+            line = f"clew resume {run.id}{store_option(self.store.path)}"
+            yield Line(lead + "└ ", f"unfinished; go on with: {line}", "note")
 
     def _beats(self, calls: Sequence[Call]) -> Iterator[tuple[Call, ...]]:
         """Calls, an ask together with the act that does just what its reply says."""
@@ -208,9 +230,14 @@ class _Drawing:
             if call.child:
                 yield from self.run(Run(self.store, call.child), lead + "│   ", 0)
         elif call.kind == "end":
-            yield Line(lead + "└ ", f"@{call.seq}  {call.action}")
+            yield Line(lead + "└ ", f"@{call.seq}  {self._cut(call.action)}")
         else:
-            yield Line(lead + "├ ", f"@{call.seq}  {call.kind} {call.action} {self._cut(call.text)}".rstrip(), "saw")
+            text = f"@{call.seq}  {call.kind} {self._cut(call.action)} {self._cut(call.text)}"
+            yield Line(lead + "├ ", text.rstrip(), "saw")
+        failed = [f"{a.status or ''} {a.error}".strip() for a in call.attempts if a.error]
+        if failed:
+            told = f"{len(call.attempts)} attempts upstream; failed: {'; '.join(failed)}"
+            yield Line(lead + "│ ", self._cut(told), "bad")
         if call.error:
             yield Line(lead + "│ ", f"error: {call.error if self.full else short(call.error, self.width)}", "bad")
 
@@ -234,13 +261,12 @@ class _Drawing:
 
     def _text(self, lead: str, text: str) -> Iterator[Line]:
         """A text below its step: whole, line by line, or cut to one."""
-        for line in text.splitlines() if self.full else filter(None, [short(text, self.width)]):
-            yield Line(lead + "│ ", line, "saw")
+        for line in visible(text).split("\n") if self.full else [short(text, self.width)]:
+            if line or self.full:
+                yield Line(lead + "│ ", line, "saw")
 
     def _said(self, call: Call) -> str:
-        message = self.store.node(call.node_out).message
-        calls = ", ".join(f"{c.name}({c.arguments})" for c in message.calls)
-        return f"{message.text}  {calls}".strip() if calls else message.text
+        return said(self.store.node(call.node_out).message)
 
     def _told(self, call: Call, values: Mapping[tuple[str, int], str]) -> str:
         """What is known of a reply: its tokens, how likely they were, what methods say of it."""

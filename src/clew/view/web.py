@@ -18,7 +18,9 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from clew.core.errors import BadInput, ClewError, MissingExtra, StoreError, UnknownName
+from clew.core.printable import DEFAULT_STORE
 from clew.core.protocols import Model
+from clew.serve.incoming import body_of, parsed
 from clew.store import Keeper, resolve
 from clew.view import assets
 from clew.view.feed import Feed
@@ -31,6 +33,7 @@ from clew.view.pages import run_page as run_page
 from clew.view.pages.strip import strip
 from clew.view.stores import Stores
 
+BODY = 8 << 20  # bytes of a wish: a reply and messages that were edited by hand
 READING = "Start `clew view` without --read-only, on a store that can be written."
 Page = Callable[[Keeper, Request], Any]
 
@@ -149,10 +152,7 @@ class Viewer:
         return Response(body, media_type=kind, headers={"Content-Security-Policy": policy})
 
     async def _wish(self, request: Request) -> Wish:
-        try:
-            data = json.loads(await request.body())
-        except ValueError as error:
-            raise BadInput(f"the body is not JSON: {error}", remedy="Send an object.") from error
+        data = parsed(await body_of(request, BODY))
         return await asyncio.to_thread(wish, self.stores.of("runs"), data)
 
     async def _command(self, request: Request) -> Response:
@@ -173,7 +173,7 @@ class Viewer:
     @property
     def path(self) -> str:
         """The store as a command line must name it; empty where it takes this one anyway."""
-        return "" if self.stores.path == ".clew/store.db" else self.stores.path
+        return "" if self.stores.path == DEFAULT_STORE else self.stores.path
 
 
 def _file(name: str) -> Response:

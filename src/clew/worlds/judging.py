@@ -47,6 +47,7 @@ async def retrace(world: World, acts: Iterable[Call], edits: Iterable[Edit], ask
     for call in acts:
         what, at = f"re-enacting Call {call.seq} ({call.action[:40]!r})", f"{call.run}@{call.seq}"
         while changes and changes[0].seq <= call.seq:
+            asks.no_luck()
             await change(world, changes.pop(0))
         try:
             if call.kind == "act":

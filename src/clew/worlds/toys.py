@@ -25,6 +25,7 @@ from clew.worlds.bases import Exact, Numbered, alive, load
 from clew.worlds.judging import world_acts
 from clew.worlds.schemas import tool_spec
 from clew.worlds.seeds import Dice
+from clew.worlds.world_asks import Asks, open_world
 
 
 class CounterWorld(Exact):
@@ -340,8 +341,8 @@ class Slow:
     def find(self, task_id: str) -> Task:
         return self.inner.find(task_id)
 
-    def open(self, task: Task) -> World:
-        world = self.inner.open(task)
+    def open(self, task: Task, asks: Asks | None = None) -> World:
+        world = open_world(self.inner, task, asks)
         return (SlowExactWorld if world.restores == "exact" else SlowWorld)(world, self.seconds)
 
     async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:

@@ -1,8 +1,8 @@
-"""What a world may ask of models while it performs an action, as a learned or a simulated user's world does.
+"""What a world may ask for while it performs an action: models, as a simulated user's world does, and its luck.
 
 A taskset whose ``open`` takes a second parameter is given an Asks with each world. Answers are recorded with the act
-(``Call.inner``), and where a world is taken through recorded acts again they come from the record. A world must ask in
-``step`` alone, which then is asynchronous.
+(``Call.inner``, ``Call.seed``), and where a world is taken through recorded acts again they come from the record. A
+world must ask in ``step`` alone, which is asynchronous where it asks a model.
 """
 
 from __future__ import annotations
@@ -22,11 +22,22 @@ Answer = Callable[[Sequence[Message], str, Mapping[str, Any]], Awaitable[str]]
 
 
 class Asks:
-    """The models as a world reaches them; without ``live`` it has the record alone."""
+    """Models and luck as a world reaches them; without ``live`` and ``draw`` it has the record alone."""
 
-    def __init__(self, live: Answer | None = None) -> None:
-        self._live = live
+    def __init__(self, live: Answer | None = None, draw: Callable[[], int] | None = None) -> None:
+        self._live, self._draw = live, draw
         self._told: list[str] | None = None
+        self._seed = 0
+
+    def luck(self) -> int:
+        """The seed of what chance decides in the act under way, which differs from run to run of one task.
+
+        0 where no run draws one: outside a run, in an edit, and in acts recorded by a world that drew none. A world
+        then goes by the task alone.
+        """
+        if self._told is not None:
+            return self._seed
+        return self._draw() if self._draw else 0
 
     async def ask(self, messages: str | Sequence[Message], model: str = "", **sampling: Any) -> str:
         """What a model says next.
@@ -47,10 +58,15 @@ class Asks:
     def tell(self, call: Call | None) -> None:
         """From now on hand over what was answered in a recorded act; None: ask again."""
         self._told = None if call is None else [one.text for one in call.inner]
+        self._seed = 0 if call is None else call.seed
+
+    def no_luck(self) -> None:
+        """Until the next recorded act the world goes by the task alone: an edit's own acts have no Call."""
+        self._seed = 0
 
 
 def open_world(taskset: Taskset, task: Task, asks: Asks | None = None) -> World:
-    """The world of a task, with ``asks`` where its taskset takes them."""
+    """The world of a task, with ``asks`` where its taskset takes them (``open(task, asks)``)."""
     opening: Callable[..., World] = taskset.open
     return opening(task, asks or Asks()) if _asks(type(taskset)) else opening(task)
 

@@ -194,14 +194,14 @@ def test_a_hostile_transcript_changes_nothing_but_what_it_shows(chrome, hostile)
             assert look.page.locator("main script, main img[src=x], main a[href^=javascript]").count() == 0
             assert look.page.title().endswith("clew")
         look.open(f"#/run/{run}@1")
-        body = look.page.locator(".call[data-seq='1'] .part.model .body")
+        body = look.page.locator(".call[data-seq='1'] .part.as-model .body")
         text = body.inner_text()
         assert "<script>window.hit=1" in text
         for symbol in ("␛[31m", "⟨RLO⟩", "⟨PDF⟩", "⟨LRI⟩", "⟨ZWSP⟩", "⟨BOM⟩", "␀", "␇"):
             assert symbol in text, symbol
         style = look.page.locator(".call .said").first.evaluate("el => getComputedStyle(el).unicodeBidi")
         assert "isolate" in style
-        big = look.page.locator(".call[data-seq='3'] .part.model .body")
+        big = look.page.locator(".call[data-seq='3'] .part.as-model .body")
         big.scroll_into_view_if_needed()
         shown = len(big.inner_text())
         assert shown < 40_000

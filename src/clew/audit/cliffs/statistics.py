@@ -35,6 +35,7 @@ Kind = Literal["deterministic", "uncertain", "sampled-off", "other"]
 MARGIN = 0.1  # delta_0 of specs/E172 section 3
 LEVEL = 0.05  # alpha, one-sided
 EARLY = 20  # zeros in a row after which the published form fills in zeros
+NEAR = 5  # places before and after a position that are pooled where nothing can be sampled anew
 BOUNDARY = -(0.99 * np.log(0.99) + 0.01 * np.log(0.01))  # E* in nats: a coin that lands one way with chance .99
 RIGHT = 0.5  # an outcome above this is right, as in Groups.success
 
@@ -129,6 +130,27 @@ def published(right: ArrayLike, n: int = 64, zeros: int = EARLY) -> Ints:
     """
     k = Counts.all_decided(early_stop(right, zeros), n)
     return np.flatnonzero(fires(k.take(slice(None, -1)), k.take(slice(1, None)))) + 1
+
+
+def around(right: ArrayLike, found: ArrayLike, n: int, places: int = NEAR) -> tuple[Counts, Counts]:
+    """Continuations of up to ``places`` places before and after each position found, pooled, none beyond another.
+
+    Where nothing can be sampled anew they say whether the places around share a drop: they are no fresh batch, but they
+    are not the two estimates that fired either.
+
+    Args:
+        right: as in ``published``. found: int [F], positions in order.
+    """
+    counts = np.asarray(right, np.int64)
+    edges = [-1, *np.asarray(found, np.int64).tolist(), len(counts) + 1]
+    rows: list[tuple[int, int, int, int]] = []
+    for last, position, then in zip(edges, edges[1:], edges[2:], strict=False):
+        first = counts[max(last, position - 1 - places, 0) : max(position - 1, 0)]
+        second = counts[position + 1 : min(position + 1 + places, then - 1)]
+        rows.append((int(first.sum()), n * len(first), int(second.sum()), n * len(second)))
+    k, m, j, o = np.array(rows, np.int64).reshape(-1, 4).T
+    none = np.zeros_like(k)
+    return Counts(k, m - k, none), Counts(j, o - j, none)
 
 
 def fire_rate(before: float, after: float, n: int = 64, m: int | None = None) -> float:

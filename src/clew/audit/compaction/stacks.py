@@ -46,9 +46,9 @@ class Stack:
 
     @property
     def version(self) -> str:
-        """The installed version; empty where the package is not installed."""
+        """The installed version; empty where the package is not installed, or the stack is a user's own."""
         try:
-            return importlib.metadata.version(self.package)
+            return importlib.metadata.version(self.package) if self.package else ""
         except importlib.metadata.PackageNotFoundError:
             return ""
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from clew.audit.compaction.stacks import STACKS, Stack
-from clew.core.errors import UnknownName
+from clew.audit.compaction.own_stack import stack as stack_of
+from clew.audit.compaction.stacks import Stack
 from clew.core.values import Message, ToolCall
 from clew.harness.context.compaction import CHARACTERS
 from clew.harness.context.pins import TAG, Form, Pins, orphans, texts_of
@@ -176,14 +176,13 @@ def survey(
         summariser: makes the one of a cell; default: the oracle, so that what is lost was cut away by the stack.
 
     Raises:
-        UnknownName: no stack has that name. MissingExtra: its framework is not installed.
+        UnknownName: no stack has that name. BadInput: a stack of the user's own failed. MissingExtra: its framework is
+        not installed.
     """
     out: list[Outcome] = []
-    for name in stacks:
-        if name not in STACKS:
-            raise UnknownName(f"no stack is called {name!r}", remedy=f"Known: {', '.join(STACKS)}.")
+    for stack in [stack_of(name) for name in stacks]:
         for cell in cells() if grid is None else grid:
-            out += follow(STACKS[name], cell, Pins([RULE]) if pinned else None, generations, summariser=summariser)
+            out += follow(stack, cell, Pins([RULE]) if pinned else None, generations, summariser=summariser)
             each()
     return out
 
@@ -229,7 +228,7 @@ def findings(outcomes: Sequence[Outcome]) -> list[Finding]:
         out.append(
             Finding(
                 name,
-                STACKS[name].version,
+                stack_of(name).version,
                 len(mine),
                 sum(o.kept for o in mine),
                 sum(not o.seen for o in lost),
@@ -256,8 +255,8 @@ def verdicts(found: Sequence[Finding], pinned: Sequence[Finding] = ()) -> list[s
         name = " ".join([f.stack, f.version]).strip()
         said = [f"{name} loses the rule in {_lost(f)}, mostly {how} (worst: {f.worst})"]
         for other in by_name:
-            if STACKS[other].saves == f.stack:
-                said.append(f"with {STACKS[other].settings} in {_lost(by_name[other])}")
+            if stack_of(other).saves == f.stack:
+                said.append(f"with {stack_of(other).settings} in {_lost(by_name[other])}")
         if f.stack in pins:
             said.append(f"with the pin in {_lost(pins[f.stack])}")
         out.append("; ".join(said) + ".")

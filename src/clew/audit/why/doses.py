@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clew.audit.design import F64, counted
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, need
 from clew.core.records import Report
 
 CLEARLY = 4.0  # a knee costs one parameter, and where it lies is chosen among many: AIC must gain this much
@@ -69,14 +69,13 @@ class Dose(NamedTuple):
 
 def trend(doses: Sequence[float], hits: Sequence[int], n: Sequence[int]) -> Trend:
     """Cochran-Armitage test (Armitage 1955) with the doses as scores; give ln dose for a trend in ln dose."""
-    from statsmodels.stats.contingency_tables import Table
-
+    tables = need("statsmodels.stats.contingency_tables", "stats")
     counted(hits, n)
     h, every = np.asarray(hits), np.asarray(n)
     if not h.any() or (h == every).all() or len(set(doses)) < 2:
         return Trend(0.0, 1.0)
     # Without shift_zeros=False half a trial is added to every cell as soon as one is empty.
-    table = Table(np.stack([h, every - h], axis=1), shift_zeros=False)
+    table = tables.Table(np.stack([h, every - h], axis=1), shift_zeros=False)
     found = table.test_ordinal_association(row_scores=np.asarray(doses, float), col_scores=np.array([1.0, 0.0]))
     return Trend(float(found.zscore), float(found.pvalue))
 
@@ -122,14 +121,15 @@ def _fit(kind: str, scale: str, doses: Sequence[float], h: F64, n: F64, knee: fl
     """Maximum likelihood; the knee of a hinge counts as a parameter of its AIC."""
     from scipy.special import xlogy
     from scipy.stats import norm
-    from statsmodels.genmod.families import Binomial
-    from statsmodels.genmod.generalized_linear_model import GLM
 
+    models = need("statsmodels.genmod.api", "stats")
     x = _scaled(doses, scale)
     if knee is not None:
         x = np.maximum(x - _scaled([knee], scale), 0.0)
     unit = float(x.std())  # doses of 1e3 and more would make the normal equations badly conditioned
-    fit = GLM(np.stack([h, n - h], axis=1), np.stack([np.ones_like(x), x / unit], axis=1), family=Binomial()).fit()
+    fit = models.GLM(
+        np.stack([h, n - h], axis=1), np.stack([np.ones_like(x), x / unit], axis=1), family=models.families.Binomial()
+    ).fit()
     rates = fit.fittedvalues
     likelihood = float((xlogy(h, rates) + xlogy(n - h, 1 - rates)).sum())
     slope, half = fit.params[1] / unit, float(norm.isf(0.025)) * fit.bse[1] / unit

@@ -7,7 +7,8 @@ The protocol of "Model Forensics" (arXiv 2606.26071, as specs/E174 section 3 com
 3. Each declared change alone, against the run as it was: Newcombe differences, Holm over all of them.
 4. Pairs of the changes that did nothing alone. One variable at a time never finds a cause that another one stands in
    for; a pair counts where it moves the rate and each of its members alone is told apart from it.
-5. Where asked for: which sentence or step of the trace the behaviour turns on, how it answers to a dose, and what is
+5. Pairs of the changes that did something alone: where the second does nothing more, both are needed.
+6. Where asked for: which sentence or step of the trace the behaviour turns on, how it answers to a dose, and what is
    left of it when a class of sentences is never said.
 
 What comes out is a table, evidence by hypothesis, and a verdict that may be "cannot tell".
@@ -27,6 +28,7 @@ from clew.core.errors import BadInput
 from clew.core.records import Report
 
 ALPHA_SINGLES, ALPHA_PAIRS = 0.03, 0.02  # family-wise 5 % in all
+UNSURE = "whether both are needed cannot be told"
 Stage = Callable[[Finding, Ledger, Rollouts], None]
 
 
@@ -45,7 +47,7 @@ def why(case: Case, ledger: Ledger) -> Finding:
     asked = ((case.units, _rewound), (case.doses, _swept), (case.classes, _avoided))
     stages: list[Stage] = [stage for wanted, stage in asked if wanted]
     if found.text == "":
-        stages = [_placebo, _singles, *([_pairs] if case.pairs else []), _settle, *stages]
+        stages = [_placebo, _singles, *([_pairs, _together] if case.pairs else []), _settle, *stages]
     for stage in stages:
         try:
             stage(found, ledger, base)
@@ -99,12 +101,14 @@ def censored_rate(claim: str, arm: Rollouts) -> Report:
 # ---- one change, two changes -----------------------------------------------------------------------------------------
 
 
-def _compare(found: Finding, test: str, about: Sequence[str], arm: Rollouts, base: Rollouts) -> Line:
+def _compare(
+    found: Finding, test: str, about: Sequence[str], arm: Rollouts, base: Rollouts, against: str = "as it was"
+) -> Line:
     """The change of the rate that a change makes; a fault of the harness takes a rollout out of both sides."""
     arm = arm.clean()
     if arm.tally.n == 0:
         raise NotRun(f"no rollout of {' and '.join(about)} ended")
-    claim = f"{found.case.behaviour}: without {' and '.join(about)}, against as it was"
+    claim = f"{found.case.behaviour}: without {' and '.join(about)}, against {against}"
     report = design.difference(claim, arm.tally, base.tally, runs=(*arm.runs, *base.runs))
     p = design.p_value(arm.tally, base.tally)
     confound = ""
@@ -171,6 +175,55 @@ def _pairs(found: Finding, ledger: Ledger, base: Rollouts) -> None:
         found.lines.append(line._replace(p=p, reads="for" if holds else "open"))
 
 
+def _together(found: Finding, ledger: Ledger, base: Rollouts) -> None:
+    """Pairs among what moved the rate alone, the same way: what taking away the second does beyond the first.
+
+    Both are needed where that is nothing worth half of what the first did, whichever of them comes first.
+    """
+    single = {x.about[0]: x for x in found.lines if x.test == "single" and x.reads == "for"}
+    signs = {h.name: h.predicts for h in found.case.hypotheses}
+    room = MOST_PAIRS - sum(x.test == "pair" for x in found.lines)
+    pairs = [(a, b) for a, b in combinations(sorted(single), 2) if signs[a] == signs[b]][: max(room, 0)]
+    arms = ledger.take({Arm(pair): found.case.n for pair in pairs})
+    for pair, arm in zip(pairs, arms, strict=True):
+        lines = [
+            _compare(found, "together", pair, arm, ledger.arms[Arm((name,))].clean(), f"without {name} alone")
+            for name in pair
+        ]
+        more = all(x.p < 0.05 and x.report.estimate * signs[pair[0]] > 0 for x in lines)
+        halves = [abs(single[name].report.estimate) / 2 for name in pair]
+        none = all(-half < x.report.low and x.report.high < half for x, half in zip(lines, halves, strict=True))
+        how = "each does something of its own" if more else "both are needed" if none else UNSURE
+        least = min(lines, key=lambda x: abs(x.report.estimate))
+        found.lines.append(least._replace(reads="control", confound=how))
+
+
+def _said(found: Finding) -> str:
+    """What brings the behaviour about and what holds it back, and how causes that were tried together combine."""
+    signs = {h.name: h.predicts for h in found.case.hypotheses}
+    lines = {(x.test, x.about): x for x in found.lines if x.reads in ("for", "against") or x.test == "together"}
+    parts = []
+    for sign, verb in ((-1, "caused by"), (1, "held back by")):
+        both = {
+            about: x.confound for (test, about), x in lines.items() if test == "together" and signs[about[0]] == sign
+        }
+        told = [
+            about[0]
+            for (test, about), x in lines.items()
+            if test == "single" and x.reads == "for" and signs[about[0]] == sign and about[0] not in sum(both, ())
+        ]
+        told = [f"{' and '.join(told)} (not tried together)"] if len(told) > 1 else told
+        told += [f"{' and '.join(pair)} ({how})" for pair, how in both.items()]
+        either = [about for test, about in lines if test == "pair" and signs[about[0]] == sign]
+        told += [f"{' or '.join(pair)} (either is enough)" for pair in either]
+        parts += [f"{verb} {'; '.join(told)}"] if told else []
+    for (test, about), x in lines.items():
+        if test == "single" and x.reads == "against":
+            verb = "held back by" if x.report.estimate > 0 else "caused by"
+            parts.append(f"{verb} {about[0]}, against its prediction")
+    return "; ".join(parts)
+
+
 def _settle(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     """From the lines to causes, chances and a verdict in words."""
     case, lines = found.case, found.lines
@@ -180,9 +233,7 @@ def _settle(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     found.chances = chances(case, lines)
     tests = [x for x in lines if x.test in ("single", "pair")]
     if found.causes:
-        each = [x.about[0] for x in tests if x.test == "single" and x.reads == "for"]
-        each += [f"{' or '.join(x.about)} (either is enough)" for x in tests if x.test == "pair" and x.reads == "for"]
-        found.kind, found.text = "causes", f"caused by {'; '.join(each)}"
+        found.kind, found.text = "causes", _said(found)
         return
     if not tests:
         found.text = "nothing was put to the test: cannot tell"
@@ -190,13 +241,12 @@ def _settle(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     if any(x.confound == "censoring" and x.p < ALPHA_SINGLES for x in tests):
         found.text = "too many rollouts are missing: cannot tell"
         return
-    against = [x.about[0] for x in tests if x.reads == "against"]
     wide = max((x.report.high - x.report.low) / 2 for x in tests if x.test == "single")
     if wide > 0.2:
         found.text = f"differences are known to {wide:.2f} only: cannot tell"
         return
     said = ["none of the declared causes" if any(x.test == "pair" for x in tests) else "no declared cause alone"]
-    said += [f"against its prediction: {', '.join(against)}"] if against else []
+    said += [against] if (against := _said(found)) else []
     found.kind, found.text = "none", f"{'; '.join(said)}, as far as differences of {wide:.2f} are seen"
 
 

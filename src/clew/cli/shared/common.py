@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from clew.core.errors import BadInput, UnknownName
+from clew.core.printable import DEFAULT_STORE, escaped, short, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from clew.core.records import Cursor
     from clew.store import Group, Keeper, Run
+    from clew.view.terminal import Tree
 
 
 class Interrupted(Exception):
@@ -47,14 +49,39 @@ class Ordered(click.Group):
 F = TypeVar("F", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
 Option = Callable[[Any], Any]  # what click.option makes: a decorator
-DEFAULT_STORE = ".clew/store.db"
+STORE = "clew.store"  # what click's context calls the store of the present line
 OPERATOR = re.compile(r"[=<>:]")
+LONGEST, LINES, WIDEST = 2000, 200, 120  # characters of a line of an error or a cell, its lines, words beside a bar
+
+
+class Amount(click.ParamType):  # type: ignore[type-arg]  # click is generic from 8.4 on
+    """A finite number within bounds."""
+
+    def __init__(self, kind: type, least: float, most: float = math.inf, *, above: bool = False) -> None:
+        self.number = click.INT if kind is int else click.FLOAT
+        self.name, self.least, self.most, self.above = self.number.name, least, most, above
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
+        """As ``click.ParamType``."""
+        number: int | float = self.number.convert(value, param, ctx)
+        enough = number > self.least if self.above else number >= self.least
+        if not (enough and number <= self.most and math.isfinite(number)):
+            least = f"above {self.least:g}" if self.above else f"at least {self.least:g}"
+            most = "" if self.most == math.inf else f" and at most {self.most:g}"
+            self.fail(f"{value} is out of bounds: give a number {least}{most}.", param, ctx)
+        return number
 
 
 def option(*names: str, choices: str = "", **settings: Any) -> Callable[[F], F]:
-    """As ``click.option``; help shows the default unless that is empty. The words of ``choices`` are the values."""
+    """As ``click.option``; help shows the default unless that is empty. The words of ``choices`` are the values.
+
+    A whole number is at least 1, or 0 where that is its default; any other number is at least 0; a seed is any number.
+    """
+    kind = settings.get("type", type(settings.get("default")))
     if choices:
         settings["type"] = click.Choice(choices.split())
+    elif kind in (int, float) and "--seed" not in names:
+        settings["type"] = Amount(kind, int(kind is int and settings.get("default") != 0))
     return click.option(*names, **{"show_default": settings.get("default") not in ("", "{}"), **settings})
 
 
@@ -70,7 +97,16 @@ def options(*chosen: Option) -> Callable[[F], F]:
 
 
 STORE_HELP = "File that holds the runs (or set CLEW_STORE)."
-store_option = option("--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, help=STORE_HELP)
+
+
+def _note_store(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    ctx.meta[STORE] = value  # for what is printed where an error has ended the verb
+    return value
+
+
+store_option = option(
+    "--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, callback=_note_store, help=STORE_HELP
+)
 HOST_HELP = "Address to serve at; any but loopback needs a secret that clients send."
 host_option = option("--host", default="127.0.0.1", help=HOST_HELP)
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -193,15 +229,27 @@ def pick(options: Mapping[str, Any], names: str) -> dict[str, Any]:
     return {name: options[name] for name in names.split()}
 
 
+def echo(text: object = "", *, err: bool = False) -> None:
+    """Print a text, hidden characters as signs. Every verb prints by this, by ``say``, a table, JSON or ``draw``."""
+    click.echo(visible(str(text)), err=err)
+
+
 def say(text: str) -> None:
     """Print to standard error, which a pipe does not read."""
-    click.echo(text, err=True)
+    echo(text, err=True)
+
+
+def bounded(text: str) -> str:
+    """An error fit for a terminal: what it quotes may be of any length, so long lines and many lines are cut."""
+    lines = visible(text).split("\n")
+    return "\n".join(it if len(it) <= LONGEST else f"{it[:LONGEST]}… ({len(it):,} characters)" for it in lines[:LINES])
 
 
 def print_json(value: object) -> None:
+    """Print a value as JSON; hidden characters are escapes in it, so that it reads back as it is."""
     from clew.view.json_values import plain
 
-    click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+    click.echo(escaped(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def end_with_json(value: object) -> NoReturn:
@@ -214,7 +262,18 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     width = None if (sys.stderr if stderr else sys.stdout).isatty() else 130
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width)
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}  # texts are printed as they are
+    return Console(stderr=stderr, soft_wrap=True, width=width, **plain)
+
+
+def width() -> int:
+    """Characters in a line of the screen."""
+    return console().width
+
+
+def draw(tree: Tree) -> None:
+    """Print a tree, in colour where the screen has any."""
+    console().print(tree)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
@@ -224,7 +283,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Non
     right = [all(_is_number(row[i]) for row in cells) for i in range(len(columns))]
     for row in [list(columns), *cells]:
         line = "  ".join(text.rjust(w) if r else text.ljust(w) for text, w, r in zip(row, widths, right, strict=True))
-        click.echo(line.rstrip())
+        echo(line.rstrip())
 
 
 def show(value: object) -> str:
@@ -233,7 +292,7 @@ def show(value: object) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.4g}"
-    return " ".join(str(value).split())
+    return short(str(value), LONGEST)
 
 
 def _is_number(text: str) -> bool:
@@ -242,11 +301,21 @@ def _is_number(text: str) -> bool:
 
 def progress() -> Progress:
     """A progress bar on stderr; silent where stderr is no terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeElapsedColumn
+    from rich.text import Text
+
+    class Words(ProgressColumn):
+        def __init__(self, of: Callable[[Task], object]) -> None:
+            super().__init__()
+            self.of = of
+
+        def render(self, task: Task) -> Text:
+            return Text(short(str(self.of(task)), WIDEST))
 
     screen = console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, TextColumn("{task.fields[note]}"), console=screen, disable=not screen.is_terminal)
+    title, note = Words(lambda task: task.description), Words(lambda task: task.fields["note"])
+    columns = (title, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), note)
+    return Progress(*columns, console=screen, disable=not screen.is_terminal)
 
 
 @contextmanager

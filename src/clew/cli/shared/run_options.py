@@ -11,7 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import click
+
 from clew.cli.shared import common, option
+from clew.cli.shared.next_lines import command_line
+from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -23,11 +27,13 @@ if TYPE_CHECKING:
     from clew.store import Groups, Run
 
 TINY = 20_000_000  # parameters
+BUNDLED = "clew.harness.agents:"  # where the agents are that have a bare name
 
 
+NUCLEUS = common.Amount(float, 0, 1, above=True)
 sampling_options = common.options(
     option("--temperature", type=float, help="Sampling temperature; 0 always takes the likeliest token."),
-    option("--top-p", type=float, help="Nucleus sampling: sample from the likeliest tokens of this total share."),
+    option("--top-p", type=NUCLEUS, help="Nucleus sampling: sample from the likeliest tokens of this total share."),
     option("--max-tokens", type=int, help="Most tokens in one reply."),
 )
 limit_options = common.options(
@@ -40,7 +46,7 @@ task_options = common.options(
     option("--world", default="household", help="World to act in; `clew worlds` lists them."),
     option("--tasks", default=4, help="How many tasks to draw."),
     option("--task", "task_ids", multiple=True, help="Id of a task, instead of --tasks; may be repeated."),
-    option("--split", default="train", help="train or test, where the world has both."),
+    option("--split", default="train", help="train, eval (checks during a training) or test, as the world has."),
     option("--seed", default=0, help="Seed of tasks and sampling."),
 )
 model_options = common.options(
@@ -58,6 +64,22 @@ def limits(options: Mapping[str, Any]) -> Limits:
     from clew.core.values import Limits
 
     return Limits(options["max_steps"], options["run_tokens"], options["max_seconds"], options["run_cost"])
+
+
+def world_of(options: Mapping[str, Any], agent: str) -> Taskset:
+    """The world that a line names. The default suits bundled agents; an agent of the user's own plays what is named.
+
+    Raises:
+        BadInput: the agent is no bundled one, and no world is named.
+    """
+    from clew.core.registry import build
+
+    source = click.get_current_context().get_parameter_source("world")
+    if ":" in agent_reference(agent).removeprefix(BUNDLED) and source is click.core.ParameterSource.DEFAULT:
+        remedy = "Name the world that it acts in with --world; `clew worlds` lists them."
+        raise BadInput(f"{agent} is an agent of your own, and the line names no world", remedy=remedy)
+    made: Taskset = build("tasksets", options["world"])
+    return made
 
 
 def draw(taskset: Taskset, tasks: int, task_ids: tuple[str, ...], split: str, seed: int) -> list[Task]:
@@ -150,6 +172,16 @@ def refuse_failure(groups: Groups) -> None:
             )
 
 
+def resume_line(options: Mapping[str, Any], *runs: str, redo: bool = False) -> str:
+    """The line that goes on with interrupted runs; it loads models as the interrupted one did."""
+    return command_line("resume", *runs, redo=redo, **common.pick(options, "max_cost model_options"))
+
+
+def agent_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """World, agent and sampling of a line, for the line that goes on with what it made."""
+    return common.pick(options, "world agent config temperature top_p max_tokens")
+
+
 @contextmanager
 def interruptible(hint: str) -> Iterator[None]:
     """Say how to go on when the user interrupts what is inside."""
@@ -165,8 +197,6 @@ def trainable(ref: str) -> Local:
     Raises:
         BadInput: the model has no weights here.
     """
-    from clew.core.errors import BadInput
-
     model = load_model(ref)
     if not hasattr(model, "module"):
         raise BadInput(f"{ref!r} has no weights in this process", remedy="Name a folder of weights, or household-sft.")
@@ -176,6 +206,13 @@ def trainable(ref: str) -> Local:
 def agent_reference(text: str) -> str:
     """An agent as the record names it: a file gets its absolute path, a bare name means a bundled agent."""
     place, colon, name = text.rpartition(":")
+    if text.endswith(".py"):
+        raise BadInput(f"{text} is a file, and no function in it is named", remedy=f"Write {text}:FUNCTION.")
     if place.endswith(".py"):
         return f"{Path(place).resolve()}:{name}"
-    return text if colon else f"clew.harness.agents:{text}"
+    return text if colon else BUNDLED + text
+
+
+def short_reference(agent: str) -> str:
+    """An agent of the record as one types it."""
+    return agent.removeprefix(BUNDLED)

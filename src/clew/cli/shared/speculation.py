@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
 from clew.cli.shared import common
 from clew.core.errors import BadInput, UnknownName
 
@@ -114,8 +112,8 @@ def profile(model: Local, ref: str, options: Mapping[str, Any]) -> None:
         costs = measure(model, it.drafter, it.digest, advance=advance)
     path = costs.save(it.folder)
     for size, seconds in zip(costs.sizes, costs.verify, strict=True):
-        click.echo(f"{size:6d} tokens verified in {1e3 * seconds:8.2f} ms")
-    click.echo(f"kept in {path}")
+        common.echo(f"{size:6d} tokens verified in {1e3 * seconds:8.2f} ms")
+    common.echo(f"kept in {path}")
 
 
 def simulate(model: Local, ref: str, options: Mapping[str, Any]) -> None:
@@ -130,15 +128,15 @@ def simulate(model: Local, ref: str, options: Mapping[str, Any]) -> None:
     with common.bar("simulated", len(users) * len(policies) * 5) as move:
         found = simulate(costs, users, policies=policies, advance=lambda: move(advance=1))
     head = f"{'users':>6} {'lengths':22} {'tokens/s':>10} {'per user':>10} {'verified':>9}"
-    click.echo(f"{head}  (means of 5 seeds, min to max)")
+    common.echo(f"{head}  (means of 5 seeds, min to max)")
     if it.drafter is not None:
-        click.echo("(acceptance as in arXiv 2607.05147, table 1; `clew bench` measures yours)")
+        common.echo("(acceptance as in arXiv 2607.05147, table 1; `clew bench` measures yours)")
     for many in users:
         for name in policies:
             rows = [load for load in found if (load.at, load.policy) == (many, name)]
             rate, low, high = _spread([load.throughput for load in rows])
             speed, verified = (_spread([getattr(load, k) for load in rows])[0] for k in ("speed", "verified"))
-            click.echo(f"{many:6d} {name:22} {rate:10.0f} {speed:10.1f} {verified:9.2f}  [{low:.0f}, {high:.0f}]")
+            common.echo(f"{many:6d} {name:22} {rate:10.0f} {speed:10.1f} {verified:9.2f}  [{low:.0f}, {high:.0f}]")
 
 
 def _spread(values: list[float]) -> tuple[float, float, float]:

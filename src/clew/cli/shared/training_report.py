@@ -52,12 +52,6 @@ def lowest(run: Run, method: str) -> float | None:
     return min(values, default=None)
 
 
-def fork_line(run: Run, method: str, model: str | Path | None, store_path: str) -> str:
-    """The command line that forks a run where it lost most, with the present model."""
-    line = f"clew fork {run.low_point(method)} -n 4 --model {model}"
-    return line if store_path == common.DEFAULT_STORE else f"{line} --store {store_path}"
-
-
 def write_page(training: Training, reports: Mapping[str, Report], run: Run | None, commands: Mapping[str, str]) -> Path:
     """The one-page report of a training beside its checkpoints."""
     from clew.view.report import page

@@ -1,8 +1,9 @@
 """Findings: where a bug is, why, what to do about it, what else is touched, and how sure that is.
 
 The diagnosis reads them from a model's answer and prints them. The five fields are those of SHERLOC (arXiv 2606.24820);
-``evidence`` and ``confidence`` are ours, needed to choose without knowing the fix. It must never mend a finding in
-silence: ``problems`` names what is wrong with one.
+``matched``, ``evidence`` and ``confidence`` are ours. A ranking understands no bug: its findings have ``matched``, the
+words of the report found there, in place of a root cause and an idea. It must never mend a finding in silence:
+``problems`` names what is wrong with one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ SCHEMA: Mapping[str, Any] = {
         "location_explanation": _TEXT,
         "root_cause": _TEXT,
         "solution_idea": _TEXT,
+        "matched": {"type": "array", "items": _TEXT, "minItems": 1},
         "dependencies": {"anyOf": [{"const": STANDALONE}, {"type": "array", "items": _TEXT}]},
         "testing_impact": _TEXT,
         "evidence": {
@@ -42,7 +44,8 @@ SCHEMA: Mapping[str, Any] = {
         },
         "confidence": {"type": "number", "minimum": 0, "maximum": 1},
     },
-    "required": ["location", "location_explanation", "root_cause", "solution_idea", "dependencies", "testing_impact"],
+    "required": ["location", "location_explanation", "dependencies", "testing_impact"],
+    "anyOf": [{"required": ["root_cause", "solution_idea"]}, {"required": ["matched"]}],
 }
 TAGGED = re.compile(r"<findings>(.*?)</findings>", re.DOTALL | re.IGNORECASE)
 FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
@@ -61,7 +64,8 @@ class Evidence:
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One diagnosed place. Lines count from 1, ``end`` inclusive; ``dependencies`` empty: standalone; ``confidence``
-    is the chance that ``file`` is one that the fix changes."""
+    is the chance that ``file`` is one that the fix changes. ``root_cause`` and ``solution_idea`` are empty where
+    nobody thought about the bug; then ``matched`` has the report's words in the place, the rarest first."""
 
     file: str
     start: int
@@ -73,14 +77,15 @@ class Finding:
     testing_impact: str
     evidence: tuple[Evidence, ...] = field(default=())
     confidence: float = 0.0
+    matched: tuple[str, ...] = ()
 
     def json(self) -> dict[str, Any]:
         """As ``SCHEMA`` says."""
         return {
             "location": {"file": self.file, "start": self.start, "end": self.end},
             "location_explanation": self.location_explanation,
-            "root_cause": self.root_cause,
-            "solution_idea": self.solution_idea,
+            **({"root_cause": self.root_cause, "solution_idea": self.solution_idea} if self.root_cause else {}),
+            **({"matched": list(self.matched)} if self.matched else {}),
             "dependencies": list(self.dependencies) or STANDALONE,
             "testing_impact": self.testing_impact,
             "evidence": [{"tool": e.tool, "args": dict(e.args), "lines": e.lines} for e in self.evidence],
@@ -108,7 +113,8 @@ def finding(value: object) -> Finding:
     """
     if not isinstance(value, dict):
         raise BadInput(f"a finding is a {type(value).__name__}", remedy="It is a JSON object.")
-    missing = [name for name in SCHEMA["required"] if value.get(name) in (None, "", {})]
+    wanted = SCHEMA["required"] + ([] if value.get("matched") else SCHEMA["anyOf"][0]["required"])
+    missing = [name for name in wanted if value.get(name) in (None, "", {})]
     if missing and missing != ["dependencies"]:
         raise BadInput(f"a finding lacks {', '.join(missing)}", remedy="All five fields and the location are needed.")
     place = value["location"]
@@ -129,8 +135,9 @@ def finding(value: object) -> Finding:
         if isinstance(e, dict) and isinstance(e.get("args") or {}, dict)
     )
     names = ("location_explanation", "root_cause", "solution_idea", "testing_impact")
-    where, cause, idea, impact = (_sentence(value[name]) for name in names)
-    return Finding(file, start, end, where, cause, idea, tuple(map(str, near)), impact, evidence, confidence)
+    where, cause, idea, impact = (_sentence(value.get(name) or "") for name in names)
+    matched = tuple(map(str, value.get("matched") or ()))
+    return Finding(file, start, end, where, cause, idea, tuple(map(str, near)), impact, evidence, confidence, matched)
 
 
 def _sentence(value: object) -> str:
@@ -138,7 +145,8 @@ def _sentence(value: object) -> str:
 
 
 def answer(text: str) -> list[Finding] | None:
-    """The findings of a final answer: tagged, fenced or bare JSON. None where the text is no such answer.
+    """The findings of a final answer: tagged, fenced or bare JSON. None where the text is no such answer, which is told
+    by a field that no tool's arguments have.
 
     Raises:
         BadInput: it is meant as one and does not parse or fit.
@@ -147,7 +155,7 @@ def answer(text: str) -> list[Finding] | None:
     body = tagged[1] if tagged else text
     fenced = FENCED.search(body)
     body = (fenced[1] if fenced else body).strip()
-    if not tagged and '"root_cause"' not in body:
+    if not tagged and '"location_explanation"' not in body:
         return None
     try:
         value = json.loads(body)
@@ -191,8 +199,8 @@ def markdown(findings: Sequence[Finding], full: Sequence[bool] | None = None) ->
             f"### {k}. `{f.file}` lines {f.start}-{f.end} (confidence {f.confidence:.2f})",
             "",
             f"- Location: {f.location_explanation}",
-            f"- Root cause: {f.root_cause}",
-            f"- Direction of a fix: {f.solution_idea}",
+            *([f"- Root cause: {f.root_cause}", f"- Direction of a fix: {f.solution_idea}"] if f.root_cause else []),
+            *([f"- Words of the report found there: {', '.join(f.matched)}"] if f.matched else []),
             f"- Depends on it: {_some(f.dependencies)}",
             f"- Tests: {f.testing_impact}",
             "",

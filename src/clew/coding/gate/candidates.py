@@ -15,20 +15,20 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 
 from clew.coding.kernels.runs import ended
-from clew.coding.repository.git import Entry, Git
+from clew.coding.repository.git import Entry, Git, only_regular
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
 from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.sandbox.archives import executables, pack, unpack
+from clew.sandbox.archives import contents, executables, pack
 from clew.sandbox.sandbox import Limits, Sandbox
 
 MIB = 1 << 20
@@ -115,7 +115,7 @@ class Checks:
         if not done.ok:
             said = done.stderr.decode(errors="replace").strip().splitlines() or [str(done)]
             raise BadInput(f"the diff does not apply: {said[0][:200]}", remedy="Make it with `git diff` against this.")
-        old, _ = unpack(parcel)
+        old = contents(parcel)
         now = {name: content for name, content in done.files.items() if content != old.get(name)}
         gone = sorted(set(before) - set(done.files))
         if large := [name for name, content in now.items() if len(content) > LARGEST]:
@@ -189,15 +189,24 @@ def listed(folder: Path) -> list[str]:
     """The files of a repository: those git knows or would take. Without git, or in a folder that the repository around
     it ignores, all that is not hidden."""
     try:
-        git = Git(folder)
-        inside = _inside(git, str(folder.resolve()))
-        names = [name for e in git.entries() if e.disk and (name := inside(e.path))]
+        names = Git(folder).names(folder)
     except BadInput:
         names = []
-    if not names:
-        names = [p.relative_to(folder).as_posix() for p in folder.rglob("*")]
-        names = [n for n in names if not any(part.startswith(".") or part == "__pycache__" for part in n.split("/"))]
-    return sorted(n for n in set(names) if (folder / n).is_file() and not (folder / n).is_symlink())
+    return names or only_regular(folder, _seen(folder))
+
+
+def _seen(folder: Path) -> Iterator[str]:
+    """Names below a folder of what is not hidden; however deep it is, and past no link."""
+    waiting = [""]
+    while waiting:
+        above = waiting.pop()
+        with suppress(OSError), os.scandir(folder / above) as found:
+            for entry in found:
+                if not entry.name.startswith(".") and entry.name != "__pycache__":
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{above}{entry.name}/")
+                    else:
+                        yield above + entry.name
 
 
 def tree(folder: Path) -> dict[str, bytes | str | Path]:
@@ -263,7 +272,7 @@ class CheckWorld:
             place = Path(self._checks.folder)
             found = {name: (place / name).read_bytes() for name in self._names if (place / name).is_file()}
         else:
-            found, _ = unpack(self._parcel)
+            found = contents(self._parcel)
         names = found if self._count else [name for name in self._names if name in found]
         told = [(name, hashlib.sha256(found[name]).hexdigest()) for name in sorted(names)]
         return hashlib.sha256(json.dumps([told, self._gone]).encode()).hexdigest()[:24]

@@ -24,12 +24,15 @@ import numpy.typing as npt
 
 from clew.coding.repository.languages import GRAMMARS, parser
 
-VERSION = 2
+VERSION = 3
 HEAD = struct.Struct("<5I")  # lines, chunks, entries, bytes of either JSON
 LONGEST = 200  # lines of a chunk
 WINDOW = 60  # lines of a chunk of plain text
-WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+LETTER = "A-Za-z_\u00c0-\u052f"  # Latin, Greek, Cyrillic: scripts that identifiers are commonly written in
+WORD = re.compile(rf"[{LETTER}][{LETTER}0-9]*|[^\W\d{LETTER}]+")
+PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+OTHER_PART = re.compile(r"[^\W\d_]+|\d+")
+UNSPACED = "\u2e80"  # scripts from here on, as Chinese and Japanese, write no spaces between words
 IMPORTS = {
     "javascript": re.compile(r"""(?:\bfrom|\brequire\(|\bimport\(?)\s*['"]([^'"\n]+)['"]"""),
     "go": re.compile(r"""^\s*(?:import\s+)?(?:[\w.]+\s+)?"([\w./-]+)"\s*$""", re.MULTILINE),
@@ -107,8 +110,18 @@ def terms(identifier: str) -> tuple[int, ...]:
 
 
 def parts(identifier: str) -> list[str]:
-    """``parseHTTPHeader_value`` -> parse, http, header, value."""
-    return [stem(p.lower()) for p in PART.findall(identifier) if len(p) > 1]
+    """``parseHTTPHeader_value`` -> parse, http, header, value; ``getURLs`` -> get, url. A run of a script without
+    spaces gives its pairs of characters."""
+    if identifier.isascii():
+        return [stem(p if p.islower() else _lower(p)) for p in PART.findall(identifier) if len(p) > 1]
+    if identifier[0] >= UNSPACED:
+        return [identifier[k : k + 2] for k in range(max(len(identifier) - 1, 1))]
+    return [stem(p.lower()) for p in OTHER_PART.findall(identifier) if len(p) > 1]
+
+
+def _lower(part: str) -> str:
+    """In lower case; of an acronym's plural (``URLs``) the acronym."""
+    return part[:-1].lower() if len(part) > 2 and part[-1] == "s" and part[:-1].isupper() else part.lower()
 
 
 def stem(word: str) -> str:

@@ -34,7 +34,9 @@ NOT_CODE = re.compile(
 TRAILER = re.compile(r"^(?:[A-Z][\w-]+-by|Refs?|Cc|\(cherry picked).*$", re.MULTILINE)
 PATHS = re.compile(r"[\w./-]*\w\.(?:pyi?|jsx?|tsx?|go|java|c|h|cc|cpp|rs)\b")
 HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? ")
+FIRST = re.compile(rb"\x01(?=[0-9a-f]{40,64}\0)")  # of a commit in a log; no message holds it, since none holds a NUL
 SHORTEST = 25  # characters of a report
+MOST = 100_000  # commits that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,13 @@ def masked(report: str) -> str:
 
 
 def fixes(git: Git, n: int = 300, before: str = "HEAD", files: int = 3) -> list[Fix]:
-    """The last ``n`` bug fixes of a history that change 1 to ``files`` source files, newest first."""
+    """The last ``n`` bug fixes that change 1 to ``files`` source files, newest first, of the last ``MOST`` commits."""
     out: list[Fix] = []
     for fragment, commit, parent, when, message, changed in _commits(git, before):
         gold = [p for p in changed if language(p) != "text" and not is_test(p) and not left_out(p)]
         if not 1 <= len(gold) <= files:
             continue
-        report = git.run("show", f"{commit}:{fragment}").decode("utf-8", "replace") if fragment else message
+        report = git.run("cat-file", "blob", f"{commit}:{fragment}").decode("utf-8", "replace") if fragment else message
         report = masked(TRAILER.sub("", report)).strip()
         if len(report) < SHORTEST:
             continue
@@ -79,8 +81,9 @@ def fixes(git: Git, n: int = 300, before: str = "HEAD", files: int = 3) -> list[
 def _commits(git: Git, before: str) -> Iterator[tuple[str, str, str, int, str, list[str]]]:
     """Commits that say they fix a bug: (fragment, commit, parent, when, message, modified files), newest first."""
     form = "--format=%x01%H%x00%P%x00%ct%x00%B%x00"
-    told = git.run("log", "--no-merges", "--no-renames", "--raw", "-z", form, "--end-of-options", before)
-    for block in told.split(b"\x01")[1:]:
+    most = f"--max-count={MOST}"
+    told = git.run("log", most, "--no-merges", "--no-renames", "--raw", "-z", form, "--end-of-options", before)
+    for block in FIRST.split(told)[1:]:
         commit, parents, when, message, raw = block.split(b"\0", 4)
         text = message.decode("utf-8", "replace").strip()
         if not parents or len(parents.split()) != 1:

@@ -91,7 +91,8 @@ class View:
         progress: called with how many of how many files have been read.
 
     Attributes:
-        files: entries by path. dropped: how many files were left out, by reason. digests: by path.
+        files: entries by path. dropped: how many files were left out, by reason. digests: by path. listed: every entry
+            that there was when the view was made.
 
     Raises:
         BadInput: not a git repository, no such commit, or no file is left to look at.
@@ -109,7 +110,8 @@ class View:
         self.index = index or Index()
         self.dropped: Counter[str] = Counter()
         self.files: dict[str, Entry] = {}
-        for entry in self.git.entries(self.commit):
+        self.listed = self.git.entries(self.commit)
+        for entry in self.listed:
             why = left_out(entry.path) or ("over 1 MB" if entry.size > LARGEST else "")
             if why:
                 self.dropped[why] += 1
@@ -128,6 +130,11 @@ class View:
                 f"{self.git.folder}: no file to look at ({dict(self.dropped) or 'the repository is empty'})",
                 remedy="Documentation, build output, dependencies, binary and very large files are not looked at.",
             )
+
+    def present(self) -> View:
+        """This view; where the working tree is another than when it was made, a new one."""
+        same = self.commit or self.git.entries() == self.listed
+        return self if same else View(self.git, "", self.index)
 
     def text(self, path: str) -> str:
         """The content of a file of the view, undecodable bytes replaced."""

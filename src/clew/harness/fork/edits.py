@@ -12,7 +12,7 @@ from typing import Any
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment, Tap
-from clew.core.values import Message, Sampling
+from clew.core.values import Message, Sampling, sampling_with
 from clew.harness.run.nodes import Said, as_message, message_json
 from clew.store.names import new_id
 from clew.store.run import Run
@@ -69,8 +69,7 @@ def plan(
             made.append(Edit(name, seq, later))
     if world is not None:
         made.append(Edit("world", seq, base64.b85encode(world).decode() if isinstance(world, bytes) else list(world)))
-    for name in set(sampling or ()) - set(Sampling._fields):
-        raise BadInput(f"unknown sampling setting {name!r}", remedy=f"Known: {', '.join(Sampling._fields)}.")
+    sampling_with(Sampling(), sampling or {})
     return seq, Intervention((*(e for e in run.changes.edits if inherits(e, seq)), *made), keep)
 
 

@@ -52,7 +52,10 @@ async def act(run: RunState, action: str | ToolCall) -> Observation:
             outcome = _in_turn(run, action)
         else:
             assert run.world is not None
+            run.within, run.luck = pending.call.seq, 0
             outcome = run.world.step(action)
+            if run.luck:
+                pending.call = changed(pending.call, seed=run.luck)
     except Exception as error:
         outcome = error
     if isinstance(outcome, (Observation, Exception)):
@@ -82,10 +85,12 @@ async def _in_turn(run: RunState, action: str | ToolCall) -> Observation:
 async def _hold_turn(run: RunState, pending: Pending[Observation], outcome: Awaitable[Observation]) -> Observation:
     """Acts on one world run one at a time, in the order they were issued; what the world asked goes with its act."""
     async with run.turn:
-        run.inner, run.within = [], pending.call.seq
+        run.inner, run.within, run.luck = [], pending.call.seq, pending.call.seed
         try:
             return await outcome
         finally:
+            if run.luck:
+                pending.call = changed(pending.call, seed=run.luck)
             if run.inner:
                 usage = Usage(*(sum(one.usage[i] for one in run.inner) for i in range(3)))
                 cost = sum(one.cost for one in run.inner)

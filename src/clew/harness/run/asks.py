@@ -144,8 +144,9 @@ def _forced(model: Model, prefix: Edit | None) -> tuple[tuple[int, ...], str]:
 
 def _reseeded(run: RunState) -> bool:
     """Whether the run is a fork that was to draw anew, or a fork of one."""
-    row = run.row
-    while row.parent:
+    row, passed = run.row, set[str]()
+    while row.parent and row.id not in passed:  # a file of others may say that a run is its own parent
+        passed.add(row.id)
         parent = run.spec.store.row(Cursor.parse(row.parent).run)
         if parent.seed != row.seed:
             return True
@@ -323,8 +324,14 @@ def _unpacked(run: RunState, path: Path, call: Call) -> list[Reply]:
 
 
 def of_world(run: RunState) -> Asks:
-    """The models as the world of a run reaches them."""
-    return Asks(partial(_told, run))
+    """The models, and the luck, as the world of a run reaches them."""
+    return Asks(partial(_told, run), partial(_luck, run))
+
+
+def _luck(run: RunState) -> int:
+    """A seed that the run's own and the act under way fix; it is recorded with the act. 0 in no act."""
+    run.luck = derive(run.row.seed, run.within, "luck") if run.within >= 0 else 0
+    return run.luck
 
 
 async def _told(run: RunState, messages: Sequence[Message], named: str, sampling: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import time
 import traceback
@@ -164,7 +165,11 @@ async def conduct(spec: RunSpec, state: RunState, task: Task) -> tuple[StopReaso
     config = json.loads(state.row.config or "{}")
     try:
         await lifecycle.open(state, partial(_opened, state, spec.taskset))
-        await spec.agent(LiveRun(state, partial(spawn, state)), **config)
+        played = spec.agent(LiveRun(state, partial(spawn, state)), **config)
+        if not inspect.isawaitable(played):
+            remedy = "Begin it with `async def`, and write `await` before run.act(...) and chat.ask(...)."
+            raise UnknownName(f"agent {spec.agent_ref} is no async function", remedy=remedy)
+        await played
     except BaseException as raised:
         error = innermost(raised)
         if isinstance(error, Stop):

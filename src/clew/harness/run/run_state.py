@@ -74,6 +74,7 @@ class RunState:
         self.handed = Handed()
         self.acting = 0  # acts on the world that have not answered
         self.within, self.inner = -1, list[Inner]()  # the act that the world performs, and what models told it there
+        self.luck = 0  # the seed that the world took for that act
         self.snapshot_size = 0
         self._started = time.monotonic()
         self.tokens, self.cost, self._prior = 0, 0.0, 0.0

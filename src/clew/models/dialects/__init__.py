@@ -179,6 +179,16 @@ def sampling_to(sampling: Sampling, stop: str = "stop") -> Json:
     return out | ({stop: list(sampling.stop)} if sampling.stop else {})
 
 
+def called(tool: Json) -> bool:
+    """Whether a tool of OpenAI's API is a function; the others (web search, namespaces, grammars) have no ToolSpec."""
+    return not isinstance(tool, dict) or bool(tool.get("type", "function") == "function")
+
+
+def count(value: object) -> int:
+    """A number of tokens as a server tells it; 0 for what is none."""
+    return value if type(value) is int and 0 <= value < 1 << 53 else 0
+
+
 def stop_of(value: str | Iterable[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.models import dialects
-from clew.models.dialects import Asked, Json, bad, keep, logprobs, media, restore, tags, text_of
+from clew.models.dialects import Asked, Json, bad, count, keep, logprobs, media, restore, tags, text_of
 from clew.models.dialects.logprobs import Shown
 
 NAME, PATH = "chat", "/chat/completions"
@@ -108,7 +108,7 @@ def request_from_wire(body: Json) -> Asked:
     return Asked(
         str(body.get("model", "")),
         tuple(messages),
-        tuple(map(tool_from_wire, body.get("tools") or ())),
+        tuple(tool_from_wire(t) for t in body.get("tools") or () if dialects.called(t)),
         dialects.sampling_from(body, limit),
         body.get("seed"),
         bool(body.get("stream")),
@@ -152,7 +152,7 @@ def completion_from_wire(body: Json) -> Completion:
     found, spelt = _logprobs(choice)
     tokens = choice.get("token_ids") or spelt
     prompt = choice.get("prompt_token_ids") or body.get("prompt_token_ids")
-    reason = choice.get("finish_reason") or "stop"
+    reason = str(choice.get("finish_reason") or "stop")
     return Completion(
         message,
         tokens=tuple(tokens) if tokens is not None else None,
@@ -165,9 +165,19 @@ def completion_from_wire(body: Json) -> Completion:
 
 
 def events(
-    completion: Completion, *, id: str, created: int, model: str, sent: str = "", shown: Shown | None = None
+    completion: Completion,
+    *,
+    id: str,
+    created: int,
+    model: str,
+    sent: str = "",
+    shown: Shown | None = None,
+    before: Message | None = None,
 ) -> Iterator[Json]:
-    """A completion as the chunks of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``."""
+    """A completion as the chunks of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``.
+
+    Chunks have no order between text and reasoning, so ``before``, as other dialects have it, says nothing here.
+    """
     whole = completion_to_wire(completion, id=id, created=created, model=model, shown=shown)
     choice, frame = whole["choices"][0], _frame(id, created, model)
     message = choice["message"]
@@ -185,13 +195,13 @@ def events(
     yield frame | {"choices": [], "usage": whole["usage"]}
 
 
-def begin(*, id: str, created: int, model: str) -> list[Json]:
+def begin(*, id: str, created: int, model: str, before: Message | None = None) -> list[Json]:
     """The first chunk of a stream whose text is sent as it comes."""
     delta = {"role": "assistant", "content": ""}
     return [_frame(id, created, model) | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}]
 
 
-def piece(text: str, *, id: str, created: int, model: str) -> Json:
+def piece(text: str, *, id: str, created: int, model: str, before: Message | None = None) -> Json:
     choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
     return _frame(id, created, model) | {"choices": [choice]}
 
@@ -212,6 +222,7 @@ class Stream:
         self.finish = ""
         self.error: Any = None
         self.finished = False
+        self.part = 0  # a reply has one text
 
     def feed(self, chunk: Json) -> str:
         if chunk.get("error"):
@@ -272,8 +283,8 @@ def usage_to_wire(usage: Usage) -> Json:
 
 def usage_from_wire(usage: Json | None) -> Usage:
     usage = usage or {}
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    return Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached)
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    return Usage(*map(count, (usage.get("prompt_tokens"), usage.get("completion_tokens"), cached)))
 
 
 def without_nothing(raw: Json) -> Json:

@@ -141,6 +141,7 @@ class Stream:
         self.head: Json = {}
         self.error: Any = None
         self.finished = False
+        self.part = 0  # a reply has one text
 
     def feed(self, chunk: Json) -> str:
         if chunk.get("error"):

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import takewhile
 from typing import Any, cast
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.models import dialects
-from clew.models.dialects import Asked, Json, apply, bad, dumps, media, patch, restore, tags, text_of
+from clew.models.dialects import Asked, Json, apply, bad, count, dumps, media, patch, restore, tags, text_of
 
 NAME, PATH = "messages", "/messages"
 VERSION = "2023-06-01"
@@ -76,7 +78,7 @@ def tool_from_wire(raw: Json) -> ToolSpec:
 
 def request_to_wire(asked: Asked) -> Json:
     s = asked.sampling
-    system = "\n\n".join(m.text for m in asked.messages if m.role == "system")
+    system = _system([m for m in asked.messages if m.role == "system"])
     turns = messages_to_wire([m for m in asked.messages if m.role != "system"])
     body: Json = {"model": asked.model, "messages": turns, "max_tokens": s.max_tokens, "temperature": s.temperature}
     if system:
@@ -105,7 +107,9 @@ def request_from_wire(body: Json) -> Asked:
     messages = messages_from_wire(body["messages"])
     prefill = messages.pop().text if messages and messages[-1].role == "assistant" and not messages[-1].calls else ""
     if body.get("system"):
-        messages.insert(0, Message("system", text_of(body["system"])))
+        said = Message("system", text_of(body["system"]))
+        plain = isinstance(body["system"], str)
+        messages.insert(0, said if plain else said._replace(extra=dumps({NAME: {"system": body["system"]}})))
     return Asked(
         str(body.get("model", "")),
         tuple(messages),
@@ -115,6 +119,14 @@ def request_from_wire(body: Json) -> Asked:
         prefill=prefill,
         extra={k: v for k, v in body.items() if k not in KNOWN},
     )
+
+
+def _system(said: Sequence[Message]) -> str | list[Json]:
+    """The field ``system``: one message's blocks as they came, else the texts."""
+    blocks = _tagged(said[0]).get("system") if len(said) == 1 else None
+    if isinstance(blocks, list) and text_of(blocks) == said[0].text:
+        return blocks
+    return "\n\n".join(m.text for m in said)
 
 
 def completion_to_wire(completion: Completion, *, id: str, created: int, model: str) -> Json:
@@ -145,7 +157,7 @@ def completion_from_wire(body: Json) -> Completion:
     content: Any = blocks
     if all(set(block) == {"type", "text"} for block in blocks):
         content = text_of(blocks)
-    reason = body.get("stop_reason") or "end_turn"
+    reason = str(body.get("stop_reason") or "end_turn")
     return Completion(
         messages_from_wire([{"role": "assistant", "content": content}])[0],
         finish=FINISH.get(reason, reason),
@@ -154,48 +166,67 @@ def completion_from_wire(body: Json) -> Completion:
     )
 
 
-def events(completion: Completion, *, id: str, created: int, model: str, sent: str = "") -> Iterator[Json]:
+def events(
+    completion: Completion, *, id: str, created: int, model: str, sent: str = "", before: Message | None = None
+) -> Iterator[Json]:
     """A completion as the events of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``.
 
-    A text that was sent is block 0, whatever else the reply holds.
+    What stood before that text went out with ``begin``; what else the reply holds comes after it, in its order.
     """
     whole = completion_to_wire(completion, id=id, created=created, model=model)
-    blocks = whole["content"]
+    blocks, out = whole["content"], 0
     if sent:
-        blocks = sorted(blocks, key=lambda block: block["type"] != "text")
-        left = blocks[0]["text"].removeprefix(sent)
+        heads = len(_heads(before))
+        at = next((i for i, block in enumerate(blocks) if block["type"] == "text"), 0)
+        left = blocks[at]["text"].removeprefix(sent) if blocks else ""
         if left:
-            yield piece(left, id=id, created=created, model=model)
-        yield {"type": "content_block_stop", "index": 0}
+            yield piece(left, id=id, created=created, model=model, before=before)
+        yield {"type": "content_block_stop", "index": heads}
+        blocks, out = [*blocks[:heads], blocks[at], *blocks[heads:at], *blocks[at + 1 :]], heads + 1
     else:
         yield {"type": "message_start", "message": whole | {"content": [], "stop_reason": None}}
-    for index, block in list(enumerate(blocks))[bool(sent) :]:
+    yield from _blocks_sent(blocks, out)
+    yield {"type": "message_delta", "delta": {"stop_reason": whole["stop_reason"]}, "usage": whole["usage"]}
+    yield {"type": "message_stop"}
+
+
+@lru_cache(maxsize=64)
+def _heads(before: Message | None) -> tuple[Json, ...]:
+    """The blocks of a reply that stand before its first text; ``before`` is the reply so far."""
+    content = messages_to_wire([before])[0]["content"] if before is not None else ""
+    return tuple(takewhile(lambda block: block["type"] != "text", content)) if isinstance(content, list) else ()
+
+
+def _blocks_sent(blocks: Sequence[Json], start: int) -> Iterator[Json]:
+    """The events of whole blocks from the ``start``-th on."""
+    for index, block in list(enumerate(blocks))[start:]:
         pieces: dict[str, Json] = {
             "text": {"type": "text_delta", "text": block.get("text")},
             "thinking": {"type": "thinking_delta", "thinking": block.get("thinking")},
             "tool_use": {"type": "input_json_delta", "partial_json": json.dumps(block.get("input"))},
         }
         kind = block["type"]
-        empty = {"text": {"text": ""}, "thinking": {"thinking": ""}, "tool_use": {"input": {}}}.get(kind, {})
+        empty: Json = {"text": {"text": ""}, "thinking": {"thinking": ""}, "tool_use": {"input": {}}}.get(kind, {})
         yield {"type": "content_block_start", "index": index, "content_block": block | empty}
         if kind in pieces:
             yield {"type": "content_block_delta", "index": index, "delta": pieces[kind]}
         yield {"type": "content_block_stop", "index": index}
-    yield {"type": "message_delta", "delta": {"stop_reason": whole["stop_reason"]}, "usage": whole["usage"]}
-    yield {"type": "message_stop"}
 
 
-def begin(*, id: str, created: int, model: str) -> list[Json]:
-    """The first events of a stream whose text is sent as it comes."""
+def begin(*, id: str, created: int, model: str, before: Message | None = None) -> list[Json]:
+    """The first events of a stream whose text is sent as it comes, with what stands before the text."""
     empty = completion_to_wire(Completion(Message("assistant", "")), id=id, created=created, model=model)
+    heads = _heads(before)
     return [
         {"type": "message_start", "message": empty | {"content": [], "stop_reason": None}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        *_blocks_sent(heads, 0),
+        {"type": "content_block_start", "index": len(heads), "content_block": {"type": "text", "text": ""}},
     ]
 
 
-def piece(text: str, *, id: str, created: int, model: str) -> Json:
-    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+def piece(text: str, *, id: str, created: int, model: str, before: Message | None = None) -> Json:
+    delta = {"type": "text_delta", "text": text}
+    return {"type": "content_block_delta", "index": len(_heads(before)), "delta": delta}
 
 
 class Stream:
@@ -207,6 +238,7 @@ class Stream:
         self.inputs: dict[int, str] = {}
         self.error: Any = None
         self.finished = False
+        self.part = 0  # the block of the text that came last
 
     def feed(self, event: Json) -> str:
         kind, index = event.get("type"), event.get("index", 0)
@@ -227,6 +259,7 @@ class Stream:
 
     def _delta(self, index: int, delta: Json) -> str:
         block = self.blocks.setdefault(index, {"type": "text", "text": ""})
+        self.part = index
         for name in ("text", "thinking", "signature"):
             if name in delta:
                 block[name] = (block.get(name) or "") + delta[name]
@@ -248,9 +281,9 @@ def usage_to_wire(usage: Usage) -> Json:
 
 def usage_from_wire(usage: Json | None) -> Usage:
     usage = usage or {}
-    cached = usage.get("cache_read_input_tokens") or 0
-    prompt = (usage.get("input_tokens") or 0) + cached + (usage.get("cache_creation_input_tokens") or 0)
-    return Usage(prompt, usage.get("output_tokens") or 0, cached)
+    cached = count(usage.get("cache_read_input_tokens"))
+    prompt = count(usage.get("input_tokens")) + cached + count(usage.get("cache_creation_input_tokens"))
+    return Usage(prompt, count(usage.get("output_tokens")), cached)
 
 
 def _tagged(message: Message) -> Json:

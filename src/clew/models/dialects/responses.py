@@ -8,16 +8,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
-from clew.models.dialects import Asked, Json, bad, keep, logprobs, media, restore, sampling_from, tags, text_of
+from clew.models.dialects import (
+    Asked,
+    Json,
+    bad,
+    called,
+    count,
+    dumps,
+    keep,
+    logprobs,
+    media,
+    restore,
+    sampling_from,
+    tags,
+    text_of,
+)
 from clew.models.dialects.chat import headers as headers
 from clew.models.dialects.logprobs import Shown
 
 NAME, PATH = "responses", "/responses"
 KNOWN = {"model", "input", "instructions", "tools", "temperature", "top_p", "stream", "max_output_tokens"}
-ITEM = "item_begun"  # id of a message whose text is sent as it comes
 DONE = {"status": "completed", "incomplete_details": None}
 RANK = {"reasoning": 0, "message": 1}  # all other items of the assistant: 2
 
@@ -59,11 +74,15 @@ def tool_from_wire(raw: Json) -> ToolSpec:
 
 
 def request_to_wire(asked: Asked) -> Json:
-    items = messages_to_wire(asked.messages)
+    first = asked.messages[0] if asked.messages else None
+    told = first is not None and bool(tags(first).get(NAME, {}) == {"instructions": True})
+    items = messages_to_wire(asked.messages[told:])
     # the API takes back only its own reasoning items, which have an id
     items = [item for item in items if item.get("type") != "reasoning" or item.get("id")]
     s = asked.sampling
     body: Json = {"model": asked.model, "input": items, "max_output_tokens": s.max_tokens, "temperature": s.temperature}
+    if first is not None and told:
+        body["instructions"] = first.text
     if s.top_p != 1.0:
         body["top_p"] = s.top_p
     if asked.tools:
@@ -83,11 +102,12 @@ def request_from_wire(body: Json) -> Asked:
         raise bad("a responses request needs an input", body.get("input"), "Send OpenAI's responses body.")
     messages = messages_from_wire(body["input"])
     if body.get("instructions"):
-        messages.insert(0, Message("system", body["instructions"]))
+        extra = dumps({NAME: {"instructions": True}})  # written back into the field they came in
+        messages.insert(0, Message("system", text_of(body["instructions"]), extra=extra))
     return Asked(
         str(body.get("model", "")),
         tuple(messages),
-        tuple(tool_from_wire(t) for t in body.get("tools") or () if t.get("type") == "function"),
+        tuple(tool_from_wire(t) for t in body.get("tools") or () if called(t)),
         sampling_from(body, "max_output_tokens"),
         stream=bool(body.get("stream")),
         extra={k: v for k, v in body.items() if k not in KNOWN},
@@ -116,7 +136,7 @@ def completion_from_wire(body: Json) -> Completion:
         raise bad("the answer has no output", body, "The endpoint does not speak the responses API; check its path.")
     message = _keep([_own(item) for item in body["output"]])._replace(role="assistant")
     reason = (body.get("incomplete_details") or {}).get("reason") or ""
-    finish = {"max_output_tokens": "length", "content_filter": "filter"}.get(reason)
+    finish = {"max_output_tokens": "length", "content_filter": "filter"}.get(str(reason))
     return Completion(
         message,
         finish=finish or ("tool_calls" if message.calls else "stop"),
@@ -126,28 +146,49 @@ def completion_from_wire(body: Json) -> Completion:
 
 
 def events(
-    completion: Completion, *, id: str, created: int, model: str, sent: str = "", shown: Shown | None = None
+    completion: Completion,
+    *,
+    id: str,
+    created: int,
+    model: str,
+    sent: str = "",
+    shown: Shown | None = None,
+    before: Message | None = None,
 ) -> Iterator[Json]:
     """A completion as the events of a stream; ``sent`` is the text that went out before, by ``begin`` and ``piece``.
 
-    A message whose text was sent is item 0, whatever else the reply holds.
+    What stood before that text went out with ``begin``; what else the reply holds comes after it, in its order.
     """
     whole = completion_to_wire(completion, id=id, created=created, model=model, shown=shown)
-    output = whole["output"]
+    output, heads = whole["output"], 0
     if sent:
-        output = sorted(output, key=lambda item: item.get("type") != "message")
-        output[0] = output[0] | {"id": ITEM}
+        heads = len(_heads(before))
+        at = next(i for i, item in enumerate(output) if item.get("type") == "message")
+        order = [*range(heads), at, *range(heads, at), *range(at + 1, len(output))]
+        output = [output[i] if i != at else output[i] | {"id": _item(heads)} for i in order]
         whole = whole | {"output": output}
     else:
         yield _created(id, created, model)
-    for index, item in enumerate(output):
-        begun = bool(sent) and not index
-        if not begun:
-            status = {"status": "in_progress"} if "status" in item else {}
-            yield {"type": "response.output_item.added", "output_index": index, "item": item | _emptied(item) | status}
-        yield from _inside(item, index, sent if begun else "")
-        yield {"type": "response.output_item.done", "output_index": index, "item": item}
+    for index, item in list(enumerate(output))[heads:]:
+        yield from _item_sent(item, index, sent if index == heads else "")
     yield {"type": f"response.{whole['status']}", "response": whole}
+
+
+@lru_cache(maxsize=64)
+def _heads(before: Message | None) -> tuple[Json, ...]:
+    """The items of a reply that stand before its message, as they are served; ``before`` is the reply so far."""
+    items = _items(before) if before is not None else []
+    heads = takewhile(lambda item: item.get("type") != "message", items)
+    return tuple(_served(item, i) for i, item in enumerate(heads))
+
+
+def _item_sent(item: Json, index: int, sent: str = "") -> Iterator[Json]:
+    """The events of an output item; where some of its text was sent, of the rest."""
+    if not sent:
+        status = {"status": "in_progress"} if "status" in item else {}
+        yield {"type": "response.output_item.added", "output_index": index, "item": item | _emptied(item) | status}
+    yield from _inside(item, index, sent)
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
 def _inside(item: Json, index: int, sent: str) -> Iterator[Json]:
@@ -170,19 +211,29 @@ def _inside(item: Json, index: int, sent: str) -> Iterator[Json]:
         yield {"type": "response.function_call_arguments.done", **place, **named}
 
 
-def begin(*, id: str, created: int, model: str) -> list[Json]:
-    """The first events of a stream whose text is sent as it comes."""
-    item = {"type": "message", "id": ITEM, "role": "assistant", "status": "in_progress", "content": []}
+def begin(*, id: str, created: int, model: str, before: Message | None = None) -> list[Json]:
+    """The first events of a stream whose text is sent as it comes, with what stands before the text."""
+    heads = _heads(before)
+    at = len(heads)
+    item = {"type": "message", "id": _item(at), "role": "assistant", "status": "in_progress", "content": []}
     part = {"type": "output_text", "text": "", "annotations": []}
+    place = {"output_index": at, "content_index": 0, "item_id": _item(at)}
     return [
         _created(id, created, model),
-        {"type": "response.output_item.added", "output_index": 0, "item": item},
-        {"type": "response.content_part.added", "output_index": 0, "content_index": 0, "item_id": ITEM, "part": part},
+        *(event for i, head in enumerate(heads) for event in _item_sent(head, i)),
+        {"type": "response.output_item.added", "output_index": at, "item": item},
+        {"type": "response.content_part.added", **place, "part": part},
     ]
 
 
-def piece(text: str, *, id: str, created: int, model: str) -> Json:
-    return _delta(ITEM, 0, text)
+def piece(text: str, *, id: str, created: int, model: str, before: Message | None = None) -> Json:
+    at = len(_heads(before))
+    return _delta(_item(at), at, text)
+
+
+def _item(index: int) -> str:
+    """The id of an output item that has none of its own."""
+    return f"item_{index}"
 
 
 def _created(id: str, created: int, model: str) -> Json:
@@ -204,6 +255,7 @@ class Stream:
         self.head: Json = {}
         self.whole: Json | None = None
         self.error: Any = None
+        self.part = 0  # the item and the part of it whose text came last
 
     @property
     def finished(self) -> bool:
@@ -223,6 +275,7 @@ class Stream:
                 self.pieces.pop(index, None)
         elif kind.endswith(".delta") and isinstance(event.get("delta"), str):
             self.pieces[index] = self.pieces.get(index, "") + event["delta"]
+            self.part = (index << 16) + event.get("content_index", 0)
             return event["delta"] if kind == "response.output_text.delta" else ""
         return ""
 
@@ -247,8 +300,8 @@ def usage_to_wire(usage: Usage) -> Json:
 
 def usage_from_wire(usage: Json | None) -> Usage:
     usage = usage or {}
-    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
-    return Usage(usage.get("input_tokens") or 0, usage.get("output_tokens") or 0, cached)
+    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
+    return Usage(*map(count, (usage.get("input_tokens"), usage.get("output_tokens"), cached)))
 
 
 def _rank(item: Json) -> int | None:
@@ -319,7 +372,7 @@ def _served(item: Json, index: int, scores: list[Json] | None = None) -> Json:
     if item.get("type") == "message" and isinstance(item.get("content"), str):
         part = {"type": "output_text", "text": item["content"], "annotations": []}
         item = item | {"content": [part | ({"logprobs": scores} if scores else {})]}
-    return {"id": f"item_{index}", **item, "status": "completed"}
+    return {"id": _item(index), **item, "status": "completed"}
 
 
 def _emptied(item: Json) -> Json:

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from clew.core.errors import BadInput, ContextOverflow
 from clew.core.records import Request
+from clew.core.values import check_sampling
 from clew.models.engine.cache_rows import ROOM, Rows
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.slots import NOBODY
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.state import Ended, Joining, Waiting
-from clew.models.sampling import check
 from clew.models.taps import refuse_taps
 
 SHARE = 16  # shortest prefix for which a request waits until another of the same tick has cached it
@@ -32,7 +32,7 @@ def place(rows: Rows, entry: Waiting, stops: npt.NDArray[np.bool_], clock: int) 
         BadInput, ContextOverflow: what is wrong with the request.
     """
     request, slots, forward = entry.request, rows.slots, rows.forward
-    check(request.sampling)
+    check_sampling(request.sampling)
     refuse_taps(request, "this engine")
     forced = request.forced
     limit = request.sampling.max_tokens - len(forced)

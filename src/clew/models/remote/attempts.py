@@ -17,8 +17,8 @@ import httpx
 from clew.core.errors import ModelError, Unreachable
 from clew.core.records import Request
 from clew.core.values import Attempt
-from clew.models.remote.endpoint import Endpoint, Failed
-from clew.models.remote.failures import Failure, error_of, pause_of
+from clew.models.remote.endpoint import Endpoint
+from clew.models.remote.failures import Failed, Failure, error_of, pause_of
 from clew.models.remote.limits import RateLimiter
 
 T = TypeVar("T")

@@ -14,13 +14,13 @@ import httpx
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput, BadRecord, ClewError, Refused
 from clew.core.protocols import Renderer
-from clew.core.records import Request
-from clew.core.values import F32, Completion, Message, Usage
+from clew.core.records import Request, Wire
+from clew.core.values import F32, Completion, Message, Piece, Usage
 from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse
-from clew.models.remote import prompt_scores
+from clew.models.remote import bounded, prompt_scores
 from clew.models.remote.attempts import InFlight, admitted, tries, unreachable
-from clew.models.remote.endpoint import Endpoint, Failed
-from clew.models.remote.failures import OVERFLOW, Failure, spare_field
+from clew.models.remote.endpoint import Endpoint
+from clew.models.remote.failures import GARBLED, OVERFLOW, Failed, Failure, spare_field
 from clew.models.remote.limits import RateLimiter
 from clew.models.remote.prices import Price, price_of
 from clew.models.remote.request_body import held_to, in_force
@@ -213,33 +213,32 @@ class Remote:
 
     async def _whole(self, flight: InFlight, body: Json, client: httpx.AsyncClient) -> Items:
         async with asyncio.timeout(flight.left()):
-            answer = await self.endpoint.post(client, self._wire, body, flight.request.idempotency)
-        flight.note(answer.status_code, "")
-        yield self._finished(flight, body, self._read(answer.text))
+            status, said = await self.endpoint.post(client, self._wire, body, flight.request)
+        flight.note(status, "")
+        yield self._finished(flight, body, self._read(said))
 
     async def _streamed(self, flight: InFlight, body: Json, client: httpx.AsyncClient) -> Items:
         """Text as it arrives; an end that comes too early is a cut, unless nothing had arrived."""
         stream, events, arrived, trouble = self._wire.Stream(), sse.Events(), False, ""
         try:
             async with AsyncExitStack() as stack:
-                opened = self.endpoint.streamed(client, self._wire, body, flight.request.idempotency)
+                opened = self.endpoint.streamed(client, self._wire, body, flight.request)
                 async with asyncio.timeout(flight.left()):
                     answer = await stack.enter_async_context(opened)
                     streams = "text/event-stream" in answer.headers.get("content-type", "")
-                    if not streams:
-                        await answer.aread()
+                    said = "" if streams else await bounded.text(answer)
                 if not streams:
                     flight.note(answer.status_code, "")
-                    yield self._finished(flight, body, self._read(answer.text))
+                    yield self._finished(flight, body, self._read(said))
                     return
-                lines = answer.aiter_lines()
+                lines = await stack.enter_async_context(aclosing(bounded.lines(answer)))
                 while not stream.error:
                     async with asyncio.timeout(flight.left()):
                         line = await anext(lines, None)
                     if line is None:
                         break
                     event = events.feed(line)
-                    if event is not None and (text := stream.feed(event)):
+                    if event is not None and (text := self._fed(stream, event, arrived)):
                         arrived = True
                         yield text
         except TimeoutError:
@@ -258,22 +257,38 @@ class Remote:
         flight.note(200, trouble)
         try:
             completion = stream.result()
-        except BadRecord as error:
-            raise Refused(error.message, remedy=error.remedy) from None
+        except GARBLED as error:
+            raise self._garbled(error) from None
         yield self._finished(flight, body, completion)
+
+    def _fed(self, stream: Any, event: Json, arrived: bool) -> Piece:
+        """The text of an event; the first comes with the message so far."""
+        try:
+            text = str(stream.feed(event))
+            before = stream.result().message if text and not arrived else None
+            return Piece(text, before=before, part=stream.part)
+        except GARBLED as error:
+            raise self._garbled(error) from None
 
     def _read(self, text: str) -> Completion:
         try:
             completion: Completion = self._wire.completion_from_wire(self.json(text))
-        except BadRecord as error:
-            raise Refused(f"{self.endpoint.url}: {error.message}", remedy=error.remedy) from None
+        except GARBLED as error:
+            raise self._garbled(error) from None
         return completion
+
+    def _garbled(self, error: Exception) -> Refused:
+        """What is raised for an answer that is none of the dialect."""
+        if isinstance(error, BadRecord):
+            return Refused(f"{self.endpoint.url}: {error.message}", remedy=error.remedy)
+        told = f"{self.endpoint.url} gave an answer that is none of the {self.dialect} dialect"
+        return Refused(f"{told}: {type(error).__name__}", remedy="Check that the URL is of such an endpoint.")
 
     def json(self, text: str) -> Json:
         """An answer's JSON object. Raises Refused where it is none."""
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
             raise Refused(
@@ -303,7 +318,7 @@ class Remote:
                 bool(self.logprobs),
                 self.token_ids,
             )
-            body = self._wire.request_to_wire(asked)
+            body = self._sent(asked, request.wire) or self._wire.request_to_wire(asked)
         if request.sampling.grammar:
             body |= held_to(request.sampling.grammar, self.dialect)
         body |= self.extra
@@ -312,6 +327,17 @@ class Remote:
         if "reasoning_content" in without:
             body["messages"] = [{k: v for k, v in m.items() if k != "reasoning_content"} for m in body["messages"]]
         return {k: v for k, v in body.items() if k not in without and not (v is None and k in self.extra)}
+
+    def _sent(self, asked: Asked, wire: Wire | None) -> Json:
+        """The body that a program sent in this dialect, with what only we ask for; empty where there is none."""
+        if wire is None or wire.dialect != self.dialect or asked.prefill:
+            return {}
+        ours = self._wire.request_to_wire(asked._replace(messages=(), tools=()))
+        names = {"model", "stream", "stream_options", "return_token_ids"} | ({"seed"} - wire.body.keys())
+        names |= {"logprobs"} if not wire.body.get("logprobs") else set()
+        gone = {"stream", "stream_options"} if wire.body.get("stream") and not asked.stream else set()
+        kept = {k: v for k, v in wire.body.items() if k not in gone}
+        return {**kept, **{k: v for k, v in ours.items() if k in names}}
 
     async def _continues(self, flight: InFlight) -> None:
         """Make sure that the endpoint continues a given beginning; vLLM and SGLang say who they are.

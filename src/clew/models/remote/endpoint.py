@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
@@ -12,16 +13,10 @@ from typing import NamedTuple, Protocol
 import httpx
 
 from clew.core.errors import BadInput
+from clew.core.records import Request
 from clew.models.dialects import Json
-from clew.models.remote.failures import Failure, failure_of
-
-
-class Failed(Exception):
-    """An attempt brought no answer."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.text)
-        self.failure = failure
+from clew.models.remote import bounded
+from clew.models.remote.failures import GARBLED, Failed, Failure, failure_of
 
 
 class Wire(Protocol):
@@ -105,21 +100,24 @@ class Endpoint:
         if here is not None:
             await here.keeper.aclose()
 
-    def _request(self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str) -> httpx.Request:
+    def _request(self, client: httpx.AsyncClient, wire: Wire, body: Json, request: Request) -> httpx.Request:
         try:
             content = json.dumps(body, allow_nan=False).encode()
         except ValueError as error:
             raise BadInput(f"the request is not JSON: {error}", remedy="Leave NaN and infinity out of it.") from None
-        headers = {"content-type": "application/json", **wire.headers(self.key()), **self._headers}
+        sent = dict(request.wire.headers) if request.wire is not None else {}
+        plain = {"content-type": "application/json", "accept-encoding": "identity"}
+        headers = {**plain, **wire.headers(self.key()), **sent, **self._headers}
         if self._basic:
             headers.setdefault("authorization", f"Basic {self._basic}")
-        if idempotency:
-            headers["idempotency-key"] = idempotency
-        return client.build_request("POST", self.url + wire.PATH, params=self._query, content=content, headers=headers)
+        if request.idempotency:
+            headers["idempotency-key"] = request.idempotency
+        query = {**self._query, **(request.wire.query if request.wire is not None else {})}
+        return client.build_request("POST", self.url + wire.PATH, params=query, content=content, headers=headers)
 
     @asynccontextmanager
     async def streamed(
-        self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str
+        self, client: httpx.AsyncClient, wire: Wire, body: Json, request: Request
     ) -> AsyncIterator[httpx.Response]:
         """An answer whose body is yet to be read.
 
@@ -127,22 +125,21 @@ class Endpoint:
             Failed: there is none, it is an error, or it broke off.
         """
         try:
-            answer = await client.send(self._request(client, wire, body, idempotency), stream=True)
+            answer = await client.send(self._request(client, wire, body, request), stream=True)
             try:
                 if answer.status_code != 200:
-                    await answer.aread()
-                    raise Failed(failure_of(answer.status_code, answer.headers, self.hidden(answer.text)))
+                    said = self.hidden(await bounded.text(answer, 1 << 20))
+                    raise Failed(failure_of(answer.status_code, answer.headers, said))
                 yield answer
             finally:
                 await answer.aclose()
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL, zlib.error) as error:
             raise Failed(Failure(0, self.hidden(f"{type(error).__name__}: {error}".rstrip(": ")))) from error
 
-    async def post(self, client: httpx.AsyncClient, wire: Wire, body: Json, idempotency: str) -> httpx.Response:
-        """A whole answer. Raises what ``streamed`` raises."""
-        async with self.streamed(client, wire, body, idempotency) as answer:
-            await answer.aread()
-            return answer
+    async def post(self, client: httpx.AsyncClient, wire: Wire, body: Json, request: Request) -> tuple[int, str]:
+        """A whole answer's status and body. Raises what ``streamed`` raises."""
+        async with self.streamed(client, wire, body, request) as answer:
+            return answer.status_code, await bounded.text(answer)
 
     async def owner(self) -> str:
         """Who serves here, by the list of models; empty where it does not say."""
@@ -150,7 +147,9 @@ class Endpoint:
         key = self.key()
         headers = {"authorization": f"Bearer {key}"} if key else {}
         try:
-            answer = await here.client.get(self.url + "/models", params=self._query, headers=headers | self._headers)
-            return str(answer.json()["data"][0].get("owned_by", "")).lower()
-        except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
+            address, headers = self.url + "/models", {"accept-encoding": "identity"} | headers | self._headers
+            async with here.client.stream("GET", address, params=self._query, headers=headers) as answer:
+                told = json.loads(await bounded.text(answer, 1 << 20))
+            return str(told["data"][0].get("owned_by", "")).lower()
+        except (httpx.HTTPError, Failed, zlib.error, *GARBLED):
             return ""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from clew.core.errors import ContextOverflow, ModelError, Refused
+from clew.core.errors import BadRecord, ContextOverflow, ModelError, Refused
 from clew.core.keys import derive
 
 LONGEST_PAUSE = 60.0  # seconds between attempts, unless the server asks for more
@@ -34,6 +34,18 @@ class Failure(NamedTuple):
     text: str
     wait: float | None = None  # seconds the server asks for
     final: bool = False  # nothing to gain from another attempt
+
+
+# what reading an answer raises where its fields are not of the kinds that they should be
+GARBLED = (BadRecord, TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError, OverflowError)
+
+
+class Failed(Exception):
+    """An attempt brought no answer."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
 
 
 def failure_of(status: int, headers: Mapping[str, str], body: str, now: float | None = None) -> Failure:

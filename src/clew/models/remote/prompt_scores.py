@@ -17,7 +17,7 @@ from clew.core.records import Request
 from clew.core.values import F32, Usage
 from clew.models.dialects import Json, completions
 from clew.models.remote.attempts import InFlight, Sender, admitted, tries
-from clew.models.remote.endpoint import Failed
+from clew.models.remote.failures import Failed
 from clew.models.remote.prices import Price
 
 
@@ -73,7 +73,7 @@ async def _ask(remote: Scorer, flight: InFlight, ids: Sequence[int]) -> AsyncGen
         body = completions.scoring_to_wire(remote.model, ids, echo) | remote.extra
         try:
             async with admitted(remote, flight) as client, asyncio.timeout(flight.left()):
-                answer = (await remote.endpoint.post(client, completions, body, "")).text
+                _, answer = await remote.endpoint.post(client, completions, body, flight.request)
                 flight.used = flight.tokens
         except Failed as failed:
             if failed.failure.status not in (400, 404, 422) or remote.echoes is not None:

@@ -8,71 +8,46 @@ the same. A request without a name joins the run whose conversation it continues
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, Literal, cast
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Literal
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from clew.core.errors import BadInput, BadRecord, ClewError, ModelError, ReplayError, StoreError, UnknownName
+from clew.core.errors import BadInput, BadRecord, ModelError, UnknownName
 from clew.core.keys import NODE, derive, digest, encode
-from clew.core.protocols import Model, Renderer, Streams
+from clew.core.protocols import Model
 from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, RunRow
-from clew.core.records import Request as Question
-from clew.core.values import Completion, Message, StopReason, Task
+from clew.core.values import StopReason, Task
 from clew.harness import Runner
 from clew.harness.fork.edits import fork_row, plan
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
-from clew.serve.gateway import wire
-from clew.serve.gateway.session import Exchange, Session
-from clew.serve.incoming import body_of, caller
-from clew.serve.refusals import Body, Handler, Rejected, guarded, known
+from clew.serve.gateway import verbatim, wire
+from clew.serve.gateway.exchanges import Exchange
+from clew.serve.gateway.piping import Piped
+from clew.serve.gateway.session import Session
+from clew.serve.gateway.verbatim import DIALECTS, Sent
+from clew.serve.history import DECLARED
+from clew.serve.incoming import body_of, caller, question_of
+from clew.serve.openai import questions
+from clew.serve.refusals import Body, Handler, Rejected, guarded, known, refused
 from clew.serve.relay import relay
 from clew.store import Keeper, Run, new_id
 from clew.store.owners import owner_name
 
 NAME = re.compile(r"[\w.-]{1,80}")
+STALL = 60.0  # seconds without a byte of a body
 Unnamed = Literal["guess", "apart"]
-
-
-class Piped:
-    """A model that sends its reply to the program piece by piece if it asked for a stream, and stops if it hangs up."""
-
-    renderer: Renderer | None = None
-
-    def __init__(self, inner: Model, session: Session) -> None:
-        self.inner, self.session = inner, session
-        self.ref, self.version = inner.ref, inner.version
-
-    async def complete(self, request: Question) -> Completion:
-        try:
-            return await self._completed(request, request.conversation)
-        except (StoreError, ReplayError):
-            raise
-        except ClewError as error:
-            exchange = self.session.under_way(request.conversation)
-            raise exchange.failed(error) if exchange is not None else error from None
-
-    async def _completed(self, request: Question, thread: int) -> Completion:
-        if not isinstance(self.inner, Streams) or not self.session.streams(thread):
-            return await self.inner.complete(request)
-        text = ""
-        async with aclosing(cast(AsyncGenerator[str | Completion, None], self.inner.stream(request))) as items:
-            async for item in items:
-                if isinstance(item, Completion):
-                    return item
-                text += item
-                if not self.session.piece(thread, item):
-                    break
-        return Completion(Message("assistant", text), finish="cut")
 
 
 class Gateway:
@@ -239,10 +214,7 @@ class Gateway:
 
     def _models(self, session: Session) -> Callable[[str], Model]:
         def resolve(ref: str) -> Model:
-            dialect, _, rest = ref.partition(":")
-            name, _, extra = rest.partition("?")
-            inner = self._resolve(dialect, name, json.loads(extra or "{}"))
-            return inner if inner.renderer is not None else Piped(inner, session)
+            return Piped(self._resolve(*verbatim.parted(ref)), session)
 
         return resolve
 
@@ -250,29 +222,50 @@ class Gateway:
 
     def application(self) -> Starlette:
         def both(path: str, endpoint: Handler, method: str) -> list[Route]:
-            return [Route(f"{base}{path}", endpoint, methods=[method]) for base in ("/v1", "/r/{name}/v1")]
+            bases = ("/v1", "/r/{name}/v1", "", "/r/{name}")  # some clients add /v1 to their base URL, some do not
+            return [Route(f"{base}{path}", endpoint, methods=[method]) for base in bases]
 
         routes = [Route("/r/{name}/end", guarded(self._end), methods=["POST"]), *both("/models", self._list, "GET")]
-        for dialect, module in wire.DIALECTS.items():
+        for dialect, module in DIALECTS.items():
             routes += both(module.PATH, self._asked(dialect), "POST")
-        return Starlette(routes=routes, lifespan=self.running)
+        return Starlette(routes=routes, lifespan=self.running, exception_handlers={404: missing, 405: missing})
 
     def _asked(self, dialect: str) -> Handler:
         async def endpoint(request: Request) -> Response:
             name = self._name(request)
-            asked = wire.read(dialect, await body_of(request, wire.LARGEST))
+            sent = _sent(request, await body_of(request, wire.LARGEST, STALL))
+            asked = verbatim.read(dialect, sent.body)
+            await self._takes(dialect, asked)
             await self._ended(name)
             session = self._session(name, asked, dialect)
-            asked = self._whole(asked)
-            return await self._respond(dialect, asked, session, session.request(asked, dialect))
+            if asked.extra.get("previous_response_id"):
+                asked = self._whole(asked)
+                body = {k: v for k, v in sent.body.items() if k != "previous_response_id"}
+                items = DIALECTS[dialect].request_to_wire(asked)["input"]
+                sent = sent._replace(body=body | {"input": items})
+            return await self._respond(dialect, asked, session, session.request(asked, dialect, sent=sent), sent)
 
         return guarded(endpoint, dialect)
 
-    async def _respond(self, dialect: str, asked: Asked, session: Session, exchange: Exchange) -> Response:
+    async def _takes(self, dialect: str, asked: Asked) -> None:
+        """Refuse what the model's template has no place for, before it reaches a run.
+
+        Raises:
+            ClewError: the model cannot be found, or takes no such messages or tools.
+        """
+        model = self._resolve(dialect, asked.model, {})
+        if model.renderer is not None and not asked.extra.get("previous_response_id"):
+            long = sum(len(m.text) for m in asked.messages) > questions.LONG
+            work = partial(questions.rendered, model, asked)
+            await asyncio.to_thread(work) if long else work()
+
+    async def _respond(self, dialect: str, asked: Asked, session: Session, exchange: Exchange, sent: Sent) -> Response:
         name = f"clew-{session.run}-{exchange.number}"
         headers = {"x-clew-run": session.run}
         if asked.stream:
-            lines = _while_heard(wire.stream(dialect, exchange, name, asked), exchange)
+            options = sent.body.get("stream_options")
+            usage = isinstance(options, dict) and bool(options.get("include_usage"))
+            lines = wire.stream(dialect, exchange, name, asked, usage)
             return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
         completion = await exchange.answer()
         return Body(wire.whole(dialect, completion, name, asked), headers=headers)
@@ -326,7 +319,7 @@ class Gateway:
         session = self.sessions.get(name)
         if session is None:
             raise Rejected(f"no run is called {name!r}", remedy="Its base URL is /r/NAME/v1.", status=404)
-        scores = _scores(await body_of(request, wire.LARGEST))
+        scores = _scores(await body_of(request, 1 << 20, STALL))
         session.end()
         if session.run in self.work:
             await asyncio.wait([self.work[session.run]], timeout=30)
@@ -349,14 +342,33 @@ def valid(name: str) -> str:
     return name
 
 
-async def _while_heard(lines: AsyncIterator[str], exchange: Exchange) -> AsyncIterator[str]:
-    """A stream that tells when its reader has gone."""
-    try:
-        async for line in lines:
-            yield line
-    except (asyncio.CancelledError, GeneratorExit):
-        exchange.gone.set()
-        raise
+async def missing(request: Request, error: Exception) -> Response:
+    told = f"nothing is served at {request.method} {request.url.path[:120]}"
+    status = getattr(error, "status_code", 404)
+    return refused(Rejected(told, status=status, code="not_found", remedy="The base URL of a run is /r/NAME/v1."))
+
+
+def _sent(request: Request, data: bytes) -> Sent:
+    """A request as its program wrote it, and what it says of itself.
+
+    Raises:
+        Rejected: its body is none of a question, or it declares what nobody knows.
+    """
+    body, headers = question_of(data), request.headers
+    declared = headers.get("x-clew-request", "")
+    if declared and declared not in DECLARED:
+        told = f"the header x-clew-request says {declared[:60]!r}"
+        raise Rejected(told, remedy=f"It is one of {', '.join(DECLARED)}.", param="x-clew-request")
+    counted = headers.get("x-stainless-retry-count", "0")
+    return Sent(
+        body,
+        hashlib.sha256(data).digest(),
+        verbatim.passed_on(headers),
+        verbatim.asked_for(request.query_params),
+        declared == "retry" or (counted.isdecimal() and counted.strip("0") != ""),
+        headers.get("idempotency-key", ""),
+        declared,
+    )
 
 
 def _scores(body: bytes) -> dict[str, float]:

@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-import numpy as np
-
 from clew.core.errors import ClewError, ModelError
 from clew.core.keys import derive
 from clew.core.protocols import Model
 from clew.core.records import Request
-from clew.core.values import Completion, Message, Piece
+from clew.core.values import Completion, Piece
+from clew.serve.gateway.exchanges import Exchange
+from clew.serve.gateway.piping import cut_off
 from clew.serve.gateway.proxy import Gateway, valid
-from clew.serve.gateway.session import Exchange, Session
+from clew.serve.gateway.session import Session
 from clew.serve.openai import answers, questions
 from clew.serve.openai.answers import Items, Prompt
 from clew.serve.openai.questions import Limits, Question
@@ -52,7 +52,7 @@ class Recorder(Gateway):
                     self._resume(run, run, guessed=True)
             yield
 
-    def take(
+    async def take(
         self, question: Question, name: str, limits: Limits, prompts: list[Prompt]
     ) -> tuple[Question, list[Taken]]:
         """A question as requests of a run, one for each choice; ``prompts`` gets what is told of the prompt.
@@ -65,7 +65,7 @@ class Recorder(Gateway):
             told = "a reply with a given beginning is not recorded"
             raise Rejected(told, param="continue_final_message", remedy="Ask a server without --record.")
         question = question._replace(asked=self._whole(question.asked))
-        checked = questions.requests(question, self.model, limits)  # what is wrong with it must not reach the run
+        checked = await questions.beside(question, self.model, limits)  # what is wrong with it must not reach the run
         held = answers.prepared(question, self.model, checked[0]).sampling
         session = self._session(name, question.asked, question.endpoint)
         self.sessions[session.name] = self.sessions.pop(session.name)  # the last is the one that was used last
@@ -114,11 +114,13 @@ class Taken:
         """
         exchange, asking = self._exchange, self._exchange.about
         try:
-            while isinstance(item := await exchange.item(), str):
-                yield item if isinstance(item, Piece) else Piece(item)
+            async for item in exchange.items():
+                if isinstance(item, str):
+                    yield item if isinstance(item, Piece) else Piece(item)
             exchange.about = None  # what was asked is in the record
             if isinstance(item, ClewError):
                 raise item
+            assert isinstance(item, Completion)
             yield asking.whole or item
         finally:
             exchange.gone.set()
@@ -145,12 +147,13 @@ class Through:
             if work.done():
                 return work.result()
         except ClewError as error:
-            raise exchange.failed(error) from None
+            exchange.error = error
+            raise
         finally:
             for task in (work, gone):
                 task.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
-        return self._cut(request, arrived)
+        return cut_off(self.renderer, arrived)
 
     async def _answer(self, request: Request, exchange: Exchange, asking: Asking, arrived: list[Piece]) -> Completion:
         request = request._replace(tops=asking.question.tops)
@@ -162,16 +165,5 @@ class Through:
                     asking.whole = item
                     return item
                 arrived.append(item)
-                exchange.out.put_nowait(item)
+                exchange.put(item)
         raise ModelError(f"{self.ref} ended without an answer")
-
-    def _cut(self, request: Request, arrived: list[Piece]) -> Completion:
-        """What had come when the client hung up."""
-        text = "".join(arrived)
-        if self.renderer is None:
-            return Completion(Message("assistant", text), finish="cut")
-        tokens = tuple(i for piece in arrived for i in piece.tokens)
-        told = [piece.logprobs for piece in arrived if piece.tokens]
-        known = all(part is not None for part in told)
-        logprobs = np.concatenate([np.zeros(0, np.float32), *told]).astype(np.float32) if known else None
-        return Completion(self.renderer.parse(tokens), tokens, logprobs, finish="cut")

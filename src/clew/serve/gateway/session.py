@@ -11,19 +11,22 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from clew.core.errors import ClewError, ModelError, Refused, ReplayDiverged
-from clew.core.keys import REQUEST, digest, encode, sampling_form
-from clew.core.records import Call, Cursor
+from clew.core.errors import ClewError, ReplayDiverged
+from clew.core.keys import sampling_form
+from clew.core.records import Call, Cursor, Request, Wire
 from clew.core.values import Completion, Message, StopReason, ToolSpec
-from clew.harness.run.nodes import message_json
-from clew.harness.run.pending import revive
 from clew.harness.tools import Tool
-from clew.models.dialects import Asked, dumps
+from clew.models.dialects import Asked, Json
+from clew.serve.gateway import verbatim
+from clew.serve.gateway.exchanges import Exchange, Sending, completion_of, failure
+from clew.serve.gateway.verbatim import Sent
 from clew.serve.history import Arrival, History
+from clew.serve.refusals import Rejected
+from clew.serve.sameness import difference, key_of, question
 from clew.store import Keeper
 
 _PLAIN = {"type": "object", "additionalProperties": False}
@@ -41,49 +44,14 @@ SEND = ToolSpec(
 
 
 @dataclass(slots=True)
-class Exchange:
-    """One request and its answer: pieces of text while it is streamed, then a Completion or an error."""
-
-    number: int
-    thread: int
-    stream: bool = False
-    length: int = 0  # messages of the thread with its answer, once it has come
-    gone: asyncio.Event = field(default_factory=asyncio.Event)  # the client no longer listens
-    out: asyncio.Queue[str | Completion | ClewError] = field(default_factory=asyncio.Queue)
-    about: Any = None  # what the server that asks knows of it
-    error: ClewError | None = None  # why the model failed, where the record has a ModelError in its place
-
-    async def item(self) -> str | Completion | ClewError:
-        """What comes next."""
-        got = await self.out.get()
-        return (self.error or got) if isinstance(got, ClewError) else got
-
-    def failed(self, error: ClewError) -> ModelError:
-        """The error as the run takes it, which goes on; whoever asked is told the error itself."""
-        self.error = error
-        return error if isinstance(error, ModelError) else Refused(error.message, remedy=error.remedy)
-
-    async def answer(self) -> Completion:
-        """The whole answer.
-
-        Raises:
-            ClewError: as the model raised it, or why the run ended.
-        """
-        while isinstance(item := await self.item(), str):
-            pass
-        if isinstance(item, ClewError):
-            raise item
-        return item
-
-
-@dataclass(slots=True)
 class Expected:
     """A recorded request that a restarted program will send again."""
 
-    key: bytes
     exchange: Exchange
     replied: bool  # the answer is in the record
-    messages: list[Message]
+    asks: Json  # what it asks
+    key: bytes  # a digest of that
+    verbatim: bool  # the record has its body
     used: bool = False
 
 
@@ -115,7 +83,7 @@ class Session:
         self.history, self.ended = History(), False
         self.exchanges: dict[int, Exchange] = {}
         self.expected: list[Expected] = []
-        self._queue: asyncio.Queue[Arrival | str] = asyncio.Queue()
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._heard = time.monotonic()
         self._recall(calls)
         if continued:
@@ -123,26 +91,58 @@ class Session:
 
     # ---- for the program -------------------------------------------------------------------------------------------
 
-    def request(self, asked: Asked, dialect: str, about: object = None) -> Exchange:
+    def request(self, asked: Asked, dialect: str, about: object = None, sent: Sent | None = None) -> Exchange:
         """Take in a request; its answer comes in the Exchange, which keeps ``about``.
+
+        Args:
+            sent: how the program wrote it, where that is to be kept and passed on.
 
         Raises:
             ReplayDiverged: it is not among those recorded, and the run may not go live here. Ended runs take none.
+            Rejected: it is nested too deeply to be kept.
         """
         if self.ended:
             raise ReplayDiverged(
                 f"run {self.run} has ended", remedy="Use another name in the URL: /r/NAME/v1.", at=self.run
             )
         self._heard = time.monotonic()
-        it = self._arrival(asked, dialect)
-        found = self._recorded(asked, it)
+        body = sent.digest if sent is not None else b""
+        if sent is not None and (again := self._again(sent, body)) is not None:
+            return again
+        try:
+            it = self._arrival(asked, dialect, sent)
+            text = it.text()
+        except RecursionError:
+            raise Rejected("the request is nested too deeply", remedy="Send a flatter one.", code="too_deep") from None
+        found = self._recorded(asked, it, sent)
         if found is not None:
-            found.used, found.exchange.about = True, about
+            found.used, found.exchange.about, found.exchange.body = True, about, body
             return found.exchange
-        self.history.apply(it)
-        exchange = self.exchanges[it.number] = Exchange(it.number, it.thread, asked.stream, about=about)
-        self._queue.put_nowait(it)
+        path, of = self.history.apply(it), asked.stream
+        exchange = self.exchanges[it.number] = Exchange(it.number, it.thread, of, about=about, body=body)
+        if sent is not None:
+            exchange.idempotency = sent.idempotency
+            wire = Wire(dialect, sent.body, sent.headers, sent.query)
+            exchange.asked = Sending(it.model, path, asked.tools, asked.sampling, wire)
+        self._queue.put_nowait(text)
         return exchange
+
+    def _again(self, sent: Sent, body: bytes) -> Exchange | None:
+        """The request that is sent again here, where its answer is under way or came; None: it is to be asked.
+
+        An equal body alone says nothing: agents do ask the same twice. The client says that it tries again, by its
+        retry counter, by the idempotency key of the first try, or in words.
+        """
+        equal = [e for e in self.exchanges.values() if e.body == body]
+        named = [e for e in equal if sent.idempotency and e.idempotency == sent.idempotency]
+        found = named or (equal if sent.retry else [])
+        if not found:
+            return None
+        first = found[-1]
+        again = not first.gone.is_set() and not isinstance(first.last, ClewError)
+        if not self.frozen:
+            self._queue.put_nowait(json.dumps({"retry": first.number, "asked": not again}))
+        return first if again else None
 
     def end(self, why: str = "the program asks nothing more", stop: StopReason | None = None) -> None:
         """The program asks nothing more; the run ends when what is under way is answered, with ``stop`` if given."""
@@ -160,8 +160,7 @@ class Session:
         """The run has ended: nothing under way will be answered any more."""
         self.ended = True
         for exchange in self.exchanges.values():
-            if not exchange.length:
-                exchange.out.put_nowait(why)
+            exchange.put(why)
 
     def fits(self, asked: Asked, dialect: str) -> int:
         """Messages by which a request goes on from a reply of this run; 0 where it does not."""
@@ -179,8 +178,7 @@ class Session:
 
     def tools(self) -> list[Tool]:
         async def receive() -> str:
-            it = await self._queue.get()
-            return it if isinstance(it, str) else it.text()
+            return await self._queue.get()
 
         return [Tool(RECEIVE, receive, idempotent=True), Tool(SEND, self._send, idempotent=True)]
 
@@ -190,7 +188,7 @@ class Session:
         if exchange is None:
             return True
         if exchange.stream:
-            exchange.out.put_nowait(text)
+            exchange.put(text)
         return not exchange.gone.is_set()
 
     def streams(self, thread: int) -> bool:
@@ -201,45 +199,61 @@ class Session:
         """The request asked last in a conversation."""
         return next((e for e in reversed(self.exchanges.values()) if e.thread == thread), None)
 
+    def wire(self, request: Request) -> Wire | None:
+        """A request as its program wrote it; None where it was not kept."""
+        exchange = self.under_way(request.conversation)
+        return exchange.asked.to(request) if exchange is not None and exchange.asked is not None else None
+
     def _send(self, request: int, call: int = -1, error: str = "") -> str:
         exchange, self._heard = self.exchanges[request], time.monotonic()
         self.store.commit()  # what the program is told is in the record first
         answered = exchange.length > 0  # so the record says, which a run that goes on was made from
-        said: Completion | ModelError = as_model_error(error)
+        said: Completion | ClewError = failure(error)
         if not error:
             said = completion_of(self.store, self.store.calls(self.run, call, call + 1)[0])
         if not answered:
             self.history.answered(exchange.thread, said.message if isinstance(said, Completion) else None)
             exchange.length = 0 if error else len(self.history.threads[exchange.thread].path)
-        exchange.out.put_nowait(said)
+        exchange.put(said)
         return "nobody listens" if exchange.gone.is_set() else "sent"
 
     # ---- the record ------------------------------------------------------------------------------------------------
 
-    def _arrival(self, asked: Asked, dialect: str) -> Arrival:
-        s, extra = asked.sampling, dict(asked.extra)
-        if asked.seed is not None and not self.seeded:
-            extra["seed"] = asked.seed
-        named = f"{dialect}:{asked.model}" + (f"?{dumps(extra)}" if extra else "")
+    def _arrival(self, asked: Asked, dialect: str, sent: Sent | None = None) -> Arrival:
+        s, named = asked.sampling, f"{dialect}:{asked.model}"
         sampling: dict[str, Any] = sampling_form(s) | {"stop": list(s.stop)}
         if asked.seed is not None and self.seeded:
             sampling["seed"] = asked.seed
-        return self.history.place(asked.messages, named, asked.tools, sampling)
+        it = self.history.place(asked.messages, named, asked.tools, sampling, sent.declared if sent else "")
+        if sent is None:
+            return it
+        before = self.history.threads[it.of if it.of >= 0 else it.thread].path[: it.keep] if it.keep else []
+        ours = verbatim.base(named, [*before, *it.say], asked.tools, s)
+        rest, spelt = verbatim.patches(named, ours, sent.body)
+        known = it.goes_on and self.history.threads[it.thread].rest == rest
+        it = it._replace(rest=None if known else rest, spelt=spelt)
+        return it._replace(headers=sent.kept() or None, query=dict(sent.query) or None)
 
-    def _recorded(self, asked: Asked, it: Arrival) -> Expected | None:
+    def _recorded(self, asked: Asked, it: Arrival, sent: Sent | None) -> Expected | None:
         """The recorded request that is this one.
 
         Raises:
             ReplayDiverged: there is none, and its thread has recorded requests that were to come first.
         """
         waiting = [e for e in self.expected if not e.used]
-        key = _key(asked.messages, it.model, it.tools, it.sampling)
-        found = next((e for e in waiting if e.key == key), None)
+        if not waiting and not self.frozen:
+            return None
+        asked = asked._replace(model=it.model)
+        asks = {False: question(asked), True: question(asked, sent.body.get("tools") or [] if sent else [])}
+        keys = {whole: key_of(it) for whole, it in asks.items()}
+        found = next((e for e in waiting if e.key == keys[e.verbatim]), None)
         if found is None and (self.frozen or any(e.exchange.thread in (it.thread, it.of) for e in waiting)):
-            wanted = waiting[0] if waiting else None
+            told = ", which are all used"
+            if waiting:
+                nearest = next((e for e in waiting if e.exchange.thread == it.thread), waiting[0])
+                told = "; " + (difference(nearest.asks, asks[nearest.verbatim]) or "its spelling")
             raise ReplayDiverged(
-                f"run {self.run}: the program's request is not among those recorded"
-                + (f"; it differs {_differs(wanted.messages, asked.messages)}" if wanted else ", which are all used"),
+                f"run {self.run}: the program's request is not among those recorded{told}",
                 remedy="Its code, its input or its clock differ from those recorded; fork at an earlier step.",
                 at=str(Cursor(self.run, it.number)),
             )
@@ -259,51 +273,28 @@ class Session:
                 reply = self.store.node(call.node_out).message if call.node_out else None
                 self.history.answered(call.conversation, reply)
                 self._file(call, sent)
-            elif call.seq in by_seq and json.loads(call.action)[1] == "receive" and "ended" not in call.text[:9]:
+            elif call.seq in by_seq and json.loads(call.action)[1] == "receive":
                 it = Arrival.read(call.text)
-                assert it is not None
-                messages = self.history.apply(it)
-                exchange = self.exchanges[it.number] = Exchange(it.number, it.thread)
-                key = _key(messages, it.model, it.tools, it.sampling)
-                self.expected.append(Expected(key, exchange, False, messages))
+                if it is not None:
+                    self._expect(it)
+
+    def _expect(self, it: Arrival) -> None:
+        """Take in a recorded request."""
+        path = self.history.apply(it)
+        it = self.history.whole(it)
+        exchange = self.exchanges[it.number] = Exchange(it.number, it.thread)
+        dialect, model, _ = verbatim.parted(it.model)
+        asked, body = verbatim.recorded(it, path)
+        asks = question(asked._replace(model=f"{dialect}:{model}"), body and (body.get("tools") or []))
+        self.expected.append(Expected(exchange, False, asks, key_of(asks), body is not None))
+        if body is not None:
+            wire = Wire(dialect, body, it.headers or {}, it.query or {})
+            exchange.asked = Sending(it.model, path, it.tools, asked.sampling, wire)
 
     def _file(self, call: Call, sent: set[int]) -> None:
         """Put a recorded answer where the program will find it, unless the live run is still to send it."""
         last = next(e for e in reversed(self.expected) if e.exchange.thread == call.conversation and not e.replied)
         last.replied, last.exchange.length = True, len(self.history.threads[call.conversation].path)
+        last.exchange.asked = None
         if last.exchange.number in sent:
-            answer = completion_of(self.store, call) if call.node_out else as_model_error(call.error)
-            last.exchange.out.put_nowait(answer)
-
-
-def as_model_error(text: str) -> ModelError:
-    """A recorded failure as what it was."""
-    error = revive(text)
-    return error if isinstance(error, ModelError) else ModelError(text)
-
-
-def completion_of(store: Keeper, call: Call) -> Completion:
-    """A recorded ask as the Completion that went out: tokens and logprobs where the model gave them."""
-    node, setup = store.node(call.node_out), call.setup
-    tokens = None if node.ids is None else node.ids[call.head :]
-    whole = tokens is not None and not call.forced
-    finish = call.finish if call.finish != "forced" else "tool_calls" if node.message.calls else "stop"
-    model = (setup.served_by or setup.model) if setup is not None else ""
-    logprobs = call.logprobs if whole else None
-    return Completion(node.message, tokens, logprobs, finish=finish, model=model, usage=call.usage)
-
-
-def _key(messages: Sequence[Message], model: str, tools: Sequence[ToolSpec], sampling: Mapping[str, Any]) -> bytes:
-    """Equal for requests that ask the same, however the wire wrote them."""
-    shown = [message_json(m._replace(extra="") if m.role == "assistant" else m) for m in messages]
-    specs = [[t.name, t.description, dict(t.schema)] for t in tools]
-    return digest(REQUEST, b"foreign", encode(json.dumps([shown, model, specs, dict(sampling)], sort_keys=True)))
-
-
-def _differs(wanted: Sequence[Message], got: Sequence[Message]) -> str:
-    for place, (a, b) in enumerate(zip(wanted, got, strict=False)):
-        if (a.role, a.text, a.calls, a.call_id) != (b.role, b.text, b.calls, b.call_id):
-            return f"at message {place} ({b.role}): {b.text[:60]!r} instead of {a.text[:60]!r}"
-    if len(wanted) != len(got):
-        return f"in length: {len(got)} messages instead of {len(wanted)}"
-    return "in its model, tools or sampling settings"
+            last.exchange.put(completion_of(self.store, call) if call.node_out else failure(call.error))

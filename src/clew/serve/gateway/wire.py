@@ -1,53 +1,24 @@
-"""Request and response bodies of the gateway in three dialects: OpenAI's chat and responses, Anthropic's messages.
+"""Answers of the gateway in three dialects: OpenAI's chat and responses, Anthropic's messages.
 
-The gateway's routes call it. It reads requests, and writes answers and streams; it must never add to an answer what the
-model did not say. Errors are written by ``serve/refusals.py``.
+The gateway's routes call it. It writes answers and streams; it must never add to an answer what the model did not say,
+nor change its order. Errors are written by ``serve/refusals.py``; ``verbatim`` reads requests.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, cast
 
-from clew.core.errors import BadRecord, ClewError
-from clew.core.values import Completion
-from clew.models.dialects import Asked, Json, chat, messages, responses, sse
-from clew.serve.gateway.session import Exchange
-from clew.serve.incoming import in_dialect, question_of
+from clew.core.errors import ClewError
+from clew.core.values import Completion, Message, Piece
+from clew.models.dialects import Asked, Json, sse
+from clew.serve.gateway.exchanges import Exchange
+from clew.serve.gateway.verbatim import DIALECTS
 from clew.serve.refusals import error_event
 
-DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages}
-LIMITS = {"chat": ("max_tokens", "max_completion_tokens"), "responses": ("max_output_tokens",)}
-LIMITS["messages"] = ("max_tokens",)
 LARGEST = 64 << 20  # bytes of a request's body
-UNBOUNDED = 1_000_000  # tokens of a reply whose length the program leaves to the model
-
-
-def read(dialect: str, body: bytes) -> Asked:
-    """A request's body.
-
-    Raises:
-        Rejected, BadRecord: it is not one of that dialect.
-    """
-    raw = question_of(body)
-    if (raw.get("n") or 1) != 1:
-        raise BadRecord("n > 1 is not recorded through the gateway", remedy="Send n requests.")
-    asked: Asked = in_dialect(dialect, DIALECTS[dialect].request_from_wire, raw)
-    s = asked.sampling
-    if not all(isinstance(v, (int, float)) for v in s[:4]) or not all(isinstance(v, str) for v in s.stop):
-        raise BadRecord(f"sampling settings of the wrong kind: {s}"[:300], remedy="Numbers, and texts for stop.")
-    if not asked.messages:
-        raise BadRecord("the request has no messages", remedy="Send at least one.")
-    if asked.prefill:
-        raise BadRecord(
-            "a reply with a given beginning is not recorded", remedy="Leave out the last assistant message."
-        )
-    unsaid: tuple[str, ...] = () if raw.get("temperature") is not None else ("temperature",)
-    if not any(raw.get(name) for name in LIMITS[dialect]):
-        asked = asked._replace(sampling=s._replace(max_tokens=UNBOUNDED))
-        unsaid += LIMITS[dialect]
-    return asked._replace(extra={**asked.extra, **dict.fromkeys(unsaid)}) if unsaid else asked
 
 
 def whole(dialect: str, completion: Completion, name: str, asked: Asked) -> Json:
@@ -64,20 +35,34 @@ def _wanted(completion: Completion, asked: Asked) -> Completion:
     return completion if asked.token_ids or asked.logprobs else completion._replace(tokens=None, prompt=None)
 
 
-async def stream(dialect: str, exchange: Exchange, name: str, asked: Asked) -> AsyncIterator[str]:
-    """An answer as server-sent events, each piece of text as it comes."""
-    wire, sent = DIALECTS[dialect], ""
-    about = {"id": name, "created": int(time.time()), "model": asked.model}
-    while isinstance(item := await exchange.item(), str):
-        for event in wire.begin(**about) if not sent else ():
-            yield _event(dialect, event)
-        sent += item
-        yield _event(dialect, wire.piece(item, **about))
-    if isinstance(item, ClewError):
-        yield _event(dialect, error_event(item, dialect))
-    else:
-        for event in wire.events(_wanted(item, asked), **about, sent=sent):
-            yield _event(dialect, event)
+async def stream(dialect: str, exchange: Exchange, name: str, asked: Asked, usage: bool) -> AsyncIterator[str]:
+    """An answer as server-sent events, each piece of its first text as it comes; what follows that comes at the end.
+
+    Args:
+        usage: whether the client asked a chat stream for its usage.
+    """
+    wire, sent, part = DIALECTS[dialect], "", 0
+    before: Message | None = None  # what came before the text
+    about: dict[str, Any] = {"id": name, "created": int(time.time()), "model": asked.model}
+    last: str | Completion | ClewError = ""
+    async with aclosing(cast(AsyncGenerator[str | Completion | ClewError, None], exchange.items())) as items:
+        async for last in items:
+            if not isinstance(last, str) or not last:
+                continue
+            piece = last if isinstance(last, Piece) else Piece(last)
+            if not sent:
+                before, part = piece.before, piece.part
+                for event in wire.begin(**about, before=before):
+                    yield _event(dialect, event)
+            if piece.part == part:
+                sent += piece
+                yield _event(dialect, wire.piece(str(piece), **about, before=before))
+    if isinstance(last, ClewError):
+        yield _event(dialect, error_event(last, dialect))
+    elif isinstance(last, Completion):
+        for event in wire.events(_wanted(last, asked), **about, sent=sent, before=before):
+            if usage or dialect != "chat" or event["choices"]:
+                yield _event(dialect, event)
     if dialect == "chat":
         yield "data: [DONE]\n\n"
 

@@ -38,6 +38,7 @@ class Writer:
         self.done: dict[int, Completion] = {}
         self._sent: dict[int, str] = {}
         self._thought: dict[int, str] = {}
+        self._before: dict[int, Message | None] = {}
         self._tokens: dict[int, int] = {}
         self._raw: dict[int, Raw] = {}
 
@@ -197,6 +198,8 @@ class Writer:
         for event in chat.events(left._replace(message=message), **self.about, shown=self.shown, sent=text):
             for choice in event["choices"]:
                 choice["index"] = index
+                if index in self._sent:
+                    choice["delta"].pop("role", None)  # was sent; clients would join the two
             if event["choices"]:  # the usage comes at the end of all
                 yield self._own(event | (self._of_prompt(0) if event["choices"][0]["finish_reason"] else {}))
 
@@ -241,14 +244,19 @@ class Writer:
 
     def _responses(self, index: int, item: Piece | Completion) -> Iterator[Json]:
         if isinstance(item, Piece):
+            thought = self._thought[index] = self._thought.get(index, "") + item.reasoning
             if not item:
                 return
-            if index not in self._sent:
-                yield from map(self._whole_response, responses.begin(**self.about))
-            self._note(index, item)
-            yield responses.piece(str(item), **self.about)
+            if not self._sent.get(index):
+                self._before[index] = item.before or Message("assistant", str(item), thought)
+                self._sent[index] = ""
+                begun = responses.begin(**self.about, before=self._before[index])
+                yield from map(self._whole_response, begun)
+            self._sent[index] += item
+            yield responses.piece(str(item), **self.about, before=self._before[index])
             return
-        ended = responses.events(self._told(item), **self.about, sent=self._sent.get(index, ""), shown=self.shown)
+        sent, before = self._sent.get(index, ""), self._before.get(index)
+        ended = responses.events(self._told(item), **self.about, sent=sent, shown=self.shown, before=before)
         yield from map(self._whole_response, ended)
 
     def _whole_response(self, event: Json) -> Json:

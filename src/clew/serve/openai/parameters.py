@@ -43,7 +43,12 @@ ANY = {
     "logit_bias": Rule("refused", ({},)),
     **_all("min_p min_tokens", Rule("refused", (0,))),
     **_all("ignore_eos use_beam_search", Rule("refused", (False,))),
-    "bad_words": Rule("refused", ([],)),
+    **_all("bad_words allowed_token_ids logits_processors", Rule("refused", ([],))),
+    **_all("include_stop_str_in_output early_stopping", Rule("refused", (False,))),
+    "truncate_prompt_tokens": Rule("refused", (), "Shorten the prompt."),
+    "length_penalty": Rule("refused", (1,)),
+    **_all("spaces_between_special_tokens detokenize include_reasoning", Rule("refused", (True,))),
+    **_all("priority request_id cache_salt kv_transfer_params", Rule("ignored")),
 }  # fmt: skip
 RULES: Mapping[str, Mapping[str, Rule]] = {
     "chat": {
@@ -59,6 +64,9 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         **_all("functions function_call", Rule("refused", ([], "none"), "Send tools and tool_choice.")),
         **_all("audio web_search_options documents", NO),
         "max_output_tokens": Rule("refused", (), "Send max_completion_tokens."),
+        "best_of": Rule("refused", (1,), "Ask for n."),
+        "echo": Rule("refused", (False,)),
+        "add_special_tokens": Rule("refused", (False,), "The chat template has them."),
         **_all("chat_template chat_template_kwargs", Rule("refused", ({},), "The model's own template is used.")),
     },
     "completions": {
@@ -94,12 +102,15 @@ def check(endpoint: str, body: Mapping[str, Any]) -> list[str]:
     """
     ignored = []
     for name, value in body.items():
-        rule = RULES[endpoint].get(name, Rule("ignored"))
+        rule = RULES[endpoint].get(name, NO)  # nobody knows what it means
         if rule.what == "supported" or value is None or any(_same(value, n) for n in rule.neutral):
             continue
         if rule.what == "refused":
             told = f"{name} is not supported: the answer would mean something else without it"
-            raise Rejected(told, remedy=rule.remedy or "Leave it out.", code="unsupported_parameter", param=name)
+            if name not in RULES[endpoint]:
+                told = f"{name[:80]!r} is no parameter that this server knows"
+            remedy = rule.remedy or "Leave it out."
+            raise Rejected(told, remedy=remedy, code="unsupported_parameter", param=name[:80])
         ignored.append(name)
     return ignored
 

@@ -3,10 +3,12 @@ request that is refused must never have reached a model or a store."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from clew.core.keys import derive
@@ -19,6 +21,8 @@ from clew.serve.incoming import in_dialect, question_of
 from clew.serve.openai.parameters import check
 from clew.serve.refusals import Rejected
 
+ROLES = ("system", "developer", "user", "assistant", "tool")  # a developer's message is read as the system's
+LONG = 100_000  # characters of a prompt that is tokenised beside the event loop
 TOPS = 20  # most likeliest tokens told with each
 STOPS, STOP = 16, 256  # most stop strings, and most characters of one
 LARGEST = 1_000_000  # tokens of a reply whose length is left to the model
@@ -95,6 +99,7 @@ def read(endpoint: str, data: bytes, limits: Limits) -> Question:
     else:
         if not raw.messages:
             raise Rejected("the request has no messages", remedy="Send at least one.", param="messages")
+        _roles(raw)
         question = Question(endpoint, raw, body, tops=_tops(endpoint, body))
     asked = question.asked._replace(
         sampling=_sampling(endpoint, body, question.asked.sampling, limits),
@@ -168,6 +173,13 @@ def _sampling(endpoint: str, body: Json, read: Sampling, limits: Limits) -> Samp
     if given is None and endpoint != "completions":
         read = read._replace(max_tokens=limits.output or LARGEST)
     return read._replace(top_k=max(0, read.top_k), stop=stops)
+
+
+def _roles(asked: Asked) -> None:
+    for message in asked.messages:
+        if message.role not in ROLES:
+            told = f"a message has the role {message.role[:60]!r}"
+            raise Rejected(told, remedy=f"Use one of {', '.join(ROLES)}.", param="messages")
 
 
 def _tops(endpoint: str, body: Json) -> int | None:
@@ -271,6 +283,38 @@ def _unkept(question: Question) -> tuple[str, ...]:
     return (*told, *(f"include.{name}"[:80] for name in sorted(other)))
 
 
+async def beside(question: Question, model: Model, limits: Limits) -> list[Request]:
+    """``requests``, in a thread where the prompt is long: others wait for the event loop meanwhile."""
+    long = sum(map(len, _texts(question))) > LONG
+    work = partial(requests, question, model, limits)
+    return await asyncio.to_thread(work) if long else work()
+
+
+def _texts(question: Question) -> list[str]:
+    asked = question.asked
+    called = [c.arguments for m in asked.messages for c in m.calls]
+    said = [text for m in asked.messages for text in (m.text, m.reasoning)]
+    return [*called, *said, *(p for p in question.prompts if isinstance(p, str))]
+
+
+def _bounded(question: Question, model: Model, limits: Limits) -> None:
+    """Refuse what is far too long before all of it is tokenised: a cut adds one token at most to those of a text.
+
+    Raises:
+        Rejected: it is.
+    """
+    most, renderer = limits.prompt or getattr(model, "context", None), model.renderer
+    if most is None or renderer is None:
+        return
+    least = 0
+    for text in _texts(question):
+        for start in range(0, len(text), LONG):
+            least += max(0, len(renderer.encode(text[start : start + LONG])) - 1) if len(text) > LONG else 0
+            if least > most:
+                told = f"more than {least} prompt tokens; this server takes at most {most}"
+                raise Rejected(told, remedy="Shorten the prompt.", code="context_length_exceeded", param="messages")
+
+
 def requests(question: Question, model: Model, limits: Limits) -> list[Request]:
     """One Request for each choice. The first choice of a seed is what ``n`` 1 gives.
 
@@ -278,6 +322,7 @@ def requests(question: Question, model: Model, limits: Limits) -> list[Request]:
         Rejected: the prompt is longer than the server takes, or the model takes none of its kind.
     """
     renderer, asked = model.renderer, question.asked
+    _bounded(question, model, limits)
     seed = secrets.randbits(63) if asked.seed is None else asked.seed & ((1 << 64) - 1)
     if question.prompts:
         if renderer is None:

@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -32,8 +31,6 @@ from clew.serve.openai.delivery import Answer
 from clew.serve.openai.metrics import Metrics
 from clew.serve.openai.questions import WIRE, Limits, Question
 from clew.serve.refusals import Body, Handler, Rejected, guarded, refused
-
-LONG = 100_000  # characters of a prompt that is tokenised beside the event loop
 
 
 class Server:
@@ -153,7 +150,7 @@ class Server:
         sources: list[Items]
         if recorder is not None:
             prompts = [Prompt(())]
-            question, taken = recorder.take(question, name, self.limits, prompts)
+            question, taken = await recorder.take(question, name, self.limits, prompts)
             headers["x-clew-run"], answered = taken[0].run, taken[0].name
             sources = [it.items() for it in taken]
         else:
@@ -171,9 +168,7 @@ class Server:
             told = "earlier answers are not kept"
             remedy = "Start the server with --record, or send the whole input."
             raise Rejected(told, param="previous_response_id", remedy=remedy)
-        long = sum(len(m.text) for m in question.asked.messages) + sum(map(len, question.prompts)) > LONG
-        work = partial(questions.requests, question, self.model, self.limits)
-        found = await asyncio.to_thread(work) if long else work()
+        found = await questions.beside(question, self.model, self.limits)
         return [answers.prepared(question, self.model, request) for request in found]
 
     async def _prompts(self, question: Question, asked: Sequence[Asked]) -> list[Prompt]:

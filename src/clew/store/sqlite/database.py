@@ -15,6 +15,7 @@ from typing import Any
 
 from clew.core.errors import StoreBroken, StoreError, StoreFull, StoreReadOnly
 from clew.store.sqlite.migrations import migrate
+from clew.store.sqlite.row_codec import readable, storable
 
 BUSY = 30.0  # seconds a writer waits for another process's transaction
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
@@ -121,7 +122,7 @@ class Database:
         if no is None:
             no = self._known(text)
             if no is None:
-                no = int(self._db.execute("INSERT INTO ident(id) VALUES (?)", (text,)).lastrowid or 0)
+                no = int(self._db.execute("INSERT INTO ident(id) VALUES (?)", (storable(text),)).lastrowid or 0)
                 self._no[text], self._id[no] = no, text
         return no
 
@@ -129,7 +130,7 @@ class Database:
         """The number of a string, or None where it has none."""
         no = self._no.get(text)
         if no is None:
-            found = self._read("SELECT no FROM ident WHERE id = ?", (text,))
+            found = self._read("SELECT no FROM ident WHERE id = ?", (storable(text),))
             if found:
                 no = self._no[text] = int(found[0][0])
                 self._id[no] = text
@@ -142,7 +143,7 @@ class Database:
             found = self._read("SELECT id FROM ident WHERE no = ?", (no,))
             if not found:
                 raise StoreBroken(f"{self.path}: no string has the number {no}", remedy="Run `clew store verify`.")
-            text = self._id[no] = str(found[0][0])
+            text = self._id[no] = readable(found[0][0])
             self._no[text] = no
         return text
 
@@ -169,6 +170,7 @@ def _open(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA wal_autocheckpoint = 4000")
             db.execute("PRAGMA temp_store = MEMORY")
+            db.execute("PRAGMA trusted_schema = OFF")
             return db, False
         except sqlite3.OperationalError as error:
             db.close()

@@ -8,7 +8,8 @@ reads the rows that it shows and no others.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from clew.core.errors import StoreError
 from clew.core.records import Fault, RunRow, Segment
 from clew.store.protocol import Folds, Page, Summary, rewards
 from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, named, parse
+from clew.store.sqlite.database import our_errors
 from clew.store.sqlite.row_codec import BITS, RUN_COLUMNS, readable, storable
 from clew.store.sqlite.run_tables import Records
 
@@ -162,9 +164,10 @@ class Listing(Records):
         """
         with self._lock:
             where, order, values = self._select(query)
-            total = int(self._read(f"SELECT count(*) FROM {self._listed()} WHERE {where}", values)[0][0])
             tail = f"WHERE {where} ORDER BY {order} LIMIT ? OFFSET ?"
-            return Page(self._listing(tail, [*values, -1 if limit is None else limit, start]), total)
+            with self._moment():
+                total = int(self._read(f"SELECT count(*) FROM {self._listed()} WHERE {where}", values)[0][0])
+                return Page(self._listing(tail, [*values, -1 if limit is None else limit, start]), total)
 
     def folds(self, query: str = "", limit: int | None = None, start: int = 0) -> Folds:
         """The groups that hold a run the query selects, in the order in which it finds their first.
@@ -174,22 +177,27 @@ class Listing(Records):
         """
         with self._lock:
             where, order, values = self._select(query)
-            sql = f'SELECT iif("group" = \'\', run, "group") FROM {self._listed()} WHERE {where} ORDER BY {order}'
-            names = list(dict.fromkeys(name for (name,) in self._read(sql, values)))
-            chosen = names[start : None if limit is None else start + limit]
-            groups, alone = ([n for n in chosen if isinstance(n, kind)] for kind in (str, int))
-            members: dict[str | int, list[Summary]] = {name: [] for name in chosen}
-            tail = """WHERE "group" IN (SELECT value FROM json_each(?)) OR run IN (SELECT value FROM json_each(?))
-                ORDER BY run"""
-            for row in self._listing(tail, [json.dumps(groups), json.dumps(alone)]):
-                members[row.group or self._known(row.run) or 0].append(row)
-            return Folds(list(members.values()), len(names))
+            with self._moment():
+                return self._folds(where, order, values, limit, start)
+
+    def _folds(self, where: str, order: str, values: list[Any], limit: int | None, start: int) -> Folds:
+        sql = f'SELECT iif("group" = \'\', run, "group") FROM {self._listed()} WHERE {where} ORDER BY {order}'
+        names = list(dict.fromkeys(name for (name,) in self._read(sql, values)))
+        chosen = names[start : None if limit is None else start + limit]
+        groups, alone = ([n for n in chosen if isinstance(n, kind)] for kind in (str, int))
+        members: dict[str | int, list[Summary]] = {name: [] for name in chosen}
+        tail = """WHERE "group" IN (SELECT value FROM json_each(?)) OR run IN (SELECT value FROM json_each(?))
+            ORDER BY run"""
+        for row in self._listing(tail, [json.dumps(groups), json.dumps(alone)]):
+            members[row.group or self._known(row.run) or 0].append(row)
+        return Folds(list(members.values()), len(names))
 
     def summaries(self) -> list[Summary]:
         """One Summary per run in order of creation."""
         with self._lock:
             self._refresh()
-            return self._listing("ORDER BY run", ())
+            with self._moment():
+                return self._listing("ORDER BY run", ())
 
     def summary(self, run: str) -> Summary:
         """What a list shows of one run, as it stands now.
@@ -200,7 +208,8 @@ class Listing(Records):
         with self._lock:
             self.row(run)
             self._refresh()
-            return self._listing("WHERE run = ?", (self._known(run),))[0]
+            with self._moment():
+                return self._listing("WHERE run = ?", (self._known(run),))[0]
 
     def _select(self, query: str) -> tuple[str, str, list[Any]]:
         """WHERE, ORDER BY and their values."""
@@ -230,9 +239,23 @@ class Listing(Records):
             return f"({negation}run IN (SELECT value FROM json_each(?)))", [json.dumps(numbers)]
         return f"({negation}named({_place(field)}, ?, ?, ?))", [field, op, value]
 
+    @contextmanager
+    def _moment(self) -> Iterator[None]:
+        """All reads in it see the file as it was at the first: rows, their number and their rewards fit together."""
+        with our_errors(self.path):
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._db.execute("COMMIT")
+
     def _listed(self) -> str:
-        kept = f"SELECT run, {_COLUMNS} FROM main.summary_1 UNION ALL " if self._has_table("summary_1") else ""
-        return f"({kept}SELECT run, {_COLUMNS} FROM temp.fresh_1) AS listed"
+        """Both tables as one. Another process may have summarised a run since ours was counted: then its row counts."""
+        fresh = f"SELECT run, {_COLUMNS} FROM temp.fresh_1"
+        if not self._has_table("summary_1"):
+            return f"({fresh}) AS listed"
+        other = f"{fresh} WHERE run NOT IN (SELECT run FROM main.summary_1)"
+        return f"(SELECT run, {_COLUMNS} FROM main.summary_1 UNION ALL {other}) AS listed"
 
     def _listing(self, tail: str, values: Sequence[Any]) -> list[Summary]:
         rows = self._read(f"SELECT run, {_COLUMNS} FROM {self._listed()} {tail}", values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from clew.core.errors import StoreError
 from clew.core.keys import encode
@@ -29,15 +29,27 @@ class Maintenance(Records):
             last = rows[-1][0]
             yield from (self._codec.read_node(row[1:]) for row in rows)
 
-    def node_keys(self) -> list[bytes]:
-        """Every node's key."""
-        self.commit()
-        return [key for (key,) in self._read("SELECT key FROM node")]
+    def node_keys(self, among: Sequence[bytes] | None = None) -> list[bytes]:
+        """Every node's key, or those of some keys that the store has."""
+        return self._keys("node", among, self._nodes)
 
-    def blob_keys(self) -> list[bytes]:
-        """Every blob's key, those of interned settings, schemas and lists included."""
-        self.commit()
-        return [key for (key,) in self._read("SELECT key FROM blob")]
+    def blob_keys(self, among: Sequence[bytes] | None = None) -> list[bytes]:
+        """Every blob's key, those of interned settings, schemas and lists included, or those of some keys."""
+        return self._keys("blob", among, self._blobs)
+
+    def _keys(self, table: str, among: Sequence[bytes] | None, waiting: Mapping[bytes, object]) -> list[bytes]:
+        if among is None:
+            self.commit()
+            return [key for (key,) in self._read(f"SELECT key FROM {table}")]
+        with self._lock:
+            left = [key for key in dict.fromkeys(among) if key not in waiting]
+            kept = {
+                key
+                for start in range(0, len(left), 500)  # bound variables of one statement are few
+                for part in [left[start : start + 500]]
+                for (key,) in self._read(f"SELECT key FROM {table} WHERE key IN ({', '.join('?' * len(part))})", part)
+            }
+            return [key for key in among if key in waiting or key in kept]
 
     def tombstones(self) -> dict[str, bytes]:
         """Places whose content was redacted (``run@seq``, or a node's hex key), Calls with their issue digest."""

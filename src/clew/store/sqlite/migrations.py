@@ -85,11 +85,15 @@ def applied(db: sqlite3.Connection) -> list[str] | None:
     Raises:
         StoreBroken: an SQLite file of something else.
     """
-    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not tables:
+    kinds = dict(db.execute("SELECT name, type FROM sqlite_master WHERE type != 'index'"))
+    tables = {name for name, kind in kinds.items() if kind == "table"}
+    if not kinds:
         return None
     if "migration" not in tables or db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise StoreBroken("an SQLite file, but not a store of Clew", remedy="Name another file with --store.")
+    code = sorted(name for name, kind in kinds.items() if kind != "table")
+    if code:  # a trigger or a view would run with each of our own statements
+        raise StoreBroken(f"holds the {kinds[code[0]]} {code[0]!r}, which Clew never makes", remedy="Do not use it.")
     return [name for (name,) in db.execute("SELECT name FROM migration ORDER BY rowid")]
 
 

@@ -1,4 +1,4 @@
-"""Partial reads for pages and figures: many nodes at once, one number of each Call, names without their rows."""
+"""Reads of many rows: the nodes of a path, many nodes at once, one number of each Call, names without their rows."""
 
 from __future__ import annotations
 
@@ -6,15 +6,48 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from clew.core.errors import StoreBroken, StoreError, UnknownName
 from clew.core.records import Node
 from clew.store.protocol import Range
 from clew.store.run import mean
 from clew.store.sqlite.row_codec import NODE_COLUMNS, TARGETS, readable, unpack_floats
 from clew.store.sqlite.run_tables import Records
 
+_THREAD = f"""
+WITH RECURSIVE path({NODE_COLUMNS}, depth) AS (
+  SELECT {NODE_COLUMNS}, 1 FROM node WHERE key = ?1
+  UNION ALL
+  SELECT {", ".join("n." + name for name in NODE_COLUMNS.split(", "))}, depth + 1
+  FROM path JOIN node n ON n.key = path.parent WHERE path.parent NOT IN (x'', ?2) AND depth < ?3)
+SELECT {NODE_COLUMNS} FROM path ORDER BY depth"""
+_PIECE = 4096  # nodes of a path that are read at once: a path may be a circle in a file that others made
+_END = 1 << 62
+
 
 class Ranges(Records):
     """Part of SQLiteStore."""
+
+    def thread(self, tip: bytes, stop: bytes = b"", limit: int | None = None) -> list[Node]:
+        """Nodes of a path, its tip last, from its root or after the node ``stop``; at most ``limit`` from the tip.
+
+        Raises:
+            UnknownName: a node of the path is missing.
+        """
+        with self._lock:
+            path: list[Node] = []
+            left = _END if limit is None else limit
+            while tip not in (b"", stop) and left > len(path) and (node := self._nodes.get(tip)) is not None:
+                path.append(node)
+                tip = node.parent
+            passed = {node.key for node in path}
+            while tip not in (b"", stop) and left > len(path):
+                rows = self._read(_THREAD, (tip, stop, min(left - len(path), _PIECE)))
+                if not rows or passed & {row[0] for row in rows} or len({row[0] for row in rows}) < len(rows):
+                    raise _no_path(tip, bool(rows), self.path)
+                path += map(self._codec.read_node, rows)
+                passed.update(row[0] for row in rows)
+                tip = path[-1].parent
+            return path[::-1]
 
     def nodes(self, keys: Iterable[bytes]) -> dict[bytes, Node]:
         """Nodes by key; those the store does not have are left out."""
@@ -111,3 +144,9 @@ class Ranges(Records):
                 low, high = float(values.min()), float(values.max())
                 found.append(Range(method, TARGETS[target], self._name(scope), low, high, len(parts)))
         return found
+
+
+def _no_path(tip: bytes, circle: bool, path: str) -> StoreError | UnknownName:
+    if circle:
+        return StoreBroken(f"{path}: node {tip.hex()} is its own ancestor", remedy="Restore a copy of the file.")
+    return UnknownName(f"no node {tip.hex()} in {path}")

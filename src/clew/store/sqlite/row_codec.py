@@ -9,11 +9,12 @@ import json
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, StoreBroken
 from clew.core.keys import encode, pack_ids
 from clew.core.records import Call, GroupRow, Node, Report, RunRow, Sample, Segment, Setup
 from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
@@ -75,6 +76,29 @@ def readable(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
+P = ParamSpec("P")
+_NOT_OURS = (ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError, struct.error)
+
+
+def ours(table: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """For functions that read a row: one that Clew cannot have written is a broken store."""
+
+    def reading(read: Callable[P, T]) -> Callable[P, T]:
+        @wraps(read)
+        def call(*args: P.args, **named: P.kwargs) -> T:
+            try:
+                return read(*args, **named)
+            except _NOT_OURS as error:
+                raise StoreBroken(
+                    f"a row of the table {table!r} is none that Clew wrote ({type(error).__name__})",
+                    remedy="The file was altered or is damaged: restore a copy of it.",
+                ) from error
+
+        return call
+
+    return reading
+
+
 def unpack_ids(data: bytes | None) -> tuple[int, ...] | None:
     """Token ids from little-endian int32."""
     return None if data is None else struct.unpack(f"<{len(data) // 4}i", data)
@@ -116,6 +140,7 @@ class Codec:
         packed = None if ids is None else pack_ids(ids)
         return key, parent, self._number(message.role), message.text, more, packed, self._number(tokenizer), text_key
 
+    @ours("node")
     def read_node(self, row: tuple[Any, ...]) -> Node:
         key, parent, role, text, more, ids, tokenizer, text_key = row
         if more is None:
@@ -143,6 +168,7 @@ class Codec:
             dump(attempts) if attempts else None, error,
         )  # fmt: skip
 
+    @ours("call")
     def read_call(self, run: str, row: tuple[Any, ...]) -> Call:
         (place, kind, request, after, done, key, conversation, node_in, node_out, action, text, reward, terminal, legal,
          state, snapshot, child, head, forced, logprobs, entropies, seed, setup, packed, finish, prompt, completion,
@@ -205,6 +231,7 @@ class Codec:
         values = (fixed.get(name, value) for name, value in zip(RunRow._fields, row, strict=True))
         return tuple(storable(value) if isinstance(value, str) else value for value in values)
 
+    @ours("run")
     def read_run(self, row: tuple[Any, ...]) -> RunRow:
         """The inverse of ``run``; a task that was not read stays empty."""
         no, task, order, lineage = row[0], row[5], row[10], row[13]
@@ -221,6 +248,12 @@ def group_row(no: int, row: GroupRow) -> tuple[Any, ...]:
     return no, row.kind, storable(row.task_id), dump(row.runs), storable(row.name)
 
 
+@ours("blob")
+def read_blob(body: bytes) -> bytes:
+    return memoryview(body).tobytes()
+
+
+@ours("grp")
 def read_group(id: str, row: tuple[Any, ...]) -> GroupRow:
     _, kind, task_id, runs, name = row
     return GroupRow(id, kind, readable(task_id), tuple(json.loads(runs)), readable(name))
@@ -230,6 +263,7 @@ def report_json(report: Report) -> str:
     return dump({name: getattr(report, name) for name in Report.__dataclass_fields__})
 
 
+@ours("report")
 def read_report(body: str) -> Report:
     fields = json.loads(body)
     return Report(**fields | {name: tuple(fields[name]) for name in ("runs", "caveats")})

@@ -28,6 +28,7 @@ from clew.store.sqlite.row_codec import (
     check_call,
     group_row,
     pack_floats,
+    read_blob,
     read_group,
     readable,
     storable,
@@ -52,13 +53,6 @@ _PUT_CALL = (  # only an intent is ever completed; a completed Call stays as it 
 _CLAIM = """
 INSERT INTO lease VALUES (?1, ?2, ?3) ON CONFLICT(run) DO UPDATE SET owner = excluded.owner, until = excluded.until
 WHERE lease.owner = excluded.owner OR lease.until <= ?4"""
-_THREAD = f"""
-WITH RECURSIVE path({NODE_COLUMNS}, depth) AS (
-  SELECT {NODE_COLUMNS}, 1 FROM node WHERE key = ?1
-  UNION ALL
-  SELECT {", ".join("n." + name for name in NODE_COLUMNS.split(", "))}, depth + 1
-  FROM path JOIN node n ON n.key = path.parent WHERE path.parent NOT IN (x'', ?2) AND depth < ?3)
-SELECT {NODE_COLUMNS} FROM path ORDER BY depth"""
 
 
 class Records(Database, Tables):
@@ -108,24 +102,6 @@ class Records(Database, Tables):
                 node = self._codec.read_node(rows[0])
             return node
 
-    def thread(self, tip: bytes, stop: bytes = b"", limit: int | None = None) -> list[Node]:
-        """Nodes of a path, its tip last, from its root or after the node ``stop``; at most ``limit`` from the tip.
-
-        Raises:
-            UnknownName: a node of the path is missing.
-        """
-        with self._lock:
-            path: list[Node] = []
-            left = _END if limit is None else limit
-            while tip not in (b"", stop) and left > len(path) and (node := self._nodes.get(tip)) is not None:
-                path.append(node)
-                tip = node.parent
-            if tip not in (b"", stop) and left > len(path):
-                path += map(self._codec.read_node, self._read(_THREAD, (tip, stop, left - len(path))))
-                if not path or (path[-1].parent not in (b"", stop) and len(path) < left):
-                    raise UnknownName(f"no node {(path[-1].parent if path else tip).hex()} in {self.path}")
-            return path[::-1]
-
     def put_blob(self, data: bytes) -> bytes:
         key = blob_key(data)
         with self._lock:
@@ -139,7 +115,7 @@ class Records(Database, Tables):
                 rows = self._read("SELECT body FROM blob WHERE key = ?", (key,))
                 if not rows:
                     raise UnknownName(f"no blob {key.hex()} in {self.path}")
-                body = bytes(rows[0][0])
+                body = read_blob(rows[0][0])
             return body
 
     # runs and their Calls

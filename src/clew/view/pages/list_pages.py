@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from clew.core.errors import UnknownName
+from clew.core.stats import deviate, wilson
 from clew.store import Keeper, Summary
 from clew.view.json_values import plain
 
@@ -55,12 +56,17 @@ class Names:
 
 
 def spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    """Mean and its 95 % interval by Student's t over the values; no interval below two of them."""
+    """Mean and its 95 % interval; no interval below two values.
+
+    Values of 0 and 1 are a share: Wilson's interval (1927), which stays in [0, 1]. Others have Student's t.
+    """
     if not values:
         return None, None, None
     n, mean = len(values), math.fsum(values) / len(values)
     if n < 2:
         return mean, None, None
+    if set(values) <= {0.0, 1.0}:
+        return mean, *wilson(math.fsum(values), float(n), deviate(0.95))
     from scipy.special import stdtrit
 
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
@@ -72,11 +78,8 @@ def share(good: int, n: int) -> dict[str, Any] | None:
     """A share of n with Wilson's interval (1927) at 95 %; None of nothing."""
     if n < 1:
         return None
-    z = 1.959963984540054
-    p, spread = good / n, z * z / n
-    middle, half = p + spread / 2, z * math.sqrt(p * (1 - p) / n + spread / (4 * n))
-    low, high = (middle - half) / (1 + spread), (middle + half) / (1 + spread)
-    return {"estimate": p, "low": max(min(low, p), 0.0), "high": min(max(high, p), 1.0), "n": n}
+    low, high = wilson(float(good), float(n), deviate(0.95))
+    return {"estimate": good / n, "low": low, "high": high, "n": n}
 
 
 def runs(store: Keeper, query: str, limit: int, after: int) -> dict[str, Any]:

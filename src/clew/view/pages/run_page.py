@@ -15,6 +15,7 @@ from clew.view.pages.transcript_page import CUT
 from clew.view.terminal import describe, did
 
 FAMILY = 2000  # runs of one tree at most
+LOOKED = 64  # Calls from which it is told what the model said of its tokens
 
 
 def head(store: Keeper, run: str) -> dict[str, Any]:
@@ -33,8 +34,15 @@ def head(store: Keeper, run: str) -> dict[str, Any]:
     found: dict[str, Any] = {"row": kept, "summary": names.row(summary), "prompt": prompt[:CUT], "calls": summary.calls}
     found |= {"methods": [plain(it) for it in store.ranges(run)], "conversations": store.conversations(run)}
     found |= {"shared": row.lineage[-1].stop if row.lineage else 0, "tree": tree(store, run)}
+    found["shades"] = _shades(store.calls(run, 0, LOOKED))
     found["group"] = names.fold(members[0]) if members else None
     return found | {"rewards": {a.version: a.value for a in verdicts}}
+
+
+def _shades(calls: list[Call]) -> list[str]:
+    """What the model itself said of its tokens: nothing, for most endpoints."""
+    found = {"logprob": (c.logprobs for c in calls), "entropy": (c.entropies for c in calls)}
+    return [name for name, values in found.items() if any(value is not None for value in values)]
 
 
 def tree(store: Keeper, run: str) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.errors import UnknownName
+from clew.core.printable import short
 from clew.store import Keeper
 from clew.store.protocol import rewards
 from clew.store.run import sampled
 from clew.view.json_values import plain
-from clew.view.terminal import short
 
 ROWS = 20_000  # asks of one iteration listed at most
 

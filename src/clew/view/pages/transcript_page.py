@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from clew.core.records import Annotation, Call, Node, RunRow
-from clew.core.values import F32
+from clew.core.values import F32, Message
+from clew.models.dialects import media, tags
 from clew.store import Keeper
 from clew.view.json_values import plain
 from clew.view.pages.tokens import SHOWN, tokens
@@ -16,6 +17,7 @@ from clew.view.terminal import did
 CUT = 20_000  # characters of one text in a page; the whole is read by itself
 PAGE = 500  # Calls of one page at most
 COUNTED = 2_000  # Calls up to which messages are counted from the first; beyond, only their keys name them
+PARTS = 20  # images and the like that are named of one message at most
 SAID = 200  # messages before one ask at most
 LOOK_BACK = 64  # Calls before a page in which the conversation's last ask is looked for first
 
@@ -23,6 +25,12 @@ LOOK_BACK = 64  # Calls before a page in which the conversation's last ask is lo
 def cut(text: str) -> dict[str, Any]:
     """A text, and its whole length where only its beginning is given."""
     return {"text": text} if len(text) <= CUT else {"text": text[:CUT], "cut": len(text)}
+
+
+def parts(message: Message) -> list[str]:
+    """What a message holds beside text: kind and length of each image, file or other part, which the page names only."""
+    found = media(tags(message)) if message.extra else []
+    return [f"{part['type'][:40]}, {len(json.dumps(part))} characters" for part in found[:PARTS]]
 
 
 def _head(values: F32 | None) -> F32 | None:
@@ -82,10 +90,10 @@ class _Page:
         tips: dict[int, bytes] = {}
         seen: dict[int, set[bytes]] = {}
         told: dict[int, list[dict[str, Any]]] = {}
-        world: Call | None = None
+        observed: list[Call] = []  # since the last ask, and the last one before it
         for call in path:
             if call.kind in ("open", "act"):
-                world = call
+                observed.append(call)
             if call.kind != "ask":
                 continue
             known = seen.setdefault(call.conversation, set())
@@ -95,9 +103,13 @@ class _Page:
                 index = len(known) if counts else None
                 known.add(node.key)
                 message = {"key": node.key.hex(), "role": node.message.role, "index": index, **cut(node.message.text)}
-                if world is not None and node.message.text == world.text:
-                    message |= {"passed": True, "from": world.seq}
+                message |= {"parts": parts(node.message)}
+                if source := next((one for one in observed if one.text == node.message.text), None):
+                    message |= {"passed": True, "from": source.seq}
+                    if len(observed) > 1:  # of two equal results each is passed on once
+                        observed = [one for one in observed if one is not source]
                 told[call.seq].append(message | {"conversation": call.conversation})
+            observed = observed[-1:]
             tips[call.conversation] = call.node_out or call.node_in
         return told
 
@@ -143,6 +155,7 @@ class _Page:
             "reasoning": node.message.reasoning[:CUT],
             "calls": [tool._replace(arguments=tool.arguments[:CUT]) for tool in node.message.calls],
             "tokens": tokens(call, node),
+            "parts": parts(node.message),
         }
 
 

@@ -1,5 +1,7 @@
 // All that is asked of the server, which is the one that served this page.
 
+import { open } from "./stream.js";
+
 /** What the server said was wrong, and what it says helps. */
 export class Refused extends Error {
   constructor(status, said) {
@@ -57,7 +59,6 @@ export function plotting() {
 
 // Server-sent events, handed to whoever listens; the browser reconnects by itself.
 const listeners = new Map();
-let source = null;
 
 /** Hear of events: `runs`, `training`, `live`, `reports`, `job`; `up` with whether there was
  * a gap, and `down` as the connection comes and goes. Returns how to stop. */
@@ -71,18 +72,30 @@ function tell(kind, data) {
   for (const run of listeners.get(kind) ?? []) run(data);
 }
 
+/** Begin to hear: over the stream that all tabs share, or over one of this tab's own, which closes while it is hidden. */
 export function connect() {
-  source = new EventSource("/api/events");
-  for (const kind of ["runs", "training", "live", "reports", "job"])
-    source.addEventListener(kind, (event) => tell(kind, JSON.parse(event.data)));
-  let lost = false;
-  source.addEventListener("open", () => {
-    tell("up", lost); // what happened meanwhile was not heard
-    lost = false;
-  });
-  source.addEventListener("error", () => {
-    lost = true;
-    tell("down");
-  });
-  addEventListener("pagehide", () => source.close());
+  const leave = self.SharedWorker ? join() : alone();
+  addEventListener("pagehide", leave, { once: true });
+  addEventListener("pageshow", (event) => event.persisted && (connect(), tell("up", true)), { once: true }); // back from the cache
+}
+
+function join() {
+  const { port } = new SharedWorker("/static/stream.js", { type: "module", name: "clew" });
+  port.onmessage = ({ data }) => tell(...data);
+  return () => port.postMessage("gone");
+}
+
+function alone() {
+  let source = open(tell);
+  const turn = () => {
+    source.close();
+    if (document.hidden) return;
+    source = open(tell);
+    tell("up", true);
+  };
+  document.addEventListener("visibilitychange", turn);
+  return () => {
+    document.removeEventListener("visibilitychange", turn);
+    source.close();
+  };
 }

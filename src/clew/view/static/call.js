@@ -20,7 +20,7 @@ export function drawCall(call, ctx) {
       "aria-current": chosen ? "true" : null, "aria-label": `Call ${call.seq}, ${call.kind}`, data: { seq: call.seq },
     },
     h("a", { class: "seq", href: place(ctx.run, call.seq), title: shared ? `shared with ${call.run}` : `Call ${call.seq}`, tabindex: -1 }, `@${call.seq}`),
-    h("div", { class: "parts" }, BODIES[call.kind]?.(call, ctx, chosen) ?? quiet(call), call.error && part("error", said(call.error), "error"), forks(ctx, call)),
+    h("div", { class: "parts" }, BODIES[call.kind]?.(call, ctx, chosen) ?? quiet(call), call.error && part("error", said(call.error)), forks(ctx, call)),
     h("div", { class: "aside" }, aside(call, ctx)),
   );
   el.addEventListener("click", (event) => {
@@ -43,7 +43,7 @@ export function cursor(text) {
 }
 
 const BODIES = {
-  open: (call) => [part("world", long(call.text, call.cut, whole(call)))],
+  open: (call) => [part("world", call.text ? long(call.text, call.cut, whole(call)) : h("em", { class: "dim" }, "opened, nothing to see"))],
   ask,
   act,
   spawn: (call) => [part("child", h("a", { href: `#/run/${encodeURIComponent(call.child)}` }, plain(call.child)), " ", said(call.action, { class: "dim" }))],
@@ -53,17 +53,22 @@ const BODIES = {
 function ask(call, ctx, chosen) {
   const chat = call.conversation > 0 ? h("span", { class: "tag" }, `chat ${call.conversation}`) : null;
   const before = (call.said ?? []).filter((message) => !message.passed);
-  const out = before.map((message) => part(message.role, long(message.text, message.cut, textPath(message.key))));
+  const out = before.map((message) => part(message.role, long(message.text, message.cut, textPath(message.key)), attached(message)));
   if (!call.reply) return [...out, part("model", h("em", { class: "dim" }, call.done < 0 ? "asked, no answer yet" : "no answer"))];
   const { text, cut, key, reasoning, calls, tokens } = call.reply;
   if (reasoning) out.push(part("thought", h("details", { open: chosen }, h("summary", {}, bytes(reasoning.length)), said(reasoning))));
   const drawn = tokens && !cut ? drawTokens(call, ctx.shade, chosen ? ctx.token : -1) : null;
   const spelled = drawn && tokens.every(([piece]) => piece !== null);
   const body = spelled ? drawn : [long(text, cut, textPath(key)), drawn];
-  if (text || tokens || !calls?.length) out.push(part("model", chat, body));
+  if (text || tokens || !calls?.length) out.push(part("model", chat, body, attached(call.reply)));
   for (const tool of calls ?? []) out.push(part("call", drawTool(tool)));
   if (call.samples) out.push(part("", h("span", { class: "dim" }, `and ${plural(call.samples, "more sample")} of the same request`)));
   return out;
+}
+
+/** Images and files of a message, named: nothing that a run holds is fetched or drawn. */
+function attached({ parts }) {
+  return (parts ?? []).map((one) => h("span", { class: "tag" }, plain(one)));
 }
 
 /** A tool call: its name, and its arguments as they were written, or indented where they are JSON. */
@@ -73,7 +78,7 @@ export function drawTool({ name, arguments: given }) {
     const value = JSON.parse(given);
     text = JSON.stringify(value, null, given.length > 60 ? 2 : 0);
   } catch { /* shown as the model wrote it */ }
-  return h("span", { class: "tool" }, h("b", {}, said(name)), said(text.length > 20_000 ? `${text.slice(0, 20_000)} …` : text, { class: "args" }));
+  return h("span", { class: "toolcall" }, h("b", {}, said(name)), said(text.length > 20_000 ? `${text.slice(0, 20_000)} …` : text, { class: "args" }));
 }
 
 function act(call, ctx) {
@@ -90,7 +95,7 @@ function quiet(call) {
 
 function part(role, ...body) {
   const known = ["world", "model", "system", "user", "assistant", "tool", "act", "call", "thought", "error", "child", "end", ""].includes(role);
-  return h("div", { class: `part ${known ? role : "other"}` }, h("span", { class: "role" }, plain(role)), h("div", { class: "body" }, body));
+  return h("div", { class: `part as-${known ? role || "rest" : "other"}` }, h("span", { class: "role" }, plain(role)), h("div", { class: "body" }, body));
 }
 
 const whole = (call) => textPath("", `${call.run}@${call.seq}`);

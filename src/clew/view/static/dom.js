@@ -29,27 +29,36 @@ function flat(children) {
   return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 }
 
+/** Add the element of item `at` to those drawn of a long list, in reading order: copies and screen readers follow it. */
+export function insert(root, drawn, at, el) {
+  let next = null;
+  for (const [i, other] of drawn) if (i > at && (next === null || i < next[0])) next = [i, other];
+  root.insertBefore(el, next?.[1] ?? null);
+}
+
 /** Replace what an element holds. */
 export function put(el, ...children) {
   el.replaceChildren(...flat(children));
   return el;
 }
 
-const MARKS = {
-  0x061c: "ALM", 0x200b: "ZWSP", 0x200e: "LRM", 0x200f: "RLM", 0x2028: "LS", 0x2029: "PS", 0x202a: "LRE",
-  0x202b: "RLE", 0x202c: "PDF", 0x202d: "LRO", 0x202e: "RLO", 0x2060: "WJ", 0x2066: "LRI", 0x2067: "RLI",
-  0x2068: "FSI", 0x2069: "PDI", 0xfeff: "BOM", 0xfff9: "IAA", 0xfffa: "IAS", 0xfffb: "IAT",
-};
-// Control characters, marks of direction, invisible ones, tag characters and lone halves of surrogate pairs.
-const HIDDEN = new RegExp(
-  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060\\u2066-\\u2069" +
-    "\\ufeff\\ufff9-\\ufffb\\u{e0000}-\\u{e007f}\\ud800-\\udfff]", "gu");
+// The same lists as clew/core/printable.py has, which says what they are; a test compares them.
+const CODES =
+  "0-8 B-1F 7F-9F AD 34F 600-605 61C 6DD 70F 890-891 8E2 115F-1160 17B4-17B5 180B-180F 200B-200F 2028-202E " +
+  "2060-206F 3164 D800-DFFF FE00-FE0F FEFF FFA0 FFF0-FFFB 110BD 110CD 13430-1343F 1BCA0-1BCA3 1D173-1D17A " +
+  "E0000-E0FFF";
+const SIGNS =
+  "AD SHY, 34F CGJ, 61C ALM, 200B ZWSP, 200C ZWNJ, 200D ZWJ, 200E LRM, 200F RLM, 2028 LS, 2029 PS, 202A LRE, 202B " +
+  "RLE, 202C PDF, 202D LRO, 202E RLO, 2060 WJ, 2066 LRI, 2067 RLI, 2068 FSI, 2069 PDI, FE0F VS16, FEFF BOM";
+const span = (ends) => ends.split("-").map((code) => `\\u{${code}}`).join("-");
+const HIDDEN = new RegExp(`[${CODES.split(" ").map(span).join("")}]`, "gu");
+const MARKS = new Map(SIGNS.split(", ").map((pair) => pair.split(" ")).map(([code, name]) => [parseInt(code, 16), name]));
 
 function named(char) {
   const code = char.codePointAt(0);
   if (code < 0x20) return String.fromCodePoint(0x2400 + code);
   if (code === 0x7f) return "␡";
-  return MARKS[code] ? `⟨${MARKS[code]}⟩` : `⟨${code.toString(16).toUpperCase()}⟩`;
+  return `⟨${MARKS.get(code) ?? `U+${code.toString(16).toUpperCase().padStart(4, "0")}`}⟩`;
 }
 
 /** Text as nodes: what would act on the page or hide in it is shown as a symbol instead. */

@@ -1,6 +1,6 @@
 // A list of things of any height: those near the viewport are in the document, the rest are sums of heights.
 
-import { h, put } from "./dom.js";
+import { h, insert, put } from "./dom.js";
 import { Pages } from "./pages.js";
 
 /** Heights with their running sums, both in logarithmic time (a Fenwick tree). */
@@ -122,8 +122,8 @@ export class FlowList {
     if (this.drawn.has(i)) return;
     const row = this.pages.at(i);
     const el = h("div", { class: "item", role: "listitem", data: { index: i } }, row ? this.draw(row, i) : h("div", { class: "waiting" }));
+    insert(this.spacer, this.drawn, i, el);
     this.drawn.set(i, el);
-    this.spacer.append(el);
     this.sight.observe(el);
   }
 

@@ -177,6 +177,7 @@ export class ForkPanel {
 
   /** A fork that was asked for here, or by another page, moved on. */
   heard(job) {
+    if (this.jobs.get(job.id)?.told > job.told) return; // an answer that was overtaken by an event
     this.jobs.set(job.id, job);
     if (!this.jobBox) return;
     const mine = [...this.jobs.values()].filter((one) => one.run === this.run).reverse().slice(0, 20);

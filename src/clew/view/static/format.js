@@ -68,9 +68,15 @@ export function plural(count, one, many = `${one}s`) {
   return `${whole(count)} ${count === 1 ? one : many}`;
 }
 
-/** How a run stands: `open` while it runs, `good` or `bad` by its reward, `none` where no one judged it. */
+/** Whether a run broke: its agent, its model or its world failed. */
+export function crashed(row) {
+  return (row.stop ?? "").endsWith("_error");
+}
+
+/** How a run stands: `open` while it runs, `good` or `bad` by its reward, `crash` or `none` where no one judged it. */
 export function verdict(row) {
   if (row.reward !== null && row.reward !== undefined) return row.reward > 0.5 ? "good" : "bad";
+  if (crashed(row)) return "crash";
   return row.stop ? "none" : "open";
 }
 

@@ -65,7 +65,7 @@ class GroupView {
     return h("header", { class: "runhead" },
       h("div", { class: "title" }, h("h1", {}, "Group ", h("span", { class: "id" }, plain(g.group))), h("span", { class: "prompt" }, said(g.name || "")),
         h("span", { class: "actions" }, h("a", { class: "button", href: `#/runs?q=${encodeURIComponent(`group=${g.group}`)}` }, "As a list"))),
-      h("div", { class: "facts" }, fact("task", said(g.task)), fact("world", said((g.world ?? "").split("(")[0])), fact("model", said(tail(g.model))), fact("kind", g.kind),
+      h("div", { class: "facts", tabindex: 0, role: "group", "aria-label": "Facts" }, fact("task", said(g.task)), fact("world", said((g.world ?? "").split("(")[0])), fact("model", said(tail(g.model))), fact("kind", g.kind),
         fact("runs", whole(g.n)), fact("mean return", h("b", {}, number(g.mean)), h("span", { class: "dim" }, interval)), fact("signal", signal)),
       dots(this.data.runs));
   }

@@ -1,19 +1,22 @@
 // A fork that was asked for: how far it is, its branches, and how often they succeed.
 
 import { button, failure, h, plain } from "./dom.js";
-import { number, plural, share, whole } from "./format.js";
+import { crashed, number, plural, share, whole } from "./format.js";
 import { dot } from "./runrow.js";
 
 const OVER = ["done", "failed", "stopped"];
 
 export function drawJob(job, parent, stop) {
   const over = OVER.includes(job.state);
+  const broken = (job.runs ?? []).filter(crashed).length;
+  const state = broken && broken === job.runs.length && job.state === "done" ? "crashed" : job.state;
+  const count = broken ? `${job.done}/${job.n}, ${broken} crashed` : `${job.done}/${job.n}`;
   const rows = (job.runs ?? []).map((run) => h("tr", {},
     h("td", {}, dot(run), h("a", { class: "id", href: `#/run/${encodeURIComponent(run.run)}${job.at?.includes?.("@") ? `@${job.at.split("@")[1].split("+")[0]}` : ""}` }, plain(run.run))),
     h("td", { class: "num" }, number(run.reward)), h("td", { class: "num" }, `${whole(run.tokens)} tok`), h("td", {}, run.stop ? run.stop.replaceAll("_", " ") : "running"),
     h("td", {}, h("a", { href: `#/diff/${encodeURIComponent(parent)}/${encodeURIComponent(run.run)}` }, "diff"))));
-  return h("section", { class: `job ${job.state}`, data: { job: job.id } },
-    h("header", {}, h("span", { class: "id" }, plain(job.at ? String(job.at) : "")), h("span", { class: `state ${over ? "" : "beat"}` }, `${job.state} ${job.done}/${job.n}`),
+  return h("section", { class: `job ${state}`, data: { job: job.id } },
+    h("header", {}, h("span", { class: "id" }, plain(job.at ? String(job.at) : "")), h("span", { class: `state ${over ? "" : "beat"} ${broken ? "warn" : ""}` }, `${state} ${count}`),
       !over && button("Stop", stop, { class: "quiet" }), job.group && over && h("a", { href: `#/group/${encodeURIComponent(job.group)}` }, "group")),
     !over && h("progress", { max: job.n, value: job.done, "aria-label": "Forks that ended" }),
     job.rate && rate(job.rate),

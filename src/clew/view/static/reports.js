@@ -10,6 +10,9 @@ export async function reportsView(root) {
   return new Reports(root).begin();
 }
 
+const FEW = 24; // reports up to which all are unfolded at the start
+const OWN = "This store";
+
 class Reports {
   constructor(root) {
     Object.assign(this, { root, index: -1 });
@@ -39,12 +42,28 @@ class Reports {
       return;
     }
     const seen = new Set(); // a figure of several reports is drawn with the first of them
-    this.list = h("ol", { class: "reports" }, reports.map((report) => card(report, seen)));
-    put(this.root, head, h("div", { class: "scroller" }, this.list));
+    const sources = Map.groupBy(reports, (report) => report.source?.split(":")[0] || OWN);
+    const few = reports.length <= FEW;
+    this.list = h("div", {}, [...sources].map(([source, own]) => h("details", { class: "sourcebox", open: few || source === OWN },
+      h("summary", {}, h("h2", {}, said(source)), h("span", { class: "dim" }, summary(own))),
+      h("ol", { class: "reports" }, own.map((report) => card(report, seen))))));
+    const field = h("input", { type: "search", placeholder: "Words of a claim or its source", "aria-label": "Filter reports", on: { input: later(150, () => this.filter(field.value)) } });
+    put(this.root, head, h("search", { class: "bar" }, field), h("div", { class: "scroller" }, this.list));
+  }
+
+  /** Show the reports that hold every word, and their sources unfolded. */
+  filter(text) {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const source of this.list.children) {
+      const cards = [...source.querySelectorAll(".report")];
+      for (const one of cards) one.hidden = !words.every((word) => one.textContent.toLowerCase().includes(word));
+      source.hidden = cards.every((one) => one.hidden);
+      if (words.length) source.open = true;
+    }
   }
 
   move(by) {
-    const items = this.list?.children ?? [];
+    const items = [...(this.list?.querySelectorAll(".sourcebox[open] .report:not([hidden])") ?? [])];
     items[this.index]?.removeAttribute("aria-current");
     this.index = Math.max(0, Math.min(items.length - 1, this.index + by));
     items[this.index]?.setAttribute("aria-current", "true");
@@ -52,9 +71,14 @@ class Reports {
   }
 
   fold() {
-    const details = this.list?.children[this.index]?.querySelector("details");
+    const details = this.list?.querySelector(".report[aria-current] details");
     if (details) details.open = !details.open;
   }
+}
+
+function summary(reports) {
+  const missed = reports.filter((report) => report.met === false).length;
+  return [plural(reports.length, "report"), missed ? `, ${missed} not met` : ""];
 }
 
 function card(report, seen) {
@@ -63,7 +87,7 @@ function card(report, seen) {
   const own = figures.filter((url) => /^\/(?!\/)/.test(url) && !seen.has(url)); // of this server only
   own.forEach((url) => seen.add(url));
   return h("li", { class: "report" },
-    h("h2", {}, said(claim), met !== null && h("span", { class: `tag ${met ? "" : "warn"}` }, met ? "met" : "not met"), h("span", { class: "dim source" }, said(source || id))),
+    h("h3", {}, said(claim), met !== null && h("span", { class: `tag ${met ? "" : "warn"}` }, met ? "met" : "not met"), h("span", { class: "dim source" }, said(source || id))),
     h("div", { class: "figures" }, h("span", { class: "estimate num" }, number(estimate)), interval(estimate, low, high),
       h("span", { class: "num" }, `[${number(low)}, ${number(high)}]`), h("span", { class: "dim" }, `${percent} % interval`), h("span", { class: "num" }, `n = ${whole(n)}`)),
     caveats.length > 0 && h("ul", { class: "caveats" }, caveats.map((one) => h("li", {}, said(one)))),

@@ -1,6 +1,6 @@
 // A list of rows of one height: only those near the viewport are in the document, whatever their number.
 
-import { h, failure, put } from "./dom.js";
+import { failure, h, insert, put } from "./dom.js";
 import { Pages } from "./pages.js";
 
 export class RowList {
@@ -12,10 +12,10 @@ export class RowList {
     Object.assign(this, { root, height, draw, open, selected, empty, told: arrived });
     this.index = -1;
     this.drawn = new Map();
-    this.spacer = h("div", { class: "rows", role: "presentation" });
+    this.spacer = h("div", { class: "rows", role: "rowgroup" });
     this.pages = new Pages(page, load, () => this.refresh(), (error) => this.fail(error));
     root.tabIndex = 0;
-    root.setAttribute("role", "listbox");
+    root.setAttribute("role", "grid"); // not a listbox: its options could hold no links
     root.setAttribute("aria-label", label);
     put(root, this.spacer);
     root.addEventListener("scroll", () => this.render(), { passive: true });
@@ -60,6 +60,7 @@ export class RowList {
     if (total === null || !this.root.clientHeight) return;
     const size = this.height();
     this.spacer.style.height = `${total * size}px`;
+    this.root.setAttribute("aria-rowcount", total);
     if (total === 0 && this.empty) {
       put(this.spacer, this.empty());
       this.spacer.style.height = "auto";
@@ -86,14 +87,14 @@ export class RowList {
     before?.remove();
     const el = row ? this.draw(row, i) : h("div", { class: "row waiting" });
     el.id ||= `row-${i}`;
-    el.setAttribute("role", "option");
-    el.setAttribute("aria-posinset", i + 1);
-    el.setAttribute("aria-setsize", this.pages.total);
+    el.setAttribute("role", "row");
+    el.setAttribute("aria-rowindex", i + 1);
+    for (const cell of el.children) if (!cell.hasAttribute("role")) cell.setAttribute("role", "gridcell");
     el.setAttribute("aria-selected", i === this.index);
     el.style.transform = `translateY(${i * size}px)`;
     if (row) el.addEventListener("click", (event) => this.click(event, i));
+    insert(this.spacer, this.drawn, i, el);
     this.drawn.set(i, el);
-    this.spacer.append(el);
   }
 
   click(event, i) {

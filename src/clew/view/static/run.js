@@ -72,7 +72,7 @@ class RunView {
       failed: (error) => put(this.notes, failure(error)),
     });
     this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
-    this.setShade(this.shades()[0], false);
+    this.setShade(this.shades()[0] ?? "", false);
     this.tree();
     this.reloadFacts = later(250, () => this.readFacts());
     this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("job", (job) => this.panel.heard(job))];
@@ -131,11 +131,11 @@ class RunView {
   /** Values that replies can be shaded by: what the model said of itself, then every method. */
   shades() {
     const methods = this.facts.methods.filter((m) => m.target === "call" || m.target === "tokens").map((m) => m.method);
-    return [...new Set(["logprob", "entropy", ...methods])];
+    return [...new Set([...this.facts.shades, ...methods])];
   }
 
   setShade(value, strip = true) {
-    if (!this.shader.options.length) put(this.shader, this.shades().map((one) => h("option", { value: one }, plain(one))), h("option", { value: "" }, "nothing"));
+    put(this.shader, [...this.shades(), ""].map((one) => h("option", { value: one }, plain(one || "nothing"))));
     this.shader.value = value;
     this.shade = value ? new Shade(value, this.facts.methods.find((m) => m.method === value)) : null;
     put(this.legend, this.shade?.legend());
@@ -150,6 +150,7 @@ class RunView {
 
   nextShade() {
     const all = this.shades();
+    if (!all.length) return toast("Nothing is known of these tokens; `clew credit` values them");
     this.setShade(all[(all.indexOf(this.shade?.name) + 1) % all.length]);
     toast(`Shaded by ${this.shade.name}`);
   }
@@ -288,7 +289,9 @@ class RunView {
   }
 
   async readFacts() {
+    const before = this.shades().length;
     this.facts = await get(`run/${name(this.run)}`).catch(() => this.facts);
+    if (this.shades().length > before) this.setShade(this.shade?.name ?? (before ? "" : this.shades()[0]), false); // a live run's first reply
     this.forks = forksAt(this.facts.tree, this.run);
     this.drawHead();
     this.tree();

@@ -12,7 +12,7 @@ export function runHead(s, prompt, fork, diff, group) {
   const actions = [fork && button(key("Fork", "f"), fork, { class: "primary" }), button(key("Diff", "d"), diff), s.group && button(key("Group", "g"), group)];
   return [
     h("div", { class: "title" }, dot(s), h("h1", { class: "id" }, plain(s.run)), h("span", { class: "prompt" }, said(prompt || s.task)), h("span", { class: "actions" }, actions)),
-    h("div", { class: "facts" },
+    h("div", { class: "facts", tabindex: 0, role: "group", "aria-label": "Facts" },
       fact("return", h("b", {}, number(s.reward))), fact("stop", s.stop ? s.stop.replaceAll("_", " ") : "running"), fact("steps", whole(s.steps)),
       fact("tokens", whole(s.tokens)), fact("cost", money(s.cost)), fact("time", seconds(s.seconds)), fact("task", said(s.task)),
       fact("world", said(s.world.split("(")[0]), s.world), fact("agent", said(tail(s.agent)), s.agent), fact("model", said(tail(s.model)), s.model),

@@ -35,7 +35,7 @@ export const GROUP_COLUMNS = [
 /** A dot that says by colour and by shape how a run stands. */
 export function dot(row) {
   const kind = verdict(row);
-  const label = { good: "succeeded", bad: "failed", none: "not judged", open: "running" }[kind];
+  const label = { good: "succeeded", bad: "failed", crash: "crashed", none: "not judged", open: "running" }[kind];
   return h("span", { class: `dot ${kind}`, title: label, role: "img", "aria-label": label });
 }
 

@@ -7,7 +7,7 @@ import { FIELDS, hasTerm, meant, quoted, resort, sorting, toggle } from "./query
 import { RowList } from "./rowlist.js";
 import { GROUP_COLUMNS, RUN_COLUMNS, groupRow, runRow } from "./runrow.js";
 
-const CHIPS = { running: "stop=open", succeeded: "return>0.5", failed: "return<=0.5", forks: "origin=fork" };
+const CHIPS = { running: "stop=open", succeeded: "return>0.5", failed: "return<=0.5", crashed: "stop=*_error", forks: "origin=fork" };
 const narrow = matchMedia("(max-width: 700px)");
 
 export async function runsView(root, where) {

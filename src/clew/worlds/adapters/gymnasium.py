@@ -1,7 +1,8 @@
 """Gymnasium environments whose observations can be read as text, as tasks: one task for each seed.
 
-The registry makes it as ``gymnasium(...)``; the extra ``clew[textworld]`` holds gymnasium. A state is restored by seed
-and actions, so that an environment must never draw from anything but its seed.
+The registry makes it as ``gymnasium(...)``; the extra ``clew[gymnasium]`` holds gymnasium. A state is restored by seed,
+actions and the luck recorded with each of them, so that an environment must never draw from anything but its
+``np_random``.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from clew.core.errors import BadInput, WorldError, need
 from clew.core.keys import STATE, canonical, digest
 from clew.core.protocols import Restores
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.bases import Numbered, alive
+from clew.worlds.world_asks import Asks
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -28,6 +32,8 @@ class Env(Protocol):
     action_space: Any
     render_mode: str | None
 
+    @property
+    def unwrapped(self) -> Any: ...
     def reset(self, *, seed: int) -> tuple[object, dict[str, Any]]: ...
     def step(self, action: object) -> tuple[object, Any, bool, bool, dict[str, Any]]: ...
     def render(self) -> object: ...
@@ -37,23 +43,27 @@ class Env(Protocol):
 class GymWorld:
     """One episode of a Gymnasium environment; reenact.
 
-    The state key digests what can be asked of any environment: observation, reward so far, whether it is over, and
-    ``info["state_key"]`` where the environment gives one. Where neither says all, two states may share a key.
+    Every run of a task starts in the same state, which the task's seed fixes. What chance decides after that is drawn
+    anew for each action of each run, from the seed in its record. Outside a run the task's seed fixes it too.
+
+    The state key digests what can be asked of any environment: observation, whether it is over, and
+    ``info["state_key"]`` where the environment gives one. Where these do not say all, two states share a key. The
+    reward so far is no part of it: ways of different cost to one state lead to one state.
     """
 
     restores: Restores = "reenact"
     tools: Sequence[ToolSpec] = ()
 
-    def __init__(self, env: Env, seed: int, steps: int, actions: tuple[str, ...]) -> None:
+    def __init__(self, env: Env, seed: int, steps: int, actions: tuple[str, ...], asks: Asks | None = None) -> None:
         self._env, self._left, self._actions, self._closed = env, steps, actions, False
+        self._asks = asks or Asks()
         self.total, self._done = 0.0, False
         observation, info = env.reset(seed=seed)
         self._take(observation, info)
 
     def _take(self, observation: object, info: Mapping[str, Any]) -> None:
         self._text = self._read(observation)
-        known = info.get("state_key", b"")
-        self._key = digest(STATE, canonical([self._text, self.total, self._done, _plain(known)]))
+        self._known = _plain(info.get("state_key", b""))
         listed = info.get("legal", info.get("admissible_commands"))
         if listed is None and "action_mask" in info and self._actions:
             listed = [name for name, allowed in zip(self._actions, info["action_mask"], strict=True) if allowed]
@@ -69,7 +79,7 @@ class GymWorld:
 
     @property
     def state_key(self) -> bytes:
-        return self._key
+        return digest(STATE, canonical([self._text, self._done, self._known]))
 
     def observe(self) -> Observation:
         return Observation(self._text, None, self._done, self._legal)
@@ -88,9 +98,11 @@ class GymWorld:
         known, chosen = self._parse(action)
         if not known:
             self._done = self._left <= 0
-            self._take_again()
+            self._legal = () if self._done else self._legal
             return Observation(f"unknown action: {action}", 0.0, self._done, self._legal, called)
         try:
+            if luck := self._asks.luck():
+                self._env.unwrapped.np_random = np.random.default_rng(luck % 2**64)
             observation, reward, ended, cut, info = self._env.step(chosen)
         except Exception as error:
             raise WorldError(f"the environment failed at {action!r}: {error!r}") from error
@@ -98,10 +110,6 @@ class GymWorld:
         self._done = bool(ended or cut or self._left <= 0)
         self._take(observation, info)
         return Observation(self._text, float(reward), self._done, self._legal, called)
-
-    def _take_again(self) -> None:
-        self._key = digest(STATE, self._key, b"unknown action", b"end" if self._done else b"")
-        self._legal = () if self._done else self._legal
 
     def _parse(self, action: str | ToolCall) -> tuple[bool, Any]:
         space = self._env.action_space
@@ -145,7 +153,7 @@ class GymTasks(Numbered[GymWorld]):
         prompt: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        need("gymnasium", "textworld")
+        need("gymnasium", "gymnasium")
         name = env if isinstance(env, str) else f"{env.__module__}:{env.__qualname__}"
         if "<" in name or steps < 1:
             raise BadInput(f"{name!r} cannot be made again elsewhere", remedy="Pass a function at the top of a module.")
@@ -163,7 +171,7 @@ class GymTasks(Numbered[GymWorld]):
             raise BadInput(f"{name} takes {space}", remedy=remedy)
 
     def _make(self) -> Env:
-        gymnasium = need("gymnasium", "textworld")
+        gymnasium = need("gymnasium", "gymnasium")
         try:
             if ":" in self.env and self.env not in gymnasium.registry:
                 module, _, name = self.env.partition(":")
@@ -181,8 +189,8 @@ class GymTasks(Numbered[GymWorld]):
     def find(self, task_id: str) -> Task:
         return Task(task_id, self.prompt, {"env": self.env, "seed": self.number(task_id)})
 
-    def open(self, task: Task) -> GymWorld:
-        return GymWorld(self._make(), self.number(task.id), self.steps, self.actions)
+    def open(self, task: Task, asks: Asks | None = None) -> GymWorld:
+        return GymWorld(self._make(), self.number(task.id), self.steps, self.actions, asks)
 
     def verdict(self, task: Task, last: GymWorld) -> dict[str, float]:
         """Sum of the environment's rewards."""

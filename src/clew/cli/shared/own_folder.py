@@ -1,0 +1,66 @@
+"""A copy of the working folder for each of several programs, mounted where the folder is.
+
+``clew gateway --fork -n 2`` starts its programs so: recorded replies name absolute paths, and a copy elsewhere would be
+left alone while the folder itself is changed. The folder is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from clew.core.errors import BadInput
+
+MOST = 2 << 30  # bytes of a folder that is copied
+_ENTER = 'mount --bind "$1" "$2" && cd "$2" && shift 2 && exec "$@"'
+
+
+def own_folders(names: Sequence[str], store: Path) -> dict[str, Path]:
+    """A fresh copy of the working folder for each name, beside the store.
+
+    Raises:
+        BadInput: the folder is too large, or nothing can be mounted here.
+    """
+    here, kept = Path.cwd(), store.absolute().parent / f"{store.name}.forks"
+    remedy = "Start the forks one by one, each in a copy of its own, or share this folder with --one-folder."
+    if subprocess.run([*_unshared(), "true"], capture_output=True).returncode:
+        raise BadInput("no folder can be mounted for each fork: user namespaces are off here", remedy=remedy)
+    left_out = {kept.resolve(), *(p.resolve() for p in store.absolute().parent.glob(f"{store.name}*"))}
+    if _size(here, left_out) > MOST:
+        raise BadInput(f"{here} holds more than {MOST >> 30} GiB, too much to copy for each fork", remedy=remedy)
+
+    def ignored(folder: str, found: list[str]) -> set[str]:
+        return {n for n in found if (p := Path(folder, n)).resolve() in left_out or not _copied(p)}
+
+    copies = {name: kept / name for name in names}
+    for copy in copies.values():
+        shutil.copytree(here, copy, symlinks=True, ignore=ignored)
+    return copies
+
+
+def in_own_folder(copy: Path, program: Sequence[str]) -> list[str]:
+    """The command that runs a program where its copy stands in the place of the working folder."""
+    return [*_unshared(), "sh", "-c", _ENTER, "clew", str(copy), str(Path.cwd()), *program]
+
+
+def _unshared() -> list[str]:
+    return ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-current-user"])
+
+
+def _copied(path: Path) -> bool:
+    mode = path.lstat().st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+
+
+def _size(folder: Path, left_out: set[Path]) -> int:
+    total = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if Path(place, name).resolve() not in left_out]
+        total += sum(Path(place, name).lstat().st_size for name in files)
+        if total > MOST:
+            break
+    return total

@@ -1,0 +1,110 @@
+"""What is held of a sandboxed run from outside: its folders, its first process, the clocks of its processor time.
+
+``sandbox/namespace.py`` makes one before the command begins. All of it goes by descriptors, so that nothing inside can
+put another thing in their place. It must never read a kept file while a process of the run is left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from clew.sandbox.archives import collect
+from clew.sandbox.cgroup import group
+from clew.sandbox.monitor import cpu_clock, readable
+
+INODE = 1024  # bytes that the kernel holds for a file beside its content, about
+GONE = 30.0  # seconds in which the kernel has ended all processes of a namespace
+
+
+class Left(NamedTuple):
+    """What a run left behind: files, what was refused of them and why, whether a folder was full."""
+
+    files: dict[str, bytes]
+    refused: tuple[str, ...]
+    full: bool
+
+
+class Room:
+    """What is held of a run from outside: its folders in memory, so that they can be looked at while it runs and read
+    when nothing of it is left; its first process; the clocks of what it uses; its control group, where there is one.
+
+    Args:
+        first: the first process of its namespace, when its folders are there; None where it came to nothing.
+        places: its folders, the work folder first.
+        disk, memory: the bounds, in bytes.
+    """
+
+    def __init__(self, first: int | None, places: Sequence[str], disk: int, memory: int) -> None:
+        self.folders, self.clocks, self.first = list[int](), list[int](), -1
+        self.disk, self.memory, self.files = disk, memory, max(disk // INODE, 64)
+        self.group, self.task = None, Path(f"/proc/{first}")
+        if first is None:
+            return
+        self.first = os.pidfd_open(first)
+        for place in places:
+            self.folders.append(os.open(f"{self.task}/root{place}", os.O_RDONLY | os.O_DIRECTORY))
+        there = [first]
+        with suppress(OSError):  # what there is already is counted from now on
+            there += map(int, (self.task / f"task/{first}/children").read_text().split())
+        self.clocks = [fd for pid in there if (fd := cpu_clock(pid)) is not None]
+        self.group = group(memory + len(places) * (disk + self.files * INODE))
+        if self.group is not None:
+            try:
+                self.group.enter(there)
+            except OSError:
+                self.group.close()
+                self.group = None
+
+    def reached(self) -> str:
+        """``disk`` where there are more files than bytes allow, since an empty file takes the kernel's memory too;
+        ``memory`` where that is full which no process's own figures show: buffers of sockets and pipes."""
+        states = [os.fstatvfs(fd) for fd in self.folders]
+        if any(s.f_files - s.f_ffree > self.files for s in states):
+            return "disk"
+        with suppress(OSError, ValueError, IndexError):  # its first process may just have ended
+            if self.group is not None:
+                held = sum((s.f_blocks - s.f_bfree) * s.f_frsize + (s.f_files - s.f_ffree) * INODE for s in states)
+                return "memory" if self.group.held(held, self.memory) else ""
+            return "memory" if self.folders and _buffers(self.task) > self.memory else ""
+        return ""
+
+    def ended(self) -> str:
+        """``memory`` where the kernel ended a process of the run for want of it."""
+        with suppress(OSError):
+            return "memory" if self.group is not None and self.group.ended() else ""
+        return ""
+
+    def left(self, keep: Sequence[str]) -> Left:
+        """Files that are kept, read when the last process has gone: the first one ends after all others."""
+        if not self.folders:
+            return Left({}, (), False)
+        readable([self.first], GONE)
+        return Left(*collect(self.folders[0], keep, self.disk, self.files), self.full())
+
+    def full(self) -> bool:
+        return any(os.fstatvfs(fd).f_bavail == 0 for fd in self.folders[:2])
+
+    def close(self) -> None:
+        """Give back what is held; the run has been ended."""
+        if self.first >= 0:
+            readable([self.first], GONE)
+        if self.group is not None:
+            self.group.close()
+        for fd in (*self.folders, *self.clocks, self.first):
+            if fd >= 0:
+                os.close(fd)
+
+
+def _buffers(task: Path) -> int:
+    """Bytes that the sockets in a process's network may hold: each its buffer's size, TCP also what is queued."""
+    used = (task / "net/sockstat").read_text().split()[2]
+    total = int(used) * int(Path("/proc/sys/net/core/wmem_default").read_text())
+    for name in ("tcp", "tcp6"):
+        for line in (task / "net" / name).read_text().splitlines()[1:]:
+            sent, _, received = line.split()[4].partition(":")
+            total += 2 * (int(sent, 16) + int(received, 16))
+    return total

@@ -1,0 +1,239 @@
+"""Each line that a verb prints for going on works as printed: in a shell, with another store, world and agent."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from clew.cli import VERBS
+from clew.cli.shared import next_lines
+from clew.store import open_store
+
+WORLD, STORE = "household(goals=('open',), rooms=2, steps=4)", "runs/my store.db"
+PRINTED = re.compile(r"`(clew [a-z][^`]+)`|(?:^|: )\s*(clew [a-z]+ ?.*)$", re.MULTILINE)
+SERVES = ("clew view", "clew serve")  # they end when they are interrupted
+AGENT = """
+import asyncio
+async def agent(run, pause=0.0, luck=0.2):
+    chat = run.chat(max_tokens=4)
+    while not run.done:
+        reply, goal = await chat.ask(run.view), run.view.text.split(" ; ")[0]
+        await run.act(goal if await run.draw("luck") < luck else reply)
+        await asyncio.sleep(pause)
+"""
+CONFIG = {"luck": 0.3}
+HOW = ("--world", WORLD, "--config", json.dumps(CONFIG), "--model", "tiny one")
+
+
+@pytest.fixture
+def at(clew, tmp_path, monkeypatch):
+    """A folder with weights and an agent whose names need quoting, and `clew` on the path."""
+    pytest.importorskip("transformers", reason="did not run: transformers is not installed")
+    from clew.models.local import small
+    from clew.worlds.household import Household
+
+    shape = {"d": 16, "layers": 2, "heads": 2, "kv_heads": 1, "context": 256, "seed": 1}
+    small(Household(rooms=2).vocabulary(), **shape).save(tmp_path / "tiny one")
+    (tmp_path / "my agent.py").write_text(AGENT)
+    (tmp_path / "bin").mkdir()
+    shim = tmp_path / "bin" / "clew"
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m clew.cli "$@"\n')
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    return tmp_path
+
+
+@pytest.fixture
+def say(clew, at):
+    """Call a verb on a store that is not the usual one; what it printed."""
+    return lambda *words, code=0: clew(*words, "--store", STORE, code=code).output
+
+
+def printed(text: str) -> list[str]:
+    return ["".join(found).strip() for found in PRINTED.findall(text)]
+
+
+def works(lines: list[str], folder: Path, *, wanted: int) -> list[str]:
+    """Run each line as it stands; what each said."""
+    assert len(lines) == wanted, lines
+    return [in_shell(line, folder) for line in lines]
+
+
+def in_shell(line: str, folder: Path) -> str:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(line, shell=True, cwd=folder, start_new_session=True, **pipes) as process:
+        if line.startswith(SERVES):
+            said = process.stdout.readline()
+            assert "http://" in said
+            os.killpg(process.pid, signal.SIGINT)
+            process.communicate(timeout=60)
+            return said
+        said = process.communicate(timeout=240)[0]
+        assert process.returncode == 0, f"{line}\n{said}"
+        return said
+
+
+def test_run_credit_and_grade(say, at):
+    told = say("run", "my agent.py:agent", *HOW, "--tasks", 6, "-n", 4)
+    listed, shown = works(printed(told), at, wanted=2)
+    assert len(listed.splitlines()) == 25
+    run = printed(told)[1].split()[2]
+    assert f"run {run}" in shown
+    shown, forked = works(printed(say("credit", "grpo+g2po", run)), at, wanted=2)
+    assert "grpo" in shown
+    assert forked.count(" @") + forked.count("@") >= 5
+    page, forked = works(
+        printed(say("audit", "grade", run, "--policy", "tiny one", "--reference", "tiny one")), at, wanted=2
+    )
+    assert shlex.split(STORE)[0] in page
+    assert "(recorded)" in forked
+    works(printed(say("log", "tag:nothing")), at, wanted=1)
+    works(printed(say("store", "gc")), at, wanted=1)
+
+
+@pytest.mark.parametrize("more", [(), ("--temperature", 0.5)], ids=["plain", "sampling"])
+def test_train_and_tune(say, at, more):
+    line = (
+        "train",
+        "--name",
+        "t",
+        *HOW,
+        "--agent",
+        "my agent.py:agent",
+        "--iterations",
+        1,
+        "--tasks",
+        4,
+        "-n",
+        4,
+        *more,
+    )
+    lines = printed(say(*line))
+    said = works(lines, at, wanted=len(lines))
+    assert "success" in said[0]
+    store = open_store(at / STORE)
+    for run in store.runs():
+        assert (run.taskset, run.config) == (WORLD, CONFIG)
+        assert run.agent == f"{at / 'my agent.py'}:agent"
+    assert len(store.runs()) >= 16 + 256
+    asked = {call.setup.asked.temperature for run in store.runs() for call in run.calls if call.setup is not None}
+    assert asked == ({0.5} if more else {1.0})
+    if store.find("return>0.5"):
+        told = say("tune", "world=household", "--loss", "dpo", "--name", "d", "--model", "tiny one")
+        works(printed(told), at, wanted=1)
+    store.close()
+
+
+def test_drafter(say, at):
+    say("run", *HOW[:2], *HOW[4:], "--tasks", 4, "-n", 4, "--max-tokens", 8)
+    told = say("draft", "train", "tiny one", "--data", "world=household", "--steps", 2, "--batch", 2)
+    calibrate, _ = printed(told)
+    assert shlex.split(calibrate)[-4:] == ["--data", "world=household", "--store", STORE]
+    in_shell(calibrate, at)
+
+
+def test_import_and_a_run_that_failed(say, at):
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
+    (at / "runs.jsonl").write_text(json.dumps({"messages": said}) + "\n")
+    (shown,) = works(printed(say("import", "runs.jsonl")), at, wanted=1)
+    assert "“yes”" in shown
+    refused = ("--model", "http://127.0.0.1:9/v1#x", "--model-options", '{"attempts": 1, "retries": 0}')
+    told = say("run", "--world", WORLD, *refused[:2], "--tasks", 1, code=2)
+    (shown,) = works([line for line in printed(told) if " show " in line], at, wanted=1)
+    assert "error" in shown
+
+
+def test_interrupted_stopped_and_unfinished(say, at):
+    """The line of an interrupt goes on in the store that was named; so do those of stop and of an unfinished run."""
+    line = ["clew", "run", "my agent.py:agent", "--world", "household(rooms=2,steps=40)", "--model", "echo"]
+    line += ["--tasks", "2", "--config", '{"pause": 0.2}', "--store", STORE]
+    with subprocess.Popen(line, cwd=at, stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not acting(at / STORE):
+            time.sleep(0.1)
+        stopped = printed(say("stop"))
+        told = process.communicate(timeout=60)[1]
+        assert process.returncode == 130, told
+        interrupted = printed(told)
+    assert stopped == interrupted == [f"clew resume --store {shlex.quote(STORE)}"]
+    assert printed(say("stop")) == stopped
+    store = open_store(at / STORE)
+    one, other = store.find("stop=open")
+    store.close()
+    ((shown),) = printed(say("show", one))
+    assert one in shown
+    assert one in in_shell(shown, at)
+    assert other in in_shell(interrupted[0], at)
+    assert "no run is unfinished" in in_shell(interrupted[0], at)
+
+
+def acting(path: Path) -> bool:
+    if not path.exists():
+        return False
+    store = open_store(path)
+    try:
+        return any(len(run.calls) > 2 for run in store.runs())
+    finally:
+        store.close()
+
+
+def test_a_remedy_names_the_store_where_its_verb_takes_one():
+    named = next_lines.with_store
+    assert named("`clew log` lists all.", "a b.db") == "`clew log --store 'a b.db'` lists all."
+    assert named("Run `clew store verify`.", "x.db") == "Run `clew store verify --store x.db`."
+    assert named("`clew audit cliffs RUN`", "x.db") == "`clew audit cliffs RUN --store x.db`"
+    for text in ("`clew doctor --help`", "`clew models` lists", "`clew nothing`", "no verb"):
+        assert named(text, "x.db") == text
+    assert named("`clew log`", ".clew/store.db") == named("`clew log`", None) == "`clew log`"
+
+
+def test_an_error_names_the_store_in_its_remedy(say, at):
+    say("run", *HOW[:2], "--model", "echo", "--tasks", 1)
+    (line,) = printed(say("show", "nothing-like-it", code=2))
+    assert in_shell(line, at).count("\n") == 2
+
+
+def test_options_with_their_defaults_are_left_out_and_words_are_quoted():
+    line = next_lines.command_line
+    assert (
+        line("fork", "a@3", n=1, reply="-x 'y'", keep=True, model=None)
+        == """clew fork a@3 '--reply=-x '"'"'y'"'"'' --keep"""
+    )
+    assert line("eval", "m", world="household", agent="player", config="{}") == "clew eval m"
+    assert line("eval", "\x1b[2J").isprintable()
+    with pytest.raises(KeyError):
+        line("eval", "m", nothing=1)
+
+
+def test_no_verb_prints_a_line_that_is_written_by_hand():
+    """What is printed for going on is built from the verbs' own options, so that it cannot lack the store."""
+    folder = Path(__file__).resolve().parents[2] / "src" / "clew" / "cli"
+    written = re.compile(rf"(?<![`\w])clew ({'|'.join(VERBS)})\b")
+    found = []
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("common.echo", "common.say", "echo", "say"):
+                found += [f"{path.name}: {match[0]}" for match in written.finditer(ast.unparse(node))]
+    assert found == []
+
+
+def test_a_training_without_any_signal_says_that_nothing_was_learnt(say, at):
+    line = ("train", "--name", "t", *HOW[:2], *HOW[4:], "--iterations", 1, "--tasks", 2, "-n", 2, "--agent", "player")
+    told = say(*line[:-2], "--world", "household(rooms=2,steps=1)", *line[-2:])
+    assert "Nothing was learnt" in told
+    lines = printed(told)
+    (said,) = works([line for line in lines if "log" in line], at, wanted=1)
+    assert "100% of 2 groups gave no signal" in said
+    assert not any(" eval " in line for line in lines)
+    again = json.loads(say(*line[:-2], "--world", "household(rooms=2,steps=1)", *line[-2:], "--json"))
+    assert again["learnt"] is False
