@@ -96,8 +96,11 @@ def test_git_is_started_in_one_file_alone():
     starts = re.compile("run|Popen|call|check_output|create_subprocess|exec|spawn|system|popen")
     words, lines = set(), set()
     for path in [p for p in source.rglob("*.py") if re.search("[\"'/]git[\"' ]", p.read_text())]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and node.value == "git":
+        tree = ast.parse(path.read_text())
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        boxed = {id(n) for call in calls if ast.unparse(call.func) == "self.box.run" for n in ast.walk(call)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value == "git" and id(node) not in boxed:  # but in the sandbox
                 words.add(path.name)
             if isinstance(node, ast.Call) and starts.search(ast.unparse(node.func)):
                 first = ast.unparse(node.args[0]) if node.args else ""

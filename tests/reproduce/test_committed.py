@@ -126,7 +126,7 @@ BURN = "import time\nwhile time.process_time() < 0.5: pass"
 
 @pytest.mark.parametrize("inside", [False, pytest.param(True, marks=needs_bubblewrap)])
 def test_the_cpu_time_of_children_and_of_the_sandbox_is_counted(inside, tmp_path):
-    """The child runs until the kernel says that it has had half a second of CPU time, however long that takes."""
+    """The clock is the kernel's count of CPU time, not the time of day: the child runs until half a second is used."""
 
     def one(setting, seed):
         if inside:

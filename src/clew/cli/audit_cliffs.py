@@ -115,7 +115,7 @@ def _released(
         common.end_with_json({"solutions": len(paths), "cliffs": [drop._asdict() for drop in drops]})
     kept, listed = sum(drop.kept for drop in drops), sum(len(it.listed) for it in paths)
     tokens = sum(len(it.tokens) for it in paths)
-    click.echo(
+    common.echo(
         f"{len(paths)} solutions, {tokens:,} tokens: the published rule flags {len(drops)}, "
         f"the places around share the drop in {kept}" + (f"; their authors list {listed}" if listed else "")
     )

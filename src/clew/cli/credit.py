@@ -53,7 +53,7 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
         common.echo()
         common.print_table(tuple(pairs[0]), [row.values() for row in pairs])
     for note in notes:
-        click.echo(note)
+        common.echo(note)
     if not dry:
         common.echo("stored beside the runs")
         _next(groups, found)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clew.store import Keeper, Run
 
 SHOWN = 8  # rules in the table
+SHARE, SOME = common.Amount(float, 0, 1), common.Amount(float, 0, 1, above=True)  # none at all would notice nothing
 
 
 @click.command(short_help="Decide which checks a code change needs, and whether to ship it.")
@@ -30,11 +31,11 @@ SHOWN = 8  # rules in the table
 @option("--from", "sources", multiple=True, metavar="PATH", help="JUnit files, or exports of GitHub's checks.")
 @option("--refine", default="", metavar="COMMAND", help="Command that changes the files: the next candidate.")
 @option("--repo", default=".", help="Repository that is changed.")
-@option("--lose", default=0.01, help="Share of good changes that a rule may be expected to stop.")
-@option("--wrong", default=0.0, help="Share of broken ones in what is shipped unverified; 0: nothing is.")
+@option("--lose", default=0.01, type=SHARE, help="Share of good changes that a rule may be expected to stop.")
+@option("--wrong", default=0.0, type=SHARE, help="Share of broken ones in what is shipped unverified; 0: nothing is.")
 @option("--by", choices="runs seconds", default="runs", help="What the best rule saves most of.")
-@option("--audit", default=0.02, help="Share of the stopped changes that are verified all the same.")
-@option("--horizon", type=int, help="Most candidates.  [default: 3 with --refine, else 1]")
+@option("--audit", default=0.02, type=SOME, help="Share of the stopped changes that are verified all the same.")
+@option("--horizon", type=common.Amount(int, 1, 50), help="Most candidates.  [default: 3 with --refine, else 1]")
 @option("--cell", default="", help="Key of what is learnt: a generator, a kind of task.  [default: the repository]")
 @option("--learn", is_flag=True, help="Run every critic, twice, and the oracle.")
 @option("--mutants", type=int, metavar="N", help="Learn from N broken variants of a file, in the sandbox.")
@@ -64,7 +65,9 @@ def command(change: str | None, as_json: bool, store_path: str, **options: Any) 
     """
     from clew.coding.gate.candidates import Checks
 
-    _refuse(options)
+    if (options["horizon"] or 1) > 1 and not options["refine"]:
+        remedy = "Name with --refine the command that makes the next candidate."
+        raise BadInput(f"--horizon {options['horizon']} without --refine", remedy=remedy)
     if change is None:
         _advise(options, as_json, store_path)
         return
@@ -82,21 +85,6 @@ def command(change: str | None, as_json: bool, store_path: str, **options: Any) 
     before = None if options["again"] or options["learn"] else gate.before(task)
     run = before or gate.run([task])[0]
     raise SystemExit(0 if _report(run, gate, before is not None, as_json) == "ship" else 1)
-
-
-def _refuse(options: dict[str, Any]) -> None:
-    for name in ("lose", "wrong", "audit"):
-        if not 0 <= options[name] <= 1:
-            raise BadInput(f"--{name} {options[name]} is no share", remedy="Write a number from 0 to 1.")
-    if options["audit"] == 0:
-        raise BadInput("--audit 0 would never notice that a critic has gone blind", remedy="Write --audit 0.02.")
-    if options["mutants"] is not None and options["mutants"] < 1:
-        raise BadInput(f"--mutants {options['mutants']} is no number above 0", remedy="Write --mutants 30.")
-    if options["horizon"] is not None and not 1 <= options["horizon"] <= 50:
-        raise BadInput(f"--horizon {options['horizon']} candidates", remedy="Write a number from 1 to 50.")
-    if (options["horizon"] or 1) > 1 and not options["refine"]:
-        remedy = "Name with --refine the command that makes the next candidate."
-        raise BadInput(f"--horizon {options['horizon']} without --refine", remedy=remedy)
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -93,7 +93,7 @@ def _junit(file: Path, candidate: str) -> Iterator[Verdict]:
 
     def begin(tag: str, attributes: dict[str, str]) -> None:
         if tag == "testcase":
-            test[:] = [_name(attributes.get("classname") or attributes.get("file") or file.stem)]
+            test[:] = [(attributes.get("classname") or attributes.get("file") or file.stem)[:NAME]]
             outcome[0] = "passed"
             state.setdefault(test[0], [0, 0, 0.0])[2] += _number(attributes.get("time", ""))
         elif tag in ("failure", "error") and test:
@@ -135,7 +135,7 @@ def _github(file: Path) -> Iterator[Verdict]:
         name = entry.get("name") or entry.get("workflowName") or entry.get("context")
         if isinstance(commit, str) and isinstance(name, str):
             ended = str(entry.get("conclusion") or entry.get("state") or "").lower()
-            yield Verdict(commit[:NAME], _name(name), CONCLUSIONS.get(ended), _took(entry))
+            yield Verdict(commit[:NAME], name[:NAME], CONCLUSIONS.get(ended), _took(entry))
 
 
 def _entries(page: object) -> list[dict[str, object]]:
@@ -151,11 +151,6 @@ def _entries(page: object) -> list[dict[str, object]]:
 def _begun(entry: Mapping[str, object]) -> str:
     fields = ("started_at", "startedAt", "run_started_at", "created_at", "createdAt")
     return next((str(entry[field]) for field in fields if entry.get(field)), "")
-
-
-def _name(text: str) -> str:
-    """A check's name as it may be printed: what a terminal would take for an order, or not show, is a mark."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:NAME])
 
 
 def _took(entry: Mapping[str, object]) -> float | None:
