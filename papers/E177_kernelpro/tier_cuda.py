@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from clew.coding.kernels import disassembly
+from clew.coding.kernels import cubins
 from clew.coding.kernels.rules import BY_NAME
 from clew.core.errors import MissingExtra
 from papers.experiment import Line, grid
@@ -71,7 +71,7 @@ def cells(quick: bool) -> Iterator[Line]:
 
 
 def present() -> bool:
-    return bool(shutil.which("nvcc") and disassembly.nvdisasm())
+    return bool(shutil.which("nvcc") and cubins.nvdisasm())
 
 
 def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
@@ -101,6 +101,4 @@ def compiled(source: str) -> dict[str, float]:
         command = ["nvcc", "-cubin", "-arch=sm_80", "-Xptxas", "-v", "k.cu", "-o", "k.cubin"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
-        return disassembly.count_sass(disassembly.sass(folder / "k.cubin"), "k") | disassembly.count_ptxas(
-            done.stderr, "k"
-        )
+        return cubins.count_sass(cubins.sass(folder / "k.cubin"), "k") | cubins.count_ptxas(done.stderr, "k")

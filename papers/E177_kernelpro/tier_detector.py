@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from clew.coding.kernels import disassembly
+from clew.coding.kernels import counts
 from clew.coding.kernels.rules import BY_NAME
 from papers.E177_kernelpro.builds import BUILDS, PAIRS
 from papers.experiment import Line, grid
@@ -32,7 +32,7 @@ def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
         build = BY[setting["name"]]
         with tempfile.TemporaryDirectory() as folder:
             made = compiled(build.source, build.flags, Path(folder))
-            metrics = disassembly.x86_metrics(made, "k")
+            metrics = counts.x86_metrics(made, "k")
         fired = [name for name, rule in BY_NAME.items() if rule(metrics, "cpu")]
         return [{"label": build.kind, "fired": fired, "metrics": {k: round(v, 3) for k, v in metrics.items() if v}}]
     slow = setting["name"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 
 import pytest
 
@@ -121,12 +122,63 @@ def test_what_is_no_kernel_is_named(tune, tmp_path, name, content, said):
     assert said in tune(name, code=2).output
 
 
-@pytest.mark.parametrize(("name", "said"), [("k.cu", "nvcc -cubin"), ("k.c", "gcc -g")])
-def test_source_is_sent_to_its_compiler(clew, tmp_path, name, said):
-    (tmp_path / name).write_text("")
-    done = clew("kernels", "explain", name, code=2)
-    assert f"{name} is source" in done.output
-    assert said in done.output
+def test_cuda_source_is_sent_to_its_compiler(clew, tmp_path):
+    (tmp_path / "k.cu").write_text("")
+    done = clew("kernels", "explain", "k.cu", code=2)
+    assert "k.cu is source" in done.output
+    assert "nvcc -cubin" in done.output
+
+
+POWERS = """#include <math.h>
+void powers(const float *x, float *y, long n) {
+    for (long i = 0; i < n; i++)
+        y[i] = powf(x[i], 2.5f) * 0.3;
+}
+"""
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", ["k.c", "k.cpp"])
+def test_source_is_compiled_and_told_with_its_lines_flags_and_remarks(clew, tmp_path, name):
+    (tmp_path / name).write_text(POWERS)
+    if name == "k.cpp" and not shutil.which("g++"):
+        pytest.skip("did not run: no g++")
+    done = clew("kernels", "explain", name, "--flags", "-O3 -march=znver3").output
+    assert "with -march=znver3 -O3" in done
+    assert f"{name}:4: calls powf" in done
+    assert f"{name}:4: converts float to double" in done
+    assert f"the compiler, {name}:4: statement clobbers memory" in done
+    assert "flags to try: -ffast-math\n" in done  # neither -O3 nor -march=native, for they were used
+    assert "flags to try: -O3 -march=native -ffast-math\n" in clew("kernels", "explain", name).output
+    (tmp_path / "bad.c").write_text("int x = ;")
+    assert "bad.c does not compile" in clew("kernels", "explain", "bad.c", code=2).output
+    assert "bad.c does not compile" not in clew("kernels", "explain", name, "--flags", "'", code=2).output
+
+
+@needs_gcc
+def test_an_object_tells_its_flags_and_takes_remarks_from_a_file(clew, tmp_path):
+    (tmp_path / "k.c").write_text(POWERS)
+    command = ["gcc", "-g", "-O2", "-march=znver3", "-fopt-info-vec-missed=r.txt", "-c", "k.c", "-o", "k.o"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    told = json.loads(clew("kernels", "explain", "k.o", "--remarks", "r.txt", "--json").stdout)
+    assert {"-O2", "-march=znver3"} <= set(told["built"]["flags"])
+    assert told["flags_to_try"] == ["-O3", "-ffast-math"]
+    assert {remark["line"] for remark in told["remarks"]} <= {3, 4}
+    assert any("powf" in remark["text"] for remark in told["remarks"])
+    clang = """k.c:3:5: remark: loop not vectorized: a call cannot be vectorized [-Rpass-analysis=loop-vectorize]
+    for (long i = 0; i < n; i++)
+    ^
+k.c:3:5: remark: loop not vectorized [-Rpass-missed=loop-vectorize]
+k.c:90:5: remark: loop not vectorized: of another function [-Rpass-analysis=loop-vectorize]
+other.c:3:5: remark: loop not vectorized: of another file [-Rpass-analysis=loop-vectorize]
+"""
+    (tmp_path / "clang.txt").write_text(clang)
+    told = json.loads(clew("kernels", "explain", "k.o", "--remarks", "clang.txt", "--json").stdout)
+    assert told["remarks"] == [{"file": "k.c", "line": 3, "text": "a call cannot be vectorized"}]
+    subprocess.run(["objcopy", "--strip-debug", "k.o", "bare.o"], cwd=tmp_path, check=True, timeout=60)
+    assert "unless they were used (the object does not say)" in clew("kernels", "explain", "bare.o").output
+    for words in (("k.c", "--remarks", "r.txt"), ("k.o", "--flags", "-O3")):
+        assert f"{words[1]} goes with" in clew("kernels", "explain", *words, code=2).output
 
 
 def test_a_report_of_another_kernel_is_named(clew, tmp_path):

@@ -94,6 +94,16 @@ def test_a_rule_fires_on_its_fault_and_only_then(name, backend):
     assert rule(dict.fromkeys(fires, math.nan), backend) is None
 
 
+def test_a_rule_tells_every_case_that_holds():
+    found = BY_NAME["ScalarFallback"]({"scalar_share": 0.9, "conversions": 2, "calls": 1}, "cpu")
+    assert [metric for metric, *_ in found.evidence] == ["scalar_share", "conversions", "calls"]
+    assert "a function is called for every element" in found.cause
+    assert "0.3f for 0.3" in found.action
+    chain = BY_NAME["WarpStall"]({"chains": 1, "address_chain": 0}, "cpu")
+    assert "load" not in chain.cause
+    assert chain.cause.count("waits for") == 1
+
+
 def test_the_table_is_the_papers():
     assert [rule.number for rule in RULES] == list(range(1, 16))
     assert set(FIXTURES) == set(BY_NAME)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,7 +16,9 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.coding.kernels.rules import Backend
+    from clew.coding.kernels.compiled import Compiled, Remark
+    from clew.coding.kernels.counts import Site
+    from clew.coding.kernels.rules import Backend, Finding
 
 HELP = """Find out why a kernel is slow, and search for a faster one.
 
@@ -24,8 +28,7 @@ clew kernels tune softmax
 """
 SHORT = "Find out why a kernel is slow, and search for a faster build."
 command = common.Ordered("kernels", help=HELP, short_help=SHORT)
-COMPILED = {".c": "gcc -g -O2 -c x.c", ".cpp": "g++ -g -O2 -c x.cpp", ".cc": "g++ -g -O2 -c x.cc"}
-COMPILED[".cu"] = "nvcc -cubin -Xptxas -v x.cu 2> x.txt; clew kernels explain x.cubin --ptxas x.txt"
+CUDA_COMPILED = "nvcc -cubin -Xptxas -v x.cu 2> x.txt; clew kernels explain x.cubin --ptxas x.txt"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 SEARCH_HELP = "Search method; guided: changes that the diagnosis recommends come first."
 SANDBOX_HELP = "Where compiler and builds run.  [default: bubblewrap with --model, else none]"
@@ -101,64 +104,141 @@ def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None
     common.echo(f"Next: {command_line('show', run)}")
 
 
-@command.command(short_help="Diagnose a compiled kernel or a recorded profile.")
+@command.command(short_help="Diagnose a C file, a compiled kernel or a recorded profile.")
 @click.argument("file", type=FILE)
 @option("--symbol", default="", help="Function or kernel to explain.  [default: the largest, or the only one]")
 @option(
     "--bound", choices="compute memory latency mixed", default="mixed", help="Known bottleneck: apply only its rules."
 )
 @option("--gemm", is_flag=True, help="The kernel is mainly a matrix product.")
+@option("--flags", default=None, help="With a source file: the compiler's flags.  [default: -O2]")
+@option("--remarks", type=FILE, help="With an object: file with the compiler's remarks on its loops.")
 @option("--ptxas", type=FILE, help="With a cubin: file with the output of nvcc -Xptxas -v.")
 @common.json_option
-def explain(file: Path, symbol: str, bound: str, gemm: bool, ptxas: Path | None, as_json: bool) -> None:
-    """Apply the diagnosis rules to FILE, without running anything.
+def explain(
+    file: Path, symbol: str, bound: str, gemm: bool, flags: str | None, remarks: Path | None, ptxas: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Apply the diagnosis rules to FILE. Your source is compiled, but nothing is run.
 
-    FILE is an x86-64 object file or shared library (compile with -g, so that versions of one loop are told apart), a
-    cubin, a listing of nvdisasm (.sass), a table of Nsight Compute (ncu --csv --page raw) or a profile as JSON.
+    FILE is C or C++ source (.c, .cpp, .cc), an x86-64 object file or shared library (compile with -g, so that lines and
+    flags are known), a cubin, a listing of nvdisasm (.sass), a table of Nsight Compute (ncu --csv --page raw) or a
+    profile as JSON.
+
+    The compiler's own remarks say why a loop was not vectorised. With source they are asked for; with an object, give
+    the file that gcc -fopt-info-vec-missed=FILE wrote, or the errors of clang -Rpass-missed=loop-vectorize
+    -Rpass-analysis=loop-vectorize.
 
     \b
-    clew kernels explain kernel.o --symbol softmax
+    clew kernels explain kernel.c --symbol softmax --flags "-O3 -march=znver3"
+    clew kernels explain kernel.o --symbol softmax --remarks remarks.txt
     clew kernels explain kernel.cubin --gemm
     clew kernels explain profile.csv --bound memory
     """
-    from clew.coding.kernels.rules import diagnose
+    from clew.coding.kernels import compiled
+    from clew.coding.kernels.rules import advice, diagnose
 
-    metrics, backend, name = measured(file, symbol, ptxas)
+    source = file.suffix in compiled.COMPILERS
+    for given, wanted, fits in ((flags, "--flags", source), (remarks, "--remarks", _is_object(file))):
+        if given is not None and not fits:
+            need = "a source file" if wanted == "--flags" else "an object file"
+            raise BadInput(f"{wanted} goes with {need}, not with {file}", remedy=f"Leave {wanted} out.")
+    with tempfile.TemporaryDirectory() as folder:
+        made, said, words = file, remarks.read_text(errors="replace") if remarks else "", ()
+        if source:
+            made, said, words = compiled.compile_source(
+                file, compiled.DEFAULT if flags is None else flags, Path(folder)
+            )
+        if source or _is_object(file):
+            found = _of_object(made, file, symbol, said)
+            if source and found.built:
+                found = found._replace(built=found.built._replace(flags=found.built.flags or words))
+        else:
+            found = Measured(*measured(file, symbol, ptxas))
     if gemm:
-        metrics["gemm_like"] = 1.0
-    found = diagnose(metrics, backend, bound, most=99)  # type: ignore[arg-type]
+        found.metrics["gemm_like"] = 1.0
+    findings = diagnose(found.metrics, found.backend, bound, most=99)  # type: ignore[arg-type]
+    more = compiled.to_try(advice(findings), found.metrics, found.built.flags if found.built else ())
+    _tell(found, findings, more if found.backend == "cpu" else [], as_json)
+
+
+class Measured(NamedTuple):
+    """What is known of a kernel; of an object also where faults are, how it was built and what the compiler said."""
+
+    metrics: dict[str, float]
+    backend: Backend
+    name: str
+    sites: Sequence[Site] = ()
+    built: Compiled | None = None
+    remarks: Sequence[Remark] = ()
+
+
+def _tell(found: Measured, findings: Sequence[Finding], more: Sequence[str], as_json: bool) -> None:
+    from clew.coding.kernels import compiled
+
     if as_json:
-        findings = [f.json() for f in found]
-        common.end_with_json({"kernel": name, "backend": backend, "metrics": metrics, "findings": findings})
-    common.echo(f"{name} ({backend}, {len(metrics)} metrics)")
-    for finding in found:
+        told = {"kernel": found.name, "backend": found.backend, "metrics": found.metrics}
+        told |= {"findings": [f.json() for f in findings], "sites": [s._asdict() for s in found.sites]}
+        told |= {"built": found.built and found.built._asdict(), "flags_to_try": list(more)}
+        common.end_with_json(told | {"remarks": [r._asdict() for r in found.remarks]})
+    common.echo(f"{found.name} ({found.backend}, {len(found.metrics)} metrics)")
+    flags = found.built.flags if found.built else ()
+    if found.built:
+        common.echo(f"  compiled by {found.built.compiler}" + (f" with {compiled.short(flags)}" if flags else ""))
+    for finding in findings:
         common.echo(f"  {finding.line()}")
-    if not found:
+        for site in found.sites:
+            if site.metric in {metric for metric, *_ in finding.evidence}:
+                common.echo(f"    {_at(site.file, site.line)}{site.what}")
+    if not findings:
         common.echo("  no rule applies: the measurements show no fault")
+    for remark in found.remarks:
+        common.echo(f"  the compiler, {_at(remark.file, remark.line)}{remark.text}")
+    if more:
+        known = "" if flags else ", unless they were used (the object does not say)"
+        common.echo(f"  flags to try: {' '.join(more)}{known}")
+
+
+def _at(file: str, line: int) -> str:
+    return f"{Path(file).name}:{line}: " if line else ""
+
+
+def _is_object(file: Path) -> bool:
+    return file.suffix not in (".json", ".csv", ".cubin", ".sass", ".cu", ".c", ".cpp", ".cc")
+
+
+def _of_object(path: Path, given: Path, symbol: str, said: str) -> Measured:
+    """Metrics of a compiled function, with the places, flags and remarks that belong to it."""
+    from clew.coding.kernels import compiled, counts, disassembly
+
+    name = symbol or next(iter(disassembly.functions(path)), "")
+    if not name:
+        raise BadInput(
+            f"{given} has no functions that can be read", remedy="Give an object file, a cubin or a profile."
+        )
+    code = disassembly.disassemble(path, name)
+    hot = [i for loop in counts.hot(code) for i in loop]
+    built = compiled.told(path, code)
+    return Measured(counts.count_x86(code), "cpu", name, counts.sites(code), built, compiled.remarks(said, hot))
 
 
 def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, float], Backend, str]:
-    """Metrics of a file, their backend, and the kernel's name."""
-    from clew.coding.kernels import disassembly, profiles
+    """Metrics of a profile or of CUDA code, their backend, and the kernel's name."""
+    from clew.coding.kernels import cubins, profiles
 
     if file.suffix in (".json", ".csv"):
         metrics, backend = profiles.read(file, symbol)
         return metrics, backend, symbol or file.stem
-    if file.suffix in (".cubin", ".sass"):
-        text = disassembly.sass(file) if file.suffix == ".cubin" else file.read_text(errors="replace")
-        name = symbol or _only(file, disassembly.kernels(text))
-        metrics = disassembly.count_sass(text, name)
-        told = disassembly.count_ptxas(ptxas.read_text(errors="replace"), name) if ptxas else {}
-        if ptxas and not told:
-            remedy = "Give the output of nvcc -Xptxas -v for it."
-            raise BadInput(f"{ptxas} does not mention kernel {name}", remedy=remedy)
-        return metrics | told, "cuda", name
-    if compiled := COMPILED.get(file.suffix):
-        raise BadInput(f"{file} is source; only compiled code is explained", remedy=f"First: {compiled}")
-    name = symbol or next(iter(disassembly.functions(file)), "")
-    if not name:
-        raise BadInput(f"{file} has no functions that can be read", remedy="Give an object file, a cubin or a profile.")
-    return disassembly.x86_metrics(file, name), "cpu", name
+    if file.suffix == ".cu":
+        raise BadInput(f"{file} is source; of CUDA only compiled code is explained", remedy=f"First: {CUDA_COMPILED}")
+    text = cubins.sass(file) if file.suffix == ".cubin" else file.read_text(errors="replace")
+    name = symbol or _only(file, cubins.kernels(text))
+    metrics = cubins.count_sass(text, name)
+    told = cubins.count_ptxas(ptxas.read_text(errors="replace"), name) if ptxas else {}
+    if ptxas and not told:
+        remedy = "Give the output of nvcc -Xptxas -v for it."
+        raise BadInput(f"{ptxas} does not mention kernel {name}", remedy=remedy)
+    return metrics | told, "cuda", name
 
 
 def _only(file: Path, names: list[str]) -> str:

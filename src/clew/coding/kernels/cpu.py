@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clew.coding.kernels import disassembly, wall
+from clew.coding.kernels import counts, disassembly, wall
 from clew.coding.kernels.kernel import CTYPES, Arrays, Candidate, Kernel, Sizes, Space
 from clew.coding.kernels.rules import Bound
 from clew.coding.kernels.runs import Run
@@ -154,7 +154,7 @@ class Cpu:
         assert built.path is not None
         sizes = self.kernel.shapes[0]
         code = _code(built.path, self.kernel.symbol)
-        found = disassembly.count_x86(code, 32 if _has_avx512() else 16)
+        found = counts.count_x86(code, 32 if _has_avx512() else 16)
         moved = self.kernel.call_bytes(sizes)
         found["gemm_like"] = float(self.kernel.gemm)
         found["reuse"] = self.kernel.flops(**sizes) / moved * 4  # operations on each element
@@ -259,7 +259,7 @@ class Cpu:
         if (
             not shutil.which("valgrind")
             or built.path is None
-            or disassembly.width(_code(built.path, self.kernel.symbol)) > 32
+            or counts.width(_code(built.path, self.kernel.symbol)) > 32
         ):
             return None
         command = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=grind.out"]

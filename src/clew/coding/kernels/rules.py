@@ -81,12 +81,48 @@ class Rule(NamedTuple):
     hit_rate: float = HIT_RATE  # share of its advice that was followed by a speed-up over 1.5 (paper, 42 tasks)
 
     def __call__(self, metrics: Metrics, backend: Backend) -> Finding | None:
-        for tests in self.cuda if backend == "cuda" else self.cpu:
-            if all(test.holds(metrics) for test in tests):
-                seen = tuple((t.metric, float(metrics[t.metric]), t.sign, t.threshold) for t in tests)
-                action = self.gpu_action if backend == "cuda" else self.cpu_action
-                return Finding(self.name, self.severity, seen, self.cause, action, self.moves, self.hit_rate)
-        return None
+        """What it finds, with the evidence of every one of its cases that holds."""
+        cases = self.cuda if backend == "cuda" else self.cpu
+        held = [tests for tests in cases if all(test.holds(metrics) for test in tests)]
+        if not held:
+            return None
+        tests = dict.fromkeys(test for case in held for test in case)
+        seen = tuple((t.metric, float(metrics[t.metric]), t.sign, t.threshold) for t in tests)
+        cause, action = self.cause, self.gpu_action if backend == "cuda" else self.cpu_action
+        faults = dict.fromkeys(t.metric for t in tests if t.metric in CPU_FAULTS) if backend == "cpu" else ()
+        if faults:
+            causes, actions = zip(*(CPU_FAULTS[metric] for metric in faults), strict=True)
+            cause, action = ", ".join(causes), "; ".join(actions)
+        return Finding(self.name, self.severity, seen, cause, action, self.moves, self.hit_rate)
+
+
+# What a metric of compiled code shows, and its remedy, where a rule has several cases.
+CPU_FAULTS = {
+    "scalar_share": (
+        "arithmetic goes one element at a time",
+        "say restrict, mend literals and types, allow the compiler to reorder sums",
+    ),
+    "conversions": (
+        "elements are converted between float and double",
+        "write literals and functions of the arrays' own type (0.3f for 0.3, sqrtf for sqrt)",
+    ),
+    "calls": (
+        "a function is called for every element",
+        "write it out (x * x for powf(x, 2)), let the compiler inline it, or use a vector version of it",
+    ),
+    "chains": (
+        "each sum waits for the one before it",
+        "sum into four to eight accumulators, or allow the compiler to reorder sums",
+    ),
+    "address_chain": (
+        "each load waits for the address that the load before it gives",
+        "keep the items in an array, or walk several chains in turn",
+    ),
+    "strided": (
+        "the loop steps over memory that it does not use",
+        "interchange loops so that the innermost one walks by one element, tile, or split structures into arrays",
+    ),
+}
 
 
 ALL: tuple[Bound, ...] = ("compute", "memory", "latency", "mixed")
@@ -98,7 +134,7 @@ RULES = (
     Rule(
         "MemoryCoalescing", 1, MEMORY, 0.9,
         cuda=((under("l1_hit", 0.30), over("stall_memory", 0.40)),),  # P
-        cpu=((over("d1_miss_rate", 0.10),),),
+        cpu=((over("strided", 0),), (over("d1_miss_rate", 0.10),)),
         cause="neighbouring work reads distant addresses",
         gpu_action="let the fastest index run across lanes, transpose in shared memory, or keep arrays apart (SoA)",
         cpu_action="interchange loops so that the innermost one walks by one element, or tile",
@@ -134,10 +170,10 @@ RULES = (
     Rule(
         "WarpStall", 5, ALL, 0.8,
         cuda=((over("stall_dominant", 0.40),),),  # P, critical at .60
-        cpu=((over("chains", 0), under("chains", 4)),),
+        cpu=((over("address_chain", 0),), (over("chains", 0), under("chains", 4))),
         cause="each step waits for the one before it",
         gpu_action="tile, prefetch (cp.async), or give each thread more independent work",
-        cpu_action="sum into four to eight accumulators, or let the compiler reassociate (-ffast-math)",
+        cpu_action="do more independent work in each step",
         moves=("fast-math", "accumulators", "unroll"), hit_rate=0.110,
     ),
     Rule(
@@ -196,16 +232,16 @@ RULES = (
         cpu=((over("gemm_like", 0), under("fma_wide", 1)),),
         cause="a matrix product is computed without the instructions made for it",
         gpu_action="use mma or WGMMA (CuTe), TF32 or BF16, or call the library",
-        cpu_action="block it for wide fused multiply-adds (-mfma, innermost loop over columns), or call BLAS",
+        cpu_action="block it for wide fused multiply-adds (innermost loop over columns), or call BLAS",
         moves=("interchange", "isa", "register-block", "library"), hit_rate=0.081,
     ),
     Rule(
         "Vectorization", 12, ALL, 0.6,
         cuda=((over("narrow_ops", 0), under("wide_ops", 1), under("ops_per_access", 4.0)),),
-        cpu=((over("fp_ops", 0), under("width", 32)), (over("integer_ops", 0), under("width", 16))),
+        cpu=((over("fp_ops", 0), under("width", 32)), (over("integer_ops", 0), under("width", 32))),
         cause="memory and arithmetic go one narrow element at a time",
         gpu_action="load and store float4 (128 bits), with a tail",
-        cpu_action="compile for the machine (-march=native), allow the loop to vectorise (restrict, omp simd)",
+        cpu_action="let the loop vectorise (restrict, omp simd), with vectors as wide as the machine has them",
         moves=("isa", "simd", "restrict"), hit_rate=0.040,
     ),
     Rule(
@@ -214,7 +250,7 @@ RULES = (
         cpu=((over("scalar_share", 0.50),), (over("conversions", 0),), (over("calls", 0),)),
         cause="the hot loop runs on a slow path that no utilisation figure shows",
         gpu_action="mend literals and types (1.0f for 1.0), aliasing and slow-path calls; use intrinsics",
-        cpu_action="mend literals and types (1.0f for 1.0), say restrict, use vector math, allow reassociation",
+        cpu_action="mend literals and types (1.0f for 1.0), say restrict, use vector math",
         moves=("fast-math", "literals", "restrict", "vector-libm", "simd"),
     ),
     Rule(
