@@ -7,13 +7,15 @@ import json
 
 import pytest
 
-from clew.core.errors import ReplayDiverged
+from clew.core.errors import BadInput, ReplayDiverged
 from clew.core.values import Limits, Message, StopReason, Task
 from clew.harness import Runner
+from clew.models import load
 from clew.models.fakes import Replay
 from clew.models.remote import Remote
 from clew.store import open_store
 
+from .helpers import ask
 from .server import chat, chunks, failing, serving
 
 KEY = "sk-canary-0815"
@@ -143,3 +145,48 @@ def test_a_changed_agent_is_named_and_nothing_is_asked(peer):
     with pytest.raises(ReplayDiverged, match=f"{group[0].id}@2"):
         runner.replay(group[0])
     assert len(peer.bodies) == asked
+
+
+def test_the_version_of_the_weights_behind_an_endpoint_is_recorded_per_call(peer, tmp_path):
+    store = open_store(tmp_path / "runs.db")
+    model = load(f"{peer.url}#m", version=3)
+
+    async def twice(run):
+        chat = run.chat()
+        chat.say("user", "one")
+        await chat.ask()
+        model.publish(4)  # the server has loaded other weights
+        chat.say("user", "two")
+        await chat.ask()
+
+    runner = Runner(twice, None, model, store)
+    run = runner.collect([Task("t", "add")], n=1)[0][0]
+    asks = [c for c in run.calls if c.kind == "ask"]
+    assert [c.setup.version for c in asks] == [3, 4]
+    assert runner.replay(run).calls == len(run.calls)
+    assert not store.verify()
+
+
+def test_a_reply_keeps_the_version_it_was_sent_under(peer):
+    model = Remote(peer.url, "m", version=7)
+
+    def answer(body, count):
+        model.publish(8)
+        return failing(500) if count == 0 else chat()
+
+    peer.answer = answer
+    model.backoff = 0.0
+    assert asyncio.run(model.complete(ask("hi"))).version == 8  # the attempt that was answered, the second
+    peer.answer = lambda body, count: (model.publish(9), chat())[1]
+    assert asyncio.run(model.complete(ask("hi"))).version == 8
+    assert model.version == 9
+
+
+@pytest.mark.parametrize("version", [-1, True, 1.5, "2"])
+def test_a_version_that_is_no_count_is_refused(peer, version):
+    with pytest.raises(BadInput, match="whole number"):
+        Remote(peer.url, "m", version=version)
+    model = Remote(peer.url, "m")
+    with pytest.raises(BadInput, match="whole number"):
+        model.publish(version)
+    assert model.version == 0

@@ -38,8 +38,9 @@ class Sender(Protocol):
 class InFlight:
     """One request under way, with what was tried so far."""
 
-    def __init__(self, request: Request, streaming: bool, deadline: float) -> None:
+    def __init__(self, request: Request, streaming: bool, deadline: float, version: int = 0) -> None:
         self.request, self.streaming = request, streaming
+        self.version = version  # of the weights, when the present attempt was sent
         self.began = time.monotonic()
         self.bounded_by_run = request.deadline is not None and request.deadline < deadline
         self._seconds = min(deadline, deadline if request.deadline is None else request.deadline)

@@ -57,6 +57,8 @@ class Remote:
         headers, extra: further HTTP headers and body fields; a field of value None is left out.
         proxy: URL of an HTTP proxy.
         gate: limits shared with another Remote, instead of the three above and ``max_cost``.
+        version: of the weights behind the endpoint, recorded with every reply. No endpoint reports it: say it here, and
+            call ``publish`` when the server has loaded others.
 
     Raises:
         BadInput: the URL, the dialect or a limit makes no sense.
@@ -87,6 +89,7 @@ class Remote:
         extra: Mapping[str, Any] | None = None,
         proxy: str | None = None,
         gate: RateLimiter | None = None,
+        version: int = 0,
     ) -> None:
         dialect = dialect or ("completions" if renderer else "chat")
         if dialect not in DIALECTS or (dialect == "completions") != (renderer is not None):
@@ -96,7 +99,8 @@ class Remote:
             )
         if attempts < 1 or concurrency < 1:
             raise BadInput(f"attempts={attempts}, concurrency={concurrency}", remedy="Both must be at least 1.")
-        self.model, self.dialect, self.renderer, self.version = model, dialect, renderer, 0
+        self.model, self.dialect, self.renderer = model, dialect, renderer
+        self.publish(version)
         self.endpoint = Endpoint(base_url, api_key, headers, timeout, concurrency, proxy)
         self.ref = f"{self.endpoint.url}#{model}" if dialect == "chat" else f"{dialect}:{model}@{self.endpoint.url}"
         self.price = price_of(model) if price is None else Price(*price)
@@ -116,6 +120,19 @@ class Remote:
 
     def __repr__(self) -> str:
         return f"Remote({self.ref!r})"
+
+    def publish(self, version: int | None = None) -> int:
+        """Say that the endpoint serves other weights now: this version, or the next. Nothing is sent; requests sent
+        before keep the version they were sent under.
+
+        Raises:
+            BadInput: the version is no number from 0 on.
+        """
+        version = self.version + 1 if version is None else version
+        if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+            raise BadInput(f"version {version!r} of the weights is no count", remedy="Give a whole number, 0 or more.")
+        self.version = version
+        return version
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request.
@@ -149,7 +166,7 @@ class Remote:
         if given is not None:
             yield given
             return
-        flight = InFlight(request, streaming, self.deadline)
+        flight = InFlight(request, streaming, self.deadline, self.version)
         prompt = sum(len(n.ids or ()) or len(n.message.text) / CHARACTERS for n in request.path)
         worst = Usage(int(prompt) + 16, request.sampling.max_tokens)
         flight.tokens, spent = worst.prompt + worst.completion, 0.0
@@ -176,7 +193,8 @@ class Remote:
         ended = request.forced[-1] in self.renderer.stop
         if not ended and len(request.forced) < request.sampling.max_tokens:
             return None
-        nothing = Completion(Message("assistant", ""), tokens=(), finish="stop" if ended else "length")
+        how = "stop" if ended else "length"
+        nothing = Completion(Message("assistant", ""), tokens=(), finish=how, version=self.version)
         return completions.parsed(nothing, self.renderer, (*request.head, *request.forced))
 
     async def _tries(self, flight: InFlight) -> Items:
@@ -188,6 +206,7 @@ class Remote:
                 await self._continues(flight)
             body = self._body(flight)
             async with admitted(self, flight) as client:
+                flight.version = self.version
                 receive = self._streamed if flight.streaming else self._whole
                 async with aclosing(receive(flight, body, client)) as items:
                     async for item in items:
@@ -373,7 +392,7 @@ class Remote:
         return completion._replace(
             logprobs=logprobs,
             in_force=None if force == request.sampling else force,
-            version=self.version,
+            version=flight.version,
             cost=self.price.cost(completion.usage) if self.price else 0.0,
             seconds=time.monotonic() - flight.began,
             attempts=tuple(flight.attempts),

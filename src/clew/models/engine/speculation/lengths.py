@@ -196,10 +196,10 @@ class Paying:
         if self._counts is None:
             return False
         at = self._clock(), self._counts.rounds, self._counts.emitted
-        seconds, rounds, emitted = (now - then for now, then in zip(at, self._began, strict=True))
+        rounds = at[1] - self._began[1]
         if self._now is not None and rounds:
             sized, way = self._now
-            sized.rounds[way].append((seconds / rounds, rounds, emitted))
+            sized.rounds[way].append(((at[0] - self._began[0]) / rounds, rounds, at[2] - self._began[2]))
         most = len(rows).bit_length()
         if most not in self._sizes:
             kept = max(TIMED, EVIDENCE >> (most - 1))
