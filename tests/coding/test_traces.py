@@ -143,6 +143,10 @@ def test_a_report_is_read_within_bounds():
     assert traces("at " * 100_000 + "(" * 100_000) == []
     assert traces('File "' + "a" * 100_000) == []
     assert traces(f'File "/x/a.py", line {"9" * 800}, in f')[0][0].line == 999_999_999
+    blob = BugReport.of("colour " + "x" * 250 + "." * 50 + "shape.py")  # 300 characters without a space are enough
+    assert blob.prose[0] == "colour"
+    assert blob.files == ()
+    assert BugReport.of("<!--" * 1000 + " colour").prose == ("colour",)  # a comment that never ends is none
     said = BugReport.of("".join(f"word{k:x}zz some_name_{k} " for k in range(40_000)) + "!" * LONGEST)
     assert len(said.prose) == 400
     assert len(said.names) == 200

@@ -20,6 +20,7 @@ from clew.coding.repository.languages import word_set
 
 LONGEST = 200_000  # characters
 WORDS, NAMES = 400, 200
+TOKEN = 300  # characters without a space: more is an encoded blob, and costs patterns the square of its length
 TITLE = 2.0  # what is added to the weight of a word for being in the title, the first line
 STOP = word_set("""
     the and for that this with from not are was were has have had but when where which what how why its can could
@@ -27,7 +28,7 @@ STOP = word_set("""
     some any all each other more most very just like use used using user users see one two if in is it of on or to
     as at be by an we you do no so py fix fixed bug issue error
 """)
-COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)  # what a template tells the reporter
+UNBROKEN = re.compile(r"[!-~]+")
 QUOTED = re.compile(r"``?([^`\n]+)``?")
 OPTION = re.compile(r"(?<![\w-])--?([A-Za-z][A-Za-z0-9_-]+)")
 _NAME, _START = f"[{LETTER}][{LETTER}0-9]*", f"(?<![{LETTER}0-9])"  # \b is no edge between Latin and Chinese
@@ -59,9 +60,10 @@ class BugReport:
 
     @classmethod
     def of(cls, report: str) -> BugReport:
-        report = report[:LONGEST]
+        report = UNBROKEN.sub(lambda run: run[0][:TOKEN], report[:LONGEST])
         found = traces(report)
-        text = COMMENT.sub(" ", "\n".join(_told(report.splitlines(), {f.at for frames in found for f in frames})))
+        framed = {frame.at for frames in found for frame in frames}
+        text = "".join(_uncommented("\n".join(_told(report.splitlines(), framed))))
         title = text.lstrip().partition("\n")[0]
         prose, names = words(text)[:WORDS], identifiers(text)[:NAMES]
         often = Counter(p for w in _kept(text) for p in parts(w))
@@ -79,6 +81,15 @@ def _told(lines: Sequence[str], framed: Set[int]) -> Iterator[str]:
         below = k - 1 in framed and _indent(line) > _indent(lines[k - 1])
         if k not in framed and not below:
             yield line
+
+
+def _uncommented(text: str) -> Iterator[str]:
+    """What is outside of HTML comments, in which a template speaks to the reporter. One that never ends is none."""
+    at = 0
+    while (begin := text.find("<!--", at)) >= 0 and (end := text.find("-->", begin)) >= 0:
+        yield text[at:begin] + " "
+        at = end + 3
+    yield text[at:]
 
 
 def _indent(line: str) -> int:

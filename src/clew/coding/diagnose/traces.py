@@ -23,11 +23,7 @@ PATTERNS = {
         re.compile(rf"^(?P<path>[^\s\"']+\.{_PY})c? in (?P<name>[\w.<>]+)\("),  # IPython before; an arrow has the line
         re.compile(rf"^(?P<path>[^\s\"':]+\.{_PY}):(?P<line>\d+): (?:in (?P<name>[\w.<>]+)|\w*(?:Error|Exception)\b)"),
     ),
-    "java": (
-        re.compile(
-            r"\bat (?:[\w.@-]+/)?(?P<name>[\w.$]+\.[\w$<>]+)\((?P<path>\w+\.(?:java|kt|scala|groovy)):(?P<line>\d+)\)"
-        ),
-    ),
+    "java": (re.compile(r"\bat (?P<name>[\w.$@/<>-]+)\((?P<path>\w+\.(?:java|kt|scala|groovy)):(?P<line>\d+)\)"),),
     "rust": (
         re.compile(r"panicked at (?:.*, )?(?P<path>[^\s',]+\.rs):(?P<line>\d+):\d+"),
         re.compile(r"^\s*at (?P<path>\S+\.rs):(?P<line>\d+)(?::\d+)?\s*$"),
@@ -149,7 +145,7 @@ def _file(frame: Frame, ends: Mapping[str, Sequence[str]], defines: Mapping[str,
     """The file of a frame: the nearest one, where that is more than chance."""
     told = frame.path
     if told.endswith((".java", ".kt", ".scala", ".groovy")) and "/" not in told:  # the package names the folder
-        told = "/".join([*frame.name.partition("$")[0].split(".")[:-2], told])
+        told = "/".join([*frame.name.rpartition("/")[2].partition("$")[0].split(".")[:-2], told])
     path, common = nearest(told, ends)
     if not path:
         return None
