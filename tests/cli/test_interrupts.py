@@ -41,7 +41,14 @@ def stubborn():
         time.sleep(0.01)
 
 MOMENTS = {"finaliser": Finalised, "weak reference": callback, "garbage": collected, "code": stubborn,
-           "thread": lambda: threading.Thread(target=interrupt).start()}
+           "thread": lambda: threading.Thread(target=interrupt).start(),
+           "many": lambda: threading.Thread(target=many, daemon=True).start()}
+
+def many():
+    for _ in range(100):
+        interrupt()
+        time.sleep(0.005)
+
 if WHEN == "load":
     MOMENTS[WHERE]()
 
@@ -70,6 +77,15 @@ def test_an_interrupt_is_never_lost(tmp_path, when, where):
     assert "ignored" not in done.stderr
     left = unfinished(tmp_path)
     assert len(left) == (2 if when == "run" else 0)
+
+
+def test_many_interrupts_end_as_one_does(tmp_path):
+    (tmp_path / "own.py").write_text(f"WHEN, WHERE = 'run', 'many'\n{AGENT}")
+    line = [sys.executable, "-m", "clew.cli", *LINE]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(unfinished(tmp_path)) == 2
 
 
 def unfinished(folder):

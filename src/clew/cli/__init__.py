@@ -8,11 +8,14 @@ import io
 import itertools
 import logging
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
@@ -123,8 +126,22 @@ def _explain(error: BaseException) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever reads has seen enough
         return 0
     said, code = _sentence(error)
-    common.say(common.bounded(said))
+    with _uninterrupted() if code == INTERRUPTED else nullcontext():
+        common.say(common.bounded(said))
     return code
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let the word on an interrupt be said to its end where the user, or `clew stop`, interrupts once more."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _sentence(error: BaseException) -> tuple[str, int]:
@@ -218,3 +235,5 @@ def main() -> None:
             sys.stdout.flush()
             os._exit(INTERRUPTED)
         raise
+    except KeyboardInterrupt:  # a second one, while the first ended the verb
+        os._exit(INTERRUPTED)
