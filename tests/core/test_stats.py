@@ -45,3 +45,11 @@ def test_auroc_is_the_share_of_pairs_in_order_ties_half():
     repeated = stats.auroc(np.repeat(score, weight), np.repeat(won, weight))
     assert stats.auroc(score, won, weight) == pytest.approx(repeated)
     assert np.isnan(stats.auroc(score, np.ones(40, bool)))
+
+
+def test_a_share_of_nothing_is_one_half_between_0_and_1():
+    (low_a, high_a), none = stats.wilson(3, 10, 1.96), (0, 0)
+    low, high = stats.newcombe((3, 10), none, 1.96)
+    assert low == pytest.approx(-0.2 - ((0.3 - low_a) ** 2 + 0.25) ** 0.5)
+    assert high == pytest.approx(-0.2 + ((high_a - 0.3) ** 2 + 0.25) ** 0.5)
+    assert stats.newcombe(none, (3, 10), 1.96) == pytest.approx((-high, -low))

@@ -231,3 +231,28 @@ def test_the_detector_picks_the_knob_of_the_solve() -> None:
     clean = household(False, 0.3, tasks=8)
     exact, _ = advantages(clean, presets.bellman(lam=aliasing(clean).lam))
     assert exact.tobytes() == advantages(clean, presets.bellman(lam=1.0))[0].tobytes()
+
+
+def words(*specs: str) -> Steps:
+    """One group of runs, each a word of one-letter states under one action; the last letters are cut off by the horizon."""
+    return from_paths([[Path([Move(letter, "x") for letter in word], 0.0) for word in specs]])
+
+
+def test_p_counts_what_chance_does_as_well() -> None:
+    """Two steps of two outcomes: every shuffle explains as much, so that nothing is a surprise; no past explains none."""
+    for told in (words("pabz", "qacz"), words("abz", "acz")):
+        found = aliasing(told)
+        assert (found.ambiguous, found.p, found.effect) == (2, 1.0, 0.0)
+    assert aliasing(words("pabz", "qacz"), shuffles=99).p == 1.0  # the fewest that are taken
+
+
+def test_steps_that_meet_are_counted_and_the_worst_node_comes_first() -> None:
+    """``compared``: steps in a cell that another step is in, too. Nodes: most nats first."""
+    assert aliasing(words("abz", "acz", "dez")).compared == 2
+    often = [f"{where}k{where}m{where}z" for where in "ab" * 6]  # what follows k and m is where the run came from
+    once = [word[:2] + rng for word, rng in zip(often, ["amaz", "bmbz"] * 6, strict=True)]
+    found = aliasing(words(*often, *[word + "y" for word in once]))
+    nats = [value for _, value in found.nodes]
+    assert len(nats) >= 2
+    assert nats == sorted(nats, reverse=True)
+    assert nats[0] > nats[-1]
