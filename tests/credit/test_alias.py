@@ -234,12 +234,12 @@ def test_the_detector_picks_the_knob_of_the_solve() -> None:
 
 
 def words(*specs: str) -> Steps:
-    """One group of runs, each a word of one-letter states under one action; the last letters are cut off by the horizon."""
+    """One group of runs, each a word of one-letter states; the last letters are cut off by the horizon."""
     return from_paths([[Path([Move(letter, "x") for letter in word], 0.0) for word in specs]])
 
 
 def test_p_counts_what_chance_does_as_well() -> None:
-    """Two steps of two outcomes: every shuffle explains as much, so that nothing is a surprise; no past explains none."""
+    """Two steps of two outcomes: every shuffle explains as much; and without a past there is nothing."""
     for told in (words("pabz", "qacz"), words("abz", "acz")):
         found = aliasing(told)
         assert (found.ambiguous, found.p, found.effect) == (2, 1.0, 0.0)

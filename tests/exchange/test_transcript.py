@@ -44,7 +44,7 @@ def test_a_conversation_becomes_asks_and_acts():
     store, run = kept(Transcript(TALK, "t1", (ToolSpec("look"),), 1.0, {"style": 0.5}, "gpt-4o"))
     kinds = [c.kind for c in run.calls]
     assert kinds == ["open", "ask", "act", "act", "ask", "act", "ask", "act", "end"]
-    assert run.task.prompt == "what do you see?"
+    assert json.loads(store.row(run.id).task)["prompt"] == "what do you see?"
     assert run.calls[1].setup.version == 0  # of the weights: nobody knows it
     assert [c.text for c in run.calls if c.kind == "act"] == ["a door", "nothing", "and behind it?", "thanks"]
     assert run.calls[2].action == '["c1","look","{\\"at\\":\\"door\\"}"]'
