@@ -261,9 +261,9 @@ class _Drawing:
 
     def _text(self, lead: str, text: str) -> Iterator[Line]:
         """A text below its step: whole, line by line, or cut to one."""
-        for line in visible(text).split("\n") if self.full else [short(text, self.width)]:
-            if line or self.full:
-                yield Line(lead + "│ ", line, "saw")
+        lines = visible(text).split("\n") if self.full else [short(text, self.width)]
+        for line in lines if lines[-1] else lines[:-1]:  # a newline at the end begins no line
+            yield Line(lead + "│ ", line, "saw")
 
     def _said(self, call: Call) -> str:
         return said(self.store.node(call.node_out).message)
