@@ -114,3 +114,20 @@ def test_a_fork_after_an_act_that_failed_passes_it_over() -> None:
     assert fork.reward == run.reward
     runner.replay(fork)
     assert runner.store.verify() == []
+
+
+def test_a_recorded_model_that_cannot_be_built_stops_only_what_asks_it() -> None:
+    made = Runner("clew.harness.agents:chatter", None, Scripted(by="call", replies=["hello"]))
+    run = made.collect([Task("t", "hi")], n=1).runs[0]
+    row = run.row._replace(id="unbuildable", model="scripted")
+    made.store.put_run(row)
+    for call in run.calls:
+        made.store.put_call(row.id, call._replace(run=row.id))
+    made.store.commit()
+    runner = Runner.of(made.store, "unbuildable")
+    assert runner.model is None
+    assert runner.replay("unbuildable").calls == 3
+    assert runner.fork("unbuildable", 1, reply="given")[0].stop is StopReason.RETURNED
+    failed = runner.fork("unbuildable", 1)[0]
+    assert "this run has no model: model 'scripted'" in failed.calls[1].error
+    assert made.store.verify() == []

@@ -90,6 +90,13 @@ def did(call: Call) -> str:
     return f"{action.name}({action.arguments})" if isinstance(action, ToolCall) else action
 
 
+def replied(store: Tables, call: Call) -> str:
+    """A reply as one reads it: its text, and the tools it calls."""
+    message = store.node(call.node_out).message
+    calls = ", ".join(f"{c.name}({c.arguments})" for c in message.calls)
+    return f"{message.text}  {calls}".strip() if calls else message.text
+
+
 def outcome(run: Run) -> str:
     """How a run ended: ``reward 1  done``."""
     reward = run.reward
@@ -122,12 +129,12 @@ def _parting(run: Run, forks: Sequence[Run], width: int) -> Iterator[Line]:
 
 
 def _next_act(run: Run, seq: int) -> str:
-    for call in run.calls[seq:]:
-        if call.kind == "act":
-            return did(call)
-        if call.kind == "end":
-            break
-    return "(ends)"
+    """What a run does from a Call on: its next act, else, where it only talks, its next reply."""
+    calls = run.calls[seq:]
+    if act := next((call for call in calls if call.kind == "act"), None):
+        return did(act)
+    reply = next((call for call in calls if call.node_out), None)
+    return f"“{replied(run.store, reply)}”" if reply is not None else "(ends)"
 
 
 def _own_edits(run: Run) -> list[Edit]:
@@ -176,7 +183,7 @@ class _Drawing:
         held: Call | None = None
         for call in calls:
             if held is not None:
-                if call.kind == "act" and did(call) == self._said(held):
+                if call.kind == "act" and did(call) == replied(self.store, held):
                     yield held, call
                     held = None
                     continue
@@ -227,7 +234,7 @@ class _Drawing:
         if not call.node_out:
             yield Line(lead + "├ ", f"@{call.seq}  asked, not answered", "bad")
             return
-        yield Line(lead + "├ ", f"@{call.seq}  “{self._cut(self._said(call))}”  {self._told(call, values)}")
+        yield Line(lead + "├ ", f"@{call.seq}  “{self._cut(replied(self.store, call))}”  {self._told(call, values)}")
         thought = self.store.node(call.node_out).message.reasoning
         if self.full and thought:
             yield from self._text(lead, f"thought: {thought}")
@@ -236,11 +243,6 @@ class _Drawing:
         """A text below its step: whole, line by line, or cut to one."""
         for line in text.splitlines() if self.full else filter(None, [short(text, self.width)]):
             yield Line(lead + "│ ", line, "saw")
-
-    def _said(self, call: Call) -> str:
-        message = self.store.node(call.node_out).message
-        calls = ", ".join(f"{c.name}({c.arguments})" for c in message.calls)
-        return f"{message.text}  {calls}".strip() if calls else message.text
 
     def _told(self, call: Call, values: Mapping[tuple[str, int], str]) -> str:
         """What is known of a reply: its tokens, how likely they were, what methods say of it."""

@@ -42,9 +42,10 @@ async def act(run: RunState, action: str | ToolCall) -> Observation:
     pending, recorded = run.begin("act", request, what, partial(_applied, run), action=text, finish=finish)
     if recorded is not None:
         return await run.follow(pending, recorded)
+    pending.record = run.recording(pending, partial(_recorded, run, pending, world), WorldError)
     with run.issuing(pending, WorldError):
         if tool is None and world is None:
-            return _recorded(run, pending, None, unknown or Observation(""))
+            return await run.result(pending, unknown or Observation(""))
         lasting = not tool.idempotent if tool is not None else world is not None and world.restores == "none"
         if lasting:
             run.intend(pending)
@@ -52,7 +53,7 @@ async def act(run: RunState, action: str | ToolCall) -> Observation:
         outcome = _perform(run, tool, world, action)
         if isinstance(outcome, (Observation, Exception)):
             try:
-                return _recorded(run, pending, world, outcome)
+                return await run.result(pending, outcome)
             finally:
                 if lasting:
                     run.dispatch.store.commit()
@@ -94,7 +95,6 @@ async def _awaited(
     """Wait for what takes time. An act that the agent gives up is over before that is recorded, and with it the state
     in which it left the world."""
     run.open_calls[pending.call.seq] = pending
-    pending.record = run.recording(pending, partial(_recorded, run, pending, world), WorldError)
     pending.lasting = True
     if world is not None:
         pending.left = lambda: {"state": world.state_key}

@@ -65,14 +65,16 @@ class Asked:
         tip, tools = path.nodes[-1].key, tools_digest(path.tools)
         return digest(REQUEST, b"ask", tip, _sampling_bytes(self.sampling), tools, encode(path.named))
 
-    def live(self) -> Model:
+    def live(self, run: RunState) -> Model:
         """The model that is asked now.
 
         Raises:
             BadInput: the run has no model.
         """
         if self.model is None:
-            raise BadInput("this run has no model", remedy="Give Runner a model, or chat(model=...).")
+            why = run.spec.models.missing
+            told = "this run has no model" + (f": {why.message}" if why is not None else "")
+            raise BadInput(told, remedy="Give Runner a model, or the verb --model, or chat(model=...).")
         return self.model
 
     def request(self, run: RunState, path: Path, seq: int, seed: int, sample: int = -1, **fields: Any) -> Request:
@@ -121,8 +123,10 @@ async def ask(run: RunState, path: Path, overrides: dict[str, Any]) -> Reply:
         if run.edits.edits or run.kept:
             reply, kept = run.at.get(("reply", seq)), run.kept.get((path.index, ordinal))
             if reply is not None or kept is not None:
-                return _given(run, path, pending, asked.model, reply, kept, made)
-        model = asked.live()
+                given = partial(_given, run, path, pending, asked.model, reply, kept, made)
+                pending.record = run.recording(pending, lambda _: given(), ModelError)
+                return await run.result(pending, None)
+        model = asked.live(run)
         seed = derive(run.row.seed, seq) if own is None or _reseeded(run) else own
         head, (forced, text) = _head(model), _forced(model, run.at.get(("prefix", seq)))
         pending.call = changed(pending.call, head=len(head), forced=len(forced) or len(text), seed=seed)
@@ -271,7 +275,7 @@ async def sample(run: RunState, path: Path, n: int, overrides: dict[str, Any]) -
         run.put_fresh()
         seq, seed = pending.call.seq, derive(run.row.seed, pending.call.seq)
         pending.call = changed(pending.call, seed=seed, setup=path.setup(asked.model, asked.sampling))
-        model = asked.live()
+        model = asked.live(run)
         run.open_calls[seq] = pending
         run.intend(pending)
         results: dict[int, Completion | BaseException] = {}
@@ -346,7 +350,7 @@ async def _told(run: RunState, messages: Sequence[Message], named: str, sampling
     for message in messages:
         path.say(message.role, message)
     asked = Asked(run, path, {})
-    model = asked.live()
+    model = asked.live(run)
     run.put_fresh()
     pending = Pending(Call(run.row.id, -1, "ask", b"", -1), b"", Handed(), partial(_completed, model))
     request = asked.request(run, path, run.within, derive(run.row.seed, run.within, "world", count), count)

@@ -71,7 +71,7 @@ def end(run: RunState, reason: StopReason, error: str = "") -> None:
             raise ReplayDiverged(
                 f"the record goes on with {recorded.kind} {recorded.action[:40]!r}, the run now ends ({reason})",
                 remedy="The agent's code or arguments differ from those recorded."
-                + (f" It raised: {error[-300:]}" if error else ""),
+                + (f" It raised {_last(error)}" if error else ""),
                 at=str(Cursor(run.row.id, run.seq)),
             )
         run.tape.prove(recorded, issue_key(run.issue, recorded))
@@ -83,3 +83,9 @@ def end(run: RunState, reason: StopReason, error: str = "") -> None:
         outside = "" if reason in INSIDE else "stopped"
         run.record(Pending(call, run.issue, run.handed, lambda _: None), {"text": outside, "error": error})
     run.ended = reason
+
+
+def _last(error: str) -> str:
+    """What was raised, of a traceback that says where too."""
+    lines = [line for line in error.splitlines() if line.strip() and not line[0].isspace()]
+    return (lines or [error])[-1][:300]

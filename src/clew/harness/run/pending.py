@@ -81,10 +81,10 @@ class Pending(Generic[T]):
 
     ``apply`` takes the completed Call, moves the run's state on and gives the agent's value, or raises the recorded
     error; a Call from the record and one that was just recorded go through it alike. ``record`` takes what came back
-    from outside, records it and gives the agent's value; a part of a result gives UNSET until the last part is there.
+    from outside, records it and gives the agent's value; a part of a result gives UNSET until the last is there.
     ``left`` gives what is recorded of an effect that the agent gives up, ``stop`` ends what performs it, and with
-    ``lasting`` that must be over first. So a new kind of effect brings all of these with it, and neither the run's state
-    nor the Dispatcher tells kinds apart. ``run`` hears of early results and of effects that are given up.
+    ``lasting`` that must be over first. So a new kind of effect brings all of these with it, and neither the run's
+    state nor the Dispatcher tells kinds apart. ``run`` hears of early results and of effects that are given up.
     """
 
     __slots__ = (

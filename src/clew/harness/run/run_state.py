@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 from clew.core.errors import ClewError, ReplayDiverged, ReplayError, StoreError, UnknownName
 from clew.core.legality import call_key, issue_key
@@ -109,7 +109,6 @@ class RunState:
         return self.tape.root_tokenizer
 
     def node(self, key: bytes) -> Node:
-        """A recorded node."""
         found = self.tape.by_key.get(key) if self.tape is not None else None
         return found or self.dispatch.store.node(key)
 
@@ -268,8 +267,7 @@ class RunState:
             self._soon(self.pump)
 
     def _soon(self, work: Callable[[], None]) -> None:
-        """Do something in the pass of the loop after the next: where the process is stopped, all tasks are cancelled,
-        and by then ``drive`` has closed the run, so that this is not taken for the agent's wish."""
+        """Do something two passes later: where all tasks are cancelled, ``drive`` has closed the run by then."""
         self.dispatch.loop.call_soon(self.dispatch.loop.call_soon, work)
 
     def close(self) -> None:
@@ -305,8 +303,16 @@ class RunState:
     # ---- recording -------------------------------------------------------------------------------------------------
 
     def complete(self, pending: Pending[T], **fields: Any) -> T:
-        """Record the result of an effect and take it as if it had been read; give the agent's value."""
+        """Record the result of an effect and take it; give the agent's value."""
         return self.take(pending, self.record(pending, fields))
+
+    async def result(self, pending: Pending[T], value: object) -> T:
+        """Record a result that is there at once and give it; after those of the record that wait to be handed over."""
+        if self.tape is not None and self.tape.pending:
+            self.open_calls[pending.call.seq] = pending
+            self.dispatch.arrive([(pending, value)])
+            return await pending.taken()
+        return cast(T, pending.record(value))
 
     def fail(self, pending: Pending[Any], error: ClewError, **fields: Any) -> NoReturn:
         """Record that an effect failed and raise the error itself, which tells more than its record."""
@@ -350,7 +356,7 @@ class RunState:
         if left and pending.overtaken and self.clock == pending.call.after:
             self.clock += 1  # what came later than its issue, while other results were to be taken, has a later tick
         call = changed(pending.call, done=self.clock, **fields)
-        call = changed(call, key=call_key(pending.issue, call))
+        call = call._replace(key=call_key(pending.issue, call))
         self.clock += 1
         self._put(call)
         return call

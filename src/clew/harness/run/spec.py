@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from clew.core.errors import UnknownName
+from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Model, Taskset
 from clew.core.records import Call, RunRow, Setup, task_json
 from clew.core.values import Completion, Limits, StopReason, Task
@@ -32,6 +32,7 @@ class Models:
 
     def __init__(self, resolve: Callable[[str], Model] | None = None) -> None:
         self._resolve = resolve
+        self.missing: BadInput | None = None  # why the recorded model is not to be had here
         self._built: dict[str, Model] = {}
         self._setups: dict[tuple[object, ...], Setup] = {}
 
