@@ -333,7 +333,7 @@ def test_tool_user_answers() -> None:
     run = runner.collect([Task("t", "sum")], n=1).runs[0]
     acts = [c for c in run.calls if c.kind == "act"]
     assert acts[0].text == "3"
-    assert acts[1].text.startswith("error: TypeError")
+    assert acts[1].text.startswith('error: add: argument a must be integer, not "q"')
     assert [c.text for c in run.calls if c.kind == "note"] == ['{"text": "three"}']
 
 

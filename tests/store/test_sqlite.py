@@ -246,10 +246,10 @@ def test_a_list_needs_no_room(tmp_path):
     store = filled(tmp_path / "a.db")
     store._db.execute("PRAGMA max_page_count = 1")
     assert store.find("text:result steps=2 sort:id") == ["run0", "run1", "run2"]
-    assert not store._has_table("summary_1")
+    assert not store._has_table("summary_2")
     store._db.execute("PRAGMA max_page_count = 1000000")
     assert store.find("text:result steps=2 sort:id") == ["run0", "run1", "run2"]
-    assert store._has_table("summary_1")
+    assert store._has_table("summary_2")
     store.close()
 
 
@@ -577,7 +577,7 @@ def test_summaries_counted_in_sql_equal_those_of_the_calls(tmp_path):
             twin = summarise(store.row(made.run), store.calls(made.run))
             assert made._replace(reward=None) == twin
     assert empty.run in store.run_ids()
-    store._db.execute("UPDATE summary_1 SET steps = 99")
+    store._db.execute("UPDATE summary_2 SET steps = 99")
     assert "summary is out of date" in " ".join(f.what for f in store.verify())
     assert store.verify(rebuild=True) == []
     store.close()

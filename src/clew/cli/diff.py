@@ -46,8 +46,8 @@ def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -
 
 
 def _said(run: Run, call: Call) -> str:
-    from clew.view.terminal import did
+    from clew.view.terminal import did, replied
 
     if call.kind == "ask":
-        return run.store.node(call.node_out).message.text if call.node_out else "(no reply)"
+        return replied(run.store, call) if call.node_out else call.error or "(no reply)"
     return f"{did(call)} → {call.text}" if call.kind == "act" else call.text or call.action

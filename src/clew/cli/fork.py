@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
-from clew.core.errors import BadInput
+from clew.core.errors import AgentFailed, BadInput
+from clew.core.values import StopReason
 
 if TYPE_CHECKING:
-    from clew.core.protocols import Model
-    from clew.core.records import Cursor
     from clew.store import Group, Run
 
 SAY_HELP = "Edit message I of a chat ([CHAT.]I); no TEXT drops it."
@@ -46,7 +45,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     clew fork 4fzk2w@7+3 --temperature 0
     clew fork 4fzk2w --say 0='You are in a hurry.' --keep
     """
-    from clew.view.forking import Wish, runner_for
+    from clew.view.forking import Wish, other_weights, runner_for
 
     store = common.open_store(store_path)
     run, at = common.cursor(store, place, options["step"])
@@ -68,11 +67,14 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
         raise BadInput(f"{place!r} names a run, but no place in it", remedy="Write run@call, or add --step or --low.")
     arguments = wish.arguments()
     runner = runner_for(store, wish, lambda ref: run_options.load_model(ref, options))
-    if not wish.model:
-        _say_versions(run, at, runner.model)
+    if not wish.model and (differs := other_weights(run, at, runner)):
+        common.say(f"note: {differs}")
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(n, "forks") as watch:
         group = runner.fork(run, **arguments, on_run=watch)
     _report(run, group, as_json)
+    if all(fork.stop == StopReason.AGENT_ERROR for fork in group):
+        why = group[0].calls[-1].error
+        raise AgentFailed(f"the agent's own code failed in every fork:\n{why}", at=group[0].id)
 
 
 def _report(run: Run, group: Group, as_json: bool) -> None:
@@ -84,16 +86,6 @@ def _report(run: Run, group: Group, as_json: bool) -> None:
         ]
         common.end_with_json({"parent": run.id, "group": group.id, "at": str(group[0].parent), "forks": rows})
     common.draw(tree(run, group, width=common.width()))
-
-
-def _say_versions(run: Run, at: Cursor | None, model: Model | None) -> None:
-    """Training changes weights: say so where the loaded ones are not those that made the run."""
-    made = {call.setup.version for call in run.calls[at.seq if at else 0 :] if call.setup is not None}
-    if model is not None and made and model.version not in made:
-        common.say(
-            f"note: version {max(made)} of {run.model} sampled this run, version {model.version} is loaded;"
-            " to fork with other weights, name a checkpoint with --model"
-        )
 
 
 def _said(text: str) -> tuple[str, str | None]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.core.errors import BadInput, ClewError
+
+if TYPE_CHECKING:
+    from clew.store import Run
 
 
 @click.command(short_help="Continue runs that were interrupted.")
@@ -24,17 +28,22 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
     clew resume
     clew resume 4fzk2w
     """
-    from clew.core.errors import ClewError, LeaseHeld
+    from clew.core.errors import LeaseHeld
     from clew.harness import Runner
     from clew.view.terminal import headline
 
     store = common.open_store(store_path)
     waiting = [run for run in common.choose(store, runs) if run.stop is None and not run.row.spawned_by]
-    finished, held, failed = [], [], []
+    finished: list[Run] = []
+    held: list[tuple[Run, ClewError]] = []
+    failed: list[tuple[Run, ClewError]] = []
     runners: dict[Any, Runner] = {}
     again = run_options.resume_line(options, *runs, redo=redo)
     with run_options.interruptible(again), run_options.watching(len(waiting)) as watch:
         for run in waiting:
+            if run.agent.endswith(":relay"):
+                failed.append((run, _waits(run)))
+                continue
             like = (run.agent, run.taskset, run.model, run.row.config, run.row.settings)
             try:
                 if like not in runners:
@@ -58,3 +67,12 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
             common.echo("every chosen run has ended" if runs else "no run is unfinished")
     if failed:
         raise SystemExit(2)
+
+
+def _waits(run: Run) -> ClewError:
+    """A run of the gateway's has no agent here: its program is the agent."""
+    name = next(iter(run.tags), run.id)
+    return BadInput(
+        "it records a program that asked the gateway, and goes on when that program asks again",
+        remedy=f"Start `clew gateway` with this store, and the program with the base URL http://HOST:PORT/r/{name}/v1.",
+    )

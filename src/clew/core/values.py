@@ -29,7 +29,7 @@ class StopReason(StrEnum):
     WORLD_ERROR = "world_error"
     AGENT_ERROR = "agent_error"  # the agent's own code raised
     NO_WORLD = "no_world"  # a transcript was continued up to an act that nothing can perform
-    CANCELLED = "cancelled"  # an imported record that breaks off before any reply
+    CANCELLED = "cancelled"  # its parent gave it up; or an imported record that breaks off before any reply
 
 
 class ToolCall(NamedTuple):

@@ -6,13 +6,13 @@ import json
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 from clew.core.aio import run_sync
-from clew.core.errors import AgentFailed, UnknownName
+from clew.core.errors import AgentFailed, BadInput
 from clew.core.protocols import Judge, Model, Taskset, World
 from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow, Tap
 from clew.core.values import Limits, Sampling, StopReason, Task, sampling_with
@@ -299,6 +299,8 @@ class Runner:
                 f"the source of {row.agent} changed since run {row.id} was made; replay will tell", stacklevel=2
             )
         if model is None and row.model:
-            with suppress(UnknownName):
+            try:
                 runner.model = runner.models.of(row.model)
+            except BadInput as error:  # a replay, and a fork whose replies are given, need none
+                runner.models.missing = error
         return runner

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import types
@@ -13,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from clew.core.errors import BadInput
 from clew.core.values import Observation, ToolCall, ToolSpec
+from clew.worlds.schemas import read_arguments
 
 _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
@@ -28,28 +28,23 @@ class Tool:
     def call(self, action: ToolCall) -> Observation | Awaitable[Observation]:
         """Perform a model's tool call: an Observation, or an awaitable of one where the function is async.
 
-        Arguments that do not parse or fit, and exceptions of the function, come back as an observation that
-        begins with ``error:``, so that the model can mend its call.
+        Arguments that are no JSON or do not fit the schema, and exceptions of the function, come back as an observation
+        that begins with ``error:``, so that the model can correct its call. No argument is turned into another type.
         """
         try:
-            arguments = json.loads(action.arguments or "{}")
-            if not isinstance(arguments, dict):
-                raise TypeError(f"arguments must be an object, not {type(arguments).__name__}")
-            bound = inspect.signature(self.function).bind(**arguments)
-        except (ValueError, TypeError) as error:
-            return _failed(action, error)
+            arguments = read_arguments(self.spec, action.arguments)
+        except BadInput as error:
+            return Observation(f"error: {self.spec.name}: {error.message}", call_id=action.id)
         if inspect.iscoroutinefunction(self.function):
-            return self._later(action, bound)
+            return self._later(action, arguments)
         try:
-            return _observation(action, self.function(*bound.args, **bound.kwargs))
+            return _observation(action, self.function(**arguments))
         except Exception as error:
             return _failed(action, error)
 
-    async def _later(self, action: ToolCall, bound: inspect.BoundArguments) -> Observation:
+    async def _later(self, action: ToolCall, arguments: Mapping[str, Any]) -> Observation:
         try:
-            return _observation(action, await self.function(*bound.args, **bound.kwargs))
-        except asyncio.CancelledError:
-            raise
+            return _observation(action, await self.function(**arguments))
         except Exception as error:
             return _failed(action, error)
 
@@ -97,6 +92,9 @@ def schema(hint: Any, where: str) -> dict[str, Any]:
         return {"enum": list(arguments)}
     if origin in (Union, types.UnionType):
         return {"anyOf": [schema(a, where) for a in arguments]}
+    if origin is tuple and arguments[-1:] != (...,):
+        items = [schema(a, where) for a in arguments]
+        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
     if origin in (list, tuple, set, Sequence) or hint is list:
         return {"type": "array", "items": schema(arguments[0], where) if arguments else {}}
     if origin in (dict, Mapping) or hint is dict:

@@ -110,20 +110,7 @@ class Run:
     @property
     def steps(self) -> list[Step]:
         """Calls cut into steps. Asks after the last act make a step without an act."""
-        steps: list[Step] = []
-        asks: list[Call] = []
-        before: Call | None = None
-        for call in self.calls:
-            if call.kind == "open":
-                before = call
-            elif call.kind == "ask":
-                asks.append(call)
-            elif call.kind == "act":
-                steps.append(Step(len(steps), tuple(asks), call, before))
-                asks, before = [], call
-        if asks:
-            steps.append(Step(len(steps), tuple(asks), None, before))
-        return steps
+        return cut(self.calls)
 
     @property
     def reward(self) -> float | None:
@@ -289,6 +276,24 @@ class Run:
             for s in self.steps
         )
         return f"{head}<table><tr><th>step<th>saw<th>did<th>reward</tr>{body}</table>"
+
+
+def cut(calls: Iterable[Call]) -> list[Step]:
+    """Calls cut into steps. Asks after the last act make a step without an act."""
+    steps: list[Step] = []
+    asks: list[Call] = []
+    before: Call | None = None
+    for call in calls:
+        if call.kind == "open":
+            before = call
+        elif call.kind == "ask":
+            asks.append(call)
+        elif call.kind == "act":
+            steps.append(Step(len(steps), tuple(asks), call, before))
+            asks, before = [], call
+    if asks:
+        steps.append(Step(len(steps), tuple(asks), None, before))
+    return steps
 
 
 def sampled(call: Call) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from clew.core.records import Call, RunRow
 from clew.store.protocol import Folds, Summary, Tables
-from clew.store.run import sampled, span
+from clew.store.run import cut, sampled, span
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -32,7 +32,7 @@ def summarise(row: RunRow, path: Sequence[Call]) -> Summary:
     model = row.model or next((c.setup.model for c in path if c.setup), "")
     stop = path[-1].action if path and path[-1].kind == "end" else ""
     names = (row.id, row.taskset, row.task_id, row.agent, model, row.origin, row.parent, row.group)
-    along = (sum(c.kind == "act" for c in path), len(path), sum(map(sampled, path)))
+    along = (len(cut(path)), len(path), sum(map(sampled, path)))
     return Summary(*names, row.seed, row.created, stop, *along, sum(c.cost for c in own), span(own))
 
 

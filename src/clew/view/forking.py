@@ -162,7 +162,7 @@ def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model]) -> Runne
     Where the wish names another model, the recorded one is not even built.
 
     Raises:
-        UnknownName: the run's agent, world or model is not known here.
+        BadInput: the run's agent, world or model is not to be had here.
     """
     from clew.harness import Runner
 
@@ -174,4 +174,19 @@ def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model]) -> Runne
     runner = Runner.of(store, wish.run, resolve_model=resolve)
     if wish.model:
         runner.model_of(wish.model)  # now: a fork that cannot be sampled leaves no run behind
+    elif runner.models.missing is not None and wish.reply is None:
+        raise runner.models.missing
     return runner
+
+
+def other_weights(run: Run, at: Cursor | None, runner: Runner) -> str:
+    """What to say where the loaded weights are not those that made the run, as training has changed them since; empty
+    where they are, or where nothing tells them apart."""
+    made = {call.setup.version for call in run.calls[at.seq if at else 0 :] if call.setup is not None}
+    model = runner.model
+    if model is None or not made or model.version in made:
+        return ""
+    return (
+        f"version {max(made)} of {run.model} sampled this run, version {model.version} is loaded;"
+        " to fork with other weights, name a checkpoint as the model"
+    )

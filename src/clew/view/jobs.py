@@ -14,7 +14,7 @@ from typing import Any
 from clew.core.errors import ClewError, UnknownName
 from clew.core.protocols import Model
 from clew.store import Keeper, Run, new_id
-from clew.view.forking import Wish, runner_for
+from clew.view.forking import Wish, other_weights, runner_for
 from clew.view.pages.list_pages import share
 from clew.view.stores import Stores
 
@@ -28,7 +28,7 @@ class Job:
 
     def __init__(self, wish: Wish, command: str) -> None:
         self.id, self.wish, self.command = new_id(), wish, command
-        self.state, self.error, self.remedy, self.group = "waiting", "", "", ""
+        self.state, self.error, self.remedy, self.group, self.note = "waiting", "", "", "", ""
         self.runs: list[dict[str, Any]] = []
         self.told = 0  # how often it was told; of two tellings that cross on their way the page keeps the later
         self.cancel: Callable[[], None] | None = None
@@ -41,7 +41,7 @@ class Job:
 
     def json(self) -> dict[str, Any]:
         rewards = [run["reward"] for run in self.runs if run["reward"] is not None]
-        own = ("id", "told", "state", "command", "group", "error", "remedy")
+        own = ("id", "told", "state", "command", "group", "error", "remedy", "note")
         found: dict[str, Any] = {name: getattr(self, name) for name in own}
         found |= {"run": self.wish.run, "at": str(self.wish.at or self.wish.run), "n": self.wish.n}
         found |= {"done": len(self.runs), "runs": list(self.runs)}
@@ -151,6 +151,8 @@ class Jobs:
             runner = runner_for(store, job.wish, self._load)
             with self._lock:
                 job.state = "running" if job.state == "loading" else job.state
+                if not job.wish.model:
+                    job.note = other_weights(store.run(job.wish.run), job.wish.at, runner)
             self._told(job)
             with stoppable(started):
                 job.group = runner.fork(job.wish.run, **job.wish.arguments(), on_run=ended).id

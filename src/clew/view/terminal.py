@@ -101,6 +101,11 @@ def said(message: Message) -> str:
     return f"{message.text}  {calls}".strip() if calls else message.text
 
 
+def replied(store: Tables, call: Call) -> str:
+    """What a model replied to an ask."""
+    return said(store.node(call.node_out).message)
+
+
 def relayed(run: Run) -> bool:
     """Whether the run is of a program behind the gateway: its acts are the gateway's errands, its asks say it all."""
     return run.agent.endswith(":relay")
@@ -138,14 +143,12 @@ def _parting(run: Run, forks: Sequence[Run], width: int) -> Iterator[Line]:
 
 
 def _next_act(run: Run, seq: int) -> str:
-    for call in run.calls[seq:]:
-        if relayed(run) and call.node_out:
-            return said(run.store.node(call.node_out).message)
-        if call.kind == "act" and not relayed(run):
-            return did(call)
-        if call.kind == "end":
-            break
-    return "(ends)"
+    """What a run does from a Call on: its next act, else, where it only talks, its next reply."""
+    calls = run.calls[seq:]
+    if not relayed(run) and (act := next((call for call in calls if call.kind == "act"), None)):
+        return did(act)
+    reply = next((call for call in calls if call.node_out), None)
+    return f"“{replied(run.store, reply)}”" if reply is not None else "(ends)"
 
 
 def _own_edits(run: Run) -> list[Edit]:
@@ -198,7 +201,7 @@ class _Drawing:
         held: Call | None = None
         for call in calls:
             if held is not None:
-                if call.kind == "act" and did(call) == self._said(held):
+                if call.kind == "act" and did(call) == replied(self.store, held):
                     yield held, call
                     held = None
                     continue
@@ -254,7 +257,7 @@ class _Drawing:
         if not call.node_out:
             yield Line(lead + "├ ", f"@{call.seq}  asked, not answered", "bad")
             return
-        yield Line(lead + "├ ", f"@{call.seq}  “{self._cut(self._said(call))}”  {self._told(call, values)}")
+        yield Line(lead + "├ ", f"@{call.seq}  “{self._cut(replied(self.store, call))}”  {self._told(call, values)}")
         thought = self.store.node(call.node_out).message.reasoning
         if self.full and thought:
             yield from self._text(lead, f"thought: {thought}")
@@ -264,9 +267,6 @@ class _Drawing:
         lines = visible(text).split("\n") if self.full else [short(text, self.width)]
         for line in lines if lines[-1] else lines[:-1]:  # a newline at the end begins no line
             yield Line(lead + "│ ", line, "saw")
-
-    def _said(self, call: Call) -> str:
-        return said(self.store.node(call.node_out).message)
 
     def _told(self, call: Call, values: Mapping[tuple[str, int], str]) -> str:
         """What is known of a reply: its tokens, how likely they were, what methods say of it."""

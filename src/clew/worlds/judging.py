@@ -28,7 +28,8 @@ async def reenact(taskset: Taskset, task: Task, run: Record) -> World:
     asks = Asks()
     world = open_world(taskset, task, asks)
     try:
-        await retrace(world, world_acts(run), run.changes.edits, asks)
+        acts = [c for c in run.calls if c.kind == "act" and c.done >= 0 and c.state]
+        await retrace(world, acts, run.changes.edits, asks)
     except ClewError as error:
         world.close()
         raise CannotRestore(error.message, remedy=error.remedy, at=error.at) from error
@@ -38,10 +39,11 @@ async def reenact(taskset: Taskset, task: Task, run: Record) -> World:
 async def retrace(world: World, acts: Iterable[Call], edits: Iterable[Edit], asks: Asks) -> None:
     """Take a world through recorded acts, each checked by its state key, and the edits of kind world between them.
 
-    What the world asks meanwhile is answered from the record.
+    What the world asks meanwhile is answered from the record. An act that failed or was given up, and left the world in
+    the state it had before, is passed over.
 
     Raises:
-        ReplayDiverged: an act fails, or leads to another state than recorded.
+        ReplayDiverged: an act fails that did not, or leads to another state than recorded.
     """
     changes = sorted((e for e in edits if e.kind == "world"), key=lambda e: e.seq)
     for call in acts:
@@ -49,12 +51,15 @@ async def retrace(world: World, acts: Iterable[Call], edits: Iterable[Edit], ask
         while changes and changes[0].seq <= call.seq:
             asks.no_luck()
             await change(world, changes.pop(0))
+        if call.error and world.state_key == call.state:
+            continue
         try:
             if call.kind == "act":
                 asks.tell(call)
                 await perform(world, action_of(call))
         except ClewError as error:
-            raise ReplayDiverged(f"{what} failed: {error}", at=at) from error
+            if not call.error:
+                raise ReplayDiverged(f"{what} failed: {error}", at=at) from error
         if world.state_key != call.state:
             raise ReplayDiverged(
                 f"{what} led to another state than recorded",

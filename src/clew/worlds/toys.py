@@ -143,7 +143,7 @@ class ShopWorld(Exact):
             return f"error: there is no tool {call.name!r}"
         try:
             given = json.loads(call.arguments or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return f"error: the arguments are not JSON: {error}"
         wanted = spec.schema["properties"]
         if not isinstance(given, dict) or set(given) != set(wanted):

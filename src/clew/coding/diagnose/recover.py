@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clew.core.values import Message, ToolCall, ToolSpec
+from clew.worlds.schemas import check_arguments
 
 FULL = 0.7  # of the window, from which the middle of a conversation is dropped
 KEPT = 6  # last turns that stay
@@ -65,7 +66,7 @@ class Repeats:
     def count(self, call: ToolCall) -> int:
         try:
             arguments = json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
-        except ValueError:
+        except (ValueError, RecursionError):
             arguments = call.arguments
         self.seen[call.name, arguments] += 1
         return self.seen[call.name, arguments]
@@ -93,20 +94,15 @@ def implicit_call(text: str, tools: Sequence[ToolSpec], id: str) -> ToolCall | N
         inner: dict[str, Any] = function if isinstance(function, dict) else read
         name, given = inner.get("name") or inner.get("tool"), inner.get("arguments", inner.get("args", {}))
         given = _json(given) if isinstance(given, str) else given
-        if isinstance(name, str) and name in known and isinstance(given, dict) and fits(given, known[name].schema):
+        if (
+            isinstance(name, str)
+            and name in known
+            and isinstance(given, dict)
+            and not check_arguments(known[name].schema, given)
+        ):
             arguments = json.dumps(given, sort_keys=True)
             found[name, arguments] = ToolCall(id, name, arguments)
     return next(iter(found.values())) if len(found) == 1 else None
-
-
-def fits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
-    """Whether arguments fit a tool's schema: the required ones, no unknown ones, plain types."""
-    types: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
-    properties = schema["properties"]
-    if any(name not in arguments for name in schema.get("required", ())):
-        return False
-    known = {name: types.get(told.get("type"), object) for name, told in properties.items()}
-    return all(name in known and isinstance(value, known[name]) for name, value in arguments.items())
 
 
 def too_long(finish: str, used: int, cap: int) -> bool:

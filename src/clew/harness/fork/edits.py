@@ -14,6 +14,7 @@ from clew.core.keys import derive
 from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment, Tap
 from clew.core.values import Message, Sampling, sampling_with
 from clew.harness.run.nodes import Said, as_message, message_json
+from clew.harness.run.tape import unanswered
 from clew.store.names import new_id
 from clew.store.run import Run
 
@@ -190,12 +191,18 @@ def kept_replies(run: Run, seq: int) -> dict[tuple[int, int], Node]:
 
 
 def fork_row(view: Run, seq: int, changes: Intervention, mode: str | int, member: int, **fields: Any) -> RunRow:
-    """The row of a fork: flat lineage, seed by mode, everything else as its parent."""
-    row = view.row
-    lineage = tuple(s._replace(stop=min(s.stop, seq)) for s in row.lineage if s.start < seq)
+    """The row of a fork: flat lineage, seed by mode, everything else as its parent.
+
+    It shares the Calls before the place, up to the first that never answered or was given up after the Call there had
+    been issued: what became of that one may hang on what the fork changes, so the fork makes it anew.
+    """
+    row, calls = view.row, view.calls
+    place = calls[seq] if seq < len(calls) else None
+    common = min((c.seq for c in unanswered(calls[:seq], place)), default=seq)
+    lineage = tuple(s._replace(stop=min(s.stop, common)) for s in row.lineage if s.start < common)
     shared = row.lineage[-1].stop if row.lineage else 0
-    if seq > shared:
-        lineage += (Segment(row.id, shared, seq),)
+    if common > shared:
+        lineage += (Segment(row.id, shared, common),)
     identity = new_id()
     if isinstance(mode, int):
         seed = mode if member == 0 else derive(mode, "sibling", member)

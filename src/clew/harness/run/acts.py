@@ -11,12 +11,14 @@ from functools import partial
 from clew.core.errors import BadInput, ClewError, WorldError
 from clew.core.keys import REQUEST, digest, encode
 from clew.core.protocols import World
-from clew.core.records import Call, Edit, action_text, changed
+from clew.core.records import Call, action_text, changed
 from clew.core.values import Observation, StopReason, ToolCall, Usage
 from clew.harness.run.pending import Pending, Stop, revive, snapshots
 from clew.harness.run.run_state import RunState
+from clew.harness.tools import Tool
 
 SMALL = 1000  # bytes; a snapshot below this is kept with every act
+TOLD = 20  # names of tools that a model is told which called one that there is not
 
 
 async def act(run: RunState, action: str | ToolCall) -> Observation:
@@ -30,92 +32,129 @@ async def act(run: RunState, action: str | ToolCall) -> Observation:
     text, finish = action_text(action), "tool" if isinstance(action, ToolCall) else ""
     tool = run.spec.tools.get(action.name) if isinstance(action, ToolCall) else None
     given = run.at.get(("result", run.seq))
-    absent = tool is None and run.world is None
+    unknown = _unknown(run, action)
+    world = run.world if tool is None and unknown is None else None
+    absent = tool is None and unknown is None and run.world is None
     if absent and given is None and not run.on_tape():
-        raise Stop(run.ended or StopReason.NO_WORLD)
+        run.stopped = run.stopped or StopReason.NO_WORLD
+        raise Stop(run.ended or run.stopped)
     request, what = digest(REQUEST, b"act", finish.encode(), encode(text)), f"act {text[:60]!r}"
     pending, recorded = run.begin("act", request, what, partial(_applied, run), action=text, finish=finish)
     if recorded is not None:
         return await run.follow(pending, recorded)
-    if absent:
-        return _done(run, pending, given, Observation(""))
-    lasting = not tool.idempotent if tool is not None else run.world is not None and run.world.restores == "none"
-    if lasting:
-        run.intend(pending)
-        run.dispatch.store.commit()
-    outcome: Observation | Awaitable[Observation] | Exception
+    pending.record = run.recording(pending, partial(_recorded, run, pending, world), WorldError)
+    with run.issuing(pending, WorldError):
+        if tool is None and world is None:
+            return await run.result(pending, unknown or Observation(""))
+        lasting = not tool.idempotent if tool is not None else world is not None and world.restores == "none"
+        if lasting:
+            run.intend(pending)
+            run.dispatch.store.commit()
+        outcome = _perform(run, pending, tool, world, action)
+        if isinstance(outcome, (Observation, Exception)):
+            try:
+                return await run.result(pending, outcome)
+            finally:
+                if lasting:
+                    run.dispatch.store.commit()
+    return await _awaited(run, pending, world, outcome)
+
+
+def _unknown(run: RunState, action: str | ToolCall) -> Observation | None:
+    """What a model is told that calls a tool which it was not offered; None where somebody may know it.
+
+    A tool that was offered and that nobody performs here is one of an imported record: its run ends at the call.
+    """
+    if not isinstance(action, ToolCall) or action.name in run.spec.tools:
+        return None
+    if run.world is not None and (run.world.tools or not run.spec.tools):
+        return None  # the world answers, by its own rules
+    names = [spec.name for spec in run.tools]
+    if action.name in names or not names:
+        return None
+    told = ", ".join(names[:TOLD]) + (", …" if len(names) > TOLD else "")
+    return Observation(f"error: there is no tool {action.name[:80]!r}; the tools are {told}", call_id=action.id)
+
+
+def _perform(
+    run: RunState, pending: Pending[Observation], tool: Tool | None, world: World | None, action: str | ToolCall
+) -> Observation | Awaitable[Observation] | Exception:
     try:
         if tool is not None:
             assert isinstance(action, ToolCall)
-            outcome = tool.call(action)
-        elif run.acting:
-            outcome = _in_turn(run, action)
-        else:
-            assert run.world is not None
-            run.within, run.luck = pending.call.seq, 0
-            outcome = run.world.step(action)
-            if run.luck:
-                pending.call = changed(pending.call, seed=run.luck)
+            return tool.call(action)
+        assert world is not None
+        if run.acting:
+            return _in_turn(world, action)
+        run.within, run.luck = pending.call.seq, 0
+        outcome = world.step(action)
+        if run.luck:
+            pending.call = changed(pending.call, seed=run.luck)
+        return outcome
     except Exception as error:
-        outcome = error
-    if isinstance(outcome, (Observation, Exception)):
-        try:
-            return _recorded(run, pending, outcome)
-        finally:
-            if lasting:
-                run.dispatch.store.commit()
+        return error
+
+
+async def _awaited(
+    run: RunState, pending: Pending[Observation], world: World | None, outcome: Awaitable[Observation]
+) -> Observation:
+    """Wait for what takes time. An act that the agent gives up is over before that is recorded, and with it the state
+    in which it left the world."""
     run.open_calls[pending.call.seq] = pending
-    pending.record = partial(_recorded, run, pending)
-    on_world = tool is None
-    run.acting += on_world
+    pending.lasting = True
+    if world is not None:
+        pending.left = lambda: {"state": world.state_key}
+    run.acting += world is not None
     with run.away():
-        run.dispatch.start(pending, _hold_turn(run, pending, outcome) if on_world else outcome)
+        run.dispatch.start(pending, _hold_turn(run, pending, outcome) if world is not None else outcome)
         try:
             return await pending.taken()
         finally:
-            run.acting -= on_world
+            run.acting -= world is not None
 
 
-async def _in_turn(run: RunState, action: str | ToolCall) -> Observation:
-    assert run.world is not None
-    outcome = run.world.step(action)
+async def _in_turn(world: World, action: str | ToolCall) -> Observation:
+    outcome = world.step(action)
     return await outcome if inspect.isawaitable(outcome) else outcome
 
 
 async def _hold_turn(run: RunState, pending: Pending[Observation], outcome: Awaitable[Observation]) -> Observation:
     """Acts on one world run one at a time, in the order they were issued; what the world asked goes with its act."""
-    async with run.turn:
-        run.inner, run.within, run.luck = [], pending.call.seq, pending.call.seed
-        try:
-            return await outcome
-        finally:
-            if run.luck:
-                pending.call = changed(pending.call, seed=run.luck)
-            if run.inner:
-                usage = Usage(*(sum(one.usage[i] for one in run.inner) for i in range(3)))
-                cost = sum(one.cost for one in run.inner)
-                pending.call = changed(pending.call, inner=tuple(run.inner), usage=usage, cost=cost)
+    try:
+        async with run.turn:
+            run.inner, run.within, run.luck = [], pending.call.seq, pending.call.seed
+            try:
+                return await outcome
+            finally:
+                if run.luck:
+                    pending.call = changed(pending.call, seed=run.luck)
+                if run.inner:
+                    usage = Usage(*(sum(one.usage[i] for one in run.inner) for i in range(3)))
+                    cost = sum(one.cost for one in run.inner)
+                    pending.call = changed(pending.call, inner=tuple(run.inner), usage=usage, cost=cost)
+    finally:
+        if inspect.iscoroutine(outcome):
+            outcome.close()  # one that was given up before its turn was never begun
 
 
-def _recorded(run: RunState, pending: Pending[Observation], outcome: Observation | BaseException) -> Observation:
-    """Record an observation and give it, or record a failure and raise it."""
+def _recorded(
+    run: RunState, pending: Pending[Observation], world: World | None, outcome: Observation | BaseException
+) -> Observation:
+    """Record an observation and give it, or record a failure and raise it. ``world``: what the act was on, if any."""
+    state = world.state_key if world is not None else b""
     if isinstance(outcome, BaseException):
         error = outcome if isinstance(outcome, ClewError) else WorldError(f"{type(outcome).__name__}: {outcome}")
-        run.fail(pending, error, seconds=time.time() - pending.call.started)
-    return _done(run, pending, run.at.get(("result", pending.call.seq)), outcome)
-
-
-def _done(run: RunState, pending: Pending[Observation], given: Edit | None, outcome: Observation) -> Observation:
+        run.fail(pending, error, state=state, seconds=time.time() - pending.call.started)
+    given = run.at.get(("result", pending.call.seq))
     if given is not None:
         outcome = outcome._replace(**({"text": given.value} if isinstance(given.value, str) else given.value))
-    world = None if by_tool(run, pending.call) else run.world
     return run.complete(
         pending,
         text=outcome.text,
         reward=outcome.reward,
         terminal=outcome.done,
         legal=outcome.legal,
-        state=world.state_key if world is not None else b"",
+        state=state,
         snapshot=snapshot(run, world),
         forced=int(given is not None),
         seconds=time.time() - pending.call.started,
@@ -135,11 +174,6 @@ def _applied(run: RunState, call: Call) -> Observation:
     if call.state or call.forced:
         run.view, run.done = view, call.terminal
     return view
-
-
-def by_tool(run: RunState, call: Call) -> bool:
-    """Whether an act was performed by a tool beside the world."""
-    return call.finish == "tool" and json.loads(call.action)[1] in run.spec.tools
 
 
 def snapshot(run: RunState, world: World | None) -> bytes:

@@ -66,14 +66,15 @@ class Asked:
         return digest(REQUEST, b"ask", tip, _sampling_bytes(self.sampling), tools, encode(path.named))
 
     def live(self, run: RunState) -> Model:
-        """The model that is asked now; what was said before is put into the store.
+        """The model that is asked now.
 
         Raises:
             BadInput: the run has no model.
         """
         if self.model is None:
-            raise BadInput("this run has no model", remedy="Give Runner a model, or chat(model=...).")
-        run.put_fresh()
+            why = run.spec.models.missing
+            told = "this run has no model" + (f": {why.message}" if why is not None else "")
+            raise BadInput(told, remedy="Give Runner a model, or the verb --model, or chat(model=...).")
         return self.model
 
     def request(self, run: RunState, path: Path, seq: int, seed: int, sample: int = -1, **fields: Any) -> Request:
@@ -85,7 +86,7 @@ class Asked:
             tools=path.tools,
             head=_head(self.model),
             taps=self.taps,
-            deadline=run.deadline(),
+            deadline=run.budget.deadline(),
             order=(*run.row.order, path.index),
             run=run.row.id,
             conversation=path.index,
@@ -115,21 +116,26 @@ async def ask(run: RunState, path: Path, overrides: dict[str, Any]) -> Reply:
     ordinal, path.asked = path.asked, path.asked + 1
     if recorded is not None:
         return await run.follow(pending, recorded)
-    seq, model = pending.call.seq, asked.live(run)
-    setup = path.setup(model, asked.sampling)
-    if run.edits.edits or run.kept:
-        reply, kept = run.at.get(("reply", seq)), run.kept.get((path.index, ordinal))
-        if reply is not None or kept is not None:
-            pending.call = changed(pending.call, setup=setup)
-            return _given(run, path, pending, model, reply, kept, made)
-    seed = derive(run.row.seed, seq) if own is None or _reseeded(run) else own
-    head, (forced, text) = _head(model), _forced(model, run.at.get(("prefix", seq)))
-    pending.call = changed(pending.call, head=len(head), forced=len(forced) or len(text), seed=seed, setup=setup)
-    pending.record = partial(_answered, run, path, pending, model, (*head, *forced), made)
-    run.open_calls[seq] = pending
-    if not batches(model):
-        run.intend(pending)
-    run.dispatch.ask(pending, model, asked.request(run, path, seq, seed, forced=forced, forced_text=text))
+    with run.issuing(pending, ModelError):
+        run.put_fresh()  # what was said before
+        seq = pending.call.seq
+        pending.call = changed(pending.call, setup=path.setup(asked.model, asked.sampling))
+        if run.edits.edits or run.kept:
+            reply, kept = run.at.get(("reply", seq)), run.kept.get((path.index, ordinal))
+            if reply is not None or kept is not None:
+                given = partial(_given, run, path, pending, asked.model, reply, kept, made)
+                pending.record = run.recording(pending, lambda _: given(), ModelError)
+                return await run.result(pending, None)
+        model = asked.live(run)
+        seed = derive(run.row.seed, seq) if own is None or _reseeded(run) else own
+        head, (forced, text) = _head(model), _forced(model, run.at.get(("prefix", seq)))
+        pending.call = changed(pending.call, head=len(head), forced=len(forced) or len(text), seed=seed)
+        answered = partial(_answered, run, path, pending, model, (*head, *forced), made)
+        pending.record = run.recording(pending, answered, ModelError)
+        run.open_calls[seq] = pending
+        if not batches(model):
+            run.intend(pending)
+        run.dispatch.ask(pending, model, asked.request(run, path, seq, seed, forced=forced, forced_text=text))
     return await pending.taken()
 
 
@@ -139,7 +145,14 @@ def _forced(model: Model, prefix: Edit | None) -> tuple[tuple[int, ...], str]:
         return (), ""
     if isinstance(prefix.value, str):
         return ((), prefix.value) if model.renderer is None else (tuple(model.renderer.encode(prefix.value)), "")
-    return (tuple(prefix.value) if model.renderer is not None else ()), ""
+    _need_renderer(model)
+    return tuple(prefix.value), ""
+
+
+def _need_renderer(model: Model | None) -> None:
+    if model is None or model.renderer is None:
+        who = "this run has no model" if model is None else f"{model.ref} takes no token ids"
+        raise BadInput(f"token ids are given in a reply, and {who}", remedy="Give the reply as text.")
 
 
 def _reseeded(run: RunState) -> bool:
@@ -158,16 +171,17 @@ def _given(
     run: RunState,
     path: Path,
     pending: Pending[Reply],
-    model: Model,
+    model: Model | None,
     edit: Edit | None,
     kept: Node | None,
     made: list[Node],
 ) -> Reply:
     """Record a reply that is given and not sampled: an edit's text, Message fields or token ids, or a kept node."""
-    renderer, start = model.renderer, _head(model)
+    renderer, start = model.renderer if model is not None else None, _head(model)
     value: Any = edit.value if edit is not None else kept.message if kept is not None else ""
     by_ids = isinstance(value, (list, tuple)) and not isinstance(value, Message)
     if by_ids:
+        _need_renderer(model)
         message = Message("assistant", "")
     else:
         message = Message("assistant", value) if isinstance(value, str) else as_message(value)
@@ -258,20 +272,23 @@ async def sample(run: RunState, path: Path, n: int, overrides: dict[str, Any]) -
     path.waiting = True
     if recorded is not None:
         return await run.follow(pending, recorded)
-    seq, seed = pending.call.seq, derive(run.row.seed, pending.call.seq)
-    model = asked.live(run)
-    pending.call = changed(pending.call, seed=seed, setup=path.setup(model, asked.sampling))
-    run.open_calls[seq] = pending
-    run.intend(pending)
-    results: dict[int, Completion | BaseException] = {}
+    with run.issuing(pending, ModelError):
+        run.put_fresh()
+        seq, seed = pending.call.seq, derive(run.row.seed, pending.call.seq)
+        pending.call = changed(pending.call, seed=seed, setup=path.setup(asked.model, asked.sampling))
+        model = asked.live(run)
+        run.open_calls[seq] = pending
+        run.intend(pending)
+        results: dict[int, Completion | BaseException] = {}
 
-    def arrived(index: int, result: Completion | BaseException) -> list[Reply] | Unset:
-        results[index] = result
-        return _gathered(run, pending, model, [results[i] for i in range(n)]) if len(results) == n else UNSET
+        def arrived(index: int, result: Completion | BaseException) -> list[Reply] | Unset:
+            results[index] = result
+            return _gathered(run, pending, model, [results[i] for i in range(n)]) if len(results) == n else UNSET
 
-    for index in range(n):
-        one = asked.request(run, path, seq, derive(seed, index), index)
-        run.dispatch.ask(pending.part(partial(arrived, index)), model, one)
+        parts = [pending.part(partial(arrived, index)) for index in range(n)]
+        pending.stop = lambda: [part.stop() for part in parts if part.stop is not None]
+        for index, part in enumerate(parts):
+            run.dispatch.ask(part, model, asked.request(run, path, seq, derive(seed, index), index))
     return await pending.taken()
 
 
@@ -341,6 +358,7 @@ async def _told(run: RunState, messages: Sequence[Message], named: str, sampling
         path.say(message.role, message)
     asked = Asked(run, path, {})
     model = asked.live(run)
+    run.put_fresh()
     pending = Pending(Call(run.row.id, -1, "ask", b"", -1), b"", Handed(), partial(_completed, model))
     request = asked.request(run, path, run.within, derive(run.row.seed, run.within, "world", count), count)
     run.dispatch.ask(pending, model, request)

@@ -15,6 +15,7 @@ from clew.core.protocols import Batches, Model, Store
 from clew.core.records import Request
 from clew.core.values import UNSET, Completion
 from clew.harness.run.pending import Pending, batches
+from clew.harness.run.timers import outside
 
 LEASE_SECONDS = 60.0
 Entry = tuple[Pending[Any], Model, Request]
@@ -33,6 +34,8 @@ class Dispatcher:
         self.store, self.owner = store, owner
         self.room = asyncio.Semaphore(concurrency)
         self.active: set[str] = set()
+        self.agents: dict[str, asyncio.Task[Any] | None] = {}  # the task in which each run's agent runs
+        self.unwanted: set[str] = set()  # runs that end cancelled, as their parents gave them up
         self._out: list[Entry] = []
         self._in: list[Arrival] = []
         self._tasks: set[asyncio.Future[object]] = set()
@@ -48,6 +51,13 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.store.commit()
+
+    def end(self, run: str) -> None:
+        """End a run whose parent gives it up: its agent is cancelled, as far as it has begun."""
+        self.unwanted.add(run)
+        agent = self.agents.get(run)
+        if agent is not None:
+            agent.cancel()
 
     async def settle(self) -> None:
         """Wait until what is put so far is committed; calls of one pass of the loop share the commit."""
@@ -70,22 +80,31 @@ class Dispatcher:
             self.loop.call_soon(self._send)
         self._out.append((pending, model, request))
 
-    def start(self, pending: Pending[Any], work: Awaitable[object]) -> None:
+    def start(self, pending: Pending[Any], work: Awaitable[object]) -> asyncio.Future[object]:
         """Perform an awaitable beside the loop's other work; results of one pass of the loop share a commit."""
-        task = asyncio.ensure_future(work)
+        task = outside(self.loop, work)
         self._tasks.add(task)
+        pending.stop = task.cancel
 
         def finished(task: asyncio.Future[object]) -> None:
             self._tasks.discard(task)
-            if not task.cancelled():
-                if not self._in:
-                    self.loop.call_soon(self._drain)
-                self._in.append((pending, task.exception() or task.result()))
+            lasting, pending.lasting = pending.lasting, False
+            if lasting and pending.given_up:
+                pending.ended()
+            elif not task.cancelled():
+                self.arrive([(pending, task.exception() or task.result())])
 
         task.add_done_callback(finished)
+        return task
+
+    def arrive(self, arrived: Sequence[Arrival]) -> None:
+        """Record results and hand them over with all others of this pass of the loop."""
+        if arrived and not self._in:
+            self.loop.call_soon(self._drain)
+        self._in += arrived
 
     def _send(self) -> None:
-        out, self._out = self._out, []
+        out, self._out = [entry for entry in self._out if not entry[0].over], []
         leaves = not all(batches(model) for _, model, _ in out)
         if leaves and not self._commit([pending for pending, _, _ in out]):
             return
@@ -116,7 +135,7 @@ class Dispatcher:
     def _hand_over(self, arrived: Sequence[Arrival]) -> None:
         ready = list[tuple[Pending[Any], object]]()
         for pending, result in arrived:
-            if pending.future.done():
+            if pending.over or pending.early(result):
                 continue
             try:
                 value: object = pending.record(result)

@@ -32,11 +32,11 @@ from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
 from clew.harness.run import asks, lifecycle
 from clew.harness.run.dispatch import LEASE_SECONDS, Dispatcher
 from clew.harness.run.live import LiveRun
-from clew.harness.run.pending import Stop, batches, revive
+from clew.harness.run.pending import GIVEN_UP, Pending, Stop, batches, revive
 from clew.harness.run.restore import world_at
 from clew.harness.run.run_state import RunState
 from clew.harness.run.spec import OnRun, RunSpec, sampling_of
-from clew.harness.run.tape import Tape
+from clew.harness.run.tape import Tape, unanswered
 from clew.harness.verdicts import judged
 from clew.store.base import Keeper
 from clew.store.run import Run
@@ -44,6 +44,8 @@ from clew.worlds.world_asks import open_world
 
 T = TypeVar("T")
 PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
+PASSES = 200  # of the loop in which nothing happens, after which an agent counts as idle
+PAUSE = 0.02  # seconds that an agent is idle before a timer of its own is fired, where the record gives something up
 
 
 async def drive(
@@ -76,11 +78,12 @@ async def drive(
             calls = store.calls(row.id) if calls is None else calls
             if not (calls and calls[-1].kind == "end"):
                 state = begin(spec, dispatch, row, task, calls)
-                if calls:
-                    changes = Intervention.from_json(json.loads(row.changes) if row.changes else None)
+                if state.tape is not None:
                     resuming = any(c.run == row.id for c in calls)
-                    how = {"resuming": resuming, "redo": redo == "redo"}
-                    state.world = await world_at(spec, task, calls, changes, asks=asks.of_world(state), **how)
+                    known, asking = state.tape.known(row.id), asks.of_world(state)
+                    state.world = await world_at(
+                        spec, task, known, state.edits, resuming=resuming, redo=redo == "redo", asks=asking
+                    )
                 await finish(spec, state, task)
             await judged(spec, row, task, state)
             dispatch.active.discard(row.id)
@@ -90,6 +93,7 @@ async def drive(
             if row.id in dispatch.active:
                 dispatch.active.discard(row.id)
                 store.release(row.id, dispatch.owner)
+            dispatch.agents.pop(row.id, None)
             if seats is not None:
                 seats.seat(-1)
             if state is not None:
@@ -115,21 +119,33 @@ def begin(
     tape = None
     kept = None
     if calls or row.lineage:
-        hold = None
-        if row.parent and not replay:
-            place = Cursor.parse(row.parent)
-            if not any(c.seq == place.seq for c in calls):
-                hold = next(iter(spec.store.calls(place.run, place.seq, place.seq + 1)), None)
-            if changes.keep:
-                kept = kept_replies(Run(spec.store, place.run), place.seq)
-        tape = Tape(row.id, calls, hold, same=not touches_request(changes, hold))
+        tape = tape_of(spec.store, row, calls, changes, replay)
         tape.load(spec.store)
+        if changes.keep and not replay:
+            place = Cursor.parse(row.parent)
+            kept = kept_replies(Run(spec.store, place.run), place.seq)
     limits = merged(task.limits, Limits(**known.get("limits", {})))
     if "fork_limits" in known:
         limits = Limits(**known["fork_limits"])
     how = Sampling()._replace(**sampling_of(known))
     made = partial(RunState, spec, dispatch, row, replace(task, secret=None), tape=tape, edits=changes)
     return made(replay=replay, kept=kept, sampling=how, limits=limits)
+
+
+def tape_of(store: Keeper, row: RunRow, calls: list[Call], changes: Intervention, replay: bool) -> Tape:
+    """What a run follows: its record, and for a fork what the forked run did below its place that it does not share."""
+    place = Cursor.parse(row.parent) if row.parent else None
+    if place is None or replay:
+        return Tape(row.id, calls)
+    shared = row.lineage[-1].stop if row.lineage else 0
+    at = next(iter(store.calls(place.run, place.seq, place.seq + 1)), None)
+    mine = {c.seq: c for c in calls if c.run == row.id or c.seq < shared}
+    theirs = store.calls(place.run, shared, place.seq)
+    anew = {c.seq for c in unanswered(theirs, at)}
+    below = {c.seq: c._replace(done=-1, child="") if c.seq in anew else c for c in theirs}
+    whole = sorted((below | mine).values(), key=lambda c: c.seq)
+    hold = at if place.seq not in mine else None
+    return Tape(row.id, whole, hold, not touches_request(changes, hold), place.seq)
 
 
 def touches_request(changes: Intervention, hold: Call | None) -> bool:
@@ -152,38 +168,56 @@ async def finish(spec: RunSpec, state: RunState, task: Task) -> None:
     try:
         if state.tape is not None:
             await watch(work, state)
-        reason, error = await work
+        await asyncio.wait({work})  # cancelled here, nothing of the agent is cancelled before ``closing`` is set
+        reason, error = work.result()
     except BaseException:
+        state.close()
         work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+        for child in state.children:
+            child.cancel()
+        await asyncio.gather(work, *state.children, return_exceptions=True)
         raise
     lifecycle.end(state, reason, error)
+    if state.children:
+        await asyncio.wait(state.children)
 
 
 async def conduct(spec: RunSpec, state: RunState, task: Task) -> tuple[StopReason, str]:
     """Call the agent and turn the way it ends into a StopReason: the one place where exceptions become reasons."""
     config = json.loads(state.row.config or "{}")
+    if state.timers is not None:
+        state.timers.hold()
     try:
         await lifecycle.open(state, partial(_opened, state, spec.taskset))
+        if state.row.id in state.dispatch.unwanted:
+            raise asyncio.CancelledError
+        state.dispatch.agents[state.row.id] = asyncio.current_task()
         played = spec.agent(LiveRun(state, partial(spawn, state)), **config)
         if not inspect.isawaitable(played):
             remedy = "Begin it with `async def`, and write `await` before run.act(...) and chat.ask(...)."
             raise UnknownName(f"agent {spec.agent_ref} is no async function", remedy=remedy)
         await played
     except BaseException as raised:
-        error = innermost(raised)
-        if isinstance(error, Stop):
-            return error.reason, ""
-        if isinstance(error, ContextOverflow):
-            return StopReason.CONTEXT_FULL, str(error)
-        if isinstance(error, ModelError):
-            return StopReason.MODEL_ERROR, str(error)
-        if isinstance(error, WorldError):
-            return StopReason.WORLD_ERROR, str(error)
-        if isinstance(error, (ReplayError, StoreError, UnknownName)) or not isinstance(error, Exception):
-            raise error from None
-        return StopReason.AGENT_ERROR, "".join(traceback.format_exception(error)[-4:]).strip()
+        return _reason(state, innermost(raised))
+    finally:
+        state.over = True
     return (StopReason.DONE if state.done else StopReason.RETURNED), ""
+
+
+def _reason(state: RunState, error: BaseException) -> tuple[StopReason, str]:
+    if isinstance(error, Stop):
+        return error.reason, ""
+    if isinstance(error, ContextOverflow):
+        return StopReason.CONTEXT_FULL, str(error)
+    if isinstance(error, ModelError):
+        return StopReason.MODEL_ERROR, str(error)
+    if isinstance(error, WorldError):
+        return StopReason.WORLD_ERROR, str(error)
+    if isinstance(error, asyncio.CancelledError) and state.row.id in state.dispatch.unwanted:
+        return StopReason.CANCELLED, ""
+    if isinstance(error, (ReplayError, StoreError, UnknownName)) or not isinstance(error, Exception):
+        raise error from None
+    return StopReason.AGENT_ERROR, "".join(traceback.format_exception(error)[-4:]).strip()
 
 
 def _opened(state: RunState, taskset: Taskset | None) -> World | None:
@@ -198,32 +232,42 @@ def innermost(error: BaseException) -> BaseException:
 
 
 async def watch(work: asyncio.Future[Any], state: RunState) -> None:
-    """While the record is followed, see that it goes on: an idle agent with results waiting has diverged.
+    """While the record is followed, see that it goes on. An idle agent waits for a timer of its own, or to be
+    cancelled as it was; one that waits for neither has diverged.
 
     Raises:
-        ReplayDiverged: nothing can be handed over and the agent asks for nothing.
+        ReplayDiverged: nothing can be handed over and the agent asks for nothing, or it cancels what had answered.
     """
-    tape = state.tape
+    tape, timers = state.tape, state.timers
     assert tape is not None
-    idle, since, last = 0, time.monotonic(), (-1, -1)
-    while not work.done() and (tape.pending or state.replay):
-        now = (state.seq, tape.position)
+    assert timers is not None
+    idle, since, last = 0, time.monotonic(), (-1, -1, -1)
+    while not work.done() and (state.behind or state.replay):
+        now = (state.seq, tape.position, timers.fired)
         if now != last:
             idle, since, last = 0, time.monotonic(), now
         idle += 1
-        await asyncio.sleep(0 if idle < 200 else 0.005)
-        if idle > 200 and time.monotonic() - since > PATIENCE:
-            waiting = tape.order[tape.position] if tape.pending else None
-            what = (
-                f"Call {waiting.seq} ({waiting.kind}) was recorded to answer next"
-                if waiting
-                else "the record is at its end"
-            )
-            raise ReplayDiverged(
-                f"run {state.row.id}: {what}, but the agent issues nothing",
-                remedy="The agent waits for something that is not an effect of its run, or its code has changed.",
-                at=str(Cursor(state.row.id, waiting.seq if waiting else state.seq)),
-            )
+        await asyncio.sleep(0 if idle < PASSES else 0.005)
+        if state.lost is not None:
+            raise state.lost
+        quiet = time.monotonic() - since if idle > PASSES else 0.0
+        given_up = tape.pending and tape.order[tape.position].error == GIVEN_UP
+        if quiet > (PAUSE if given_up else 10 * PAUSE) and timers.fire():
+            continue
+        if given_up and state.row.id not in state.dispatch.unwanted and quiet > (PAUSE if tape.cancelled else PATIENCE):
+            state.dispatch.end(state.row.id)
+        elif quiet > PATIENCE:
+            raise _stuck(state, tape)
+
+
+def _stuck(state: RunState, tape: Tape) -> ReplayDiverged:
+    waiting = tape.order[tape.position] if tape.pending else None
+    what = f"Call {waiting.seq} ({waiting.kind}) was recorded to answer next" if waiting else "the record is at its end"
+    return ReplayDiverged(
+        f"run {state.row.id}: {what}, but the agent issues nothing",
+        remedy="The agent waits for something that is not an effect of its run, or its code has changed.",
+        at=str(Cursor(state.row.id, waiting.seq if waiting else state.seq)),
+    )
 
 
 def close(spec: RunSpec, state: RunState) -> None:
@@ -262,13 +306,26 @@ async def spawn(run: RunState, agent: Agent | str, task: Task | str, config: Map
     pending, recorded = run.begin("spawn", request, what, apply, action=row.agent)
     if recorded is not None:
         return await run.follow(pending, recorded)
-    row = row._replace(id=pending.call.child or row.id)
-    pending.call = pending.call._replace(child=row.id)
-    run.open_calls[pending.call.seq] = pending
-    run.intend(pending)
-    row = _child_row(spec.store, row, run.at.get(("child", pending.call.seq)))
+    with run.issuing(pending, WorldError):
+        row = row._replace(id=pending.call.child or row.id)
+        pending.call = pending.call._replace(child=row.id)
+        pending.record = partial(_ended, run, pending)
+        pending.lasting = True
+        run.open_calls[pending.call.seq] = pending
+        run.intend(pending)
+        row = _child_row(spec.store, row, run.at.get(("child", pending.call.seq)))
+        child = run.dispatch.start(pending, drive(spec, run.dispatch, row, task, nested=True))
+        run.children.add(child)
+        child.add_done_callback(run.children.discard)
+        pending.stop = partial(run.dispatch.end, row.id)
     with run.away():
-        ended = await drive(spec, run.dispatch, row, task, nested=True)
+        return await pending.taken()
+
+
+def _ended(run: RunState, pending: Pending[Run], ended: Run | BaseException) -> Run:
+    """Record the end of a child run. One that cannot be followed or kept leaves its parent as it is too."""
+    if isinstance(ended, BaseException):
+        raise ended
     return run.complete(pending, child=ended.id, text=str(ended.stop or ""), reward=ended.reward)
 
 

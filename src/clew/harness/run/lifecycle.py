@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from clew.core.errors import ReplayDiverged
+from clew.core.errors import ReplayDiverged, WorldError
 from clew.core.keys import REQUEST, digest, encode
 from clew.core.legality import issue_key
 from clew.core.protocols import World
 from clew.core.records import Call, Cursor, Setup
 from clew.core.values import Observation, StopReason
 from clew.harness.run import acts
-from clew.harness.run.pending import CUT_OFF, Pending
+from clew.harness.run.pending import CUT_OFF, Pending, revive
 from clew.harness.run.run_state import RunState
 
 FAILED = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
@@ -27,23 +27,26 @@ async def open(run: RunState, prepare: Callable[[], World | None]) -> None:
     if recorded is not None:
         await run.follow(pending, recorded)
         return
-    run.world = prepare()
-    world = run.world
-    view = world.observe() if world is not None else Observation("")
-    tools = (*(world.tools if world is not None else ()), *(t.spec for t in run.spec.tools.values()))
-    run.complete(
-        pending,
-        text=view.text,
-        reward=view.reward,
-        terminal=view.done,
-        legal=view.legal,
-        state=world.state_key if world is not None else b"",
-        snapshot=acts.snapshot(run, world),
-        setup=Setup(tools=tools) if tools else None,
-    )
+    with run.issuing(pending, WorldError):
+        run.world = prepare()
+        world = run.world
+        view = world.observe() if world is not None else Observation("")
+        tools = (*(world.tools if world is not None else ()), *(t.spec for t in run.spec.tools.values()))
+        run.complete(
+            pending,
+            text=view.text,
+            reward=view.reward,
+            terminal=view.done,
+            legal=view.legal,
+            state=world.state_key if world is not None else b"",
+            snapshot=acts.snapshot(run, world),
+            setup=Setup(tools=tools) if tools else None,
+        )
 
 
 def _opened(run: RunState, call: Call) -> None:
+    if call.error:
+        raise revive(call.error)
     run.view, run.done = Observation(call.text, call.reward, call.terminal, call.legal), call.terminal
     run.tools = call.setup.tools if call.setup else ()
 
@@ -56,17 +59,19 @@ def end(run: RunState, reason: StopReason, error: str = "") -> None:
     """
     run.ended = None
     left, run.open_calls = list(run.open_calls.values()), {}
-    for pending in left:
-        pending.future.cancel()
+    for pending in (*left, *run.waiting.values()):
+        pending.future.drop()
     for pending in left:
         run.record(pending, {"error": CUT_OFF})
+        if pending.stop is not None:
+            pending.stop()
     recorded = run.tape.calls.get(run.seq) if run.tape is not None else None
     if run.tape is not None and recorded is not None and not (run.replay and recorded.done < 0):
         if recorded.kind != "end" or recorded.action != reason:
             raise ReplayDiverged(
                 f"the record goes on with {recorded.kind} {recorded.action[:40]!r}, the run now ends ({reason})",
                 remedy="The agent's code or arguments differ from those recorded."
-                + (f" It raised: {error[-300:]}" if error else ""),
+                + (f" It raised {_last(error)}" if error else ""),
                 at=str(Cursor(run.row.id, run.seq)),
             )
         run.tape.prove(recorded, issue_key(run.issue, recorded))
@@ -78,3 +83,9 @@ def end(run: RunState, reason: StopReason, error: str = "") -> None:
         outside = "" if reason in INSIDE else "stopped"
         run.record(Pending(call, run.issue, run.handed, lambda _: None), {"text": outside, "error": error})
     run.ended = reason
+
+
+def _last(error: str) -> str:
+    """What was raised, of a traceback that says where too."""
+    lines = [line for line in error.splitlines() if line.strip() and not line[0].isspace()]
+    return (lines or [error])[-1][:300]

@@ -31,7 +31,8 @@ async def draw(run: RunState, name: str) -> float:
         return await run.follow(pending, recorded)
     seed = derive(run.row.seed, pending.call.seq)
     value = float(uniforms(np.array([seed], np.uint64), np.zeros(1, np.uint64))[0])
-    return run.complete(pending, text=repr(value), seed=seed)
+    pending.record = lambda _: run.complete(pending, text=repr(value), seed=seed)
+    return await run.result(pending, None)
 
 
 async def now(run: RunState) -> float:
@@ -39,7 +40,8 @@ async def now(run: RunState) -> float:
     pending, recorded = run.begin("now", digest(REQUEST, b"now"), "the time", _read)
     if recorded is not None:
         return await run.follow(pending, recorded)
-    return run.complete(pending, text=repr(time.time()))
+    pending.record = lambda _: run.complete(pending, text=repr(time.time()))
+    return await run.result(pending, None)
 
 
 def _noted(call: Call) -> None:

@@ -105,11 +105,11 @@ class Path:
                 f"no such sampling setting: {error}", remedy=f"Known: {', '.join(Sampling._fields)}."
             ) from error
 
-    def setup(self, model: Model, sampling: Sampling) -> Setup:
+    def setup(self, model: Model | None, sampling: Sampling) -> Setup:
         """What is equal over the asks of this conversation, one object per sampling."""
-        found = self._settled.get(sampling)
-        if found is None or found.model != model.ref:
-            found = self._settled[sampling] = Setup(model.ref, 0, sampling, sampling, self.tools)
+        found, ref = self._settled.get(sampling), model.ref if model is not None else ""
+        if found is None or found.model != ref:
+            found = self._settled[sampling] = Setup(ref, 0, sampling, sampling, self.tools)
         return found
 
     def repeats(self, node: Node, old: Node, why: str) -> None:

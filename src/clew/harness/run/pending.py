@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Generic, TypeGuard, TypeVar
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from clew.core import errors
 from clew.core.errors import ClewError, WorldError
@@ -14,6 +14,7 @@ from clew.core.records import Call
 from clew.core.values import UNSET, StopReason, Unset
 
 CUT_OFF = "cancelled: the agent ended before the result arrived"
+GIVEN_UP = "cancelled: the agent gave it up"  # by a timeout of its own, or by cancelling the task that waited
 T = TypeVar("T")
 
 
@@ -34,37 +35,127 @@ class Handed:
         self.count = 0
 
 
+class Awaited(asyncio.Future[T]):
+    """What an agent's task waits on. To cancel it is a wish that ``give_up`` hears: the run records it first and then
+    lets the task know by ``drop``. So a cancelled effect has its place in the record, as an answered one has. Where the
+    result was handed over already, the task is cancelled as soon as it has taken it: what is recorded was also known.
+    """
+
+    def __init__(self, give_up: Callable[[], None] | None) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self._give_up, self.given_up = give_up, False
+        self.task: asyncio.Task[Any] | None = None  # that waits
+
+    def cancel(self, msg: Any = None) -> bool:
+        if self.done() and not self.cancelled() and self.task is not None:
+            self.get_loop().call_soon(_cancel_later, self.task)
+            return True
+        if self._give_up is None or self.done():
+            return super().cancel(msg)
+        if not self.given_up:
+            self.given_up = True
+            self._give_up()
+        return True
+
+    def drop(self) -> None:
+        """Cancel it without asking."""
+        super().cancel()
+
+
+def _cancel_later(task: asyncio.Task[Any]) -> None:
+    if task.cancelling() and not task.done():  # else the wish was withdrawn, as by a timeout whose block has ended
+        task.cancel()
+        task.uncancel()  # it was counted when it was first wished for
+
+
+class Waits(Protocol):
+    """A run, as its pending effects see it."""
+
+    def early(self, pending: Pending[Any], result: object) -> bool: ...
+    def give_up(self, pending: Pending[Any]) -> None: ...
+    def leave(self, pending: Pending[Any]) -> None: ...
+
+
 class Pending(Generic[T]):
     """An effect whose result is on its way to the agent as a value of type T.
 
     ``apply`` takes the completed Call, moves the run's state on and gives the agent's value, or raises the recorded
     error; a Call from the record and one that was just recorded go through it alike. ``record`` takes what came back
-    from outside, records it and gives the agent's value; a part of a result gives UNSET until the last part is there.
-    So a new kind of effect brings both with it, and neither the run's state nor the Dispatcher tells kinds apart.
+    from outside, records it and gives the agent's value; a part of a result gives UNSET until the last is there.
+    ``left`` gives what is recorded of an effect that the agent gives up, ``stop`` ends what performs it, and with
+    ``lasting`` that must be over first. So a new kind of effect brings all of these with it, and neither the run's
+    state nor the Dispatcher tells kinds apart. ``run`` hears of early results and of effects that are given up.
     """
 
-    __slots__ = ("_future", "_handed", "apply", "awaited", "call", "issue", "overtaken", "record", "value")
+    __slots__ = (
+        "_future",
+        "_handed",
+        "_run",
+        "apply",
+        "awaited",
+        "call",
+        "issue",
+        "lasting",
+        "left",
+        "overtaken",
+        "record",
+        "stop",
+        "value",
+    )
 
-    def __init__(self, call: Call, issue: bytes, handed: Handed, apply: Callable[[Call], T]) -> None:
-        self.call, self.issue, self.apply = call, issue, apply
+    def __init__(
+        self, call: Call, issue: bytes, handed: Handed, apply: Callable[[Call], T], run: Waits | None = None
+    ) -> None:
+        self.call, self.issue, self.apply, self._run = call, issue, apply, run
         self.record: Callable[[Any], T | Unset] = apply
+        self.left: Callable[[], dict[str, Any]] = dict
+        self.stop: Callable[[], object] | None = None
+        self.lasting = False
         self.value: T | BaseException | Unset = UNSET
         self.awaited, self.overtaken = False, handed.count > 0
         self._handed = handed
-        self._future: asyncio.Future[T] | None = None
+        self._future: Awaited[T] | None = None
 
     @property
-    def future(self) -> asyncio.Future[T]:
+    def future(self) -> Awaited[T]:
         """Made when it is first looked at: most acts answer within their issue."""
         if self._future is None:
-            self._future = asyncio.get_running_loop().create_future()
+            self._future = Awaited(None if self._run is None else self._give_up)
         return self._future
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the agent wants no result any more."""
+        return self._future is not None and self._future.given_up
+
+    @property
+    def over(self) -> bool:
+        """Whether a result that comes now comes too late."""
+        return self._future is not None and (self._future.given_up or self._future.done())
+
+    def early(self, result: object) -> bool:
+        """Whether a result must wait, since what is recorded comes first; the run keeps it then."""
+        return self._run is not None and self._run.early(self, result)
 
     def part(self, record: Callable[[Any], T | Unset]) -> Pending[T]:
         """One of several requests that this effect makes: it shares the future and has a ``record`` of its own."""
-        part = Pending(self.call, self.issue, self._handed, self.apply)
+        part = Pending(self.call, self.issue, self._handed, self.apply, self._run)
         part._future, part.record = self.future, record
         return part
+
+    def _give_up(self) -> None:
+        assert self._run is not None
+        self._run.give_up(self)
+
+    def ended(self) -> None:
+        """What performed a lasting effect is over, after the agent gave it up."""
+        assert self._run is not None
+        self._run.leave(self)
+
+    def drop(self) -> None:
+        """Let the agent's task know that its effect is given up."""
+        self._handed.count += 1
+        self.future.drop()
 
     def hand(self, value: T | BaseException) -> None:
         """Give the waiting agent its value (an exception is raised there)."""
@@ -78,6 +169,7 @@ class Pending(Generic[T]):
 
     async def taken(self) -> T:
         """Wait for the value, and note that the agent has woken with it."""
+        self.future.task = asyncio.current_task()
         try:
             return await self.future
         finally:

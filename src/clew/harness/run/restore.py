@@ -44,7 +44,7 @@ async def world_at(
         return None
     asks = asks or Asks()
     world = open_world(taskset, task, asks)
-    acts = [c for c in calls if c.kind in ("open", "act") and c.done >= 0 and not is_tool(c, tools)]
+    acts = [c for c in calls if c.kind in ("open", "act") and c.done >= 0 and c.state]
     done = [c for c in acts if c.kind == "act"]
     where = f"{calls[-1].run}@{calls[-1].seq}" if calls else ""
     if world.restores == "none":

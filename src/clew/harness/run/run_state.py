@@ -11,17 +11,18 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
-from clew.core.errors import ClewError, ReplayDiverged
+from clew.core.errors import ClewError, ReplayDiverged, ReplayError, StoreError, UnknownName
 from clew.core.legality import call_key, issue_key
 from clew.core.protocols import Model, World
 from clew.core.records import Annotation, Call, CallKind, Cursor, Intervention, Node, RunRow, changed
 from clew.core.values import Inner, Limits, Observation, Sampling, StopReason, Task, ToolSpec, Unset
 from clew.harness.run.dispatch import Dispatcher
-from clew.harness.run.pending import CUT_OFF, Handed, Pending, Stop, batches, describe
-from clew.harness.run.spec import RunSpec
+from clew.harness.run.pending import CUT_OFF, GIVEN_UP, Handed, Pending, Stop, batches, describe
+from clew.harness.run.spec import Budget, RunSpec
 from clew.harness.run.tape import Tape
+from clew.harness.run.timers import Timers
 
 T = TypeVar("T")
 NONE = Call("", 0, "end", b"", 0).usage  # of every Call that spent nothing
@@ -56,28 +57,38 @@ class RunState:
     ) -> None:
         self.spec, self.dispatch, self.row, self.task = spec, dispatch, row, task
         self.tape, self.edits, self.replay, self.kept = tape, edits, replay, dict(kept or {})
-        self.sampling, self.limits = sampling, limits
+        self.sampling = sampling
         self.say_edits = [e for e in edits.edits if e.kind in ("say", "insert", "delete")]
         self.at = {(e.kind, e.seq): e for e in edits.edits if e.kind in ("reply", "prefix", "result", "child")}
         self.later = sorted((e for e in edits.edits if e.kind in ("model", "sampling", "tap")), key=lambda e: e.seq)
         self.seq = self.clock = self.step = self.conversations = 0
+        self._filed = -1  # the Call that was filed last
+        self.closing = False  # the run is left as it is: nothing of it is recorded any more
         self.issue = b""
         self.world: World | None = None
         self.view, self.done, self.tools = Observation(""), False, tuple[ToolSpec, ...]()
         self.fresh: list[Node] = []
         self.ended: StopReason | None = None
+        self.stopped: StopReason | None = None  # a limit was reached: nothing more is issued, whoever catches the Stop
+        self.over = False  # the agent has returned: what its tasks still do is no part of the run
+        self.lost: ReplayDiverged | None = None  # what the agent gave up was recorded to answer
         self.claimed: float | None = None  # sum of the rewards the world gave
         self.open_calls: dict[int, Pending[Any]] = {}
         self._intended: set[int] = set()
         self.waiting: dict[int, Pending[Any]] = {}
+        self._late: list[tuple[Pending[Any], object]] = []  # results that came before the record was at its end
+        self._leaving: list[Pending[Any]] = []
+        self.timers = Timers() if tape is not None else None
+        self.behind = tape is not None  # the record goes on, and nothing that is not in it may be known
+        self._shared = row.lineage[-1].stop if row.lineage else 0
         self.turn: asyncio.Lock = asyncio.Lock()
         self.handed = Handed()
+        self.children: set[asyncio.Future[object]] = set()  # child runs under way
         self.acting = 0  # acts on the world that have not answered
         self.within, self.inner = -1, list[Inner]()  # the act that the world performs, and what models told it there
         self.luck = 0  # the seed that the world took for that act
         self.snapshot_size = 0
-        self._started = time.monotonic()
-        self.tokens, self.cost, self._prior = 0, 0.0, 0.0
+        self.budget = Budget(limits)
         self.drifted: list[Annotation] = []
 
     # ---- issue -----------------------------------------------------------------------------------------------------
@@ -99,7 +110,6 @@ class RunState:
         return self.tape.root_tokenizer
 
     def node(self, key: bytes) -> Node:
-        """A recorded node."""
         found = self.tape.by_key.get(key) if self.tape is not None else None
         return found or self.dispatch.store.node(key)
 
@@ -118,8 +128,8 @@ class RunState:
             Stop: a limit is reached, or was when this was recorded.
             ReplayDiverged: the record has another request here.
         """
-        if self.ended is not None:
-            raise Stop(self.ended)
+        if self.over or self.closing or self.stopped is not None:
+            raise Stop(self.ended or self.stopped or StopReason.RETURNED)
         recorded = self.tape.check(self.seq, kind, request, what, path) if self.tape is not None else None
         if recorded is not None and recorded.kind == "end":
             reason = StopReason(recorded.action)
@@ -129,43 +139,32 @@ class RunState:
                     remedy="The agent's code or arguments differ from those recorded.",
                     at=str(Cursor(self.row.id, self.seq)),
                 )
+            self.stopped = reason
             raise Stop(reason)
         if self.replay and (recorded is None or recorded.done < 0):
             raise Stop(StopReason.CANCELLED)  # the record ends here, or nothing answered: a replay performs nothing
         if recorded is None and kind in ("ask", "act", "spawn"):
-            self._check_limits()
+            self.stopped = self.budget.reached(self.step)
+            if self.stopped is not None:
+                raise Stop(self.stopped)
         if recorded is not None and recorded.done >= 0:
             self.issue, call = issue_key(self.issue, recorded), recorded
         else:
+            if self.behind:
+                self.pump()  # what was handed over before this Call was issued
+                self.dispatch.loop.call_soon(self.pump)
             call = Call(self.row.id, self.seq, kind, request, self.clock, started=time.time(), **fields)
             if recorded is not None and recorded.child:
                 call = call._replace(child=recorded.child)
             self.issue, recorded = issue_key(self.issue, call), None
         self.seq += 1
-        return Pending(call, self.issue, self.handed, apply), recorded
+        return Pending(call, self.issue, self.handed, apply, self), recorded
 
     def on_tape(self) -> bool:
         """Whether the next Call's result is recorded (or replay must not go further)."""
         return self.replay or (
             self.tape is not None and self.seq in self.tape.calls and self.tape.calls[self.seq].done >= 0
         )
-
-    def _check_limits(self) -> None:
-        limits = self.limits
-        if limits.steps is not None and self.step >= limits.steps:
-            raise Stop(StopReason.STEP_LIMIT)
-        if limits.tokens is not None and self.tokens >= limits.tokens:
-            raise Stop(StopReason.TOKEN_LIMIT)
-        if limits.cost is not None and self.cost >= limits.cost:
-            raise Stop(StopReason.COST_LIMIT)
-        if self.deadline() == 0:
-            raise Stop(StopReason.TIME_LIMIT)
-
-    def deadline(self) -> float | None:
-        """Seconds that the run's time limit leaves."""
-        if self.limits.seconds is None:
-            return None
-        return max(0.0, self.limits.seconds - self._prior - (time.monotonic() - self._started))
 
     # ---- following the record --------------------------------------------------------------------------------------
 
@@ -187,8 +186,10 @@ class RunState:
         the results handed over together, so that the agent's tasks wake in the order they woke in.
         """
         assert self.tape is not None
+        assert self.timers is not None
         self.tape.prove(recorded, pending.issue)
         self.waiting[recorded.seq] = pending
+        self.timers.reach(recorded.started)
         if recorded.done == recorded.after or (not self.handed.count and self.tape.next(self.seq) is recorded):
             self.pump(recorded.seq)
         if self.waiting:
@@ -197,34 +198,122 @@ class RunState:
     def pump(self, until: int = -1) -> None:
         """Hand over recorded results whose time has come, in their order; no further than Call ``until``."""
         assert self.tape is not None
+        assert self.timers is not None
         while (call := self.tape.next(self.seq)) is not None:
+            pending = self.waiting[call.seq]
+            if call.error == GIVEN_UP and not pending.given_up:
+                return  # until the agent does so again
             self.tape.position += 1
-            pending = self.waiting.pop(call.seq)
+            del self.waiting[call.seq]
             self.clock = max(self.clock, call.done + 1)
-            self._prior += call.seconds
+            self.budget.prior += call.seconds
+            self.timers.reach(call.started + call.seconds)
+            self._adopt(call)
             try:
                 value = pending.value = self.take(pending, call)
             except ClewError as error:
                 value = pending.value = error
-            if pending.awaited and call.error.startswith(CUT_OFF):
-                pending.future.cancel()
+            if call.error == GIVEN_UP:
+                pending.drop()
             elif pending.awaited:
                 pending.hand(value)
             if call.seq == until:
-                return
+                break
+        if self.behind and not self.replay and not self.tape.waits(self.seq):
+            self.behind = False
+            self.timers.release()
+            late, self._late = self._late, []
+            self.dispatch.arrive(late)
+            if self._leaving:
+                self._leave()
+
+    def _adopt(self, call: Call) -> None:
+        """Keep a Call that a fork follows and does not share: it comes after one that the fork makes anew."""
+        if call.seq >= self._shared and call.run != self.row.id and not self.replay:
+            self._put(call._replace(run=self.row.id, cost=0.0))
+
+    def early(self, pending: Pending[Any], result: object) -> bool:
+        """Whether a result came while the record goes on, and is kept until that is at its end; or after the agent."""
+        if self.over:
+            return True
+        if self.behind:
+            self._late.append((pending, result))
+            self.dispatch.loop.call_soon(self.pump)
+        return self.behind
+
+    # ---- giving up -------------------------------------------------------------------------------------------------
+
+    def give_up(self, pending: Pending[Any]) -> None:
+        """The agent wants no result of an effect any more: it has a timeout, or cancelled the task that waits.
+
+        Live, that is recorded; on the tape it must be what was recorded.
+        """
+        recorded, seq = self.tape.calls.get(pending.call.seq) if self.tape is not None else None, pending.call.seq
+        if self.over or self.closing:
+            pending.future.drop()
+        elif seq not in self.waiting:
+            if pending.stop is not None:
+                pending.stop()
+            if not pending.lasting:
+                self.leave(pending)
+        elif recorded is not None and recorded.error == CUT_OFF:
+            pending.drop()  # a record of a Clew that did not yet record where an effect was given up
+        elif recorded is not None and recorded.error != GIVEN_UP:
+            self.lost = ReplayDiverged(
+                f"Call {seq} of run {self.row.id} ({recorded.kind}) was recorded to answer, the agent now cancels it",
+                remedy="The agent's code differs from that recorded, or it waits for more than its run.",
+                at=str(Cursor(self.row.id, seq)),
+            )
+        else:
+            self._soon(self.pump)
+
+    def _soon(self, work: Callable[[], None]) -> None:
+        """Do something two passes later: where all tasks are cancelled, ``drive`` has closed the run by then."""
+        self.dispatch.loop.call_soon(self.dispatch.loop.call_soon, work)
+
+    def close(self) -> None:
+        """Leave the run as it is: nothing more is recorded, and nobody waits any longer."""
+        self.closing = True
+        for pending in (*self.open_calls.values(), *self.waiting.values()):
+            pending.future.drop()
+
+    def leave(self, pending: Pending[Any]) -> None:
+        """Record an effect as given up, with all others of this pass of the loop, in their order of issue."""
+        if not self._leaving:
+            self._soon(self._leave)
+        self._leaving.append(pending)
+
+    def _leave(self) -> None:
+        if self.behind or self.closing or self.over:
+            return  # ``pump`` comes back to it, or nothing is recorded any more
+        leaving, self._leaving = sorted(self._leaving, key=lambda p: p.call.seq), []
+        for pending in leaving:
+            if not pending.future.done():
+                seconds = time.time() - pending.call.started
+                call = self.record(pending, {"error": GIVEN_UP, "seconds": seconds, **pending.left()})
+                with suppress(ClewError):
+                    self.take(pending, call)
+                pending.drop()
 
     def take(self, pending: Pending[T], call: Call) -> T:
         """What a completed Call means for the run: its state moves on, the agent's value comes back."""
         if call.usage is not NONE or call.cost:
-            self.tokens += call.usage.prompt - call.usage.cached + call.usage.completion
-            self.cost += call.cost
+            self.budget.spend(call)
         return pending.apply(call)
 
     # ---- recording -------------------------------------------------------------------------------------------------
 
     def complete(self, pending: Pending[T], **fields: Any) -> T:
-        """Record the result of an effect and take it as if it had been read; give the agent's value."""
+        """Record the result of an effect and take it; give the agent's value."""
         return self.take(pending, self.record(pending, fields))
+
+    async def result(self, pending: Pending[T], value: object) -> T:
+        """Record a result that is there at once and give it; after those of the record that wait to be handed over."""
+        if self.tape is not None and self.tape.pending:
+            self.open_calls[pending.call.seq] = pending
+            self.dispatch.arrive([(pending, value)])
+            return await pending.taken()
+        return cast(T, pending.record(value))
 
     def fail(self, pending: Pending[Any], error: ClewError, **fields: Any) -> NoReturn:
         """Record that an effect failed and raise the error itself, which tells more than its record."""
@@ -233,18 +322,52 @@ class RunState:
             self.take(pending, call)  # raises the error as it is recorded
         raise error
 
+    @contextmanager
+    def issuing(self, pending: Pending[Any], kind: type[ClewError]) -> Iterator[None]:
+        """What is done to perform an effect that has its number: where it fails, that is what the effect came to.
+
+        An error that is none of ours is recorded and raised as ``kind``. What leaves the run as it is, to be resumed,
+        is not recorded.
+        """
+        try:
+            yield
+        except (ReplayError, StoreError, UnknownName):
+            raise
+        except Exception as error:
+            if pending.call.seq == self._filed:
+                raise
+            self.fail(pending, error if isinstance(error, ClewError) else kind(f"{type(error).__name__}: {error}"))
+
+    def recording(
+        self, pending: Pending[Any], record: Callable[[Any], T | Unset], kind: type[ClewError]
+    ) -> Callable[[Any], T | Unset]:
+        """``record`` of a pending effect, of which a failure is recorded too."""
+
+        def recorded(result: object) -> T | Unset:
+            with self.issuing(pending, kind):
+                return record(result)
+
+        return recorded
+
     def record(self, pending: Pending[Any], fields: Mapping[str, Any]) -> Call:
         """Complete a Call: it gets its tick of the clock and its key, and is put into the store (not yet committed)."""
         left = self.open_calls.pop(pending.call.seq, None) is not None
+        if self.tape is not None and self.tape.pending:
+            self.clock = max(self.clock, self.tape.horizon)
         if left and pending.overtaken and self.clock == pending.call.after:
             self.clock += 1  # what came later than its issue, while other results were to be taken, has a later tick
         call = changed(pending.call, done=self.clock, **fields)
-        call = changed(call, key=call_key(pending.issue, call))
+        call = call._replace(key=call_key(pending.issue, call))
         self.clock += 1
+        self._put(call)
+        return call
+
+    def _put(self, call: Call) -> None:
+        """File a Call, after the intents of those that are under way: a killed run has no gap."""
         for other in self.open_calls.values():
             self.intend(other)
+        self._filed = call.seq
         self.dispatch.store.put_call(self.row.id, call)
-        return call
 
     def intend(self, pending: Pending[Any]) -> None:
         """Put a Call that is under way as an intent, once."""

@@ -1,4 +1,4 @@
-"""What all runs of one collection share: its settings, models and store, frozen.
+"""What all runs of one collection share: its settings, models and store, frozen; and what one run may use.
 
 ``Runner`` makes a RunSpec at the start of each collection, fork or replay and hands it down. Code below reads the spec
 and never changes it: a child run, a continuation or a collection with another model gets a copy from
@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from clew.core.errors import UnknownName
+from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Model, Taskset
-from clew.core.records import RunRow, Setup, task_json
-from clew.core.values import Completion, Limits, Task
+from clew.core.records import Call, RunRow, Setup, task_json
+from clew.core.values import Completion, Limits, StopReason, Task
 from clew.harness.loading import Agent
 from clew.harness.tools import Tool
 from clew.store.base import Keeper
@@ -32,6 +32,7 @@ class Models:
 
     def __init__(self, resolve: Callable[[str], Model] | None = None) -> None:
         self._resolve = resolve
+        self.missing: BadInput | None = None  # why the recorded model is not to be had here
         self._built: dict[str, Model] = {}
         self._setups: dict[tuple[object, ...], Setup] = {}
 
@@ -125,6 +126,35 @@ class RunSpec:
             return Task(row.task_id, "")
         data = json.loads(row.task)
         return Task(data["id"], data["prompt"], data["data"], Limits(**data["limits"]))
+
+
+class Budget:
+    """What one run has used of its limits. ``prior``: seconds that its recorded Calls took."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.prior = limits, 0.0
+        self._tokens, self._cost, self._started = 0, 0.0, time.monotonic()
+
+    def spend(self, call: Call) -> None:
+        self._tokens += call.usage.prompt - call.usage.cached + call.usage.completion
+        self._cost += call.cost
+
+    def deadline(self) -> float | None:
+        """Seconds that the time limit leaves."""
+        if self.limits.seconds is None:
+            return None
+        return max(0.0, self.limits.seconds - self.prior - (time.monotonic() - self._started))
+
+    def reached(self, steps: int) -> StopReason | None:
+        """The limit that is reached after so many steps; None where there is room."""
+        limits = self.limits
+        if limits.steps is not None and steps >= limits.steps:
+            return StopReason.STEP_LIMIT
+        if limits.tokens is not None and self._tokens >= limits.tokens:
+            return StopReason.TOKEN_LIMIT
+        if limits.cost is not None and self._cost >= limits.cost:
+            return StopReason.COST_LIMIT
+        return StopReason.TIME_LIMIT if self.deadline() == 0 else None
 
 
 class Specified(Protocol):

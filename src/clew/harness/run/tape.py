@@ -11,7 +11,17 @@ from clew.core.keys import node_key
 from clew.core.legality import call_key
 from clew.core.protocols import Store
 from clew.core.records import Call, Cursor, Node
-from clew.core.values import Message
+from clew.core.values import Message, StopReason
+from clew.harness.run.pending import CUT_OFF, GIVEN_UP
+
+
+def unanswered(calls: Sequence[Call], place: Call | None) -> list[Call]:
+    """Of the Calls before ``place``, those that did not answer, as far as was known when it was issued.
+
+    What became of them (they were given up or cut off) may hang on what a fork changes there: it makes them anew.
+    """
+    open_ = [c for c in calls if place is None or c.done < 0 or c.done >= place.after or c.error == CUT_OFF]
+    return [c for c in open_ if c.done < 0 or c.error in (CUT_OFF, GIVEN_UP)]
 
 
 class Tape:
@@ -26,17 +36,27 @@ class Tape:
         calls: recorded Calls, in seq order; intents (``done`` -1) are checked when issued and then performed anew.
         hold: the Call at the fork point: issued when it was recorded to be, performed anew; or None.
         same: whether the Call at the fork point must be the recorded request (nothing before it was changed).
+        place: the Call from which a fork is its own; until it is issued the run knows nothing beyond the record.
     """
 
-    def __init__(self, run: str, calls: Sequence[Call], hold: Call | None = None, same: bool = False) -> None:
-        self.run = run
+    def __init__(
+        self,
+        run: str,
+        calls: Sequence[Call],
+        hold: Call | None = None,
+        same: bool = False,
+        place: int = -1,
+    ) -> None:
+        self.run, self.place = run, place
         self.calls = {c.seq: c for c in calls}
         self._held = hold._replace(done=-1, child="") if hold is not None and same and hold.kind != "end" else None
         issued = [*calls, hold] if hold else calls
         afters = [c.after for c in issued]
-        self.order = sorted((c for c in calls if c.done >= 0 and c.kind != "end"), key=lambda c: c.done)
+        told = (c for c in calls if c.done >= 0 and c.kind != "end" and c.error != CUT_OFF)
+        self.order = sorted(told, key=lambda c: c.done)
         self._need = [issued[bisect_right(afters, c.done) - 1].seq for c in self.order]
         self.position = 0
+        self.horizon = self.order[-1].done + 1 if self.order else 0  # the first tick that no recorded result has
         self.nodes: dict[tuple[bytes, Message, str], Node] = {}
         self.by_key: dict[bytes, Node] = {}
 
@@ -57,13 +77,14 @@ class Tape:
         return None
 
     def load(self, store: Store) -> None:
-        """Read the nodes that the Calls name, each once, and prove their keys.
+        """Read the nodes that the Calls name, that at the fork point among them, each once, and prove their keys.
 
         Raises:
             ReplayDiverged: a node's content does not give its key; names the first Call that holds it.
         """
-        for call in reversed([c for c in self.calls.values() if c.kind == "ask"]):
-            for tip in (call.node_out, call.node_in):
+        known = (*self.calls.values(), *([self._held] if self._held else []))
+        for call in reversed([c for c in known if c.kind == "ask"]):
+            for tip in (call.node_in,) if call is self._held else (call.node_out, call.node_in):
                 if tip and tip not in self.by_key:
                     for node in store.thread(tip):
                         self.nodes[node.parent, node.message, node.tokenizer] = node
@@ -84,6 +105,20 @@ class Tape:
                     )
                 tip = self.by_key[tip].parent if tip in self.by_key else b""
         raise ReplayDiverged(f"run {self.run}: a message was altered", at=self.run)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the recorded run was ended from outside."""
+        last = self.calls[max(self.calls)] if self.calls else None
+        return last is not None and last.kind == "end" and last.action == StopReason.CANCELLED
+
+    def known(self, run: str) -> list[Call]:
+        """What is known of the world when ``run`` goes live: the recorded Calls, but of intents only its own."""
+        return [c for c in self.calls.values() if c.done >= 0 or c.run == run]
+
+    def waits(self, issued: int) -> bool:
+        """Whether the record must go on before anything new is known, now that ``issued`` Calls have been issued."""
+        return self.pending or issued <= self.place
 
     def check(self, seq: int, kind: str, request: bytes, what: str, path: Sequence[Node] = ()) -> Call | None:
         """The recorded Call ``seq`` if there is one, once it is proved to be what is asked now.
@@ -134,7 +169,3 @@ class Tape:
                 remedy="Run `clew store verify` for the whole list; restore the store from a copy.",
                 at=str(Cursor(self.run, call.seq)),
             )
-
-
-def _shown(node: Node | None) -> str:
-    return f"{node.message.role} {node.message.text[:60]!r}" if node is not None else "absent"

@@ -19,12 +19,12 @@ from clew.store.run import Run
 FOUND = """ -> cba | world=toy -> cba | world=other -> | world="toy(rooms=3)" -> cba | world=t* -> cba
 task=kitchen -> ca | -task=kitchen -> b | task:CELL -> b | model=big -> b | agent=play -> cba
 agent:agents.py -> cba | return>0.5 -> a | return<=1 -> ba | -return>0.5 -> cb | reward=0 -> b
-steps>=1 -> cba | steps>1 return=1 -> a | steps=1 -> cb | calls=5 -> c | tokens=4 -> c | tokens>3 -> ca
+steps>=1 -> cba | steps>1 return=1 -> a | steps=1 -> b | calls=5 -> c | tokens=4 -> c | tokens>3 -> ca
 cost>0.002 -> a | seed=4 -> b | stop=done -> a | stop=open -> b | stop!=open -> ca | stop=*limit -> c
 origin=fork -> c | parent=aaa222 -> c | parent=aaa222@3 -> c | id=bb -> b | tag:good -> a | -tag:good -> cb
 name:FIRST -> ba | group=g1 -> | has:g2po -> a | has:reward -> ba | text:fridge -> c | text:"fridge is" -> c
 text:"is fridge" -> | text:"result 2" -> a | text:solve -> cba | text:frid -> | after:1970-01-01 -> cba
-before:1970-01-01 -> | after:1d -> | sort:return -> bac | sort:-return -> abc | sort:steps sort:-task -> cba
+before:1970-01-01 -> | after:1d -> | sort:return -> bac | sort:-return -> abc | sort:steps sort:-task -> bca
 sort:-created -> cba | sort:created -> abc | sort:id -> abc"""  # queries, and the runs each finds in order
 
 

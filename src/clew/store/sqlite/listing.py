@@ -23,11 +23,12 @@ from clew.store.sqlite.run_tables import Records
 
 _FIELDS = [name for name in Summary._fields if name not in ("run", "reward")]
 _COLUMNS = ", ".join(f'"{name}"' for name in _FIELDS)
-_KEPT = f"CREATE TABLE IF NOT EXISTS summary_1(run INTEGER PRIMARY KEY, {_COLUMNS})"
-_FRESH = f"CREATE TEMP TABLE IF NOT EXISTS fresh_1(run INTEGER PRIMARY KEY, {_COLUMNS})"
+_KEPT = f"CREATE TABLE IF NOT EXISTS summary_2(run INTEGER PRIMARY KEY, {_COLUMNS})"
+_FRESH = f"CREATE TEMP TABLE IF NOT EXISTS fresh_2(run INTEGER PRIMARY KEY, {_COLUMNS})"
 _MARKS = ", ".join("?" * (len(_FIELDS) + 1))
 _COUNT = """
-SELECT max(CASE kind WHEN 7 THEN action END), coalesce(sum(kind = 2), 0), count(*),
+SELECT max(CASE kind WHEN 7 THEN action END), max(CASE WHEN kind IN (1, 2) THEN 2 * at + (kind = 1) END) & 1,
+  coalesce(sum(kind = 2), 0), count(*),
   coalesce(sum(coalesce(length(logprobs) / 4, completion)), 0), coalesce(sum(cost), 0.0),
   coalesce(max(iif(started > 0, started + seconds, NULL)) - min(iif(started > 0, started, NULL)), 0.0)
 FROM call WHERE at >= ? AND at < ?"""
@@ -90,7 +91,7 @@ class Listing(Records):
                 self._marks[no] = self._mark(no)  # before it is counted, so that nothing slips between
                 made = self._count(self._light(no))
             row = (no, *(storable(v) if isinstance(v, str) else v for v in made[1:-1]))
-            self._db.execute(f"INSERT OR REPLACE INTO fresh_1 VALUES ({_MARKS})", row)
+            self._db.execute(f"INSERT OR REPLACE INTO fresh_2 VALUES ({_MARKS})", row)
             touched.append(no)
         kept = self.readonly or self._keep()
         if touched:
@@ -102,7 +103,7 @@ class Listing(Records):
 
     def _without_summary(self) -> set[int]:
         """Numbers of the runs that have no summary in the file."""
-        lacks = "WHERE no NOT IN (SELECT run FROM main.summary_1)" if self._has_table("summary_1") else ""
+        lacks = "WHERE no NOT IN (SELECT run FROM main.summary_2)" if self._has_table("summary_2") else ""
         return {no for (no,) in self._read(f"SELECT no FROM run {lacks}")}
 
     def _newer(self) -> list[int]:
@@ -117,19 +118,20 @@ class Listing(Records):
 
     def _keep(self) -> bool:
         """Put the summaries of ended runs into the file; False where that failed, as on a full or busy disk."""
-        ended = [no for (no,) in self._read("SELECT run FROM fresh_1 WHERE stop != ''")]
+        ended = [no for (no,) in self._read("SELECT run FROM fresh_2 WHERE stop != ''")]
         if ended:
             try:
                 with self._write() as db:
+                    db.execute("DROP TABLE IF EXISTS main.summary_1")  # counted steps otherwise
                     db.execute(_KEPT)
-                    db.execute("INSERT OR REPLACE INTO main.summary_1 SELECT * FROM temp.fresh_1 WHERE stop != ''")
+                    db.execute("INSERT OR REPLACE INTO main.summary_2 SELECT * FROM temp.fresh_2 WHERE stop != ''")
             except StoreError:
                 return False
             self._drop_fresh(ended)
         return True
 
     def _drop_fresh(self, numbers: Sequence[int]) -> None:
-        self._db.executemany("DELETE FROM fresh_1 WHERE run = ?", [(no,) for no in numbers])
+        self._db.executemany("DELETE FROM fresh_2 WHERE run = ?", [(no,) for no in numbers])
         for no in numbers:
             self._marks.pop(no, None)
 
@@ -145,8 +147,10 @@ class Listing(Records):
         counts = [self._read(_COUNT, place)[0] for place in places]
         stops = ["", *(readable(stop) for stop, *_ in counts if stop is not None)]
         names = (row.id, row.taskset, row.task_id, row.agent, row.model or self._first_model(places), row.origin)
-        along = (sum(c[column] for c in counts) for column in (1, 2, 3))
-        return Summary(*names, row.parent, row.group, row.seed, row.created, stops[-1], *along, *counts[-1][4:])
+        acts, calls, tokens = (sum(c[column] for c in counts) for column in (2, 3, 4))
+        asking = next((c[1] for c in reversed(counts) if c[1] is not None), 0)  # 1: the last step has no act
+        along = (acts + asking, calls, tokens)
+        return Summary(*names, row.parent, row.group, row.seed, row.created, stops[-1], *along, *counts[-1][5:])
 
     def _first_model(self, places: list[tuple[int, int]]) -> str:
         for place in places:
@@ -251,11 +255,11 @@ class Listing(Records):
 
     def _listed(self) -> str:
         """Both tables as one. Another process may have summarised a run since ours was counted: then its row counts."""
-        fresh = f"SELECT run, {_COLUMNS} FROM temp.fresh_1"
-        if not self._has_table("summary_1"):
+        fresh = f"SELECT run, {_COLUMNS} FROM temp.fresh_2"
+        if not self._has_table("summary_2"):
             return f"({fresh}) AS listed"
-        other = f"{fresh} WHERE run NOT IN (SELECT run FROM main.summary_1)"
-        return f"(SELECT run, {_COLUMNS} FROM main.summary_1 UNION ALL {other}) AS listed"
+        other = f"{fresh} WHERE run NOT IN (SELECT run FROM main.summary_2)"
+        return f"(SELECT run, {_COLUMNS} FROM main.summary_2 UNION ALL {other}) AS listed"
 
     def _listing(self, tail: str, values: Sequence[Any]) -> list[Summary]:
         rows = self._read(f"SELECT run, {_COLUMNS} FROM {self._listed()} {tail}", values)

@@ -141,5 +141,5 @@ class Maintenance(Records):
 
     def _drop_derived(self, db: sqlite3.Connection) -> None:
         """Derived tables hold content too; each is filled again when it is next read."""
-        for name in ("summary_1", "worded_1", "words_1"):
+        for name in ("summary_1", "summary_2", "worded_1", "words_1"):
             db.execute(f"DROP TABLE IF EXISTS {name}")

@@ -53,7 +53,7 @@ export class ForkPanel {
     const form = h("form", { class: "forkform", on: { input: this.preview, submit: (event) => (event.preventDefault(), this.run_()) } },
       h("label", {}, "Change", choose), this.changeBox, h("div", { class: "pair" },
         this.field("n", "Samples", { type: "number", min: 1, max: 256, value: 4 }), this.seed()),
-      this.field("model", "Model", { placeholder: "as recorded", spellcheck: "false" }),
+      this.field("model", "Model", { placeholder: "the recorded one, with its present weights", spellcheck: "false" }),
       h("div", { class: "three" },
         this.field("temperature", "Temperature", { type: "number", step: "any", min: 0, placeholder: "as it was" }),
         this.field("top_p", "Top p", { type: "number", step: "any", min: 0, max: 1, placeholder: "as it was" }),

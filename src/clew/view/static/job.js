@@ -19,6 +19,7 @@ export function drawJob(job, parent, stop) {
     h("header", {}, h("span", { class: "id" }, plain(job.at ? String(job.at) : "")), h("span", { class: `state ${over ? "" : "beat"} ${broken ? "warn" : ""}` }, `${state} ${count}`),
       !over && button("Stop", stop, { class: "quiet" }), job.group && over && h("a", { href: `#/group/${encodeURIComponent(job.group)}` }, "group")),
     !over && h("progress", { max: job.n, value: job.done, "aria-label": "Forks that ended" }),
+    job.note && h("p", { class: "hint" }, plain(job.note)),
     job.rate && rate(job.rate),
     job.error && failure({ message: job.error, remedy: job.remedy }),
     rows.length > 0 && h("table", { class: "grid" }, h("tbody", {}, rows)));

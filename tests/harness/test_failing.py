@@ -1,0 +1,133 @@
+"""Effects that fail on their way are recorded as failed: no gap in the chain, and the run replays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clew.core.errors import BadInput, WorldError
+from clew.core.values import Message, StopReason, Task
+from clew.harness import LiveRun, Runner
+from clew.harness.agents import chatter
+from clew.models.fakes import Scripted
+from clew.worlds.toys import Counter
+
+
+def test_an_ask_without_a_model_is_recorded_and_replays() -> None:
+    async def agent(run: LiveRun) -> None:
+        for ask in (lambda chat: chat.ask("hello"), lambda chat: chat.sample(2)):
+            chat = run.chat("you are tested")
+            with pytest.raises(BadInput, match="no model"):
+                await ask(chat)
+        run.note("nobody there")
+
+    runner = Runner(agent)
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    assert [(c.kind, c.error[:8]) for c in run.calls[1:3]] == [("ask", "BadInput"), ("ask", "BadInput")]
+    assert run.stop is StopReason.RETURNED
+    assert runner.store.verify() == []
+    assert runner.replay(run).calls == 5
+
+
+@pytest.mark.parametrize("reply", ["given", Message("assistant", "given"), {"role": "assistant", "text": "given"}])
+def test_a_reply_that_is_given_needs_no_model(reply: Any) -> None:
+    made = Runner(chatter, None, Scripted(["sampled"]))
+    run = made.collect([Task("t", "hello")], n=1).runs[0]
+    runner = Runner(chatter, None, None, made.store)
+    fork = runner.fork(run, 1, reply=reply)[0]
+    assert fork.reply(1).message.text == "given"
+    assert fork.stop is StopReason.RETURNED
+    runner.replay(fork)
+    unasked = runner.fork(run, 1)[0]
+    assert unasked.stop is StopReason.AGENT_ERROR
+    runner.replay(unasked)
+    ids = runner.fork(run, 1, reply=[1, 2])[0]
+    assert "token ids are given" in ids.calls[1].error
+    runner.replay(ids)
+    assert runner.store.verify() == []
+
+
+class Shut(Counter):
+    """A world that fails where ``at`` says: as it is opened, when its state is asked for, or as it acts."""
+
+    at = "open"
+
+    def open(self, task: Task) -> Any:
+        if self.at == "open":
+            raise ValueError("no such place")
+        world = super().open(task)
+        if self.at == "snapshot":
+            world.snapshot = self._fail  # type: ignore[attr-defined]
+        if self.at == "step":
+            world.step = lambda action: self._fail()  # type: ignore[method-assign]
+        return world
+
+    def _fail(self) -> Any:
+        raise ValueError("it broke")
+
+
+@pytest.mark.parametrize("at", ["open", "snapshot", "step"])
+def test_a_world_that_fails_leaves_no_gap(at: str) -> None:
+    async def agent(run: LiveRun) -> None:
+        try:
+            await run.act("up")
+        except WorldError:
+            run.note("it broke")
+
+    shut = Shut()
+    shut.at = at
+    runner = Runner(agent, shut)
+    run = runner.collect(shut.sample(1), n=1).runs[0]
+    assert any("ValueError" in c.error for c in run.calls)
+    assert run.stop is (StopReason.RETURNED if at == "step" else StopReason.WORLD_ERROR)
+    assert runner.store.verify() == []
+    assert runner.replay(run).calls == len(run.calls)
+
+
+def test_a_fork_after_an_act_that_failed_passes_it_over() -> None:
+    class Picky(Counter):
+        def open(self, task: Task) -> Any:
+            world = super().open(task)
+            step = world.step
+
+            def picky(action: Any) -> Any:
+                if action == "sideways":
+                    raise WorldError("there is no sideways")
+                return step(action)
+
+            world.step = picky  # type: ignore[method-assign]
+            return world
+
+    async def agent(run: LiveRun) -> None:
+        for action in ("up", "sideways", "up", "stop"):
+            try:
+                await run.act(action)
+            except WorldError:
+                run.note("not so")
+
+    picky = Picky(restores="reenact")
+    runner = Runner(agent, picky)
+    run = runner.collect(picky.sample(1), n=1).runs[0]
+    fork = runner.fork(run, run.calls[-2].seq)[0]
+    assert fork.calls[-2].text == run.calls[-2].text == "count 2"
+    assert fork.reward == run.reward
+    runner.replay(fork)
+    assert runner.store.verify() == []
+
+
+def test_a_recorded_model_that_cannot_be_built_stops_only_what_asks_it() -> None:
+    made = Runner("clew.harness.agents:chatter", None, Scripted(by="call", replies=["hello"]))
+    run = made.collect([Task("t", "hi")], n=1).runs[0]
+    row = run.row._replace(id="unbuildable", model="scripted")
+    made.store.put_run(row)
+    for call in run.calls:
+        made.store.put_call(row.id, call._replace(run=row.id))
+    made.store.commit()
+    runner = Runner.of(made.store, "unbuildable")
+    assert runner.model is None
+    assert runner.replay("unbuildable").calls == 3
+    assert runner.fork("unbuildable", 1, reply="given")[0].stop is StopReason.RETURNED
+    failed = runner.fork("unbuildable", 1)[0]
+    assert "this run has no model: model 'scripted'" in failed.calls[1].error
+    assert made.store.verify() == []
