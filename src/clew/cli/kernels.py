@@ -29,13 +29,13 @@ SHORT = "Find out why a kernel is slow, and search for a faster build."
 command = common.Ordered("kernels", help=HELP, short_help=SHORT)
 CUDA_COMPILED = "nvcc -cubin -Xptxas -v x.cu 2> x.txt; clew kernels explain x.cubin --ptxas x.txt"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-SEARCH_HELP = "Search method; guided: changes that the diagnosis recommends come first."
+SEARCH_HELP = "Search method: from the strongest options, by the diagnosis (guided), or otherwise."
 SANDBOX_HELP = "Where compiler and builds run.  [default: bubblewrap with --model, else none]"
 
 
 @command.command(short_help="Search for a faster build of a C kernel.")
 @click.argument("kernel")
-@option("--search", choices="guided greedy random mcts", default="guided", help=SEARCH_HELP)
+@option("--search", choices="strong guided greedy random mcts", default="strong", help=SEARCH_HELP)
 @option("--budget", default=24, type=click.IntRange(1), help="Number of builds to try.")
 @option("--model", help="Let this model write new source, instead of changing flags and macros.")
 @option("--sandbox", choices="bubblewrap rlimits none", help=SANDBOX_HELP)
@@ -86,6 +86,8 @@ def tune(kernel: str, search: str, budget: int, as_json: bool, store_path: str, 
 
 def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None:
     """Print the builds in the order in which they were tried, and how much faster the best is."""
+    from clew.coding.kernels.kernel import STRONG
+
     rows, best = [], 1.0
     for number, told in enumerate(tries, 1):
         best = max(best, told["speed"]) if told.get("gain") else best
@@ -94,7 +96,7 @@ def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None
     common.print_table(("try", "speed", "build", "diagnosis, or why it failed"), rows)
     common.echo("* faster than the best so far (interval above 1.02); speeds are relative to the plain build\n")
     common.echo(f"best: {final['build']}")
-    for name, other in (("plain", "the plain build"), ("compiler", "-O3 -march=native -ffast-math")):
+    for name, other in (("plain", "the plain build"), ("compiler", " ".join(filter(None, STRONG.values())))):
         found = final[f"over_{name}"]
         if isinstance(found, str):
             common.echo(f"  against {other}: {found}")
