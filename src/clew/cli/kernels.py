@@ -145,7 +145,8 @@ def explain(
             need = "a source file" if wanted == "--flags" else "an object file"
             raise BadInput(f"{wanted} goes with {need}, not with {file}", remedy=f"Leave {wanted} out.")
     with tempfile.TemporaryDirectory() as folder:
-        made, said, words = file, remarks.read_text(errors="replace") if remarks else "", ()
+        made, said = file, remarks.read_text(errors="replace") if remarks else ""
+        words: tuple[str, ...] = ()
         if source:
             made, said, words = compiled.compile_source(
                 file, compiled.DEFAULT if flags is None else flags, Path(folder)
@@ -178,7 +179,7 @@ def _tell(found: Measured, findings: Sequence[Finding], more: Sequence[str], as_
     from clew.coding.kernels import compiled
 
     if as_json:
-        told = {"kernel": found.name, "backend": found.backend, "metrics": found.metrics}
+        told: dict[str, Any] = {"kernel": found.name, "backend": found.backend, "metrics": found.metrics}
         told |= {"findings": [f.json() for f in findings], "sites": [s._asdict() for s in found.sites]}
         told |= {"built": found.built and found.built._asdict(), "flags_to_try": list(more)}
         common.end_with_json(told | {"remarks": [r._asdict() for r in found.remarks]})
