@@ -61,11 +61,6 @@ def report(lines: Sequence[Line]) -> str:
         cells = [f"{np.median(found[arm]):g} ({found[arm].mean():.1f})" for arm in ARMS]
         rows.append([line["kind"], line["name"], len(line["rows"]), failed, f"{top(line):.1f}", *cells])
     sets = ("fresh", "held out", "looked at")
-    for kind in sets:
-        of_kind = [m for k, m in medians if k == kind]
-        if of_kind:
-            means = [f"{math.exp(np.mean([math.log(m[arm]) for m in of_kind])):.1f}" for arm in ARMS]
-            rows.append([kind, "geometric mean of medians", "", "", "", *means])
     return document(
         "## Tier search: does advice shorten the search?",
         f"{len(lines)} kernels, every build measured once, {SEEDS} seeds an arm: median (mean) tries until "
