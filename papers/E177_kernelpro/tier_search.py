@@ -13,7 +13,7 @@ from clew.coding.kernels.cpu import Cpu, Speed
 from clew.coding.kernels.kernel import Candidate, Kernel, Space
 from clew.coding.kernels.rules import RULES, advice, diagnose
 from clew.coding.kernels.runs import Direct
-from clew.coding.kernels.search import SEARCHES, Catalogue, Outcome, Tries, guided
+from clew.coding.kernels.search import SEARCHES, Catalogue, Outcome, Strongest, Tries, guided
 from papers.E177_kernelpro.held import FRESH, HELDOUT
 from papers.experiment import Line
 
@@ -61,20 +61,11 @@ def run(setting: Line, seeds: Sequence[int]) -> list[Line]:
 MOVES = sorted({move for rule in RULES for move in rule.moves})
 
 
-class Everything(Catalogue):
-    """The control of advice followed at once: every option at its last value, advised or not, then one at a time."""
-
-    async def propose(self, candidate: Candidate, outcome: Outcome, tried: Sequence[Candidate]) -> list[Candidate]:
-        last = Candidate(tuple((option, len(values) - 1) for option, values in self._space.values.items()))
-        near = await super().propose(candidate, outcome, tried)
-        return near if last in tried else [last, *(c for c in near if c != last)]
-
-
 CODERS: dict[str, Any] = {
     "guided": Catalogue,
     "shuffled": Catalogue,
     "one by one": partial(Catalogue, together=0),
-    "everything": partial(Everything, advised=False),
+    "everything": Strongest,  # the control of advice followed at once
 }
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import platform
 import random
 import shutil
 import subprocess
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from clew.coding.kernels import wall
+from clew.coding.kernels import counts, disassembly, wall
 from clew.coding.kernels.catalogue import CATALOGUE, DOT, STENCIL, load
-from clew.coding.kernels.cpu import Cpu, Speed, miss_rate, speed
-from clew.coding.kernels.kernel import Candidate, Kernel, Option, Space
+from clew.coding.kernels.cpu import Cpu, Speed, measure_ceilings, miss_rate, speed
+from clew.coding.kernels.kernel import FLAGS, STRONG, Candidate, Kernel, Option, Space, targets
 from clew.coding.kernels.runs import Boxed, Direct
 from clew.coding.kernels.search import SEARCHES, Catalogue, Outcome, Tries, mcts, reward
 from clew.coding.kernels.world import Kernels, tries_of
@@ -38,6 +40,10 @@ def dot(tmp_path_factory):
     return Cpu(DOT, Direct(tmp_path_factory.mktemp("dot")))
 
 
+try:
+    CPU_FLAGS = Path("/proc/cpuinfo").read_text()
+except OSError:
+    CPU_FLAGS = ""
 HEAD = "void stencil(const float *x, float *out, long n) {"
 HONEST = "for (long i = 1; i < n - 1; i++) out[i] = .25f * x[i-1] + .5f * x[i] + .25f * x[i+1];"
 ENDS = "out[0] = x[0]; out[n-1] = x[n-1];"
@@ -71,6 +77,69 @@ def test_the_yardsticks_build_for_cpus_with_and_without_avx512(cpu, tmp_path):
     flags = ["-O3", f"-march={cpu}", "-ffast-math", "-S", "-o", tmp_path / "out.s"]
     subprocess.run(["gcc", *flags, str(source)], check=True, timeout=60)
     assert ("%zmm" in (tmp_path / "out.s").read_text()) is (cpu == "skylake-avx512")
+
+
+class Limited(Direct):
+    """As on a machine of less: every build gets flags that take instructions away; programs run under ``prefix``."""
+
+    def __init__(self, folder, flags, compiler="", prefix=()):
+        super().__init__(folder)
+        self.flags, self.compiler, self.prefix = flags, compiler, prefix
+
+    def __call__(self, command, inputs, outputs, seconds):
+        if not command[0].startswith("./"):
+            return super().__call__([self.compiler or command[0], *command[1:], *self.flags], inputs, outputs, seconds)
+        return super().__call__([*self.prefix, *command], inputs, outputs, seconds)
+
+
+def all_bundled(run_of, folder, candidates):
+    """Builds and checks bundled kernels, and runs the yardsticks; gives the ceilings."""
+    for kernel in CATALOGUE.values():
+        (folder / kernel.name).mkdir()
+        cpu = Cpu(kernel, run_of(folder / kernel.name))  # builds and checks the plain one
+        for candidate in candidates(cpu.space):
+            built = cpu.build(candidate)
+            assert built.path is not None, built.why
+            assert cpu.check(built) is None
+    return measure_ceilings(f"gcc {folder}", run_of(folder), 4096), cpu
+
+
+@needs_gcc
+@pytest.mark.skipif("avx2" not in CPU_FLAGS, reason="did not run: not a processor with AVX2")
+@pytest.mark.parametrize("flags", ["-march=x86-64-v3", "-mno-avx512f -mno-avx"])
+def test_kernels_and_yardsticks_build_and_run_without_avx512(flags, tmp_path):
+    strongest = lambda space: [Candidate(tuple((o, len(v) - 1) for o, v in space.values.items()))]  # noqa: E731
+    found, cpu = all_bundled(lambda folder: Limited(folder, flags.split(), "gcc"), tmp_path, strongest)
+    assert min(found) > 0
+    code = disassembly.disassemble(cpu.build(strongest(cpu.space)[0]).path, cpu.kernel.symbol)
+    assert counts.width(code) <= 32
+
+
+@needs_gcc
+@pytest.mark.skipif(
+    not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64-static")),
+    reason="did not run: no compiler for Arm and qemu",
+)
+def test_kernels_and_yardsticks_build_and_run_on_arm(tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        FLAGS, "isa", ("-march=armv8-a", "-march=armv8.2-a+dotprod")
+    )  # native: not for a cross compiler
+    monkeypatch.setitem(STRONG, "isa", "-march=armv8.2-a")
+    strongest = lambda space: [Candidate(tuple((o, len(v) - 1) for o, v in space.values.items()))]  # noqa: E731
+    root = os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu")
+    arm = lambda folder: Limited(folder, [], "aarch64-linux-gnu-gcc", ["qemu-aarch64-static", "-L", root])  # noqa: E731
+    found, cpu = all_bundled(arm, tmp_path, strongest)
+    assert min(found) > 0
+    metrics = cpu.metrics(cpu.plain, 1e-3, profile=False)
+    assert "fp_ops" not in metrics  # instructions of Arm are not counted, and what is not measured is left out
+    assert cpu.bound(metrics)[0] in ("compute", "memory", "latency", "mixed")
+
+
+def test_every_machine_has_flags_of_its_own():
+    assert targets("x86_64")[-1] == "-march=native"
+    assert not [flag for flag in targets("aarch64") if "sse" in flag or "avx" in flag]
+    assert targets("aarch64")[-1] == targets("armv7l")[-1] == "-mcpu=native"
+    assert targets("riscv64") == ("",)
 
 
 @needs_gcc
@@ -209,6 +278,15 @@ def test_all_advice_is_followed_in_one_step_before_each_alone():
     assert [dict(c.choice)["isa"] for c in told[:2]] == [2, 1]
     alone = asyncio.run(Catalogue(space, random.Random(0), together=0).propose(space.start(), Outcome(1.0, moves), []))
     assert all(sum(i > 0 for _, i in c.choice) == 1 for c in alone)
+
+
+def test_the_strongest_build_is_tried_first_and_changes_after_it():
+    space, evaluate = table(PLANTED, lambda c: 1.0 + (c["order"] == 2) + (c["tile"] == 5), lambda c: ("isa",))
+    tries = search("strong", space, evaluate, budget=20)
+    assert dict(tries.tried[0].choice) == {"isa": 2, "math": 1, "tile": 5, "order": 3}
+    assert tries.best[1].speed == 3.0
+    changed = [sum(a != b for a, b in zip(c.choice, tries.tried[0].choice, strict=True)) for c in tries.tried[1:4]]
+    assert changed == [1, 1, 1]
 
 
 @pytest.mark.parametrize("name", SEARCHES)

@@ -30,13 +30,13 @@ SHORT = "Find out why a kernel is slow, and search for a faster build."
 command = common.Ordered("kernels", help=HELP, short_help=SHORT)
 CUDA_COMPILED = "nvcc -cubin -Xptxas -v x.cu 2> x.txt; clew kernels explain x.cubin --ptxas x.txt"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-SEARCH_HELP = "Search method; guided: changes that the diagnosis recommends come first."
+SEARCH_HELP = "Search method: from the strongest options, by the diagnosis (guided), or otherwise."
 SANDBOX_HELP = "Where compiler and builds run.  [default: bubblewrap with --model, else none]"
 
 
 @command.command(short_help="Search for a faster build of a C kernel.")
 @click.argument("kernel")
-@option("--search", choices="guided greedy random mcts", default="guided", help=SEARCH_HELP)
+@option("--search", choices="strong guided greedy random mcts", default="strong", help=SEARCH_HELP)
 @option("--budget", default=24, type=click.IntRange(1), help="Number of builds to try.")
 @option("--model", help="Let this model write new source, instead of changing flags and macros.")
 @option("--sandbox", choices="bubblewrap rlimits none", help=SANDBOX_HELP)
@@ -87,6 +87,8 @@ def tune(kernel: str, search: str, budget: int, as_json: bool, store_path: str, 
 
 def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None:
     """Print the builds in the order in which they were tried, and how much faster the best is."""
+    from clew.coding.kernels.kernel import STRONG
+
     rows, best = [], 1.0
     for number, told in enumerate(tries, 1):
         best = max(best, told["speed"]) if told.get("gain") else best
@@ -95,7 +97,7 @@ def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None
     common.print_table(("try", "speed", "build", "diagnosis, or why it failed"), rows)
     common.echo("* faster than the best so far (interval above 1.02); speeds are relative to the plain build\n")
     common.echo(f"best: {final['build']}")
-    for name, other in (("plain", "the plain build"), ("compiler", "-O3 -march=native -ffast-math")):
+    for name, other in (("plain", "the plain build"), ("compiler", " ".join(filter(None, STRONG.values())))):
         found = final[f"over_{name}"]
         if isinstance(found, str):
             common.echo(f"  against {other}: {found}")
@@ -144,7 +146,8 @@ def explain(
             need = "a source file" if wanted == "--flags" else "an object file"
             raise BadInput(f"{wanted} goes with {need}, not with {file}", remedy=f"Leave {wanted} out.")
     with tempfile.TemporaryDirectory() as folder:
-        made, said, words = file, remarks.read_text(errors="replace") if remarks else "", ()
+        made, said = file, remarks.read_text(errors="replace") if remarks else ""
+        words: tuple[str, ...] = ()
         if source:
             made, said, words = compiled.compile_source(
                 file, compiled.DEFAULT if flags is None else flags, Path(folder)
@@ -177,7 +180,7 @@ def _tell(found: Measured, findings: Sequence[Finding], more: Sequence[str], as_
     from clew.coding.kernels import compiled
 
     if as_json:
-        told = {"kernel": found.name, "backend": found.backend, "metrics": found.metrics}
+        told: dict[str, Any] = {"kernel": found.name, "backend": found.backend, "metrics": found.metrics}
         told |= {"findings": [f.json() for f in findings], "sites": [s._asdict() for s in found.sites]}
         told |= {"built": found.built and found.built._asdict(), "flags_to_try": list(more)}
         common.end_with_json(told | {"remarks": [r._asdict() for r in found.remarks]})

@@ -89,10 +89,10 @@ def uneven(loop: Sequence[Instruction]) -> list[Step]:
             if terms is not None:
                 seen.setdefault(frozenset(terms), []).append((offset, BYTES[kind], i))
     found = []
-    for terms, uses in seen.items():
-        if any(moves.get(name, 0) == "unsure" for name, _ in terms):
+    for key, uses in seen.items():
+        fixed = [(moves.get(name, 0), scale) for name, scale in key]
+        if any(by == "unsure" for by, _ in fixed):
             continue
-        fixed = [(moves.get(name, 0), scale) for name, scale in terms]
         far = sum(by * scale for by, scale in fixed if isinstance(by, int))
         by = None if any(by == "run time" for by, _ in fixed) else far
         touched = {(at + k) % abs(by) if by else at + k for at, size, _ in uses for k in range(size)}

@@ -25,6 +25,8 @@ CONVERSION = re.compile(r"v?cvt(?:ss2sd|ps2pd|sd2ss|pd2ps)")
 GATHER = re.compile(r"v?p?gather|v?insertps|v?pinsr[dq]|v?pinsrw")
 VECTOR = re.compile(r"\b([xyz])mm(\d+)\b")
 WIDTH = {"x": 16, "y": 32, "z": 64}
+COUNTED = ("packed", "scalar", "fp_ops", "fma_wide", "integer_ops", "conversions", "calls", "spills", "gathers")
+STEPS = ("strided", "branches")
 VECTOR_MATH = "_ZGV"  # how the vector versions of libm's functions are named
 MOST_NAME = 60  # characters of a function's name
 
@@ -113,17 +115,13 @@ def count_x86(code: Sequence[Instruction], vector_registers: int = 16) -> dict[s
             chains.append(found)
         named = max(named, len({number for i in loop for _, number in VECTOR.findall(i.args)}))
         wide = max(wide, width(packed if packed or not total["fp_ops"] else floating))
-    metrics = {key: float(total[key]) for key in COUNTED}
+    metrics = {key: float(total[key]) for key in (*COUNTED, *STEPS)}
     metrics |= {"width": float(wide), "register_share": named / vector_registers}
     metrics["chains"] = float(min(chains, default=0))
     metrics["address_chain"] = float(total["address_chain"] > 0)
     if total["packed"] + total["scalar"]:
         metrics["scalar_share"] = total["scalar"] / (total["packed"] + total["scalar"])
     return metrics
-
-
-COUNTED = ("packed", "scalar", "fp_ops", "fma_wide", "integer_ops", "conversions", "calls", "spills", "gathers")
-COUNTED += ("strided", "branches")
 
 
 def sites(code: Sequence[Instruction]) -> list[Site]:

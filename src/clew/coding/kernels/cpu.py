@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.coding.kernels import counts, disassembly, wall
-from clew.coding.kernels.kernel import CTYPES, Arrays, Candidate, Kernel, Sizes, Space
+from clew.coding.kernels.kernel import CTYPES, STRONG, Arrays, Candidate, Kernel, Sizes, Space
 from clew.coding.kernels.rules import Bound
 from clew.coding.kernels.runs import Run
 from clew.core.errors import BadInput, MissingExtra
@@ -33,6 +33,7 @@ TIMED = 4  # cases a timing turns through
 RESAMPLES = 1000
 GAIN = 1.02  # the lower end of the interval a speed-up must reach to be believed
 BUILD_SECONDS, RUN_SECONDS = 60.0, 120.0
+YARDSTICK_SECONDS = 120.0  # they are ours and end; a busy machine only makes them slow
 AVX512 = re.compile(r"\bavx512f\b")
 
 
@@ -150,11 +151,12 @@ class Cpu:
         return speed(times["a"], times["b"], seed)
 
     def metrics(self, built: Built, seconds: float | None = None, profile: bool = True) -> dict[str, float]:
-        """What is known of a build: counts of its inner loops, roofline shares, cache misses where cachegrind runs."""
+        """What is known of a build: counts of its inner loops (of x86-64 only), roofline shares, cache misses where
+        cachegrind runs."""
         assert built.path is not None
         sizes = self.kernel.shapes[0]
         code = _code(built.path, self.kernel.symbol)
-        found = counts.count_x86(code, 32 if _has_avx512() else 16)
+        found = counts.count_x86(code, 32 if _has_avx512() else 16) if code else {}
         moved = self.kernel.call_bytes(sizes)
         found["gemm_like"] = float(self.kernel.gemm)
         found["reuse"] = self.kernel.flops(**sizes) / moved * 4  # operations on each element
@@ -326,7 +328,11 @@ def _has_avx512() -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _code(path: Path, symbol: str) -> tuple[disassembly.Instruction, ...]:
-    return tuple(disassembly.disassemble(path, symbol))
+    """The instructions of a build; none where they are of a machine that cannot be read here."""
+    try:
+        return tuple(disassembly.disassemble(path, symbol))
+    except disassembly.OtherMachine:
+        return ()
 
 
 _yardsticks: dict[str, dict[str, float]] = {}
@@ -343,10 +349,11 @@ def measure_ceilings(compiler: str, run: Run, working_set: int) -> Ceilings:
     """
     if compiler not in _yardsticks:
         (run.folder / "yardsticks.c").write_text((files("clew.coding.kernels") / "yardsticks.c").read_text())
-        command = [compiler, "-O3", "-march=native", "-ffast-math", "yardsticks.c", "-o", "yardsticks"]
+        flags = " ".join(STRONG.values()).split()
+        command = [compiler, *flags, "yardsticks.c", "-o", "yardsticks"]
         done = run(command, ["yardsticks.c"], ["yardsticks"], BUILD_SECONDS)
         if not done.code:
-            done = run(["./yardsticks"], ["yardsticks"], [], RUN_SECONDS)
+            done = run(["./yardsticks"], ["yardsticks"], [], YARDSTICK_SECONDS)
         if done.code:
             raise BadInput(f"the yardsticks do not run: {done.reason}", remedy="Check the C compiler.")
         _yardsticks[compiler] = {name: float(value) for name, value in map(str.split, done.out.splitlines())}

@@ -21,6 +21,10 @@ FORMAT = re.compile(r"file format (\S+)")
 PREFIXES = ("bnd", "rep", "repz", "repnz", "lock", "data16", "cs", "notrack")
 
 
+class OtherMachine(BadInput):
+    """An object whose instructions are not those of x86-64."""
+
+
 class Instruction(NamedTuple):
     """``line`` and ``file`` are of the source, 0 and empty where the object does not say."""
 
@@ -46,17 +50,16 @@ def disassemble(path: Path, symbol: str) -> list[Instruction]:
     """The instructions of one function of an object, shared library or program.
 
     Raises:
-        MissingExtra: there is no objdump. BadInput: not an object file, or it has no such function.
+        MissingExtra: there is no objdump. OtherMachine: an object of another processor. BadInput: not an object
+        file, or it has no such function.
     """
     command = [objdump(), "-d", "-r", "-l", "--no-show-raw-insn", "-M", "intel", f"--disassemble={symbol}", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if (kind := FORMAT.search(done.stdout)) and "x86-64" not in kind[1]:
+        raise OtherMachine(f"{path} is of format {kind[1]}", remedy="Compile it for x86-64: only that is read here.")
     if done.returncode:
         raise BadInput(
             f"{path} cannot be read: {done.stderr.strip()[:200]}", remedy="Give a compiled object of x86-64."
-        )
-    if (kind := FORMAT.search(done.stdout)) and "x86-64" not in kind[1]:
-        raise BadInput(
-            f"{path} is of format {kind[1]}", remedy="Compile it for x86-64, whose instructions are known here."
         )
     code = parse_x86(done.stdout)
     if not code:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -135,13 +136,23 @@ class Kernel:
         return made
 
 
+def targets(machine: str) -> tuple[str, ...]:
+    """Flags that name a kind of processor, by what ``platform.machine`` says, from the oldest to the one at hand."""
+    if machine in ("x86_64", "AMD64", "i686"):
+        return ("-msse4.2", "-mavx2 -mfma", "-march=native")
+    if machine in ("aarch64", "arm64"):
+        return ("-march=armv8-a", "-mcpu=native")
+    return ("", "-mcpu=native") if machine.startswith("arm") else ("",)
+
+
 FLAGS: dict[str, tuple[str, ...]] = {
     "opt": ("-O2", "-O3"),
-    "isa": ("-msse4.2", "-mavx2 -mfma", "-march=native"),
+    "isa": targets(platform.machine()),
     "math": ("", "-ffast-math"),
     "simd": ("", "-fopenmp-simd -DSIMD"),
     "unroll": ("", "-funroll-loops"),
 }  # what may be changed about any kernel; the first values are where the search starts
+STRONG = {"opt": "-O3", "isa": FLAGS["isa"][-1], "math": "-ffast-math"}  # what a careful user would set
 MOVES = {"opt": "isa", "isa": "isa", "math": "fast-math", "simd": "simd", "unroll": "unroll"}
 ALSO = {"vector-libm": "fast-math", "register-block": "tile", "smaller-tile": "tile", "restrict": "simd"}
 

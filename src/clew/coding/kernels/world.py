@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from clew.coding.kernels.catalogue import CATALOGUE, load
 from clew.coding.kernels.cpu import Built, Cpu, Speed
-from clew.coding.kernels.kernel import Candidate, Kernel, Space
+from clew.coding.kernels.kernel import STRONG, Candidate, Kernel, Space
 from clew.coding.kernels.rules import advice, diagnose
 from clew.coding.kernels.runs import Boxed, Direct, Run
 from clew.coding.kernels.search import SEARCHES, Outcome, Tries
@@ -29,7 +29,6 @@ from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.harness.run.live import LiveRun
 
-STRONG = {"opt": "-O3", "isa": "-march=native", "math": "-ffast-math"}  # what a careful user of the compiler would set
 FENCE = re.compile(r"```(?:c|C)?\s*\n(.*?)```", re.DOTALL)
 
 
@@ -261,7 +260,7 @@ async def tuner(run: LiveRun, search: str = "guided", budget: int = 24, coder: s
     """Searches for a faster build of the task's kernel and compares the best at the end.
 
     Args:
-        search: random, greedy, guided or mcts. budget: tries.
+        search: strong, random, greedy, guided (as in runs stored without a word of it) or mcts. budget: tries.
         coder: ``catalogue`` changes flags and macros; ``model`` asks the run's model for source.
 
     Raises:
