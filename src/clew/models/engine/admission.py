@@ -1,4 +1,7 @@
-"""Admission of requests: each is checked and given a row, its cached prefix is found, and the rest is prefilled."""
+"""Admission of requests: each is checked and given a row, its cached prefix is found, and the rest is prefilled.
+
+The rest of a long prompt is prefilled in pieces between decode steps (``Filling``), so that other replies go on.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ from clew.core.errors import BadInput, ContextOverflow
 from clew.core.records import Request
 from clew.core.values import check_sampling
 from clew.models.engine.cache_rows import ROOM, Rows
-from clew.models.engine.fast import Fast
+from clew.models.engine.fast import CHUNK, Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.slots import NOBODY
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.state import Ended, Joining, Waiting
 from clew.models.taps import refuse_taps
 
+PIECE = 128  # tokens of a long prompt that are prefilled between two decode steps
 SHARE = 16  # shortest prefix for which a request waits until another of the same tick has cached it
 
 
@@ -75,6 +79,99 @@ def place(rows: Rows, entry: Waiting, stops: npt.NDArray[np.bool_], clock: int) 
     return Joining(entry, slot, new, start, source, wave, limit)
 
 
+class Filling:
+    """Requests with long prompts, whose rows are prefilled piece by piece while others decode; the first goes first.
+
+    Such a row is busy and nothing is sampled in it. ``Slots.length`` says how much of its prompt is cached, so that
+    nobody copies more. A request that copies from a row that is not filled yet waits here behind it.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._queue: list[Joining] = []
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def defer(self, joining: list[Joining]) -> list[Joining]:
+        """Take the long prompts of requests in the order they were placed; gives the others, which join now.
+
+        None are taken where nobody waits for one answer alone: a batch is done soonest if its prompts pass together.
+        """
+        rows, late = self._rows, list[Joining]()
+        here = (j for j in (*joining, *self._queue, *rows.joined) if j is not None)
+        if not rows.forward.reuses or not any(j.entry.live for j in here):
+            return joining
+        for j in joining:
+            if len(j.new) > CHUNK or (j.wave and any(j.source == other.slot for other in late)):
+                late.append(j)
+        if not late:
+            return joining
+        # What is copied from now may be overwritten before the row's turn comes.
+        copy(rows.forward, [j for j in joining if not j.wave], rows.drafts)
+        for j in late:
+            rows.slots.length[j.slot] = rows.slots.ready[j.slot] = 0 if j.wave else j.start
+            j.entry.slot = j.slot
+        self._queue += [j if j.wave else j._replace(source=j.slot) for j in late]
+        self._note()
+        return [j if j.wave else j._replace(source=j.slot) for j in joining if j not in late]
+
+    def fill(self, most: int) -> Joining | None:
+        """Prefill at most so many tokens of the first row, or give its request back where no more are left."""
+        rows, j = self._rows, self._queue[0]
+        at = int(rows.slots.length[j.slot])
+        if len(j.new) - (at - j.start) <= most:
+            self._queue.remove(j)
+            self._note()
+            return j
+        new = np.array([j.slot]), [j.new[at - j.start :][:most]], np.array([at])
+        rows.forward.prefill(*new)
+        if rows.drafts is not None:
+            rows.drafts.seen(*new)
+        rows.slots.length[j.slot] = at + most
+        return None
+
+    def follow(self) -> None:
+        """Copy for those whose source is here no more: it is filled, or was dropped, and then holds less."""
+        rows, slots = self._rows, self._rows.slots
+        here = {j.slot for j in self._queue}
+        for i, j in enumerate(self._queue):
+            if j.source != j.slot and j.source not in here:
+                start = min(j.start, int(slots.length[j.source]))
+                new = [*slots.tokens[j.slot, start : j.start].tolist(), *j.new]
+                self._queue[i] = j._replace(start=start, new=new, source=j.slot, wave=0)
+                copy(rows.forward, [j._replace(start=start)], rows.drafts)
+                slots.length[j.slot] = start
+
+    def drop(self, entry: Waiting) -> Joining | None:
+        """Give up a request and its row; what is cached of its prompt stays."""
+        for j in self._queue:
+            if j.entry is entry:
+                self._queue.remove(j)
+                self._rows.slots.busy[j.slot] = False
+                self.follow()
+                self._note()
+                return j
+        return None
+
+    def clear(self) -> None:
+        self._queue.clear()
+        self._note()
+
+    def _note(self) -> None:
+        self._rows.promised = max((j.start + len(j.new) for j in self._queue), default=0)
+
+
+def copy(forward: Fast | Generic, joining: list[Joining], drafts: Drafts | None) -> None:
+    """Copy what requests share with other rows; all are read before any is written."""
+    copied = [j for j in joining if j.source != j.slot and j.start]
+    if copied:
+        move = [j.source for j in copied], [j.slot for j in copied], max(j.start for j in copied)
+        forward.move(*move)
+        if drafts is not None:
+            drafts.move(*move)
+
+
 def prefill(forward: Fast | Generic, joining: list[Joining], drafts: Drafts | None = None) -> Tensor:
     """Copy what is cached and compute the rest, wave by wave; logits [n, V] behind each prompt."""
     logits: Tensor | None = None
@@ -83,12 +180,7 @@ def prefill(forward: Fast | Generic, joining: list[Joining], drafts: Drafts | No
         group = [joining[i] for i in which]
         if not group:
             continue
-        copied = [j for j in group if j.source != j.slot and j.start]
-        if copied:
-            copy = [j.source for j in copied], [j.slot for j in copied], max(j.start for j in copied)
-            forward.move(*copy)
-            if drafts is not None:
-                drafts.move(*copy)
+        copy(forward, group, drafts)
         new = np.array([j.slot for j in group]), [j.new for j in group], np.array([j.start for j in group])
         part = forward.prefill(*new)
         if drafts is not None:

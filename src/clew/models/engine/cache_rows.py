@@ -37,6 +37,7 @@ class Rows:
         self.drafts: Drafts | None = None
         self.joined: list[Joining | None] = []
         self.pinned = 0  # the last row that is about to be copied
+        self.promised = 0  # the longest prompt that is not yet in its row
         self._columns(0, 0)
         self._resize(min(LEAST, max_rows), 128)
 
@@ -52,7 +53,7 @@ class Rows:
             return slot
         most = self._most(slots.size)
         if slot is None and most < self._max_rows and slots.rows >= max(most, LEAST):
-            needed = int((slots.length + self.count).max()) + ROOM
+            needed = max(self.promised, int((slots.length + self.count).max())) + ROOM
             size = _rounded(max(positions, needed))
             if 2 * size <= slots.size:
                 self._resize(slots.rows, size)

@@ -13,11 +13,11 @@ from torch import Tensor
 from clew.core.errors import ClewError, ModelError
 from clew.core.protocols import Renderer
 from clew.core.values import Completion
-from clew.models.engine.admission import place, prefill
+from clew.models.engine.admission import PIECE, Filling, place, prefill
 from clew.models.engine.cache_rows import Rows
 from clew.models.engine.detokenizer import Answers
 from clew.models.engine.extras import asking, forbid, fresh, plain_law, rank, stuck_error
-from clew.models.engine.fast import LEAST, Fast
+from clew.models.engine.fast import CHUNK, LEAST, Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.speculation.proposal import Drafter, Lengths
@@ -37,11 +37,12 @@ class Batch:
     ) -> None:
         self.forward, self._steady = forward, steady
         self.version = 0
-        self.active = 0  # requests that still sample
+        self.active = 0  # requests that have a row
         self.counts = Counts()
         self._clock = 0
         self.drafts: Drafts | None = None
         self._rows = Rows(forward, max(max_rows, LEAST if steady else 1), cache_bytes)
+        self._filling = Filling(self._rows)
         self._answers = Answers(renderer, model, forward.context)
         self._stops = np.zeros(forward.vocabulary, bool)
         self._stops[[i for i in renderer.stop if i < forward.vocabulary]] = True
@@ -81,6 +82,7 @@ class Batch:
         self._rows.slots.busy[:] = False
         self._forget()
         self.forward.clear()
+        self._filling.clear()
         self._rows.joined = [None] * self._rows.slots.rows
         self._live, self.active = self._lively(np.zeros(0, np.int64)), 0
 
@@ -113,9 +115,25 @@ class Batch:
             else:
                 done = self._answers.completion(entry, self.version, placed.prompt, 0, placed.finish, (), NOTHING)
                 _answer(entry, done, results)
-        if joining:
+        self.active += len(joining)
+        if joining := self._filling.defer(joining):
             self._join(joining, results)
+        if self._filling:
+            self._filling.follow()
+            self._gather()
         return later
+
+    def _fill(self, results: list[Result]) -> None:
+        """Prefill a piece of a long prompt; with the last one its request joins."""
+        running, slots = self.active - len(self._filling), self._rows.slots
+        filled = self._filling.fill(PIECE if running else CHUNK)
+        if filled is not None:
+            at = int(slots.length[filled.slot])
+            slots.length[filled.slot] = filled.start + len(filled.new)
+            self._join([filled], results, [filled._replace(start=at, new=filled.new[at - filled.start :])])
+            self._filling.follow()
+        idle = ~self._live.act  # these compute in vain, and must do so behind what they hold
+        self._live.at[idle] = slots.length[self._live.rows[idle]]
 
     def cut(self, entries: Sequence[Waiting], results: list[Result]) -> None:
         """End what these requests sample; what they have is their answer, finish ``cut``."""
@@ -125,6 +143,11 @@ class Batch:
                 place = int(np.flatnonzero(self._live.rows == entry.slot)[0])
                 self._live.act[place] = False
                 self._finish(self._live.rows[[place]], self._live.count[[place]], ["cut"], results)
+            elif (given_up := self._filling.drop(entry)) is not None:
+                self.active -= 1
+                prompt, cached = given_up.start + len(given_up.new), given_up.start
+                done = self._answers.completion(entry, self.version, prompt, cached, "cut", (), NOTHING)
+                _answer(entry, done, results)
 
     def refuse(self, entry: Waiting, results: list[Result]) -> None:
         """Answer a request that was dropped before it ran."""
@@ -141,7 +164,12 @@ class Batch:
 
     def step(self, results: list[Result]) -> None:
         """One more token for every request that runs."""
-        if len(self._live.rows) > LEAST and 2 * self.active <= len(self._live.rows):
+        if self._filling:
+            self._fill(results)
+        running = self.active - len(self._filling)
+        if not running:
+            return
+        if len(self._live.rows) > LEAST and 2 * running <= len(self._live.rows):
             self._gather()
         live = self._live
         ahead = 2 if self.drafts is None else self.drafts.drafter.block + 2
@@ -233,7 +261,7 @@ class Batch:
     def _gather(self) -> None:
         """Decode neighbours where at least half of them run: views of the cache instead of copies."""
         self._put_back()
-        run = np.flatnonzero(self._rows.slots.busy)
+        run = np.flatnonzero([j is not None for j in self._rows.joined])
         if not run.size:
             self._live = self._lively(run)
             return
@@ -246,11 +274,11 @@ class Batch:
 
     def _lively(self, rows: I64) -> Live:
         live, slots = Live(), self._rows.slots
-        live.rows, live.act = rows, slots.busy[rows]
+        joined = [self._rows.joined[i] for i in rows.tolist()]
+        live.rows, live.act = rows, np.array([j is not None for j in joined], bool)
         live.count, live.last = self._rows.count[rows], self._rows.last[rows]
         live.at = slots.length[rows] + np.where(live.act, np.maximum(live.count - 1, 0), 0)
         live.limit = np.zeros(len(rows), np.int64)
-        joined = [self._rows.joined[i] for i in rows.tolist()]
         asked = [None if j is None else j.entry.request for j in joined]
         some = next((r for r in asked if r is not None), None)
         if some is not None:
@@ -269,7 +297,8 @@ class Batch:
         live = self._live
         self._rows.count[live.rows], self._rows.last[live.rows] = live.count, live.last
 
-    def _join(self, joining: list[Joining], results: list[Result]) -> None:
+    def _join(self, joining: list[Joining], results: list[Result], left: list[Joining] | None = None) -> None:
+        """Prefill requests, or what is ``left`` of them, and sample the first token of each."""
         joining.sort(key=lambda j: j.slot)
         rows = np.array([j.slot for j in joining])
         requests = [j.entry.request for j in joining]
@@ -280,11 +309,10 @@ class Batch:
         self._rows.count[rows] = 0
         if self.drafts is not None:
             self.drafts.join(rows)
-        self.active += len(rows)
         self.counts.prompt += sum(len(j.new) for j in joining)
         self.counts.cached += sum(j.start for j in joining)
         live = self._lively(rows)
-        self._sample(live, prefill(self.forward, joining, self.drafts), results)
+        self._sample(live, prefill(self.forward, left or joining, self.drafts), results)
         self._put_back()
         self._live = live
         self._gather()
@@ -314,7 +342,7 @@ class Batch:
             rank([entry for _, entry in listed], law, [int(drawn[i]) for i, _ in listed])
         for i, entry in guided:
             entry.guide.take([int(drawn[i])])
-        self.counts.sampled += self.active
+        self.counts.sampled += int(live.act.sum())
         count += live.act
         ends = self._stops[drawn]
         done = live.act & (ends | (count >= live.limit))

@@ -64,6 +64,8 @@ class Remote:
         BadInput: the URL, the dialect or a limit makes no sense.
     """
 
+    version: int
+
     def __init__(
         self,
         base_url: str,
