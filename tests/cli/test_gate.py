@@ -60,7 +60,7 @@ def test_what_cannot_be_used_is_named(clew, repo):
         (("b.bin", "--oracle", "true"), "no text"),
         (("m.py", "--oracle", "true 'x"), "no command"),
         (("m.py", "--oracle", "true", "--horizon", "3"), "without --refine"),
-        (("m.py", "--oracle", "true", "--mutants", "0"), "--mutants 0"),
+        (("m.py", "--oracle", "true", "--mutants", "0"), "'--mutants': 0"),
         (("m.py", "--oracle", "true", "--reward", "-1"), "reward"),
     ):
         done = clew("gate", *words, "--repo", repo, "--outside", "--store", "s.db", code=2)

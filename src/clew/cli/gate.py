@@ -52,8 +52,6 @@ def command(file: str, as_json: bool, store_path: str, **options: Any) -> None:
     from clew.coding.gate.candidates import Checks
 
     checks = Checks(*(options[k] for k in ("oracle", "critics", "refine", "repo", "outside", "timeout")))
-    if options["mutants"] is not None and options["mutants"] < 1:
-        raise BadInput(f"--mutants {options['mutants']} is no number above 0", remedy="Write --mutants 30.")
     task = checks.find(file)
     store = common.open_store(store_path, create=True)
     if options["mutants"]:
