@@ -127,7 +127,7 @@ def test_learns_from_stored_runs(model: Path, tmp_path: Path) -> None:
         (["--data", "EMPTY"], "holds no prompt"),
         (["--data", "BROKEN"], "broken.jsonl:1 is not JSON"),
         (["--data", "PROMPTS", "--kind", "dflash", "--rank", "4"], "dflash has no sequential head"),
-        (["--data", "PROMPTS", "--block", "0"], "is no drafter"),
+        (["--data", "PROMPTS", "--block", "0"], "0 is out of bounds"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(
