@@ -173,3 +173,38 @@ def test_a_fork_at_the_very_start_shares_nothing() -> None:
     assert fork.row.lineage == ()
     runner.replay(fork)
     assert open_store(runner.store).verify() == []
+
+
+@pytest.mark.parametrize("tokens_first", [True, False])
+def test_a_run_of_two_models_follows_its_record_whatever_models_are_at_hand(tokens_first: bool) -> None:
+    from clew.models import load
+
+    words = load("markov", corpus="up\nup\ndown\nstop", order=1, tokens=True)
+    plain = Scripted({"": lambda request: "stop up"})
+    first, second = (words, plain) if tokens_first else (plain, words)
+
+    async def agent(run: LiveRun) -> None:
+        one, other = run.chat("be good"), run.chat("be good", model=second)
+        said = await one.ask("up or down")
+        said = await other.ask(said.text)
+        await one.ask(said.text)
+        await other.ask("again")
+
+    runner = Runner(agent, None, first)
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    anyone = [runner, *(Runner(agent, None, model, runner.store) for model in (None, words, plain))]
+    for call in run.calls[1:5]:
+        for change in ({}, {"model": second}, {"reply": "up"}):
+            fork = runner.fork(run, call.seq, **change)[0]
+            assert fork.stop is StopReason.RETURNED, fork.calls[-1].error
+            for it in anyone:
+                assert it.replay(fork).calls == len(fork.calls)
+    for it in anyone:
+        it.replay(run)
+    other = Runner(agent, None, second, runner.store).fork(run, 3)[0]
+    asked = other.calls[3]
+    assert asked.setup is not None
+    assert asked.setup.model == second.ref
+    tokenizers = {n.tokenizer for n in other.store.thread(asked.node_in)}  # type: ignore[attr-defined]
+    assert tokenizers == {second.renderer.ref if second.renderer else ""}, "one path, one tokenizer"
+    assert runner.store.verify() == []

@@ -70,7 +70,7 @@ class Iteration(NamedTuple):
     steps: Mapping[str, StepReport] = {}  # by policy, of several; one whose rows had no signal is left out
 
     def metrics(self) -> dict[str, float]:
-        out = {"success": self.success.estimate, "dead_groups": self.dead, "tokens": float(self.tokens)}
+        out = {"success": self.success.estimate, "zero_variance": self.dead, "tokens": float(self.tokens)}
         out |= {f"seconds/{name}": value for name, value in self.seconds.items()}
         out |= {f"draft/{name}": value for name, value in self.draft.items()}
         alone = {} if self.step is None else {"": self.step}

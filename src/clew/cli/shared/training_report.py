@@ -59,11 +59,11 @@ def write_page(training: Training, reports: Mapping[str, Report], run: Run | Non
 
     name, metrics = training.plan.name, training.store.metrics(training.plan.name)
     curve = [(step, values["success"]) for step, values in metrics.items()]
-    dead = [(step, values["dead_groups"]) for step, values in metrics.items()]
+    silent = [(step, values.get("zero_variance", values.get("dead_groups", 0.0))) for step, values in metrics.items()]
     text = page(
         f"Clew: {name}",
         reports,
-        {"success of rollouts": curve, "groups without a signal": dead},
+        {"success of rollouts": curve, "zero-variance groups": silent},
         facts(metrics),
         str(tree(run)) if run is not None else "no run failed",
         commands,

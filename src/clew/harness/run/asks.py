@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -65,6 +65,19 @@ class Asked:
         tip, tools = path.nodes[-1].key, tools_digest(path.tools)
         return digest(REQUEST, b"ask", tip, _sampling_bytes(self.sampling), tools, encode(path.named))
 
+    def meet(self, run: RunState, path: Path, key: Callable[[], bytes], what: str) -> bytes:
+        """Digest of the request, with the path in the tokens of the record where that says the same in others: a record
+        is followed without its models. An ask that is made anew is compared first, then in its own model's tokens."""
+        tape, seq = run.tape, run.seq
+        if tape is None:
+            return key()
+        path.nodes = tape.same_words(seq, path.nodes[-1]) or path.nodes
+        if self.model is not None and not run.on_tape() and path.foreign(self.model):
+            tape.check(seq, "ask", key(), what, path.nodes)
+            tape.checked = seq
+            path.rerender(self.model)
+        return key()
+
     def live(self, run: RunState) -> Model:
         """The model that is asked now.
 
@@ -108,10 +121,9 @@ async def ask(run: RunState, path: Path, overrides: dict[str, Any]) -> Reply:
     own: int | None = overrides.pop("seed", None)
     asked = Asked(run, path, overrides)
     made: list[Node] = []  # the reply's node, once it is made here
+    request = asked.meet(run, path, partial(asked.key, path), "a reply")
     tip, apply = path.nodes[-1].key, partial(_replied, run, path, made)
-    pending, recorded = run.begin(
-        "ask", asked.key(path), "a reply", apply, path.nodes, conversation=path.index, node_in=tip
-    )
+    pending, recorded = run.begin("ask", request, "a reply", apply, path.nodes, conversation=path.index, node_in=tip)
     path.waiting = True
     ordinal, path.asked = path.asked, path.asked + 1
     if recorded is not None:
@@ -266,7 +278,11 @@ def _reply(run: RunState, call: Call, node: Node, logprobs: F32 | None, finish: 
 async def sample(run: RunState, path: Path, n: int, overrides: dict[str, Any]) -> list[Reply]:
     """Issue n samples of one request as one Call; the conversation does not move."""
     asked = Asked(run, path, overrides)
-    request = digest(REQUEST, b"sample", asked.key(path), n.to_bytes(4, "little"))
+
+    def key() -> bytes:
+        return digest(REQUEST, b"sample", asked.key(path), n.to_bytes(4, "little"))
+
+    request = asked.meet(run, path, key, f"{n} samples")
     tip, apply = path.nodes[-1].key, partial(_unpacked, run, path)
     pending, recorded = run.begin("ask", request, f"{n} samples", apply, conversation=path.index, node_in=tip)
     path.waiting = True

@@ -66,7 +66,7 @@ class Path:
         tip = self.tip
         parent = tip.key if tip else b""
         renderer = self.model.renderer if self.model else None
-        tokenizer = renderer.ref if renderer else self._run.tape_tokenizer(parent)
+        tokenizer = renderer.ref if renderer else "" if self.model else self._run.tape_tokenizer(parent)
         tape = self._run.tape
         if tape is not None:
             known = tape.nodes.get((parent, message, tokenizer))
@@ -82,11 +82,16 @@ class Path:
         self.nodes.append(node)
         self.closed = finish not in ("length", "cut")
 
-    def rerender(self, model: Model) -> None:
+    def foreign(self, model: Model | None) -> bool:
+        """Whether a message of the path is in other tokens than the model's."""
+        tokenizer = model.renderer.ref if model is not None and model.renderer is not None else ""
+        return any(node.tokenizer != tokenizer for node in self.nodes)
+
+    def rerender(self, model: Model | None) -> None:
         """Continue under another model: the path is rendered anew where the tokenizer differs (rule 7)."""
-        before, renderer = self.nodes, model.renderer
+        before = self.nodes
         self.model = model
-        if (renderer.ref if renderer else "") == (before[-1].tokenizer if before else ""):
+        if not self.foreign(model):
             return
         self.nodes, self.closed = [], True
         for old in before:

@@ -56,6 +56,7 @@ class Tape:
         self.order = sorted(told, key=lambda c: c.done)
         self._need = [issued[bisect_right(afters, c.done) - 1].seq for c in self.order]
         self.position = 0
+        self.checked = -1  # the Call that is known to be as recorded, and is now issued in other tokens
         self.horizon = self.order[-1].done + 1 if self.order else 0  # the first tick that no recorded result has
         self.nodes: dict[tuple[bytes, Message, str], Node] = {}
         self.by_key: dict[bytes, Node] = {}
@@ -120,16 +121,29 @@ class Tape:
         """Whether the record must go on before anything new is known, now that ``issued`` Calls have been issued."""
         return self.pending or issued <= self.place
 
+    def same_words(self, seq: int, tip: Node) -> list[Node]:
+        """The path that Call ``seq`` was asked at, where it says what the path to ``tip`` says in other tokens."""
+        call = self._at(seq)
+        found = self.by_key.get(call.node_in) if call is not None and call.kind == "ask" else None
+        if found is None or found.key == tip.key or found.text_key != tip.text_key:
+            return []
+        path = [found]
+        while path[-1].parent in self.by_key:
+            path.append(self.by_key[path[-1].parent])
+        return path[::-1]
+
+    def _at(self, seq: int) -> Call | None:
+        call = self.calls.get(seq)
+        return self._held if call is None and self._held is not None and self._held.seq == seq else call
+
     def check(self, seq: int, kind: str, request: bytes, what: str, path: Sequence[Node] = ()) -> Call | None:
         """The recorded Call ``seq`` if there is one, once it is proved to be what is asked now.
 
         Raises:
             ReplayDiverged: it is another request.
         """
-        call = self.calls.get(seq)
-        if call is None and self._held is not None and self._held.seq == seq:
-            call = self._held
-        if call is None or call.kind == "end":
+        call = self._at(seq)
+        if call is None or call.kind == "end" or seq == self.checked:
             return call
         if call.kind != kind or call.request != request:
             recorded = f"{call.kind} {call.action[:60]!r}" if call.action else call.kind

@@ -11,7 +11,7 @@ const DASHES = [null, "6 3", "2 3", "9 3 2 3", null, "6 3"];
 /** What one wants to see first: how well it does, then how the fit goes, last how long things took. */
 function rank(metric) {
   if (/(^|\/)(success|reward|return)/.test(metric)) return 0;
-  if (/(^|\/)(loss|kl|entropy|grad|dead|signal|clip)/.test(metric)) return 1;
+  if (/(^|\/)(loss|kl|entropy|grad|dead|variance|signal|clip)/.test(metric)) return 1;
   return /(^|\/|_)(seconds|cpu)/.test(metric) ? 3 : 2;
 }
 
