@@ -70,7 +70,7 @@ def test_torch_comes_first_in_the_constraints_and_in_the_makefile():
     assert make.index("$(PIP) torch") < make.index("$(PIP) -e '.[local,view,stats,serve]'")
 
 
-BASE = {"numpy", "scipy", "click", "rich", "httpx"}
+BASE = {"numpy", "scipy", "click", "rich", "httpx", "jsonschema"}
 
 
 def test_the_readme_names_what_the_base_install_needs():

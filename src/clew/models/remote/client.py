@@ -14,7 +14,7 @@ import httpx
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput, BadRecord, ClewError, Refused
 from clew.core.protocols import Renderer
-from clew.core.records import Request, Wire
+from clew.core.records import Request
 from clew.core.values import F32, Completion, Message, Piece, Usage
 from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse
 from clew.models.remote import bounded, prompt_scores
@@ -23,7 +23,7 @@ from clew.models.remote.endpoint import Endpoint
 from clew.models.remote.failures import GARBLED, OVERFLOW, Failed, Failure, spare_field
 from clew.models.remote.limits import RateLimiter
 from clew.models.remote.prices import Price, price_of
-from clew.models.remote.request_body import held_to, in_force
+from clew.models.remote.request_body import as_sent, held_to, in_force
 from clew.models.taps import refuse_taps
 
 DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages, "completions": completions}
@@ -339,7 +339,8 @@ class Remote:
                 bool(self.logprobs),
                 self.token_ids,
             )
-            body = self._sent(asked, request.wire) or self._wire.request_to_wire(asked)
+            body = as_sent(request.wire, self.dialect, asked, self._wire.request_to_wire)
+            body = body or self._wire.request_to_wire(asked)
         if request.sampling.grammar:
             body |= held_to(request.sampling.grammar, self.dialect)
         body |= self.extra
@@ -348,17 +349,6 @@ class Remote:
         if "reasoning_content" in without:
             body["messages"] = [{k: v for k, v in m.items() if k != "reasoning_content"} for m in body["messages"]]
         return {k: v for k, v in body.items() if k not in without and not (v is None and k in self.extra)}
-
-    def _sent(self, asked: Asked, wire: Wire | None) -> Json:
-        """The body that a program sent in this dialect, with what only we ask for; empty where there is none."""
-        if wire is None or wire.dialect != self.dialect or asked.prefill:
-            return {}
-        ours = self._wire.request_to_wire(asked._replace(messages=(), tools=()))
-        names = {"model", "stream", "stream_options", "return_token_ids"} | ({"seed"} - wire.body.keys())
-        names |= {"logprobs"} if not wire.body.get("logprobs") else set()
-        gone = {"stream", "stream_options"} if wire.body.get("stream") and not asked.stream else set()
-        kept = {k: v for k, v in wire.body.items() if k not in gone}
-        return {**kept, **{k: v for k, v in ours.items() if k in names}}
 
     async def _continues(self, flight: InFlight) -> None:
         """Make sure that the endpoint continues a given beginning; vLLM and SGLang say who they are.

@@ -1,12 +1,14 @@
-"""Fields of a request body that hold a reply to a grammar, and the sampling that a sent body asked for."""
+"""Request bodies: fields that hold a reply to a grammar, a body as a program sent it, and the sampling asked for."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from clew.core.errors import BadInput
+from clew.core.records import Wire
 from clew.core.values import Sampling
-from clew.models.dialects import Json
+from clew.models.dialects import Asked, Json
 
 
 def held_to(grammar: str, dialect: str) -> Json:
@@ -39,3 +41,17 @@ def in_force(asked: Sampling, body: Json) -> Sampling:
         top_k=asked.top_k if "top_k" in body else 0,
         stop=asked.stop if {"stop", "stop_sequences"} & body.keys() else (),
     )
+
+
+def as_sent(wire: Wire | None, dialect: str, asked: Asked, ours: Callable[[Asked], Json]) -> Json:
+    """The body that a program sent in this dialect, with what only we ask for; empty where there is none.
+
+    ``ours`` writes a request in the dialect.
+    """
+    if wire is None or wire.dialect != dialect or asked.prefill:
+        return {}
+    names = {"model", "stream", "stream_options", "return_token_ids"} | ({"seed"} - wire.body.keys())
+    names |= {"logprobs"} if not wire.body.get("logprobs") else set()
+    gone = {"stream", "stream_options"} if wire.body.get("stream") and not asked.stream else set()
+    kept = {k: v for k, v in wire.body.items() if k not in gone}
+    return {**kept, **{k: v for k, v in ours(asked._replace(messages=(), tools=())).items() if k in names}}
