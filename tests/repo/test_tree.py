@@ -70,15 +70,15 @@ def test_torch_comes_first_in_the_constraints_and_in_the_makefile():
     assert make.index("$(PIP) torch") < make.index("$(PIP) -e '.[local,view,stats,serve]'")
 
 
-BASE = {"numpy", "scipy", "click", "rich", "httpx", "jsonschema"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+BASE = {re.split(r"[<>=]", one)[0] for one in PROJECT["dependencies"]}
 
 
 def test_the_readme_names_what_the_base_install_needs():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {re.split(r"[<>=]", one)[0] for one in project["dependencies"]} == BASE
+    assert len(BASE) <= 6
     said = re.search(r"The core needs ([^.]*)\.", (ROOT / "README.md").read_text())
     assert set(re.split(r", | and ", said[1])) == BASE
-    for extra in project["optional-dependencies"]:
+    for extra in PROJECT["optional-dependencies"]:
         if extra not in ("frameworks", "bench", "dev", "kernels"):
             assert f"`{extra}`" in (ROOT / "README.md").read_text(), extra
 

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,6 +65,19 @@ def _how(place: str, name: str, error: Exception) -> str:
     if isinstance(error, AttributeError):
         return f"Write {file}:FUNCTION, with the name of an async function of that file."
     return f"Mend what the error names in {file}, or install what is missing."
+
+
+async def play(agent: Agent, ref: str, run: object, config: Mapping[str, Any]) -> None:
+    """Let an agent run.
+
+    Raises:
+        UnknownName: it is no async function. Whatever the agent raises.
+    """
+    played = agent(run, **config)
+    if not inspect.isawaitable(played):
+        remedy = "Begin it with `async def`, and write `await` before run.act(...) and chat.ask(...)."
+        raise UnknownName(f"agent {ref} is no async function", remedy=remedy)
+    await played
 
 
 def source_digest(agent: Agent) -> str:

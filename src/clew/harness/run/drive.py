@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import time
 import traceback
@@ -28,7 +27,7 @@ from clew.core.protocols import Taskset, World
 from clew.core.records import Call, Cursor, Edit, Intervention, RunRow
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.fork.edits import fork_row, kept_replies
-from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
+from clew.harness.loading import Agent, agent_ref, load_agent, play, source_digest
 from clew.harness.run import asks, lifecycle
 from clew.harness.run.dispatch import LEASE_SECONDS, Dispatcher
 from clew.harness.run.live import LiveRun
@@ -192,11 +191,7 @@ async def conduct(spec: RunSpec, state: RunState, task: Task) -> tuple[StopReaso
         if state.row.id in state.dispatch.unwanted:
             raise asyncio.CancelledError
         state.dispatch.agents[state.row.id] = asyncio.current_task()
-        played = spec.agent(LiveRun(state, partial(spawn, state)), **config)
-        if not inspect.isawaitable(played):
-            remedy = "Begin it with `async def`, and write `await` before run.act(...) and chat.ask(...)."
-            raise UnknownName(f"agent {spec.agent_ref} is no async function", remedy=remedy)
-        await played
+        await play(spec.agent, spec.agent_ref, LiveRun(state, partial(spawn, state)), config)
     except BaseException as raised:
         return _reason(state, innermost(raised))
     finally:
