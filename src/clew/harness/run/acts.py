@@ -31,15 +31,16 @@ async def act(run: RunState, action: str | ToolCall) -> Observation:
         raise BadInput(f"run.act() was given a {type(action).__name__}", remedy="Pass a Reply, a string or a ToolCall.")
     text, finish = action_text(action), "tool" if isinstance(action, ToolCall) else ""
     tool = run.spec.tools.get(action.name) if isinstance(action, ToolCall) else None
-    given = run.at.get(("result", run.seq))
+    request, what = digest(REQUEST, b"act", finish.encode(), encode(text)), f"act {text[:60]!r}"
+    seq = run.turn_of("act", lambda _: request)
+    given = run.at.get(("result", seq))
     unknown = _unknown(run, action)
     world = run.world if tool is None and unknown is None else None
     absent = tool is None and unknown is None and run.world is None
-    if absent and given is None and not run.on_tape():
+    if absent and given is None and not run.on_tape(seq):
         run.stopped = run.stopped or StopReason.NO_WORLD
         raise Stop(run.ended or run.stopped)
-    request, what = digest(REQUEST, b"act", finish.encode(), encode(text)), f"act {text[:60]!r}"
-    pending, recorded = run.begin("act", request, what, partial(_applied, run), action=text, finish=finish)
+    pending, recorded = run.begin("act", request, what, partial(_applied, run), at=seq, action=text, finish=finish)
     if recorded is not None:
         return await run.follow(pending, recorded)
     pending.record = run.recording(pending, partial(_recorded, run, pending, world), WorldError)
@@ -102,11 +103,9 @@ async def _awaited(
     in which it left the world."""
     run.open_calls[pending.call.seq] = pending
     pending.lasting = True
-    if world is not None:
-        pending.left = lambda: {"state": world.state_key}
     run.acting += world is not None
     with run.away():
-        run.dispatch.start(pending, _hold_turn(run, pending, outcome) if world is not None else outcome)
+        run.dispatch.start(pending, _hold_turn(run, pending, world, outcome) if world is not None else outcome)
         try:
             return await pending.taken()
         finally:
@@ -118,13 +117,23 @@ async def _in_turn(world: World, action: str | ToolCall) -> Observation:
     return await outcome if inspect.isawaitable(outcome) else outcome
 
 
-async def _hold_turn(run: RunState, pending: Pending[Observation], outcome: Awaitable[Observation]) -> Observation:
-    """Acts on one world run one at a time, in the order they were issued; what the world asked goes with its act."""
+async def _hold_turn(
+    run: RunState, pending: Pending[Observation], world: World, outcome: Awaitable[Observation]
+) -> Observation:
+    """Acts on one world run one at a time, in the order they were issued; what the world asked goes with its act, and
+    so does the state in which it left the world: the next act may begin before this one is recorded."""
     try:
         async with run.turn:
             run.inner, run.within, run.luck = [], pending.call.seq, pending.call.seed
             try:
-                return await outcome
+                seen = await outcome
+                kept = {"state": world.state_key, "snapshot": snapshot(run, world)}
+                pending.left = lambda: kept
+                return seen
+            except BaseException:
+                state = world.state_key
+                pending.left = lambda: {"state": state}
+                raise
             finally:
                 if run.luck:
                     pending.call = changed(pending.call, seed=run.luck)
@@ -141,10 +150,10 @@ def _recorded(
     run: RunState, pending: Pending[Observation], world: World | None, outcome: Observation | BaseException
 ) -> Observation:
     """Record an observation and give it, or record a failure and raise it. ``world``: what the act was on, if any."""
-    state = world.state_key if world is not None else b""
+    kept = pending.left() or {"state": world.state_key if world is not None else b""}
     if isinstance(outcome, BaseException):
         error = outcome if isinstance(outcome, ClewError) else WorldError(f"{type(outcome).__name__}: {outcome}")
-        run.fail(pending, error, state=state, seconds=time.time() - pending.call.started)
+        run.fail(pending, error, state=kept["state"], seconds=time.time() - pending.call.started)
     given = run.at.get(("result", pending.call.seq))
     if given is not None:
         outcome = outcome._replace(**({"text": given.value} if isinstance(given.value, str) else given.value))
@@ -154,8 +163,7 @@ def _recorded(
         reward=outcome.reward,
         terminal=outcome.done,
         legal=outcome.legal,
-        state=state,
-        snapshot=snapshot(run, world),
+        **({"snapshot": snapshot(run, world)} | kept),
         forced=int(given is not None),
         seconds=time.time() - pending.call.started,
     )

@@ -65,18 +65,27 @@ class Asked:
         tip, tools = path.nodes[-1].key, tools_digest(path.tools)
         return digest(REQUEST, b"ask", tip, _sampling_bytes(self.sampling), tools, encode(path.named))
 
-    def meet(self, run: RunState, path: Path, key: Callable[[], bytes], what: str) -> bytes:
-        """Digest of the request, with the path in the tokens of the record where that says the same in others: a record
-        is followed without its models. An ask that is made anew is compared first, then in its own model's tokens."""
-        tape, seq = run.tape, run.seq
+    def meet(self, run: RunState, path: Path, key: Callable[[], bytes], what: str) -> tuple[bytes, int]:
+        """Digest of the request and the number of its Call, with the path in the tokens of the record where that says
+        the same in others: a record is followed without its models. An ask that is made anew is compared first, then
+        put in its own model's tokens."""
+        tape, said = run.tape, path.nodes
         if tape is None:
+            return key(), run.seq
+
+        def request(seq: int) -> bytes:
+            path.nodes = tape.same_words(seq, said[-1]) or said
             return key()
-        path.nodes = tape.same_words(seq, path.nodes[-1]) or path.nodes
-        if self.model is not None and not run.on_tape() and path.foreign(self.model):
-            tape.check(seq, "ask", key(), what, path.nodes)
+
+        seq = run.turn_of("ask", request)
+        asked = request(seq)
+        path.index = tape.conversation(seq, asked, path.index)
+        if self.model is not None and not run.on_tape(seq) and path.foreign(self.model):
+            tape.check(seq, "ask", asked, what, path.nodes)
             tape.checked = seq
             path.rerender(self.model)
-        return key()
+            asked = key()
+        return asked, seq
 
     def live(self, run: RunState) -> Model:
         """The model that is asked now.
@@ -121,16 +130,16 @@ async def ask(run: RunState, path: Path, overrides: dict[str, Any]) -> Reply:
     own: int | None = overrides.pop("seed", None)
     asked = Asked(run, path, overrides)
     made: list[Node] = []  # the reply's node, once it is made here
-    request = asked.meet(run, path, partial(asked.key, path), "a reply")
+    request, seq = asked.meet(run, path, partial(asked.key, path), "a reply")
     tip, apply = path.nodes[-1].key, partial(_replied, run, path, made)
-    pending, recorded = run.begin("ask", request, "a reply", apply, path.nodes, conversation=path.index, node_in=tip)
+    how = {"conversation": path.index, "node_in": tip}
+    pending, recorded = run.begin("ask", request, "a reply", apply, path.nodes, seq, **how)
     path.waiting = True
     ordinal, path.asked = path.asked, path.asked + 1
     if recorded is not None:
         return await run.follow(pending, recorded)
     with run.issuing(pending, ModelError):
         run.put_fresh()  # what was said before
-        seq = pending.call.seq
         pending.call = changed(pending.call, setup=path.setup(asked.model, asked.sampling))
         if run.edits.edits or run.kept:
             reply, kept = run.at.get(("reply", seq)), run.kept.get((path.index, ordinal))
@@ -282,15 +291,16 @@ async def sample(run: RunState, path: Path, n: int, overrides: dict[str, Any]) -
     def key() -> bytes:
         return digest(REQUEST, b"sample", asked.key(path), n.to_bytes(4, "little"))
 
-    request = asked.meet(run, path, key, f"{n} samples")
+    request, seq = asked.meet(run, path, key, f"{n} samples")
     tip, apply = path.nodes[-1].key, partial(_unpacked, run, path)
-    pending, recorded = run.begin("ask", request, f"{n} samples", apply, conversation=path.index, node_in=tip)
+    how = {"conversation": path.index, "node_in": tip}
+    pending, recorded = run.begin("ask", request, f"{n} samples", apply, (), seq, **how)
     path.waiting = True
     if recorded is not None:
         return await run.follow(pending, recorded)
     with run.issuing(pending, ModelError):
         run.put_fresh()
-        seq, seed = pending.call.seq, derive(run.row.seed, pending.call.seq)
+        seed = derive(run.row.seed, seq)
         pending.call = changed(pending.call, seed=seed, setup=path.setup(asked.model, asked.sampling))
         model = asked.live(run)
         run.open_calls[seq] = pending

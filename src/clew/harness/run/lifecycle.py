@@ -74,7 +74,7 @@ def end(run: RunState, reason: StopReason, error: str = "") -> None:
                 + (f" It raised {_last(error)}" if error else ""),
                 at=str(Cursor(run.row.id, run.seq)),
             )
-        run.tape.prove(recorded, issue_key(run.issue, recorded))
+        run.tape.prove(recorded)
     elif not run.replay:
         call = Call(run.row.id, run.seq, "end", digest(REQUEST, b"end"), run.clock, action=reason, started=time.time())
         run.issue = issue_key(run.issue, call)

@@ -120,6 +120,7 @@ class RunState:
         what: str,
         apply: Callable[[Call], T],
         path: Sequence[Node] = (),
+        at: int | None = None,
         **fields: Any,
     ) -> tuple[Pending[T], Call | None]:
         """Issue the next Call: give it and, where the tape has it, its record.
@@ -130,14 +131,16 @@ class RunState:
         """
         if self.over or self.closing or self.stopped is not None:
             raise Stop(self.ended or self.stopped or StopReason.RETURNED)
-        recorded = self.tape.check(self.seq, kind, request, what, path) if self.tape is not None else None
+        tape = self.tape
+        seq = self.seq if tape is None else self.turn_of(kind, lambda _: request) if at is None else at
+        recorded = tape.check(seq, kind, request, what, path) if tape is not None else None
         if recorded is not None and recorded.kind == "end":
             reason = StopReason(recorded.action)
             if not recorded.text:
                 raise ReplayDiverged(
-                    f"run {self.row.id} ended at Call {self.seq} ({reason}), the agent now asks for {what}",
+                    f"run {self.row.id} ended at Call {seq} ({reason}), the agent now asks for {what}",
                     remedy="The agent's code or arguments differ from those recorded.",
-                    at=str(Cursor(self.row.id, self.seq)),
+                    at=str(Cursor(self.row.id, seq)),
                 )
             self.stopped = reason
             raise Stop(reason)
@@ -148,23 +151,31 @@ class RunState:
             if self.stopped is not None:
                 raise Stop(self.stopped)
         if recorded is not None and recorded.done >= 0:
-            self.issue, call = issue_key(self.issue, recorded), recorded
+            assert tape is not None
+            self.issue, call = tape.issues[seq], recorded
         else:
             if self.behind:
                 self.pump()  # what was handed over before this Call was issued
                 self.dispatch.loop.call_soon(self.pump)
-            call = Call(self.row.id, self.seq, kind, request, self.clock, started=time.time(), **fields)
-            if recorded is not None and recorded.child:
-                call = call._replace(child=recorded.child)
-            self.issue, recorded = issue_key(self.issue, call), None
+            call = Call(self.row.id, seq, kind, request, self.clock, started=time.time(), **fields)
+            if recorded is not None and tape is not None and seq in tape.calls:
+                call = call._replace(child=recorded.child, after=recorded.after)
+            self.issue, recorded = (
+                issue_key(self.issue if tape is None else tape.issues.get(seq - 1, self.issue), call),
+                None,
+            )
         self.seq += 1
+        if tape is not None:
+            self.seq = tape.issue(seq)
         return Pending(call, self.issue, self.handed, apply, self), recorded
 
-    def on_tape(self) -> bool:
-        """Whether the next Call's result is recorded (or replay must not go further)."""
-        return self.replay or (
-            self.tape is not None and self.seq in self.tape.calls and self.tape.calls[self.seq].done >= 0
-        )
+    def turn_of(self, kind: CallKind, request: Callable[[int], bytes]) -> int:
+        """The number that a Call takes; ``request`` gives the digest of what it would ask as the Call of a number."""
+        return self.seq if self.tape is None else self.tape.turn(self.seq, kind, request)
+
+    def on_tape(self, seq: int) -> bool:
+        """Whether the result of Call ``seq`` is recorded (or replay must not go further)."""
+        return self.replay or (self.tape is not None and seq in self.tape.calls and self.tape.calls[seq].done >= 0)
 
     # ---- following the record --------------------------------------------------------------------------------------
 
@@ -187,7 +198,7 @@ class RunState:
         """
         assert self.tape is not None
         assert self.timers is not None
-        self.tape.prove(recorded, pending.issue)
+        self.tape.prove(recorded)
         self.waiting[recorded.seq] = pending
         self.timers.reach(recorded.started)
         if recorded.done == recorded.after or (not self.handed.count and self.tape.next(self.seq) is recorded):

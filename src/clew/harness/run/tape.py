@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 from clew.core.errors import ReplayDiverged
 from clew.core.keys import node_key
-from clew.core.legality import call_key
+from clew.core.legality import call_key, issue_key
 from clew.core.protocols import Store
 from clew.core.records import Call, Cursor, Node
 from clew.core.values import Message, StopReason
@@ -56,6 +56,11 @@ class Tape:
         self.order = sorted(told, key=lambda c: c.done)
         self._need = [issued[bisect_right(afters, c.done) - 1].seq for c in self.order]
         self.position = 0
+        self.issued, self._first = set[int](), 0
+        self.issues = dict[int, bytes]()  # the issue digest of each recorded Call
+        issue = b""
+        for call in calls:
+            issue = self.issues[call.seq] = issue_key(issue, call)
         self.checked = -1  # the Call that is known to be as recorded, and is now issued in other tokens
         self.horizon = self.order[-1].done + 1 if self.order else 0  # the first tick that no recorded result has
         self.nodes: dict[tuple[bytes, Message, str], Node] = {}
@@ -121,6 +126,37 @@ class Tape:
         """Whether the record must go on before anything new is known, now that ``issued`` Calls have been issued."""
         return self.pending or issued <= self.place
 
+    def turn(self, first: int, kind: str, request: Callable[[int], bytes]) -> int:
+        """Which Call is issued now: the ``first`` that is not issued again yet, as a rule.
+
+        Tasks of an agent that wake together need not issue in the order of the record, since nobody records how long
+        each takes. A later Call may come before, where the agent knew nothing when it was recorded that it does not
+        know now.
+        """
+        call = self._at(first)
+        if call is None or (call.kind == kind and call.request == request(first)):
+            return first
+        waits = next((c.done for c in self.order[self.position :] if c.seq in self.issued), self.horizon)
+        for seq in range(first + 1, max(self.calls, default=0) + 2):
+            call = self._at(seq)
+            if call is None or call.after > waits:
+                break
+            if seq not in self.issued and call.kind == kind and call.request == request(seq):
+                return seq
+        return first
+
+    def issue(self, seq: int) -> int:
+        """Note that a Call is issued again; gives the first that is not."""
+        self.issued.add(seq)
+        while self._first in self.issued:
+            self._first += 1
+        return self._first
+
+    def conversation(self, seq: int, request: bytes, index: int) -> int:
+        """The number that the conversation of an ask has in the record, else ``index``."""
+        call = self._at(seq)
+        return call.conversation if call is not None and call.kind == "ask" and call.request == request else index
+
     def same_words(self, seq: int, tip: Node) -> list[Node]:
         """The path that Call ``seq`` was asked at, where it says what the path to ``tip`` says in other tokens."""
         call = self._at(seq)
@@ -171,13 +207,13 @@ class Tape:
                 return f"an ask whose message {index} is {was}", f"a reply where it is {now}"
         return "an ask with other sampling or tools", "a reply"
 
-    def prove(self, call: Call, issue: bytes) -> None:
+    def prove(self, call: Call) -> None:
         """Check a completed Call's key against its content.
 
         Raises:
             ReplayDiverged: the Call was altered after it was recorded.
         """
-        if call_key(issue, call) != call.key:
+        if call_key(self.issues[call.seq], call) != call.key:
             raise ReplayDiverged(
                 f"the record of Call {call.seq} of run {self.run} was altered: its content does not give its key",
                 remedy="Run `clew store verify` for the whole list; restore the store from a copy.",
