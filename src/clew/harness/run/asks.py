@@ -128,8 +128,7 @@ def _head(model: Model | None) -> tuple[int, ...]:
 async def ask(run: RunState, path: Path, overrides: dict[str, Any]) -> Reply:
     """Issue an ask; give the recorded reply, or a live one. ``seed`` among the overrides is this ask's own."""
     own: int | None = overrides.pop("seed", None)
-    asked = Asked(run, path, overrides)
-    made: list[Node] = []  # the reply's node, once it is made here
+    asked, made = Asked(run, path, overrides), list[Node]()  # made: the reply's node, once it is here
     request, seq = asked.meet(run, path, partial(asked.key, path), "a reply")
     tip, apply = path.nodes[-1].key, partial(_replied, run, path, made)
     how = {"conversation": path.index, "node_in": tip}

@@ -6,11 +6,12 @@ use ``now``, ``note`` and ``repeats``. A Path never calls a model.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from clew.core.errors import BadInput
 from clew.core.protocols import Model
-from clew.core.records import Node, Setup
+from clew.core.records import Annotation, Node, Setup
 from clew.core.values import Message, Observation, Sampling, ToolSpec
 from clew.harness.run import notes
 from clew.harness.run.nodes import edited, make_node
@@ -65,9 +66,8 @@ class Path:
     def _add(self, message: Message) -> None:
         tip = self.tip
         parent = tip.key if tip else b""
-        renderer = self.model.renderer if self.model else None
-        tokenizer = renderer.ref if renderer else "" if self.model else self._run.tape_tokenizer(parent)
-        tape = self._run.tape
+        renderer, tape = self.model.renderer if self.model else None, self._run.tape
+        tokenizer = renderer.ref if renderer else tape.tokenizer_below(parent) if tape and not self.model else ""
         if tape is not None:
             known = tape.nodes.get((parent, message, tokenizer))
             if known is not None:
@@ -119,7 +119,8 @@ class Path:
 
     def repeats(self, node: Node, old: Node, why: str) -> None:
         """Note that ``node`` of this path says anew what ``old`` said elsewhere, and why."""
-        self._run.drift(node, old, why)
+        run, data = self._run.row.id, json.dumps({"repeats": old.key.hex(), "why": why})
+        self._run.drifted.append(Annotation("node", "drift", run=run, node=node.key, scope=run, data=data))
 
     def note(self, text: str, /, **data: Any) -> None:
         """As ``LiveRun.note``, in the run this path belongs to."""

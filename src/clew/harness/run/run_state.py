@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -100,14 +99,6 @@ class RunState:
     def model_for(self, model: str | Model | None) -> Model | None:
         """The run's model, or the one meant by a reference; a replay builds none."""
         return self.spec.model if model is None else self.spec.models.of(model, not self.replay) or self.spec.model
-
-    def tape_tokenizer(self, parent: bytes) -> str:
-        """While replaying without a model, nodes are looked up under the tokenizer their parent has on the tape."""
-        if self.tape is None:
-            return ""
-        if parent in self.tape.by_key:
-            return self.tape.by_key[parent].tokenizer
-        return self.tape.root_tokenizer
 
     def node(self, key: bytes) -> Node:
         found = self.tape.by_key.get(key) if self.tape is not None else None
@@ -393,11 +384,6 @@ class RunState:
         if self.drifted:
             self.dispatch.store.annotate(self.drifted)
             self.drifted = []
-
-    def drift(self, node: Node, repeats: Node, why: str) -> None:
-        """Note that ``node`` says what ``repeats`` says, rendered anew."""
-        data = json.dumps({"repeats": repeats.key.hex(), "why": why})
-        self.drifted.append(Annotation("node", "drift", run=self.row.id, node=node.key, scope=self.row.id, data=data))
 
     @contextmanager
     def away(self) -> Iterator[None]:

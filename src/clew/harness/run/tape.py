@@ -66,9 +66,11 @@ class Tape:
         self.nodes: dict[tuple[bytes, Message, str], Node] = {}
         self.by_key: dict[bytes, Node] = {}
 
-    @property
-    def root_tokenizer(self) -> str:
-        """Tokenizer of the recorded root nodes; empty where there are no tokens."""
+    def tokenizer_below(self, parent: bytes) -> str:
+        """The tokenizer of what stands below a node, by which a replay without a model finds it: the node's own, at
+        the root that of the recorded roots; empty where there are no tokens."""
+        if parent in self.by_key:
+            return self.by_key[parent].tokenizer
         return next((n.tokenizer for n in self.by_key.values() if not n.parent), "")
 
     @property
