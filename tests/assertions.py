@@ -26,17 +26,23 @@ skipped: dict[str, set[str]] = defaultdict(set)
 
 
 def pytest_assertion_pass(item: pytest.Item, lineno: int, orig: str, expl: str) -> None:
-    file, _, name = item.location
+    file = item.location[0]
     held.add((file, lineno))
     # pytest writes out the values of each assertion that holds, which makes a property test several times slower. So we
     # stop listening, until the next test, once all that this test can assert has held.
-    if all((file, line) in held for line in of_test(item.path, name.partition("[")[0].rpartition(".")[2])):
+    if all((file, line) in held for line in of_test(item.path, item.location[2])):
         util._assertion_pass = None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    of_test(item.path, item.location[2])  # read here: threads of the test must not parse, which CPython 3.11 mixes up
 
 
 @cache
 def of_test(path: Path, test: str) -> list[int]:
-    """Lines of the assertions in a test and in its file's helpers."""
+    """Lines of the assertions in a test, named as pytest names it, and in its file's helpers."""
+    test = test.partition("[")[0].rpartition(".")[2]
     return [line for line, function in asserted(path) if function == test or not function.startswith("test_")]
 
 

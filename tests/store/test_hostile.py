@@ -36,7 +36,7 @@ HOSTILE = {
     "a string without a number": "DELETE FROM ident WHERE no > 0",
     "a trigger": "CREATE TRIGGER evil AFTER INSERT ON run BEGIN DELETE FROM call; END",
     "a view in the place of a table": "ALTER TABLE tag RENAME TO tags; CREATE VIEW tag AS SELECT 1 AS name, 1 AS run",
-    "a summary that is none": "INSERT INTO summary_1(run, stop) VALUES (1, 7) ON CONFLICT DO UPDATE SET steps = 'many'",
+    "a summary that is none": "INSERT INTO summary_2(run, stop) VALUES (1, 7) ON CONFLICT DO UPDATE SET steps = 'many'",
 }
 
 

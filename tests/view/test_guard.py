@@ -141,7 +141,7 @@ def test_d3_is_served_without_importing_what_brings_it(seen, monkeypatch):
     monkeypatch.setattr(assets, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match="D3"):
         assets.d3()
-    assert seen.json("/static/d3.js", status=501)["remedy"] == "pip install mpld3"
+    assert seen.json("/static/d3.js", status=501)["remedy"] == 'Run pip install "clew[view]".'
 
 
 def test_read_only_forks_nothing_and_writes_nothing(path, tmp_path):

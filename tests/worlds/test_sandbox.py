@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import gc
 import io
 import os
 import pickle
@@ -36,6 +37,7 @@ def as_user(who, function):
     read, back = os.pipe()
     child = os.fork()
     if child == 0:
+        gc.freeze()  # what this process has left lying about closes no file of the child's
         try:
             os.setgroups([])
             os.setgid(NOBODY)

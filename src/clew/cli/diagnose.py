@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -233,4 +234,5 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration, s
         for name, said in lines.items() if whole else ():
             if said:
                 common.echo(f"   {name:<12}{said}")
-    common.say(f"{policy.why}; confidence from {calibration.source}; clew show {done.run.id} --store {store_path}")
+    show_it = command_line("show", done.run.id, store_path=store_path)
+    common.say(f"{policy.why}; confidence from {calibration.source}; {show_it}")

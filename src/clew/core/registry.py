@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -91,6 +92,9 @@ def _in_file(kind: Kind, name: str) -> Any:
     return found
 
 
+_parsing = threading.Lock()  # CPython 3.11 counts how deep a syntax tree is for all threads together
+
+
 def parse_ref(ref: str) -> tuple[str, dict[str, Any]]:
     """Split ``name(key=literal, ...)`` into name and arguments.
 
@@ -101,7 +105,8 @@ def parse_ref(ref: str) -> tuple[str, dict[str, Any]]:
     if not bracket:
         return name, {}
     try:
-        tree = ast.parse(f"f({rest}", mode="eval").body
+        with _parsing:
+            tree = ast.parse(f"f({rest}", mode="eval").body
         if name and isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args:
             named = {k.arg: ast.literal_eval(k.value) for k in tree.keywords}
             if None not in named:
