@@ -12,7 +12,7 @@ quickstart: .venv/.local
 	$(BIN)/clew quickstart
 
 test: .venv/.dev
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope
 
 # What takes long and is drawn at random, more often than in `test`: kills at any moment, a served process under load,
 # and a sample of mutants, which is another one every day.

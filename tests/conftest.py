@@ -42,17 +42,27 @@ HEAVY = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For several processes: a file's tests share what its fixtures made, pages of the docs share nothing.
+def group_of(nodeid: str) -> str:
+    """Which tests run in one process, for several of them: a file's tests share what its fixtures made."""
+    name = nodeid.partition("::")[0]
+    group = next((group for start, group in TOGETHER.items() if name.startswith(start)), name)
+    return nodeid if group == "tests/docs/test_pages.py" else group  # pages of the docs share nothing
 
-    Folders whose tests take long come first, so that no process is left with them at the end.
-    """
-    for item in items:
-        name = item.location[0].replace("\\", "/")
-        group = next((group for start, group in TOGETHER.items() if name.startswith(start)), name)
-        if group != "tests/docs/test_pages.py":
-            item.add_marker(pytest.mark.xdist_group(group))
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, whose own groups pytest 9 does not see
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return ByGroup(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Folders whose tests take long come first, so that no process is left with them at the end."""
     order = {start: place for place, start in enumerate(HEAVY)}
     items.sort(key=lambda i: min((p for s, p in order.items() if i.location[0].startswith(f"tests/{s}")), default=99))
 

@@ -219,7 +219,7 @@ def test_what_cannot_be_forked_is_refused_with_a_remedy(look, store):
 
 
 def test_a_diff_shows_where_two_branches_part_and_what_differs(look, store):
-    row = store.row(store.find("origin=fork -stop=open", 1)[0])
+    row = store.row(until(lambda: store.find("origin=fork -stop=open", 1), 60)[0])  # of the tests before
     parent = row.parent.split("@")[0]
     seq = str(Run(store, parent).diff(Run(store, row.id)).seq)
     look.open(f"#/diff/{parent}/{row.id}")
