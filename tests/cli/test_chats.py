@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from clew.harness import Runner
 from clew.models.fakes import Scripted, tool_call
 from clew.store import Run, open_store
 from clew.view.forking import Wish, other_weights, runner_for
-from clew.view.jobs import Jobs
+from clew.view.jobs import LIVE, Jobs
 from clew.view.stores import Stores
 
 AGENT = "tests.cli.test_chats:talker"
@@ -107,8 +108,8 @@ def test_a_fork_with_other_weights_says_so_on_the_page_too(tmp_path) -> None:
     told: list[dict] = []
     jobs = Jobs(Stores(path), lambda ref: Trained(["two"]), told.append)
     jobs.add(Wish(run.id, 1), "clew fork")
-    while jobs.list()[0]["state"] in ("waiting", "running"):
-        pass
+    while jobs.list()[0]["state"] in LIVE:
+        time.sleep(0.01)
     job = jobs.list()[0]
     jobs.close()
     assert job["state"] == "done", job
