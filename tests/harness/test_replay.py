@@ -160,7 +160,7 @@ def test_an_agent_that_stops_early_or_goes_on_has_diverged(house: Household, wan
         Runner(short, house, None, store).replay(run)
     with pytest.raises(ReplayDiverged, match="issues nothing"):
         Runner(idle, house, None, store).replay(run)
-    with pytest.raises(ReplayDiverged, match="ended at Call"):
+    with pytest.raises(ReplayDiverged, match="was recorded as the end"):
         Runner(chatty, house, None, store).replay(run)
 
 

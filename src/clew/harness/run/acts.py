@@ -13,7 +13,7 @@ from clew.core.keys import REQUEST, digest, encode
 from clew.core.protocols import World
 from clew.core.records import Call, action_text, changed
 from clew.core.values import Observation, StopReason, ToolCall, Usage
-from clew.harness.run.pending import Pending, Stop, revive, snapshots
+from clew.harness.run.pending import Pending, Stop, away, revive, snapshots
 from clew.harness.run.run_state import RunState
 from clew.harness.tools import Tool
 
@@ -43,7 +43,8 @@ async def act(run: RunState, action: str | ToolCall) -> Observation:
     pending, recorded = run.begin("act", request, what, partial(_applied, run), at=seq, action=text, finish=finish)
     if recorded is not None:
         return await run.follow(pending, recorded)
-    pending.record = run.recording(pending, partial(_recorded, run, pending, world), WorldError)
+    pending.record = run.issuing(pending, WorldError)(partial(_recorded, run, pending, world))
+    outcome: Observation | Awaitable[Observation] | Exception | None = None
     with run.issuing(pending, WorldError):
         if tool is None and world is None:
             return await run.result(pending, unknown or Observation(""))
@@ -58,6 +59,8 @@ async def act(run: RunState, action: str | ToolCall) -> Observation:
             finally:
                 if lasting:
                     run.dispatch.store.commit()
+    if outcome is None or isinstance(outcome, (Observation, Exception)):
+        return await pending.taken()  # it failed before it was performed
     return await _awaited(run, pending, world, outcome)
 
 
@@ -104,7 +107,7 @@ async def _awaited(
     run.open_calls[pending.call.seq] = pending
     pending.lasting = True
     run.acting += world is not None
-    with run.away():
+    with away(run.spec.model):
         run.dispatch.start(pending, _hold_turn(run, pending, world, outcome) if world is not None else outcome)
         try:
             return await pending.taken()

@@ -1,8 +1,9 @@
-"""Asking a model: the request, what is forced in its reply, and the record of the answer."""
+"""Asking a model: the request, what is forced in its reply, the record of the answer."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -144,14 +145,14 @@ async def ask(run: RunState, path: Path, overrides: dict[str, Any]) -> Reply:
             reply, kept = run.at.get(("reply", seq)), run.kept.get((path.index, ordinal))
             if reply is not None or kept is not None:
                 given = partial(_given, run, path, pending, asked.model, reply, kept, made)
-                pending.record = run.recording(pending, lambda _: given(), ModelError)
+                pending.record = run.issuing(pending, ModelError)(lambda _: given())
                 return await run.result(pending, None)
         model = asked.live(run)
         seed = derive(run.row.seed, seq) if own is None or _reseeded(run) else own
         head, (forced, text) = _head(model), _forced(model, run.at.get(("prefix", seq)))
         pending.call = changed(pending.call, head=len(head), forced=len(forced) or len(text), seed=seed)
         answered = partial(_answered, run, path, pending, model, (*head, *forced), made)
-        pending.record = run.recording(pending, answered, ModelError)
+        pending.record = run.issuing(pending, ModelError)(answered)
         run.open_calls[seq] = pending
         if not batches(model):
             run.intend(pending)
@@ -202,9 +203,8 @@ def _given(
     by_ids = isinstance(value, (list, tuple)) and not isinstance(value, Message)
     if by_ids:
         _need_renderer(model)
-        message = Message("assistant", "")
-    else:
-        message = Message("assistant", value) if isinstance(value, str) else as_message(value)
+    plain = by_ids or isinstance(value, str)
+    message = Message("assistant", "" if by_ids else value) if plain else as_message(value)
     ids: tuple[int, ...] | None = None
     head = 0
     if renderer is not None:
@@ -254,7 +254,7 @@ def _answered(
         finish=result.finish,
         usage=result.usage,
         cost=result.cost,
-        seconds=result.seconds,
+        seconds=result.seconds or time.time() - call.started,
         attempts=result.attempts,
         inner=result.inner,
     )
@@ -345,7 +345,7 @@ def _gathered(
         usage=Usage(*(sum(r.usage[i] for r in done) for i in range(3))),
         cost=sum(r.cost for r in done),
         inner=tuple(one for r in done for one in r.inner),
-        seconds=max(r.seconds for r in done),
+        seconds=max(r.seconds for r in done) or time.time() - call.started,
         finish="packed",
     )
 

@@ -14,8 +14,8 @@ from typing import Any
 from clew.core.protocols import Batches, Model, Store
 from clew.core.records import Request
 from clew.core.values import UNSET, Completion
+from clew.harness.run.events import outside
 from clew.harness.run.pending import Pending, batches
-from clew.harness.run.timers import outside
 
 LEASE_SECONDS = 60.0
 Entry = tuple[Pending[Any], Model, Request]
@@ -34,7 +34,7 @@ class Dispatcher:
         self.store, self.owner = store, owner
         self.room = asyncio.Semaphore(concurrency)
         self.active: set[str] = set()
-        self.agents: dict[str, asyncio.Task[Any] | None] = {}  # the task in which each run's agent runs
+        self.agents: dict[str, Callable[[], object]] = {}  # what cancels the agent of each run
         self.unwanted: set[str] = set()  # runs that end cancelled, as their parents gave them up
         self._out: list[Entry] = []
         self._in: list[Arrival] = []
@@ -57,7 +57,7 @@ class Dispatcher:
         self.unwanted.add(run)
         agent = self.agents.get(run)
         if agent is not None:
-            agent.cancel()
+            agent()
 
     async def settle(self) -> None:
         """Wait until what is put so far is committed; calls of one pass of the loop share the commit."""

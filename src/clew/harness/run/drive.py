@@ -31,7 +31,7 @@ from clew.harness.loading import Agent, agent_ref, load_agent, play, source_dige
 from clew.harness.run import asks, lifecycle
 from clew.harness.run.dispatch import LEASE_SECONDS, Dispatcher
 from clew.harness.run.live import LiveRun
-from clew.harness.run.pending import GIVEN_UP, Pending, Stop, batches, revive
+from clew.harness.run.pending import GIVEN_UP, Pending, Stop, away, batches, revive
 from clew.harness.run.restore import world_at
 from clew.harness.run.run_state import RunState
 from clew.harness.run.spec import OnRun, RunSpec, sampling_of
@@ -42,9 +42,6 @@ from clew.store.run import Run
 from clew.worlds.world_asks import open_world
 
 T = TypeVar("T")
-PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
-PASSES = 200  # of the loop in which nothing happens, after which an agent counts as idle
-PAUSE = 0.02  # seconds that an agent is idle before a timer of its own is fired, where the record gives something up
 
 
 async def drive(
@@ -166,11 +163,13 @@ async def finish(spec: RunSpec, state: RunState, task: Task) -> None:
     work = asyncio.ensure_future(conduct(spec, state, task))
     try:
         if state.tape is not None:
-            await watch(work, state)
+            await lifecycle.watch(work, state)
         await asyncio.wait({work})  # cancelled here, nothing of the agent is cancelled before ``closing`` is set
+        if state.lost is not None:
+            raise state.lost
         reason, error = work.result()
     except BaseException:
-        state.close()
+        lifecycle.leave(state)
         work.cancel()
         for child in state.children:
             child.cancel()
@@ -184,19 +183,20 @@ async def finish(spec: RunSpec, state: RunState, task: Task) -> None:
 async def conduct(spec: RunSpec, state: RunState, task: Task) -> tuple[StopReason, str]:
     """Call the agent and turn the way it ends into a StopReason: the one place where exceptions become reasons."""
     config = json.loads(state.row.config or "{}")
-    if state.timers is not None:
-        state.timers.hold()
+    state.timers.hold()
     try:
         await lifecycle.open(state, partial(_opened, state, spec.taskset))
         if state.row.id in state.dispatch.unwanted:
             raise asyncio.CancelledError
-        state.dispatch.agents[state.row.id] = asyncio.current_task()
+        agent = asyncio.current_task()
+        assert agent is not None
+        state.dispatch.agents[state.row.id] = partial(state.events.bring, agent.cancel)
         await play(spec.agent, spec.agent_ref, LiveRun(state, partial(spawn, state)), config)
     except BaseException as raised:
         return _reason(state, innermost(raised))
     finally:
         state.over = True
-    return (StopReason.DONE if state.done else StopReason.RETURNED), ""
+    return state.stopped or (StopReason.DONE if state.done else StopReason.RETURNED), ""
 
 
 def _reason(state: RunState, error: BaseException) -> tuple[StopReason, str]:
@@ -224,45 +224,6 @@ def innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = next((e for e in error.exceptions if isinstance(innermost(e), Stop)), error.exceptions[0])
     return error
-
-
-async def watch(work: asyncio.Future[Any], state: RunState) -> None:
-    """While the record is followed, see that it goes on. An idle agent waits for a timer of its own, or to be
-    cancelled as it was; one that waits for neither has diverged.
-
-    Raises:
-        ReplayDiverged: nothing can be handed over and the agent asks for nothing, or it cancels what had answered.
-    """
-    tape, timers = state.tape, state.timers
-    assert tape is not None
-    assert timers is not None
-    idle, since, last = 0, time.monotonic(), (-1, -1, -1)
-    while not work.done() and (state.behind or state.replay):
-        now = (state.seq, tape.position, timers.fired)
-        if now != last:
-            idle, since, last = 0, time.monotonic(), now
-        idle += 1
-        await asyncio.sleep(0 if idle < PASSES else 0.005)
-        if state.lost is not None:
-            raise state.lost
-        quiet = time.monotonic() - since if idle > PASSES else 0.0
-        given_up = tape.pending and tape.order[tape.position].error == GIVEN_UP
-        if quiet > (PAUSE if given_up else 10 * PAUSE) and timers.fire():
-            continue
-        if given_up and state.row.id not in state.dispatch.unwanted and quiet > (PAUSE if tape.cancelled else PATIENCE):
-            state.dispatch.end(state.row.id)
-        elif quiet > PATIENCE:
-            raise _stuck(state, tape)
-
-
-def _stuck(state: RunState, tape: Tape) -> ReplayDiverged:
-    waiting = tape.order[tape.position] if tape.pending else None
-    what = f"Call {waiting.seq} ({waiting.kind}) was recorded to answer next" if waiting else "the record is at its end"
-    return ReplayDiverged(
-        f"run {state.row.id}: {what}, but the agent issues nothing",
-        remedy="The agent waits for something that is not an effect of its run, or its code has changed.",
-        at=str(Cursor(state.row.id, waiting.seq if waiting else state.seq)),
-    )
 
 
 def close(spec: RunSpec, state: RunState) -> None:
@@ -313,7 +274,7 @@ async def spawn(run: RunState, agent: Agent | str, task: Task | str, config: Map
         run.children.add(child)
         child.add_done_callback(run.children.discard)
         pending.stop = partial(run.dispatch.end, row.id)
-    with run.away():
+    with away(run.spec.model):
         return await pending.taken()
 
 
@@ -321,7 +282,8 @@ def _ended(run: RunState, pending: Pending[Run], ended: Run | BaseException) -> 
     """Record the end of a child run. One that cannot be followed or kept leaves its parent as it is too."""
     if isinstance(ended, BaseException):
         raise ended
-    return run.complete(pending, child=ended.id, text=str(ended.stop or ""), reward=ended.reward)
+    seconds = time.time() - pending.call.started
+    return run.complete(pending, child=ended.id, text=str(ended.stop or ""), reward=ended.reward, seconds=seconds)
 
 
 def _child_row(store: Keeper, row: RunRow, fork: Edit | None) -> RunRow:
@@ -359,8 +321,10 @@ async def follow(spec: RunSpec, dispatch: Dispatcher, row: RunRow, task: Task) -
     state = begin(spec, dispatch, row, task, calls, replay=True)
     await finish(spec, state, task)
     assert state.tape is not None
-    if state.tape.pending and calls[-1].kind == "end":
-        missed = state.tape.order[state.tape.position]
+    told = state.tape.order[state.tape.position :]
+    left = [c for c in told if c.error != GIVEN_UP and c.kind != "note"]  # nobody waits for those
+    if left and calls[-1].kind == "end":
+        missed = left[0]
         raise ReplayDiverged(
             f"run {row.id} ended before Call {missed.seq} ({missed.kind}) answered", at=str(Cursor(row.id, missed.seq))
         )

@@ -1,7 +1,11 @@
-"""The first Call of a run and its last."""
+"""The first Call of a run and its last, and the watch over it while it follows its record.
+
+``drive`` calls all of it. Nothing here performs an effect of the agent's.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,11 +17,16 @@ from clew.core.protocols import World
 from clew.core.records import Call, Cursor, Setup
 from clew.core.values import Observation, StopReason
 from clew.harness.run import acts
-from clew.harness.run.pending import CUT_OFF, Pending, revive
+from clew.harness.run.pending import CUT_OFF, GIVEN_UP, Pending, revive
 from clew.harness.run.run_state import RunState
+from clew.harness.run.tape import Tape
 
 FAILED = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
 INSIDE = (StopReason.DONE, StopReason.RETURNED, StopReason.CONTEXT_FULL, *FAILED)
+
+PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
+PASSES = 200  # of the loop in which nothing happens, after which an agent counts as idle
+PAUSE = 0.02  # seconds that an agent is idle before a timer of its own is fired, where the record gives something up
 
 
 async def open(run: RunState, prepare: Callable[[], World | None]) -> None:
@@ -67,7 +76,8 @@ def end(run: RunState, reason: StopReason, error: str = "") -> None:
             pending.stop()
     recorded = run.tape.calls.get(run.seq) if run.tape is not None else None
     if run.tape is not None and recorded is not None and not (run.replay and recorded.done < 0):
-        if recorded.kind != "end" or recorded.action != reason:
+        returning = reason in (StopReason.DONE, StopReason.RETURNED) and run.tape.cancelled  # when it was cancelled
+        if recorded.kind != "end" or not (recorded.action == reason or returning):
             raise ReplayDiverged(
                 f"the record goes on with {recorded.kind} {recorded.action[:40]!r}, the run now ends ({reason})",
                 remedy="The agent's code or arguments differ from those recorded."
@@ -85,7 +95,55 @@ def end(run: RunState, reason: StopReason, error: str = "") -> None:
     run.ended = reason
 
 
+def leave(run: RunState) -> None:
+    """Leave a run as it is: nothing more is recorded, and nobody waits any longer."""
+    run.closing = True
+    for pending in (*run.open_calls.values(), *run.waiting.values()):
+        pending.future.drop()
+
+
 def _last(error: str) -> str:
     """What was raised, of a traceback that says where too."""
     lines = [line for line in error.splitlines() if line.strip() and not line[0].isspace()]
     return (lines or [error])[-1][:300]
+
+
+async def watch(work: asyncio.Future[tuple[StopReason, str]], state: RunState) -> None:
+    """While the record is followed, see that it goes on. An idle agent waits for a timer of its own, or to be
+    cancelled as it was; one that waits for neither has diverged.
+
+    Raises:
+        ReplayDiverged: nothing can be handed over and the agent asks for nothing, or it cancels what had answered.
+    """
+    tape, timers = state.tape, state.timers
+    assert tape is not None
+    idle, since, last = 0, time.monotonic(), (-1, -1, -1)
+    while not work.done() and (state.behind or state.replay):
+        now = (state.seq, tape.position, timers.fired)
+        if now != last:
+            idle, since, last = 0, time.monotonic(), now
+        idle += 1
+        await asyncio.sleep(0 if idle < PASSES else 0.005)
+        if state.lost is not None:
+            raise state.lost
+        quiet = time.monotonic() - since if idle > PASSES else 0.0
+        given_up = tape.pending and tape.order[tape.position].error == GIVEN_UP
+        if quiet > min(PAUSE if given_up else 10 * PAUSE, timers.wait) and timers.fire():
+            continue
+        if quiet > PAUSE and state.cut:  # as versions recorded it that did not tell where an effect was given up
+            state.cut.pop().drop()
+            continue
+        if given_up and state.row.id not in state.dispatch.unwanted and quiet > (PAUSE if tape.cancelled else PATIENCE):
+            state.dispatch.end(state.row.id)
+        elif quiet > PATIENCE:
+            raise _stuck(state, tape)
+
+
+def _stuck(state: RunState, tape: Tape) -> ReplayDiverged:
+    waiting = tape.order[tape.position] if tape.pending else None
+    what = f"Call {waiting.seq} ({waiting.kind}) was recorded to answer next" if waiting else "the record is at its end"
+    return ReplayDiverged(
+        f"run {state.row.id}: {what}, but the agent issues nothing",
+        remedy="The agent waits for something that is not an effect of its run, or its code has changed.",
+        at=str(Cursor(state.row.id, waiting.seq if waiting else state.seq)),
+    )

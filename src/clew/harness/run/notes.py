@@ -10,6 +10,7 @@ import numpy as np
 
 from clew.core.keys import REQUEST, derive, digest, encode, uniforms
 from clew.core.records import Call
+from clew.harness.run.pending import revive
 from clew.harness.run.run_state import RunState
 
 
@@ -49,4 +50,6 @@ def _noted(call: Call) -> None:
 
 
 def _read(call: Call) -> float:
+    if call.error:
+        raise revive(call.error)
     return float(call.text)

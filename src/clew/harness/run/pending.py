@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
@@ -94,6 +95,7 @@ class Pending(Generic[T]):
         "apply",
         "awaited",
         "call",
+        "intended",
         "issue",
         "lasting",
         "left",
@@ -112,7 +114,7 @@ class Pending(Generic[T]):
         self.stop: Callable[[], object] | None = None
         self.lasting = False
         self.value: T | BaseException | Unset = UNSET
-        self.awaited, self.overtaken = False, handed.count > 0
+        self.awaited, self.intended, self.overtaken = False, False, handed.count > 0
         self._handed = handed
         self._future: Awaited[T] | None = None
 
@@ -204,3 +206,15 @@ def snapshots(world: object) -> TypeGuard[Snapshots]:
     """Whether a world has ``Snapshots``; cheap enough to ask at every effect."""
     kind: Any = type(world)
     return _offers(kind, Snapshots)
+
+
+@contextmanager
+def away(model: object) -> Iterator[None]:
+    """While a run waits for something slow, the ticks of its model's engine do not wait for the run."""
+    if batches(model):
+        model.seat(-1)
+    try:
+        yield
+    finally:
+        if batches(model):
+            model.seat(1)

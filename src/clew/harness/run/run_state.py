@@ -10,18 +10,19 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
 
 from clew.core.errors import ClewError, ReplayDiverged, ReplayError, StoreError, UnknownName
 from clew.core.legality import call_key, issue_key
 from clew.core.protocols import Model, World
-from clew.core.records import Annotation, Call, CallKind, Cursor, Intervention, Node, RunRow, changed
+from clew.core.records import Annotation, Call, CallKind, Intervention, Node, RunRow, changed
 from clew.core.values import Inner, Limits, Observation, Sampling, StopReason, Task, ToolSpec, Unset
 from clew.harness.run.dispatch import Dispatcher
-from clew.harness.run.pending import CUT_OFF, GIVEN_UP, Handed, Pending, Stop, batches, describe
+from clew.harness.run.events import Events, Timers
+from clew.harness.run.pending import CUT_OFF, GIVEN_UP, Handed, Pending, Stop, describe
 from clew.harness.run.spec import Budget, RunSpec
-from clew.harness.run.tape import Tape
-from clew.harness.run.timers import Timers
+from clew.harness.run.tape import Tape, diverged
 
 T = TypeVar("T")
 NONE = Call("", 0, "end", b"", 0).usage  # of every Call that spent nothing
@@ -73,15 +74,18 @@ class RunState:
         self.lost: ReplayDiverged | None = None  # what the agent gave up was recorded to answer
         self.claimed: float | None = None  # sum of the rewards the world gave
         self.open_calls: dict[int, Pending[Any]] = {}
-        self._intended: set[int] = set()
         self.waiting: dict[int, Pending[Any]] = {}
         self._late: list[tuple[Pending[Any], object]] = []  # results that came before the record was at its end
         self._leaving: list[Pending[Any]] = []
-        self.timers = Timers() if tape is not None else None
+        self.cut: list[Pending[Any]] = []  # given up, where the record ends before that was recorded
+        self._turn: Pending[Any] | None = None  # whose result comes to the agent now
+        self.several = self._pumping = False  # several: a Call was issued while another was under way
+        self.handed = Handed()
+        self.events = Events(lambda: (self.seq, self.clock, self.handed.count, len(self._leaving)))
+        self.timers = Timers(self.events.bring, row, tape is not None)
         self.behind = tape is not None  # the record goes on, and nothing that is not in it may be known
         self._shared = row.lineage[-1].stop if row.lineage else 0
         self.turn: asyncio.Lock = asyncio.Lock()
-        self.handed = Handed()
         self.children: set[asyncio.Future[object]] = set()  # child runs under way
         self.acting = 0  # acts on the world that have not answered
         self.within, self.inner = -1, list[Inner]()  # the act that the world performs, and what models told it there
@@ -118,23 +122,21 @@ class RunState:
 
         Raises:
             Stop: a limit is reached, or was when this was recorded.
-            ReplayDiverged: the record has another request here.
+            ReplayDiverged: the record has another request here, or its end.
         """
         if self.over or self.closing or self.stopped is not None:
             raise Stop(self.ended or self.stopped or StopReason.RETURNED)
         tape = self.tape
+        self.several = self.several or bool(self.open_calls or self.waiting)
         seq = self.seq if tape is None else self.turn_of(kind, lambda _: request) if at is None else at
-        recorded = tape.check(seq, kind, request, what, path) if tape is not None else None
+        try:
+            recorded = None if tape is None else tape.check(seq, kind, request, what, path)
+        except ReplayDiverged as error:
+            self.lost = self.lost or error  # whatever the agent makes of it
+            raise
         if recorded is not None and recorded.kind == "end":
-            reason = StopReason(recorded.action)
-            if not recorded.text:
-                raise ReplayDiverged(
-                    f"run {self.row.id} ended at Call {seq} ({reason}), the agent now asks for {what}",
-                    remedy="The agent's code or arguments differ from those recorded.",
-                    at=str(Cursor(self.row.id, seq)),
-                )
-            self.stopped = reason
-            raise Stop(reason)
+            self.stopped = StopReason(recorded.action)
+            raise Stop(self.stopped)
         if self.replay and (recorded is None or recorded.done < 0):
             raise Stop(StopReason.CANCELLED)  # the record ends here, or nothing answered: a replay performs nothing
         if recorded is None and kind in ("ask", "act", "spawn"):
@@ -146,15 +148,14 @@ class RunState:
             self.issue, call = tape.issues[seq], recorded
         else:
             if self.behind:
-                self.pump()  # what was handed over before this Call was issued
-                self.dispatch.loop.call_soon(self.pump)
+                if not self._apart:
+                    self.pump()  # what was handed over before this Call was issued
+                self._pump_soon()
             call = Call(self.row.id, seq, kind, request, self.clock, started=time.time(), **fields)
             if recorded is not None and tape is not None and seq in tape.calls:
                 call = call._replace(child=recorded.child, after=recorded.after)
-            self.issue, recorded = (
-                issue_key(self.issue if tape is None else tape.issues.get(seq - 1, self.issue), call),
-                None,
-            )
+            before = self.issue if tape is None else tape.issues.get(seq - 1, self.issue)
+            self.issue, recorded = issue_key(before, call), None
         self.seq += 1
         if tape is not None:
             self.seq = tape.issue(seq)
@@ -188,19 +189,41 @@ class RunState:
         the results handed over together, so that the agent's tasks wake in the order they woke in.
         """
         assert self.tape is not None
-        assert self.timers is not None
         self.tape.prove(recorded)
         self.waiting[recorded.seq] = pending
-        self.timers.reach(recorded.started)
-        if recorded.done == recorded.after or (not self.handed.count and self.tape.next(self.seq) is recorded):
+        self.timers.reach(recorded, recorded.started)
+        next_is = not self._apart and not self.handed.count and self.tape.next(self.seq) is recorded
+        if recorded.done == recorded.after or next_is:
             self.pump(recorded.seq)
         if self.waiting:
-            self.dispatch.loop.call_soon(self.pump)
+            self._pump_soon()
+
+    @property
+    def _apart(self) -> bool:
+        """Whether recorded results come one at a time, as they came when an agent of several tasks was recorded."""
+        return self.several and self.tape is not None and not self.tape.together
+
+    def _pump_soon(self) -> None:
+        self.dispatch.loop.call_soon(self._pump_now)
+
+    def _pump_now(self) -> None:
+        if not self._apart:
+            self.pump()
+        elif not self._pumping:
+            self._pumping = True
+            self.events.bring(self._pump_one)
+
+    def _pump_one(self) -> None:
+        assert self.tape is not None
+        self._pumping, position = False, self.tape.position
+        self.pump()
+        if self.tape.position > position and self.waiting:
+            self._pump_soon()
 
     def pump(self, until: int = -1) -> None:
-        """Hand over recorded results whose time has come, in their order; no further than Call ``until``."""
+        """Hand over recorded results whose time has come, in their order: one, or all that came together, but no
+        further than Call ``until``."""
         assert self.tape is not None
-        assert self.timers is not None
         while (call := self.tape.next(self.seq)) is not None:
             pending = self.waiting[call.seq]
             if call.error == GIVEN_UP and not pending.given_up:
@@ -209,8 +232,9 @@ class RunState:
             del self.waiting[call.seq]
             self.clock = max(self.clock, call.done + 1)
             self.budget.prior += call.seconds
-            self.timers.reach(call.started + call.seconds)
-            self._adopt(call)
+            self.timers.reach(call, call.started + call.seconds)
+            if call.seq >= self._shared and call.run != self.row.id and not self.replay:
+                self._put(call._replace(run=self.row.id, cost=0.0))  # of the forked run, after what is made anew
             try:
                 value = pending.value = self.take(pending, call)
             except ClewError as error:
@@ -219,20 +243,15 @@ class RunState:
                 pending.drop()
             elif pending.awaited:
                 pending.hand(value)
-            if call.seq == until:
-                break
+            if call.seq == until or (self._apart and call.kind != "note"):
+                break  # nobody waits for a note
         if self.behind and not self.replay and not self.tape.waits(self.seq):
-            self.behind = False
+            self.behind, self.clock = False, max(self.clock, self.tape.horizon)
             self.timers.release()
             late, self._late = self._late, []
             self.dispatch.arrive(late)
-            if self._leaving:
-                self._leave()
-
-    def _adopt(self, call: Call) -> None:
-        """Keep a Call that a fork follows and does not share: it comes after one that the fork makes anew."""
-        if call.seq >= self._shared and call.run != self.row.id and not self.replay:
-            self._put(call._replace(run=self.row.id, cost=0.0))
+            for _ in self._leaving:
+                self.events.bring(self._leave)
 
     def early(self, pending: Pending[Any], result: object) -> bool:
         """Whether a result came while the record goes on, and is kept until that is at its end; or after the agent."""
@@ -240,8 +259,17 @@ class RunState:
             return True
         if self.behind:
             self._late.append((pending, result))
-            self.dispatch.loop.call_soon(self.pump)
-        return self.behind
+            self._pump_soon()
+        elif self.several and pending is not self._turn:
+            self.events.bring(partial(self._come, pending, result))
+        else:
+            self._turn = None
+            return False
+        return True
+
+    def _come(self, pending: Pending[Any], result: object) -> None:
+        self._turn = pending
+        self.dispatch.arrive([(pending, result)])
 
     # ---- giving up -------------------------------------------------------------------------------------------------
 
@@ -259,43 +287,30 @@ class RunState:
             if not pending.lasting:
                 self.leave(pending)
         elif recorded is not None and recorded.error == CUT_OFF:
-            pending.drop()  # a record of a Clew that did not yet record where an effect was given up
+            self.cut.append(pending)
         elif recorded is not None and recorded.error != GIVEN_UP:
-            self.lost = ReplayDiverged(
-                f"Call {seq} of run {self.row.id} ({recorded.kind}) was recorded to answer, the agent now cancels it",
-                remedy="The agent's code differs from that recorded, or it waits for more than its run.",
-                at=str(Cursor(self.row.id, seq)),
-            )
+            what = f"({recorded.kind}) was recorded to answer, the agent now cancels it"
+            self.lost = self.lost or diverged(recorded, what)
         else:
-            self._soon(self.pump)
-
-    def _soon(self, work: Callable[[], None]) -> None:
-        """Do something two passes later: where all tasks are cancelled, ``drive`` has closed the run by then."""
-        self.dispatch.loop.call_soon(self.dispatch.loop.call_soon, work)
-
-    def close(self) -> None:
-        """Leave the run as it is: nothing more is recorded, and nobody waits any longer."""
-        self.closing = True
-        for pending in (*self.open_calls.values(), *self.waiting.values()):
-            pending.future.drop()
+            self._pump_soon()
 
     def leave(self, pending: Pending[Any]) -> None:
-        """Record an effect as given up, with all others of this pass of the loop, in their order of issue."""
-        if not self._leaving:
-            self._soon(self._leave)
+        """Record an effect as given up; of several, that which was issued first."""
         self._leaving.append(pending)
+        if not self.behind:  # else ``pump`` comes back to it
+            self.events.bring(self._leave)
 
     def _leave(self) -> None:
-        if self.behind or self.closing or self.over:
-            return  # ``pump`` comes back to it, or nothing is recorded any more
-        leaving, self._leaving = sorted(self._leaving, key=lambda p: p.call.seq), []
-        for pending in leaving:
-            if not pending.future.done():
-                seconds = time.time() - pending.call.started
-                call = self.record(pending, {"error": GIVEN_UP, "seconds": seconds, **pending.left()})
-                with suppress(ClewError):
-                    self.take(pending, call)
-                pending.drop()
+        if self.closing or self.over:
+            return
+        pending = min(self._leaving, key=lambda p: p.call.seq)
+        self._leaving.remove(pending)
+        if not pending.future.done():
+            seconds = time.time() - pending.call.started
+            call = self.record(pending, {"error": GIVEN_UP, "seconds": seconds, **pending.left()})
+            with suppress(ClewError):
+                self.take(pending, call)
+            pending.drop()
 
     def take(self, pending: Pending[T], call: Call) -> T:
         """What a completed Call means for the run: its state moves on, the agent's value comes back."""
@@ -328,8 +343,8 @@ class RunState:
     def issuing(self, pending: Pending[Any], kind: type[ClewError]) -> Iterator[None]:
         """What is done to perform an effect that has its number: where it fails, that is what the effect came to.
 
-        An error that is none of ours is recorded and raised as ``kind``. What leaves the run as it is, to be resumed,
-        is not recorded.
+        An error that is none of ours is recorded and raised as ``kind``, after what the record has to hand over. What
+        leaves the run as it is, to be resumed, is not recorded. As a decorator: for what records the effect.
         """
         try:
             yield
@@ -338,29 +353,25 @@ class RunState:
         except Exception as error:
             if pending.call.seq == self._filed:
                 raise
-            self.fail(pending, error if isinstance(error, ClewError) else kind(f"{type(error).__name__}: {error}"))
-
-    def recording(
-        self, pending: Pending[Any], record: Callable[[Any], T | Unset], kind: type[ClewError]
-    ) -> Callable[[Any], T | Unset]:
-        """``record`` of a pending effect, of which a failure is recorded too."""
-
-        def recorded(result: object) -> T | Unset:
-            with self.issuing(pending, kind):
-                return record(result)
-
-        return recorded
+            failed = error if isinstance(error, ClewError) else kind(f"{type(error).__name__}: {error}")
+            if self.tape is None or not self.tape.pending:
+                self.fail(pending, failed)
+            pending.record = partial(self.fail, pending)
+            self.open_calls[pending.call.seq] = pending
+            self.dispatch.arrive([(pending, failed)])
 
     def record(self, pending: Pending[Any], fields: Mapping[str, Any]) -> Call:
         """Complete a Call: it gets its tick of the clock and its key, and is put into the store (not yet committed)."""
         left = self.open_calls.pop(pending.call.seq, None) is not None
         if self.tape is not None and self.tape.pending:
-            self.clock = max(self.clock, self.tape.horizon)
-        if left and pending.overtaken and self.clock == pending.call.after:
-            self.clock += 1  # what came later than its issue, while other results were to be taken, has a later tick
-        call = changed(pending.call, done=self.clock, **fields)
+            done = self.tape.past()  # a note, made while results of the record are still to come
+        else:
+            together = self.tape is not None and self.tape.together
+            if left and (pending.overtaken if together else self.several) and self.clock == pending.call.after:
+                self.clock += 1  # what came after its issue, while others may have gone on, has a later tick
+            done, self.clock = self.clock, self.clock + 1
+        call = changed(pending.call, done=done, **fields)
         call = call._replace(key=call_key(pending.issue, call))
-        self.clock += 1
         self._put(call)
         return call
 
@@ -373,8 +384,8 @@ class RunState:
 
     def intend(self, pending: Pending[Any]) -> None:
         """Put a Call that is under way as an intent, once."""
-        if pending.call.seq not in self._intended:
-            self._intended.add(pending.call.seq)
+        if not pending.intended:
+            pending.intended = True
             self.dispatch.store.put_call(self.row.id, pending.call)
 
     def put_fresh(self) -> None:
@@ -384,15 +395,3 @@ class RunState:
         if self.drifted:
             self.dispatch.store.annotate(self.drifted)
             self.drifted = []
-
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """While this run waits for something slow, the engine's ticks do not wait for it."""
-        model = self.spec.model
-        if batches(model):
-            model.seat(-1)
-        try:
-            yield
-        finally:
-            if batches(model):
-                model.seat(1)

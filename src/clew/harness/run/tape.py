@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 
 from clew.core.errors import ReplayDiverged
 from clew.core.keys import node_key
@@ -56,6 +56,7 @@ class Tape:
         self.order = sorted(told, key=lambda c: c.done)
         self._need = [issued[bisect_right(afters, c.done) - 1].seq for c in self.order]
         self.position = 0
+        self.together = _together([*calls, hold] if hold else calls)
         self.issued, self._first = set[int](), 0
         self.issues = dict[int, bytes]()  # the issue digest of each recorded Call
         issue = b""
@@ -77,6 +78,11 @@ class Tape:
     def pending(self) -> bool:
         """Whether recorded results are still to be handed over."""
         return self.position < len(self.order)
+
+    def past(self) -> int:
+        """A tick after all that the record has, for what is made while it goes on."""
+        self.horizon += 1
+        return self.horizon - 1
 
     def next(self, issued: int) -> Call | None:
         """The recorded Call whose result may be handed over now that ``issued`` Calls have been issued."""
@@ -181,17 +187,16 @@ class Tape:
             ReplayDiverged: it is another request.
         """
         call = self._at(seq)
+        if call is not None and call.kind == "end" and not call.text:
+            why = f"was recorded as the end ({call.action}), the agent now asks for {what}"
+            raise diverged(call._replace(run=self.run), why)
         if call is None or call.kind == "end" or seq == self.checked:
             return call
         if call.kind != kind or call.request != request:
             recorded = f"{call.kind} {call.action[:60]!r}" if call.action else call.kind
             if kind == call.kind == "ask":
                 recorded, what = self._differing(call, path)
-            raise ReplayDiverged(
-                f"Call {seq} of run {self.run} was recorded as {recorded}, the agent now asks for {what}",
-                remedy="The agent's code or arguments differ from those recorded, or it reads more than its run.",
-                at=str(Cursor(self.run, seq)),
-            )
+            raise diverged(call._replace(run=self.run), f"was recorded as {recorded}, the agent now asks for {what}")
         return call
 
     def _differing(self, call: Call, path: Sequence[Node]) -> tuple[str, str]:
@@ -221,3 +226,20 @@ class Tape:
                 remedy="Run `clew store verify` for the whole list; restore the store from a copy.",
                 at=str(Cursor(self.run, call.seq)),
             )
+
+
+def _together(calls: Sequence[Call]) -> bool:
+    """Whether results that came together were handed over together. Older records show that by a result in the tick of
+    its issue though another Call was issued before it came; now it has a later tick (see ``RunState.record``)."""
+    seen = list(accumulate((c.after for c in reversed(calls)), min, initial=1 << 62))[::-1][1:]
+    pairs = zip(calls, seen, strict=True)
+    return any(c.done == c.after and later <= c.done and c.error != CUT_OFF for c, later in pairs)
+
+
+def diverged(call: Call, what: str) -> ReplayDiverged:
+    """The error where an agent does not do again what was recorded."""
+    return ReplayDiverged(
+        f"Call {call.seq} of run {call.run} {what}",
+        remedy="The agent's code or arguments differ from those recorded, or it reads more than its run.",
+        at=str(Cursor(call.run, call.seq)),
+    )

@@ -1,0 +1,203 @@
+"""What comes to an agent from outside: results, timers, an end. Each comes alone, once the agent has settled.
+
+An agent of several tasks goes on in an order that no record tells where two things come to it at once. So a run brings
+them one after the other, and each only when the agent has done all that the one before brought about: what is recorded
+is then the order of the events, and a replay that keeps this order keeps all else. ``RunState`` makes an Events and a
+Timers for each run. While a record is followed, the timers that the agent's own tasks set are held and fire when the
+record needs them: a timeout that gave up an ask after a minute gives it up again at the same place, whether the replay
+takes a millisecond or an hour. What performs effects keeps the wall clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import inspect
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVar
+
+from clew.core.records import Call, Cursor, RunRow
+
+T = TypeVar("T")
+_mine: ContextVar[Timers | None] = ContextVar("timers", default=None)
+SETTLED = 20  # passes of the loop in which an agent does nothing, after which it has settled
+RESTLESS = 2000  # passes after which an event comes to an agent that never settles
+
+
+class Events:
+    """The events that wait for one run's agent. ``moved`` gives what differs once the agent has done something."""
+
+    def __init__(self, moved: Callable[[], object]) -> None:
+        self._moved, self._loop = moved, asyncio.get_running_loop()
+        self._waiting, self._last = deque[Callable[[], object]](), deque[Callable[[], object]]()
+        self._seen: object = None
+        self._still = self._passes = 0
+
+    def bring(self, event: Callable[[], object], last: bool = False) -> None:
+        """Call ``event`` once the agent has settled, after those that were brought before; ``last`` is for timers,
+        which come after all else, as they do where a record is followed."""
+        (self._last if last else self._waiting).append(event)
+        if len(self._waiting) + len(self._last) == 1:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._seen, self._still, self._passes = None, 0, 0
+        self._loop.call_soon(self._pass, context=Context())
+
+    def _pass(self) -> None:
+        now, self._passes = self._moved(), self._passes + 1
+        self._still = self._still + 1 if now == self._seen else 0
+        self._seen = now
+        if self._still < SETTLED and self._passes < RESTLESS:
+            self._loop.call_soon(self._pass, context=Context())
+            return
+        event = (self._waiting or self._last).popleft()
+        if self._waiting or self._last:
+            self._begin()
+        event()
+
+
+class Timer:
+    """One timer of an agent; what ``loop.call_at`` returns to the agent's task."""
+
+    __slots__ = ("_call", "_cancelled", "_handle", "_when")
+
+    def __init__(self, when: float, call: Callable[[], asyncio.Handle]) -> None:
+        self._when, self._call, self._cancelled = when, call, False
+        self._handle: asyncio.Handle | None = None
+
+    def when(self) -> float:
+        return self._when
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def arm(self, handle: asyncio.Handle) -> None:
+        """It waits for the wall clock, by a handle of the loop."""
+        self._handle = handle
+
+    def fire(self) -> None:
+        if not self._cancelled:
+            self._handle = self._call()
+
+
+class Timers:
+    """The timers of one run. ``now`` is how far the record has come, in seconds of the run; ``fired`` counts.
+
+    Args:
+        bring: brings an event to the agent.
+        row: the run.
+        holds: whether a record is followed.
+    """
+
+    def __init__(self, bring: Callable[[Callable[[], object], bool], None], row: RunRow, holds: bool) -> None:
+        self.now, self.fired, self._holds, self._run, self._began = 0.0, 0, holds, "", 0.0
+        self._row, self._place = row, Cursor.parse(row.parent).seq if row.parent else -1
+        self._bring, self._loop = bring, asyncio.get_running_loop()
+        self._held: list[tuple[float, int, Timer]] = []
+        self._count = itertools.count()
+        _listen(self._loop)
+        self._base = self._loop.time()
+
+    def hold(self) -> None:
+        """Take charge of the timers that this task, and the tasks it starts, set from now on."""
+        _mine.set(self)
+
+    def take(self, delay: float, call: Callable[..., object], args: tuple[Any, ...], context: Context) -> Timer:
+        delay = max(0.0, delay)
+        due = self.now + delay if self._holds else self._loop.time() + delay
+        timer = Timer(due, lambda: self._loop.call_soon(call, *args, context=context))
+        if self._holds:
+            heapq.heappush(self._held, (due, next(self._count), timer))
+        else:
+            self._arm(timer, delay)
+        return timer
+
+    def _arm(self, timer: Timer, delay: float) -> None:
+        timer.arm(self._loop.call_later(delay, self._bring, lambda: self._fire(timer), True, context=Context()))
+
+    def _fire(self, timer: Timer) -> None:
+        if not timer.cancelled():
+            self.fired += 1
+            timer.fire()
+
+    def reach(self, call: Call, moment: float) -> None:
+        """The record has come to a moment, in seconds since the epoch. What a fork made was made later than what it
+        follows: its agent went on from where the record stood. What it made anew below its place tells no moment."""
+        if call.run == self._row.id and call.seq < self._place:
+            return
+        if call.run != self._run:
+            self._run, self._began = call.run, moment - self.now
+        self.now = max(self.now, moment - self._began)
+
+    def time(self) -> float | None:
+        """What the agent's tasks read on the clock of the loop; None where the run is live."""
+        return self._base + self.now if self._holds else None
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the timer that is due first, as its task counts them; 0 where none is held."""
+        return max(0.0, self._held[0][0] - self.now) if self._held else 0.0
+
+    def fire(self) -> bool:
+        """Fire the timer that is due first; False where none is held."""
+        while self._held:
+            due, _, timer = heapq.heappop(self._held)
+            if not timer.cancelled():
+                self.now = max(self.now, due)
+                self._fire(timer)
+                return True
+        return False
+
+    def release(self) -> None:
+        """The run is live: what is held runs by the wall clock from here on."""
+        self._holds, held = False, self._held
+        self._held = []
+        for due, _, timer in held:
+            if not timer.cancelled():
+                self._arm(timer, max(0.0, due - self.now))
+
+
+def outside(loop: asyncio.AbstractEventLoop, work: Awaitable[T]) -> asyncio.Future[T]:
+    """A task whose timers nobody takes charge of: what performs an effect."""
+    if not inspect.iscoroutine(work):
+        return asyncio.ensure_future(work)
+    context = copy_context()
+    context.run(_mine.set, None)
+    return loop.create_task(work, context=context)
+
+
+def _listen(loop: asyncio.AbstractEventLoop) -> None:
+    """Let the loop ask, at each timer that is set and where its clock is read, whether the task that does so is an
+    agent's."""
+    if hasattr(loop, "_clew_timers") or not isinstance(loop, asyncio.BaseEventLoop):
+        return  # a loop that is not Python's own keeps its timers to itself
+    own: Any = loop
+    at, clock = loop.call_at, loop.time
+
+    def time() -> float:
+        mine = _mine.get()
+        told = mine.time() if mine is not None else None
+        return float(clock() if told is None else told)
+
+    def call_at(when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        mine = _mine.get() if context is None else context.get(_mine)
+        if mine is None:
+            return at(when, callback, *args, context=context)
+        return mine.take(when - time(), callback, args, context or copy_context())
+
+    def call_later(delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        mine = _mine.get() if context is None else context.get(_mine)
+        if mine is None:
+            return at(clock() + delay, callback, *args, context=context)
+        return mine.take(delay, callback, args, context or copy_context())
+
+    own.call_at, own.call_later, own.time, own._clew_timers = call_at, call_later, time, True
