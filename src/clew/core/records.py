@@ -61,12 +61,13 @@ class Node(NamedTuple):
 class Setup(NamedTuple):
     """What is equal over many Calls, kept once: who answered and how it was asked."""
 
-    model: str = ""
+    model: str = ""  # ref, by which the model is loaded again
     version: int = 0  # of the weights
     asked: Sampling | None = None
     in_force: Sampling | None = None
     tools: tuple[ToolSpec, ...] = ()
     served_by: str = ""  # the model name the server answered with
+    weights: str = ""  # content name of local weights: keys have it in place of ``model``, which is where they lay
 
 
 class Sample(NamedTuple):
