@@ -140,10 +140,13 @@ def changed(call: Call, **fields: Any) -> Call:
     return Call._make(values)
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: one an act
+
+
 def action_text(action: str | ToolCall) -> str:
     """How an action is recorded: text as it is, a tool call as a JSON list of id, name, arguments."""
     if isinstance(action, ToolCall):
-        return json.dumps(action, ensure_ascii=False, separators=(",", ":"))
+        return _encode(action)
     return action
 
 

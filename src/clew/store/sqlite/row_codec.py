@@ -50,6 +50,10 @@ def check_call(run: str, call: Call) -> None:
         raise BadInput(f"seq {call.seq} or seed {call.seed} is too large to be kept", at=f"{run}@{call.seq}")
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode  # made once: one a node
+_decode = json.JSONDecoder().decode
+
+
 def dump(value: object) -> str:
     """JSON text of a value, compact and with sorted keys.
 
@@ -57,7 +61,7 @@ def dump(value: object) -> str:
         BadInput: NaN or infinity, or a type that JSON does not know.
     """
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _encode(value)
     except (TypeError, ValueError) as error:
         raise BadInput(f"cannot be kept as JSON: {error}", remedy="Use JSON values, and null for NaN.") from error
 
@@ -146,7 +150,7 @@ class Codec:
         if more is None:
             message = Message(self._name(role), readable(text))
         else:
-            reasoning, calls, call_id, extra = json.loads(more)
+            reasoning, calls, call_id, extra = _decode(more)
             tools = tuple(ToolCall(*call) for call in calls)
             message = Message(self._name(role), readable(text), reasoning, tools, call_id, extra)
         return Node(key, parent, message, unpack_ids(ids), self._name(tokenizer), text_key)
