@@ -204,3 +204,114 @@ def test_files_that_are_neither_objects_nor_profiles_are_named(clew, tmp_path, e
         pytest.skip("did not run: no objdump")
     (tmp_path / f"x.{ending}").write_bytes(content)
     assert said in clew("kernels", "explain", f"x.{ending}", code=2).output
+
+
+SAXPY = """void saxpy(const float *x, float *y, long n) {
+    for (long i = 0; i < n; i++)
+        y[i] = y[i] * 0.5 + x[i] * 0.3;
+}
+"""
+MAIN = """#include <stdio.h>
+#include <stdlib.h>
+void saxpy(const float *x, float *y, long n);
+int main(void) {
+    long n = 4096;
+    float *x = malloc(n * sizeof *x), *y = calloc(n, sizeof *y);
+    for (long i = 0; i < n; i++) x[i] = (i * 37 % 101) / 101.0f;
+    for (int k = 0; k < CALLS; k++) saxpy(x, y, n);
+    double sum = 0;
+    for (long i = 0; i < n; i++) sum += y[i];
+    printf("sum %g\\n", sum);
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def driven(tmp_path):
+    """A C file, and a C file whose main calls it."""
+    (tmp_path / "saxpy.c").write_text(SAXPY)
+    (tmp_path / "main.c").write_text(MAIN.replace("CALLS", "16000"))
+    return tmp_path
+
+
+@needs_gcc
+@pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])
+def test_a_plain_c_file_with_a_driver_is_tuned(tune, driven, sandbox):
+    if sandbox == "bubblewrap" and not shutil.which("bwrap"):
+        pytest.skip("did not run: no bubblewrap")
+    told = json.loads(tune("saxpy.c", "--driver", "main.c", "--sandbox", sandbox, "--json").stdout)
+    assert len(told["tries"]) == 4
+    assert [t["why"] for t in told["tries"] if "why" in t] == []
+    assert all(t["speed"] > 0 and t["metrics"]["fp_ops"] > 0 for t in told["tries"])
+    assert set(told["final"]) >= {"build", "over_plain", "over_compiler"}
+
+
+@needs_gcc
+def test_a_c_file_of_its_own_main_goes_on_from_any_try(tune, clew, driven):
+    main = MAIN.replace("4096", "N").replace("CALLS", "48000")
+    (driven / "whole.c").write_text(f'#include "saxpy.c"\n{main}')
+    run = json.loads(tune("whole.c", "--flags", "-DN=4096", "--json").stdout)["run"]
+    assert "calls equal" in clew("replay", run, "--store", "s.db").output
+    forked = json.loads(clew("fork", f"{run}@3", "--store", "s.db", "--json").stdout)["forks"]
+    assert [fork["stop"] for fork in forked] == ["done"]
+    assert "undeclared" in tune("whole.c", code=2).output, "what --flags gave is needed, and known of a run"
+
+
+@needs_gcc
+def test_a_build_that_prints_other_results_is_no_gain(tune, driven):
+    lies = "#ifdef __FAST_MATH__\n#define C 0.4\n#else\n#define C 0.3\n#endif\n"
+    (driven / "saxpy.c").write_text(lies + SAXPY.replace("0.3", "C"))
+    tries = json.loads(tune("saxpy.c", "--driver", "main.c", "--json").stdout)["tries"]
+    for told in tries:
+        assert ("-ffast-math" in told["build"]) == ("where the plain build prints" in told.get("why", ""))
+    assert any("why" in told for told in tries)
+
+
+CLOCK = """#include <stdio.h>
+#include <time.h>
+int main(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    printf("%ld\\n", t.tv_nsec % 1000003);
+    return 0;
+}
+"""
+C_FILES = {
+    "no main": ({}, (), "saxpy.c does not build: ", "undefined reference to `main'", "--driver MAIN.c"),
+    "two mains": (
+        {"saxpy.c": f"{SAXPY} int main(void) {{}}"},
+        ("main.c",),
+        "multiple definition",
+        "leave --driver out",
+    ),
+    "no C": ({"saxpy.c": "int x = ;"}, ("main.c",), "saxpy.c does not build: saxpy.c:1:9: error"),
+    "no text": ({"saxpy.c": b"\xff\xfe"}, ("main.c",), "saxpy.c is no text in UTF-8"),
+    "driver does not compile": ({"main.c": "int x = ;"}, ("main.c",), "main.c does not compile"),
+    "prints nothing": ({"main.c": "int main(void) { return 0; }"}, ("main.c",), "prints no number"),
+    "prints the time": ({"main.c": CLOCK}, ("main.c",), "prints other numbers each time"),
+    "too short": ({"main.c": MAIN.replace("CALLS", "1")}, ("main.c",), "too little to be compared", "more often"),
+    "hangs": ({"main.c": "int main(void) { for (;;); }"}, ("main.c",), "fails when it runs: more than 2 s"),
+    "crashes": ({"main.c": "int main(void) { return *(volatile int *)0; }"}, ("main.c",), "ended by SIGSEGV"),
+}
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", C_FILES)
+def test_a_c_file_that_cannot_be_tuned_is_refused_in_one_sentence(tune, driven, monkeypatch, name):
+    monkeypatch.setenv("LC_ALL", "C")
+    files, driver, *said = C_FILES[name]
+    for file, content in files.items():
+        (driven / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    done = tune("saxpy.c", *(("--driver", driver[0]) if driver else ()), code=2)
+    assert [text for text in said if text not in done.output] == []
+    assert "Traceback" not in done.output
+
+
+def test_what_goes_with_a_c_file_goes_with_no_other(tune, driven):
+    assert "--driver goes with a C file, not with dot" in tune("dot", "--driver", "main.c", code=2).output
+    assert "--flags goes with a C file" in tune("mine.py", "--flags", "-O1", code=2).output
+    said = tune("saxpy.c", "--model", "echo", code=2).output
+    assert "no reference that source of a model could be judged by" in said
+    (driven / "k.cpp").write_text(SAXPY)
+    assert "kernels are tuned in C" in tune("k.cpp", code=2).output

@@ -17,7 +17,7 @@ from clew.core.legality import (
     setup_bytes,
 )
 from clew.core.records import Call, Node, RunRow, Segment, Setup
-from clew.core.values import Message, Sampling, ToolSpec
+from clew.core.values import Inner, Message, Sampling, ToolSpec
 
 KEY = b"k" * 16
 SETUP = Setup("m")
@@ -139,6 +139,21 @@ def test_a_grammar_is_marked_in_the_bytes_for_ever() -> None:
         "02000000000000000001060000000100000000000000200000000400000001000000040000006d1000000000000000000000000000e03f"
         "cdccccccccccec3f050000000000000001000080786a736f6e"
     )
+
+
+def test_named_weights_stand_in_for_the_folder_they_lay_in() -> None:
+    """Golden: what the keys of answers of local weights cover; where the weights lay is no part of it."""
+    here, there = (Setup(place, 2, served_by=place, weights="5e") for place in ("/here", "/there"))
+    assert setup_bytes(here) == setup_bytes(there)
+    assert setup_bytes(here).hex() == "0200000000000000010103000000020000000000000007000000356577656967687473"
+    others = [Setup("5e", 2), Setup("5e", 2, weights="5f"), here._replace(served_by="x"), here._replace(version=3)]
+    assert len({setup_bytes(setup) for setup in (here, *others)}) == 5
+    plain = Call("r", 1, "ask", b"", 1, 2)
+    inner = [Inner(place, place, weights="5e") for place in ("/here", "/there")]
+    inner += [Inner("5e", "", 0), Inner("/here", "/here"), Inner("/here", "x", weights="5e")]
+    keys = [call_key(b"i", plain._replace(inner=(one,))) for one in inner]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
 
 
 def test_a_key_tells_an_absent_result_from_an_empty_one() -> None:

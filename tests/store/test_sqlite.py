@@ -770,7 +770,13 @@ def test_a_small_merge_does_not_read_the_large_store(tmp_path):
     ] == []
     assert len(large.run_ids()) == 31
     assert not large.verify()
+    read.clear()
+    for store in (large, small):
+        store._db.set_trace_callback(read.append)
     assert not any(large.merge(small).values())
+    assert [sql for sql in read if "node_in" in sql] == [], "no Call that both hold is read again"
+    for store in (large, small):
+        store._db.set_trace_callback(None)
     large.close()
     small.close()
 

@@ -39,6 +39,8 @@ SANDBOX_HELP = "Where compiler and builds run.  [default: bubblewrap with --mode
 @option("--search", choices="strong guided greedy random mcts", default="strong", help=SEARCH_HELP)
 @option("--budget", default=24, type=click.IntRange(1), help="Number of builds to try.")
 @option("--model", help="Let this model write new source, instead of changing flags and macros.")
+@option("--driver", type=FILE, help="With a C file that has no main: the C file whose main calls it, prints, and ends.")
+@option("--flags", default="", help="With a C file: what every build needs, as -Iinclude -DN=8 -lblas.")
 @option("--sandbox", choices="bubblewrap rlimits none", help=SANDBOX_HELP)
 @option("--seed", default=0, help="Seed of the search.")
 @option("--name", default="", help="Name of the run; the same line continues it where it stopped.")
@@ -46,17 +48,21 @@ SANDBOX_HELP = "Where compiler and builds run.  [default: bubblewrap with --mode
 @run_options.sampling_options
 @common.output_options
 def tune(kernel: str, search: str, budget: int, as_json: bool, store_path: str, **options: Any) -> None:
-    """Search for a faster build of KERNEL: a bundled kernel, or a Python file that defines one.
+    """Search for a faster build of KERNEL: a bundled kernel, a Python file that defines one, or a C file.
 
     Every build is checked on several shapes and seeds against a float64 reference, and timed in turn with the best so
     far; a speedup counts if its interval lies above 1.02. The search is a run in the store: `clew show` prints it,
     `clew fork RUN@CALL` continues from any build.
+
+    A C file is a program with a main, which may be in a file of its own (--driver). A build of it is right if it prints
+    what the plain build prints, numbers up to one in ten thousand, and its time is that of the whole program.
 
     Bundled: dot, stencil, softmax, layernorm, gemm, transpose.
 
     \b
     clew kernels tune softmax
     clew kernels tune my_kernel.py --search mcts --budget 60
+    clew kernels tune my_kernel.c --driver main.c
     clew kernels tune softmax --model http://localhost:8000/v1#qwen3 --budget 12
     """
     from clew.coding.kernels.world import Kernels, tries_of
@@ -66,8 +72,15 @@ def tune(kernel: str, search: str, budget: int, as_json: bool, store_path: str, 
     sandbox = options["sandbox"] or ("bubblewrap" if ref else "none")
     if ref and sandbox == "none":
         raise BadInput("source that a model writes runs only in a sandbox", remedy="Leave --sandbox out.")
-    taskset = Kernels(sandbox="" if sandbox == "none" else sandbox)
-    task = taskset.find(str(Path(kernel).resolve()) if kernel.endswith(".py") else kernel)
+    if ref and kernel.endswith(".c"):
+        told = f"{kernel} has no reference that source of a model could be judged by"
+        raise BadInput(told, remedy="Leave --model out, or write a Python file that defines `kernel`.")
+    for name in ("driver", "flags"):
+        if options[name] and not kernel.endswith(".c"):
+            raise BadInput(f"--{name} goes with a C file, not with {kernel}", remedy=f"Leave --{name} out.")
+    driver = str(options["driver"].resolve()) if options["driver"] else ""
+    taskset = Kernels("" if sandbox == "none" else sandbox, driver=driver, flags=options["flags"])
+    task = taskset.find(str(Path(kernel).resolve()) if kernel.endswith((".py", ".c")) else kernel)
     config = {"search": search, "budget": budget, "coder": "model" if ref else "catalogue"}
     model = run_options.load_model(ref, options) if ref else None
     store = common.open_store(store_path, create=True)

@@ -77,7 +77,7 @@ def setup_bytes(setup: Setup) -> bytes:
     Raises:
         BadInput: a tool's schema is no JSON.
     """
-    fixed = _fixed_bytes(setup.model, setup.version, setup.asked, setup.in_force, setup.served_by)
+    fixed = _fixed_bytes(setup.model, setup.served_by, setup.weights, setup.version, setup.asked, setup.in_force)
     return fixed + b"".join([_tool_bytes(_One(tool)) for tool in setup.tools]) if setup.tools else fixed
 
 
@@ -106,9 +106,22 @@ def _tool_bytes(one: _One) -> bytes:
     return _prefixed([encode(tool.name), encode(tool.description), schema])
 
 
+def _model_pieces(model: str, served_by: str, weights: str) -> tuple[bytes, ...]:
+    """The names that a key covers: of a model, and of what its server called it.
+
+    Weights that have a content name go by it and not by the folder they lay in, so that they give the same keys
+    elsewhere. The third piece, which a record without such a name does not have, says that the first is one.
+    """
+    if not weights:
+        return encode(model), encode(served_by)
+    return encode(weights), b"" if served_by == model else encode(served_by), b"weights"
+
+
 @lru_cache(maxsize=4096)
-def _fixed_bytes(model: str, version: int, asked: Sampling | None, in_force: Sampling | None, served_by: str) -> bytes:
-    pieces = [encode(model), encode(served_by)]
+def _fixed_bytes(
+    model: str, served_by: str, weights: str, version: int, asked: Sampling | None, in_force: Sampling | None
+) -> bytes:
+    pieces = [*_model_pieces(model, served_by, weights)]
     for sampling in (asked, in_force):
         if sampling is not None:
             pieces += _sampling_pieces(sampling)
@@ -138,8 +151,8 @@ def _sample_pieces(sample: Sample) -> list[bytes]:
 
 def _inner_bytes(one: Inner) -> bytes:
     tokens = b"" if one.tokens is None else b"+" + pack_ids(one.tokens)
-    texts = map(encode, (one.model, one.served_by, one.text))
-    return struct.pack("<q", one.version) + _prefixed([*texts, tokens])
+    names = _model_pieces(one.model, one.served_by, one.weights)
+    return struct.pack("<q", one.version) + _prefixed([*names, encode(one.text), tokens])
 
 
 Found = Iterator[tuple[int, str]]  # seq and what is wrong there

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from clew.core.reading import Record as Record
 from clew.core.reading import Store as Store
-from clew.core.records import Node, Request
+from clew.core.records import Node, Request, Setup
 from clew.core.values import F32, Completion, Message, Observation, Ranked, Task, ToolCall, ToolSpec
 
 Restores = Literal["exact", "reenact", "caller", "none"]
@@ -72,6 +72,21 @@ class Model(Protocol):
     @property
     def renderer(self) -> Renderer | None: ...
     async def complete(self, request: Request) -> Completion: ...
+
+
+def weights_of(model: object) -> str:
+    """The content name of a model's weights, its attribute ``weights_name``; empty where it has none.
+
+    Two folders that hold the same weights have one such name. Keys know the model by it, whatever its ``ref`` is.
+    """
+    name = getattr(model, "weights_name", "")
+    return name if isinstance(name, str) else ""
+
+
+def answers_for(model: Model, setup: Setup) -> bool:
+    """Whether a recorded answer is the model's own: by the weights where both have a content name, else by the ref."""
+    mine = weights_of(model)
+    return setup.weights == mine if mine and setup.weights else setup.model == model.ref
 
 
 class Policy(Protocol):

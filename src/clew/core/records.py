@@ -61,12 +61,13 @@ class Node(NamedTuple):
 class Setup(NamedTuple):
     """What is equal over many Calls, kept once: who answered and how it was asked."""
 
-    model: str = ""
+    model: str = ""  # ref, by which the model is loaded again
     version: int = 0  # of the weights
     asked: Sampling | None = None
     in_force: Sampling | None = None
     tools: tuple[ToolSpec, ...] = ()
     served_by: str = ""  # the model name the server answered with
+    weights: str = ""  # content name of local weights: keys have it in place of ``model``, which is where they lay
 
 
 class Sample(NamedTuple):
@@ -139,10 +140,13 @@ def changed(call: Call, **fields: Any) -> Call:
     return Call._make(values)
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: one an act
+
+
 def action_text(action: str | ToolCall) -> str:
     """How an action is recorded: text as it is, a tool call as a JSON list of id, name, arguments."""
     if isinstance(action, ToolCall):
-        return json.dumps(action, ensure_ascii=False, separators=(",", ":"))
+        return _encode(action)
     return action
 
 

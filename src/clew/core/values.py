@@ -141,6 +141,7 @@ class Inner(NamedTuple):
     seconds: float = 0.0
     text: str = ""
     tokens: tuple[int, ...] | None = None
+    weights: str = ""  # content name of the model's local weights, as Setup has it
 
 
 class Completion(NamedTuple):

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
 from clew.core.keys import NODE, REQUEST, canonical, derive, digest, encode, sampling_form
 from clew.core.legality import call_key, issue_key
-from clew.core.records import Annotation, Call, CallKind, GroupRow, Node, RunRow, Setup, action_text, task_json
+from clew.core.records import Annotation, Call, CallKind, GroupRow, Node, RunRow, Setup, action_text, changed, task_json
 from clew.core.values import F32, Limits, Message, Sampling, StopReason, ToolSpec, Usage
 from clew.exchange.beside import Value, as_annotations, of_run
 from clew.harness import agents
@@ -106,7 +106,7 @@ class Chain:
         at = len(self.calls)
         call = Call(self.run, at, kind, request, after=at, done=at, **fields)
         self._issue = issue_key(self._issue, call)
-        self.calls.append(call._replace(key=call_key(self._issue, call)))
+        self.calls.append(changed(call, key=call_key(self._issue, call)))
 
 
 def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, ...] = (), format: str = "") -> str:
@@ -140,7 +140,7 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
         meter = it.meters[early + index] if early + index < len(it.meters) else Meter()
         tip, reply = nodes[-1], say(turn.reply)
         took = {"usage": meter.usage, "cost": meter.cost, "seconds": meter.seconds, "setup": setup}
-        place = {"conversation": 0, "node_in": tip.key, "node_out": reply.key, "seed": derive(0, len(chain.calls))}
+        place = {"conversation": 0, "node_in": tip.key, "node_out": reply.key, "seed": _seed(len(chain.calls))}
         finish = "tool_calls" if turn.reply.calls else "stop"
         request = digest(REQUEST, b"ask", tip.key, asked, offered, b"")
         asked_at[len(nodes) - 1] = len(chain.calls)
@@ -163,6 +163,12 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     _put(store, it, chain, nodes, row)
     store.annotate(as_annotations(it.values, run, asked_at))
     return run
+
+
+@lru_cache(maxsize=1024)
+def _seed(seq: int) -> int:
+    """The seed of a reply, the same in every imported run."""
+    return derive(0, seq)
 
 
 @cache

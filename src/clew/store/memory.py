@@ -24,6 +24,7 @@ from clew.store.protocol import (
     Place,
     Range,
     Summary,
+    Tables,
     check_annotation,
     pack_outcomes,
     place,
@@ -314,8 +315,9 @@ class MemoryStore(Keeper):
     def search(self, phrase: Sequence[str]) -> set[str]:
         return {run for run in self._rows if says(document(self, run), phrase)}
 
-    def each_node(self) -> Iterator[Node]:
-        return iter(list(self._nodes.values()))
+    def each_node(self, but: Tables | None = None) -> Iterator[Node]:
+        held = set(but.node_keys(list(self._nodes))) if but is not None else set()
+        return iter([node for node in list(self._nodes.values()) if node.key not in held])
 
     def node_keys(self, among: Sequence[bytes] | None = None) -> list[bytes]:
         return list(self._nodes) if among is None else [key for key in among if key in self._nodes]

@@ -54,7 +54,8 @@ def merge(store: Tables, other: Tables) -> dict[str, int]:
     other.commit()
     theirs = other.run_ids()
     mine = {run for run in theirs if _holds(store.row, run)}
-    _agree(store, other, mine)
+    done = {run for run in mine if store.keys(run) == other.keys(run)}  # the same Calls, of which none need be read
+    _agree(store, other, mine - done)
     new = dict.fromkeys(("runs", "calls", "nodes", "blobs", "groups", "annotations", "tags", "reports"), 0)
     for keys in _lots(other.blob_keys()):
         held = set(store.blob_keys(keys))
@@ -62,12 +63,12 @@ def merge(store: Tables, other: Tables) -> dict[str, int]:
             if key not in held:
                 store.put_blob(other.blob(key))
                 new["blobs"] += 1
-    for lot in _lots(other.each_node()):
-        held = set(store.node_keys([node.key for node in lot]))
-        fresh = [node for node in lot if node.key not in held]
+    for fresh in _lots(other.each_node(store)):
         store.put_nodes(fresh)
         new["nodes"] += len(fresh)
     for run in theirs:
+        if run in done:
+            continue
         row = other.row(run)
         if run not in mine:
             store.put_run(row)
@@ -110,17 +111,16 @@ def _lots(items: Iterable[T], size: int = 500) -> Iterator[list[T]]:
         yield lot
 
 
-def _agree(store: Tables, other: Tables, mine: set[str]) -> None:
-    for run in other.run_ids():
-        if run in mine:
-            have = {c.seq: c.key for c in own_calls(store, store.row(run)) if c.done >= 0}
-            for call in own_calls(other, other.row(run)):
-                if call.done >= 0 and have.get(call.seq, call.key) != call.key:
-                    raise StoreError(
-                        f"{store.path} and {other.path} differ",
-                        remedy="One of them was altered; run `clew store verify` on both.",
-                        at=f"{run}@{call.seq}",
-                    )
+def _agree(store: Tables, other: Tables, runs: set[str]) -> None:
+    for run in sorted(runs):
+        have = {c.seq: c.key for c in own_calls(store, store.row(run)) if c.done >= 0}
+        for call in own_calls(other, other.row(run)):
+            if call.done >= 0 and have.get(call.seq, call.key) != call.key:
+                raise StoreError(
+                    f"{store.path} and {other.path} differ",
+                    remedy="One of them was altered; run `clew store verify` on both.",
+                    at=f"{run}@{call.seq}",
+                )
 
 
 def _merge_names(store: Tables, other: Tables, new: dict[str, int]) -> None:

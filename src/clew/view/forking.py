@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clew.core.errors import BadInput, UnknownName
 from clew.core.printable import quoted
-from clew.core.protocols import Model
+from clew.core.protocols import Model, weights_of
 from clew.core.records import Cursor
 from clew.store import Keeper, Run
 
@@ -182,9 +182,16 @@ def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model]) -> Runne
 def other_weights(run: Run, at: Cursor | None, runner: Runner) -> str:
     """What to say where the loaded weights are not those that made the run, as training has changed them since; empty
     where they are, or where nothing tells them apart."""
-    made = {call.setup.version for call in run.calls[at.seq if at else 0 :] if call.setup is not None}
-    model = runner.model
-    if model is None or not made or model.version in made:
+    setups = [call.setup for call in run.calls[at.seq if at else 0 :] if call.setup is not None]
+    made, model = {setup.version for setup in setups}, runner.model
+    if model is None or not made:
+        return ""
+    mine, theirs = weights_of(model), {setup.weights for setup in setups if setup.model == run.model and setup.weights}
+    if mine and theirs and mine not in theirs:
+        return (
+            f"the weights in {run.model} are not those that sampled this run; where they lie now, name it as the model"
+        )
+    if model.version in made:
         return ""
     return (
         f"version {max(made)} of {run.model} sampled this run, version {model.version} is loaded;"

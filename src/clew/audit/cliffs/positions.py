@@ -10,7 +10,7 @@ import numpy as np
 
 from clew.audit.cliffs.statistics import F64
 from clew.core.errors import BadInput
-from clew.core.protocols import Model, Scores
+from clew.core.protocols import Model, Scores, answers_for
 from clew.core.records import Call, Node
 from clew.harness.fork.continuations import Start
 from clew.store import Run
@@ -69,7 +69,7 @@ def chances(run: Run, model: Model | None, at: str) -> dict[tuple[str, int], F64
                 f"run {run.id} was sampled at temperature 0, where all continuations are alike",
                 remedy="Make runs with a temperature above 0.",
             )
-        mine = call.setup is None or model is None or call.setup.model == model.ref
+        mine = call.setup is None or model is None or answers_for(model, call.setup)
         out[call.run, call.seq] = np.exp(call.logprobs.astype(float)) if mine else np.zeros(len(call.logprobs))
         rows.setdefault(heat, []).append((call, [i for part in ids for i in part or ()]))
     if isinstance(model, Scores):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.coding.kernels.kernel import Array, Kernel, Option
+from clew.coding.kernels.program import Program, program
 from clew.core.errors import BadInput, UnknownName
 
 F64 = npt.NDArray[np.float64]
@@ -134,8 +135,8 @@ TRANSPOSE = Kernel(
 CATALOGUE = {kernel.name: kernel for kernel in (DOT, STENCIL, SOFTMAX, LAYERNORM, GEMM, TRANSPOSE)}
 
 
-def load(name: str) -> Kernel:
-    """A bundled kernel by name, or the ``kernel`` of a Python file.
+def load(name: str) -> Kernel | Program:
+    """A bundled kernel by name, the ``kernel`` of a Python file, or a C file.
 
     Raises:
         UnknownName: no such kernel or file. BadInput: the file does not define one.
@@ -148,11 +149,17 @@ def load(name: str) -> Kernel:
             f"{name}: kernels are tuned on the CPU; one for a GPU is diagnosed, not run",
             remedy="nvcc -cubin -Xptxas -v k.cu 2> k.txt; clew kernels explain k.cubin --ptxas k.txt",
         )
+    if path.suffix in (".cpp", ".cc", ".cxx", ".h"):
+        raise BadInput(
+            f"{name}: kernels are tuned in C", remedy="Give a .c file, or a Python file that defines `kernel`."
+        )
     if not path.is_file():
         raise UnknownName(
             f"no kernel {name!r}",
-            remedy=f"Bundled: {', '.join(CATALOGUE)}; or give a Python file that defines `kernel`.",
+            remedy=f"Bundled: {', '.join(CATALOGUE)}; or give a C file, or a Python file that defines `kernel`.",
         )
+    if path.suffix == ".c":
+        return program(path)
     spec = importlib.util.spec_from_file_location(f"kernel_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path} is no Python file", remedy="Give a .py file that defines `kernel = Kernel(...)`.")

@@ -72,6 +72,18 @@ class Ceilings(NamedTuple):
         return self.flops / self.bytes
 
 
+def compiler() -> str:
+    """The C compiler.
+
+    Raises:
+        MissingExtra: there is none, or no objdump.
+    """
+    found = shutil.which("gcc") or shutil.which("cc") or ""
+    if not found or not shutil.which("objdump"):
+        raise MissingExtra("kernels need a C compiler and objdump", remedy="Install gcc and binutils.")
+    return found
+
+
 class Cpu:
     """Builds and measures candidates of one kernel.
 
@@ -86,9 +98,7 @@ class Cpu:
     def __init__(self, kernel: Kernel, run: Run, space: Space | None = None) -> None:
         self.kernel, self.folder, self._run = kernel, run.folder, run
         self.space = space or Space(kernel)
-        self.compiler = shutil.which("gcc") or shutil.which("cc") or ""
-        if not self.compiler or not shutil.which("objdump"):
-            raise MissingExtra("kernels need a C compiler and objdump", remedy="Install gcc and binutils.")
+        self.compiler = compiler()
         self._builds: dict[str, Built] = {}
         self._cases: dict[str, tuple[Arrays, Sizes]] = {}
         self._make_bench()
@@ -139,24 +149,20 @@ class Cpu:
         done = self._run(command, ["bench", a.path.name, b.path.name, *cases], left, RUN_SECONDS)
         if done.code:
             return wall.Wrong(done.reason, "timing")
-        times = {
-            side: np.array([float(t) for s, t in map(str.split, done.out.splitlines()) if s == side]) for side in "ab"
-        }
         for i in range(len(cases)):
             origin = cases[(i - blocks) % len(cases)]  # contents moved on once a block
             before, sizes = self._cases[origin]
             after = self._arrays(self.folder / left[i], sizes)
             if wrong := wall.judge(self.kernel, before, after, sizes, self._plain_error[origin], f"{origin}, timed"):
                 return wrong
-        return speed(times["a"], times["b"], seed)
+        return speed(*times(done.out), seed)
 
     def metrics(self, built: Built, seconds: float | None = None, profile: bool = True) -> dict[str, float]:
         """What is known of a build: counts of its inner loops (of x86-64 only), roofline shares, cache misses where
         cachegrind runs."""
         assert built.path is not None
         sizes = self.kernel.shapes[0]
-        code = _code(built.path, self.kernel.symbol)
-        found = counts.count_x86(code, 32 if _has_avx512() else 16) if code else {}
+        found = inner_loops(built.path, self.kernel.symbol)
         moved = self.kernel.call_bytes(sizes)
         found["gemm_like"] = float(self.kernel.gemm)
         found["reuse"] = self.kernel.flops(**sizes) / moved * 4  # operations on each element
@@ -271,6 +277,13 @@ class Cpu:
         return miss_rate((self.folder / "grind.out").read_text(), self.kernel.symbol)
 
 
+def times(printed: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Seconds of the runs of both sides, from lines ``a SECONDS`` and ``b SECONDS``."""
+    rows = [row.split() for row in printed.splitlines()]
+    a, b = (np.array([float(seconds) for side, seconds in rows if side == name]) for name in "ab")
+    return a, b
+
+
 def speed(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], seed: int = 0) -> Speed:
     """The ratio of medians of block times [n] with its percentile bootstrap interval."""
     rng = np.random.default_rng(seed)
@@ -333,6 +346,12 @@ def _code(path: Path, symbol: str) -> tuple[disassembly.Instruction, ...]:
         return tuple(disassembly.disassemble(path, symbol))
     except disassembly.OtherMachine:
         return ()
+
+
+def inner_loops(path: Path, symbol: str) -> dict[str, float]:
+    """Counts of a function's inner loops; empty where they are of a machine that cannot be read here."""
+    code = _code(path, symbol)
+    return counts.count_x86(code, 32 if _has_avx512() else 16) if code else {}
 
 
 _yardsticks: dict[str, dict[str, float]] = {}

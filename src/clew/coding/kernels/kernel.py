@@ -8,7 +8,7 @@ import math
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -167,13 +167,20 @@ class Candidate(NamedTuple):
         return self._replace(choice=tuple((o, value if o == option else v) for o, v in self.choice))
 
 
+class Tunable(Protocol):
+    """What a Space is made of: a Kernel, or a C file alone."""
+
+    @property
+    def options(self) -> tuple[Option, ...]: ...
+
+
 class Space:
     """What may be changed about a kernel: compiler flags, and the macros of its source.
 
     ``flags`` of the kernel at hand are those of FLAGS named; all of them where None.
     """
 
-    def __init__(self, kernel: Kernel, flags: Sequence[str] | None = None) -> None:
+    def __init__(self, kernel: Tunable, flags: Sequence[str] | None = None) -> None:
         names = FLAGS if flags is None else flags
         self.values: dict[str, tuple[Any, ...]] = {name: FLAGS[name] for name in names}
         self.moves = {name: MOVES[name] for name in names}

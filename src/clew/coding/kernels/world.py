@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from clew.coding.kernels.catalogue import CATALOGUE, load
 from clew.coding.kernels.cpu import Built, Cpu, Speed
 from clew.coding.kernels.kernel import STRONG, Candidate, Kernel, Space
+from clew.coding.kernels.program import Driven, Program
 from clew.coding.kernels.rules import advice, diagnose
 from clew.coding.kernels.runs import Boxed, Direct, Run
 from clew.coding.kernels.search import SEARCHES, Outcome, Tries
@@ -44,8 +45,19 @@ class KernelWorld:
     restores: Restores = "exact"
     tools: Sequence[ToolSpec] = ()
 
-    def __init__(self, kernel: Kernel, run: Run, profile: bool, on_try: Callable[[], None] | None = None) -> None:
-        self._cpu, self._profile, self._run, self._on_try = Cpu(kernel, run), profile, run, on_try
+    def __init__(
+        self,
+        kernel: Kernel | Program,
+        run: Run,
+        profile: bool,
+        on_try: Callable[[], None] | None = None,
+        driver: str = "",
+        flags: str = "",
+    ) -> None:
+        self._cpu: Cpu | Driven = (
+            Driven(kernel, driver, flags, run) if isinstance(kernel, Program) else Cpu(kernel, run)
+        )
+        self._profile, self._run, self._on_try = profile, run, on_try
         self._told: list[dict[str, Any]] = []
         self._best = Best(self._cpu.space.start(), 1.0)
         self._done = self._closed = False
@@ -148,19 +160,20 @@ class KernelWorld:
 
 
 class Kernels:
-    """Kernels to tune: the bundled ones, or files that define one.
+    """Kernels to tune: the bundled ones, Python files that define one, or C files.
 
     Args:
         sandbox: ``bubblewrap``, the weaker ``rlimits``, or empty: the compiler and the builds run as this user, which
             is for sources of one's own; new source is then refused.
-        profile: count cache misses with cachegrind, where valgrind is installed.
+        profile: count cache misses with cachegrind, where valgrind is installed; not of C files.
+        driver: of a C file without ``main``: the C file that has it.
+        flags: of a C file: what the compiler needs for every build.
     """
 
-    def __init__(self, sandbox: str = "bubblewrap", profile: bool = True) -> None:
-        self.ref = make_ref(
-            "kernels", {"sandbox": sandbox, "profile": profile}, {"sandbox": "bubblewrap", "profile": True}
-        )
-        self.sandbox, self.profile = sandbox, profile
+    def __init__(self, sandbox: str = "bubblewrap", profile: bool = True, driver: str = "", flags: str = "") -> None:
+        given = {"sandbox": sandbox, "profile": profile, "driver": driver, "flags": flags}
+        self.ref = make_ref("kernels", given, Kernels)
+        self.sandbox, self.profile, self._needs = sandbox, profile, (driver, flags)
         self.on_try: Callable[[], None] | None = None  # called after every step of its worlds
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
@@ -184,7 +197,7 @@ class Kernels:
         folder = tempfile.TemporaryDirectory(prefix="clew-kernel-")
         try:
             run: Run = Boxed(Path(folder.name), isolation=self.sandbox) if self.sandbox else Direct(Path(folder.name))
-            return _Temporary(folder, load(task.id), run, self.profile, self.on_try)
+            return _Temporary(folder, load(task.id), run, self.profile, self.on_try, *self._needs)
         except (BadInput, MissingExtra) as error:
             raise WorldError(error.message, remedy=error.remedy) from error
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from clew.core.errors import BadInput, ClewError, ModelError
 from clew.core.keys import REQUEST, canonical, derive, digest, encode, sampling_form, value_digest
-from clew.core.protocols import Model
+from clew.core.protocols import Model, weights_of
 from clew.core.records import Call, Cursor, Edit, Node, Request, Sample, Tap, changed
 from clew.core.values import F32, UNSET, Completion, Inner, Message, Sampling, ToolSpec, Unset, Usage
 from clew.harness.run.nodes import Reply, as_message, make_node
@@ -389,7 +389,7 @@ async def _told(run: RunState, messages: Sequence[Message], named: str, sampling
     run.dispatch.ask(pending, model, request)
     done = await pending.taken()
     facts = (model.ref, done.model, done.version, done.usage, done.cost, done.seconds)
-    run.inner.append(Inner(*facts, done.message.text, done.tokens))
+    run.inner.append(Inner(*facts, done.message.text, done.tokens, weights_of(model)))
     return done.message.text
 
 

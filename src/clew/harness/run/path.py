@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from clew.core.errors import BadInput
-from clew.core.protocols import Model
+from clew.core.protocols import Model, weights_of
 from clew.core.records import Annotation, Node, Setup
 from clew.core.values import Message, Observation, Sampling, ToolSpec
 from clew.harness.run import notes
@@ -113,8 +113,9 @@ class Path:
     def setup(self, model: Model | None, sampling: Sampling) -> Setup:
         """What is equal over the asks of this conversation, one object per sampling."""
         found, ref = self._settled.get(sampling), model.ref if model is not None else ""
-        if found is None or found.model != ref:
-            found = self._settled[sampling] = Setup(ref, 0, sampling, sampling, self.tools)
+        weights = weights_of(model)
+        if found is None or (found.model, found.weights) != (ref, weights):
+            found = self._settled[sampling] = Setup(ref, 0, sampling, sampling, self.tools, weights=weights)
         return found
 
     def repeats(self, node: Node, old: Node, why: str) -> None:

@@ -63,7 +63,8 @@ class Models:
 
     def setup(self, asked: Setup, result: Completion) -> Setup:
         """How an ask was answered: what was asked, completed by the version, sampling and name of the answer."""
-        key = (asked.model, result.version, asked.asked, result.in_force, asked.tools and id(asked.tools), result.model)
+        who = (asked.model, asked.weights, result.version, result.model)
+        key = (*who, asked.asked, result.in_force, asked.tools and id(asked.tools))
         found = self._setups.get(key)
         if found is None:
             in_force = result.in_force or asked.asked

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from functools import cache
 from typing import Any, cast
 
-from clew.core.protocols import Batches, Done, Model, Ranks, Scores, Streams, Tops
+from clew.core.protocols import Batches, Done, Model, Ranks, Scores, Streams, Tops, weights_of
 from clew.core.records import Request
 from clew.core.values import Completion, Inner, Usage
 
@@ -38,6 +38,11 @@ class Forwarding:
     def version(self) -> int:
         return self.model.version
 
+    @property
+    def weights_name(self) -> str:
+        """See ``weights_of``. With a ref of its own the wrapper answers otherwise than the weights alone do."""
+        return weights_of(self.model) if self.ref == self.model.ref else ""
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "model":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -63,9 +68,8 @@ def combined(answer: Completion, asked: Iterable[tuple[Model, Completion]]) -> C
     pairs = list(asked)
     inner: list[Inner] = []
     for model, said in pairs:
-        own = Inner(
-            model.ref, said.model, said.version, said.usage, said.cost, said.seconds, said.message.text, said.tokens
-        )
+        facts = (model.ref, said.model, said.version, said.usage, said.cost, said.seconds)
+        own = Inner(*facts, said.message.text, said.tokens, weights_of(model))
         inner += said.inner or (own,)
     usage = Usage(*(sum(said.usage[i] for _, said in pairs) for i in range(3)))
     return answer._replace(inner=tuple(inner), usage=usage, cost=sum(said.cost for _, said in pairs))

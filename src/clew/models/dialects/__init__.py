@@ -37,9 +37,12 @@ class Asked(NamedTuple):
     extra: Mapping[str, Any] = {}
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode  # made once: one a message
+
+
 def dumps(value: object) -> str:
     """JSON text with one spelling for one value; NaN is refused."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _encode(value)
 
 
 def bad(what: str, got: object, remedy: str) -> BadRecord:
@@ -52,6 +55,8 @@ def patch(base: object, raw: object) -> object:
     Objects are compared by field, lists of one length by position, all else is replaced. ``-`` lists removed fields,
     ``=`` wraps an object that replaces another value whole.
     """
+    if type(base) is str and type(raw) is str:  # most of what is compared
+        return UNSET if base == raw else raw
     if isinstance(base, dict) and isinstance(raw, dict) and not {"-", "="} & raw.keys():
         inner = {k: patch(base[k], v) if k in base else v for k, v in raw.items()}
         out = {k: v for k, v in inner.items() if v is not UNSET}

@@ -60,6 +60,11 @@ class Local:
     Attributes:
         module: the nn.Module, which a trainer changes in place, followed by ``publish``.
         version: of the weights the engine serves.
+        weights_name: where ``ref`` is a folder, the content name of the weights that it held when this was made, by
+            which a record's keys know the model wherever the folder lies. It is a digest of the configuration, and
+            of shapes and at most 1,024 numbers from all over each tensor in memory (``weights_digest``): no file is
+            read again for it. So folders that differ in few numbers of a large tensor can share a name. Training does
+            not change it: trained weights are told by their version.
 
     Raises:
         UnknownName: no model there. MissingExtra: transformers is not installed. BadInput: no renderer can be made.
@@ -95,6 +100,7 @@ class Local:
         self.tokenizer = tokenizer
         self.renderer: Renderer = renderer or _renderer(settings, tokenizer)
         self.ref = ref or (str(source) if not isinstance(source, nn.Module) else f"module:{_digest(self.module)}")
+        self.weights_name = _content_name(self.module) if Path(self.ref).is_dir() else ""
         self.version = 0
         self._config = text_config(self.module)
         own = getattr(self._config, "max_position_embeddings", None) or 4096
@@ -329,3 +335,12 @@ def _digest(module: nn.Module) -> str:
     """Names a module by its architecture and sizes; weights are counted by version."""
     config: Any = getattr(unwrap(module), "config", None)
     return value_digest(json.loads(config.to_json_string())).hex()[:12] if config is not None else type(module).__name__
+
+
+def _content_name(module: nn.Module) -> str:
+    """See ``Local.weights_name``. What says by whom and how the configuration was written is no content."""
+    config: Any = getattr(unwrap(module), "config", None)
+    said = json.loads(config.to_json_string()) if config is not None else {}
+    for name in ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype"):
+        said.pop(name, None)
+    return value_digest([weights_digest(module), said]).hex()

@@ -52,12 +52,12 @@ def keeps_calls(make: Factory) -> None:
     full = full._replace(logprobs=np.array([-1, -0.1], np.float32), entropies=np.array([0.5, np.inf], np.float32))
     full = full._replace(seed=2**63 - 1, setup=SETUP, packed=(sample, sample._replace(ids=None, logprobs=None)))
     full = full._replace(finish="length", usage=Usage(5, 2, 3), cost=0.02, started=1.7e9, seconds=0.5, error="boom")
-    inner = (Inner("small", "s-1", 2, Usage(1, 2, 0), 0.01, 0.3, "hi \ud802", (1, 2)), Inner("large"))
+    inner = (Inner("small", "s-1", 2, Usage(1, 2, 0), 0.01, 0.3, "hi \ud802", (1, 2), "5e"), Inner("large"))
     full = full._replace(attempts=(Attempt(0.1, 429, "slow down"), Attempt(0.4, 200)), inner=inner)
     assert not [name for name, unset in Call._field_defaults.items() if same(getattr(full, name), unset)]
     calls = [Call("r", 0, "open", b"", 0, 0, text="see"), full]
     calls += [Call("r", 2 + n, kind, b"r", 2 + n, action="x") for n, kind in enumerate(("act", "spawn", "note"))]  # type: ignore[arg-type]
-    calls.append(full._replace(seq=5, packed=(), inner=full.inner[:1]))
+    calls.append(full._replace(seq=5, packed=(), inner=full.inner[:1], setup=SETUP._replace(weights="5e")))
     for call in calls:
         store.put_call("r", call)
     assert same(tuple(store.calls("r")), tuple(calls)), "before commit"

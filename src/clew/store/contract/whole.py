@@ -188,6 +188,15 @@ def merges(make: Factory) -> None:
     assert here.tags() == there.tags() and here.reports() == there.reports() and here.metrics("t") == {0: {"x": 1.0}}
     assert here.outcome_places() == [("m", "extra2@1")] and here.blob(here.calls(fork.run)[3].snapshot) == b"snap"
     assert not any(here.merge(there).values()), "merging again takes nothing"
+    begun, ended = make(), make()
+    for store in (begun, ended):
+        Script(store, "half22").open()
+    asked = Call("half22", 1, "note", b"q" * 16, 1)
+    begun.put_call("half22", asked)
+    ended.put_call("half22", asked._replace(done=1, key=b"k" * 16, text="came"))
+    assert not any(ended.merge(begun).values()), "an intent is less than its result"
+    assert begun.merge(ended)["calls"] == 1 and begun.calls("half22") == ended.calls("half22")
+    assert [*ended.each_node(there)] == [] and len([*there.each_node(ended)]) == len([*there.each_node()]) > 0
     third = make()
     odd = Script(third, "both22")
     odd.open("Another door.")

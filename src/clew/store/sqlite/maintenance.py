@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from clew.core.errors import StoreError
 from clew.core.keys import encode
 from clew.core.records import Node
-from clew.store.protocol import Burial
+from clew.store.protocol import Burial, Tables
 from clew.store.sqlite.database import our_errors
 from clew.store.sqlite.row_codec import BITS, NODE_COLUMNS
 from clew.store.sqlite.run_tables import Records
@@ -18,8 +18,8 @@ from clew.store.sqlite.run_tables import Records
 class Maintenance(Records):
     """Part of SQLiteStore."""
 
-    def each_node(self) -> Iterator[Node]:
-        """Every node, in the order they were first written."""
+    def each_node(self, but: Tables | None = None) -> Iterator[Node]:
+        """Every node, in the order they were first written; none that the store ``but`` has."""
         self.commit()
         last = 0
         while True:
@@ -27,7 +27,8 @@ class Maintenance(Records):
             if not rows:
                 return
             last = rows[-1][0]
-            yield from (self._codec.read_node(row[1:]) for row in rows)
+            held = set(but.node_keys([row[1] for row in rows])) if but is not None else set()
+            yield from [self._codec.read_node(row[1:]) for row in rows if row[1] not in held]
 
     def node_keys(self, among: Sequence[bytes] | None = None) -> list[bytes]:
         """Every node's key, or those of some keys that the store has."""

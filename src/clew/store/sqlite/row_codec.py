@@ -50,6 +50,10 @@ def check_call(run: str, call: Call) -> None:
         raise BadInput(f"seq {call.seq} or seed {call.seed} is too large to be kept", at=f"{run}@{call.seq}")
 
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode  # made once: one a node
+_decode = json.JSONDecoder().decode
+
+
 def dump(value: object) -> str:
     """JSON text of a value, compact and with sorted keys.
 
@@ -57,7 +61,7 @@ def dump(value: object) -> str:
         BadInput: NaN or infinity, or a type that JSON does not know.
     """
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _encode(value)
     except (TypeError, ValueError) as error:
         raise BadInput(f"cannot be kept as JSON: {error}", remedy="Use JSON values, and null for NaN.") from error
 
@@ -146,7 +150,7 @@ class Codec:
         if more is None:
             message = Message(self._name(role), readable(text))
         else:
-            reasoning, calls, call_id, extra = json.loads(more)
+            reasoning, calls, call_id, extra = _decode(more)
             tools = tuple(ToolCall(*call) for call in calls)
             message = Message(self._name(role), readable(text), reasoning, tools, call_id, extra)
         return Node(key, parent, message, unpack_ids(ids), self._name(tokenizer), text_key)
@@ -201,6 +205,7 @@ class Codec:
             tools = [self._keep(dump([t.name, t.description, t.schema]).encode()).hex() for t in setup.tools]
             asked, in_force = _sampling(setup.asked), _sampling(setup.in_force)
             body = [setup.model, setup.version, asked, in_force, tools, setup.served_by]
+            body += [setup.weights] if setup.weights else []  # a setup without is written as before there were any
             known = self._setups[id(setup)] = (setup, self._keep(dump(body).encode()))
         return known[1]
 
@@ -209,9 +214,9 @@ class Codec:
         return {bytes.fromhex(key) for key in json.loads(self._load(setup))[4]}
 
     def _read_setup(self, body: bytes) -> Setup:
-        model, version, asked, in_force, tools, served_by = json.loads(body)
+        model, version, asked, in_force, tools, served_by, *weights = json.loads(body)
         specs = tuple(ToolSpec(*json.loads(self._load(bytes.fromhex(key)))) for key in tools)
-        return Setup(model, version, _read_sampling(asked), _read_sampling(in_force), specs, served_by)
+        return Setup(model, version, _read_sampling(asked), _read_sampling(in_force), specs, served_by, *weights)
 
     def _recall(self, key: bytes, read: Callable[[bytes], T]) -> T:
         """A repeated value by digest; equal values come back as one object."""
@@ -284,14 +289,23 @@ def _read_sampling(fields: list[Any] | None) -> Sampling | None:
 
 def _pack(samples: tuple[Sample, ...], inner: tuple[Inner, ...]) -> str:
     """The column ``packed``: a list of samples, as it was before there were inner answers, or an object of both."""
-    listed, asked = [*map(_sample, samples)], [[*one[:-1], _text_of_ids(one.tokens)] for one in inner]
+    listed, asked = [*map(_sample, samples)], [*map(_inner, inner)]
     return dump({"samples": listed, "inner": asked} if inner else listed)
 
 
 def _unpack(packed: dict[str, Any] | list[Any]) -> tuple[tuple[Sample, ...], tuple[Inner, ...]]:
     held = packed if isinstance(packed, dict) else {"samples": packed, "inner": ()}
-    inner = (Inner._make([*one[:3], Usage(*one[3]), *one[4:-1], _ids_of_text(one[-1])]) for one in held["inner"])
-    return tuple(map(_read_sample, held["samples"])), tuple(inner)
+    return tuple(map(_read_sample, held["samples"])), tuple(map(_read_inner, held["inner"]))
+
+
+def _inner(one: Inner) -> list[Any]:
+    *known, tokens, weights = one
+    return [*known, _text_of_ids(tokens), *([weights] if weights else [])]
+
+
+def _read_inner(fields: list[Any]) -> Inner:
+    model, served_by, version, usage, cost, seconds, text, tokens, *weights = fields
+    return Inner(model, served_by, version, Usage(*usage), cost, seconds, text, _ids_of_text(tokens), *weights)
 
 
 def _text_of_ids(ids: tuple[int, ...] | None) -> str | None:

@@ -140,6 +140,7 @@ def _facts(store: Keeper, call: Call | None) -> dict[str, Any]:
         facts["seed"] = str(call.seed)  # 64 bits: more than a number of JavaScript holds
     if call.setup is not None:
         facts |= {"model": call.setup.model, "version": call.setup.version, "served by": call.setup.served_by}
+        facts |= {"weights": call.setup.weights} if call.setup.weights else {}
         facts |= {"asked": call.setup.asked, "in force": call.setup.in_force}
         facts["tools"] = [tool.name for tool in call.setup.tools]
     return facts
