@@ -3,6 +3,7 @@
 import { get, listen, name } from "./api.js";
 import { button, copy, h, later, loading, failure, plain, put, said, toast } from "./dom.js";
 import { cursor, drawCall, place } from "./call.js";
+import { Finder } from "./finder.js";
 import { FlowList } from "./flowlist.js";
 import { ForkPanel } from "./fork.js";
 import { drawInspector, drawRun } from "./inspector.js";
@@ -85,6 +86,7 @@ class RunView {
   }
 
   close() {
+    this.finder.leave();
     this.stops?.forEach((stop) => stop());
     this.list?.destroy();
     this.strip?.destroy();
@@ -101,14 +103,14 @@ class RunView {
     this.head = h("header", { class: "runhead" });
     this.shader = h("select", { "aria-label": "Shade by", on: { change: () => this.setShade(this.shader.value) } });
     this.legend = h("span", { class: "legends" });
-    this.finder = h("input", { type: "search", placeholder: "Find in this run", "aria-label": "Find in this run", on: { keydown: (event) => event.key === "Enter" && this.find() } });
+    this.finder = new Finder(this.run, () => this.seq, (seq) => this.choose(seq, null, true));
     this.transcript = h("div", { class: "transcript", tabindex: 0, role: "list", "aria-label": "Transcript" });
     this.notes = h("div", { class: "notes" });
     this.treeBox = h("nav", { class: "side left", "aria-label": "Forks" });
     this.inspector = h("div", { class: "inspect" });
     this.forkBox = h("div", { class: "forkbox", hidden: true });
     this.side = h("aside", { class: "side right", "aria-label": "What produced it" }, this.inspector, this.forkBox);
-    const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.finder);
+    const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.finder.field);
     this.tabs = TABS.map((label) => button(label, () => this.setTab(label), { role: "tab" }));
     put(this.root, this.head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, this.tabs),
       h("div", { class: "columns3" }, this.treeBox, h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.notes, this.transcript), this.side));
@@ -221,16 +223,6 @@ class RunView {
     const seq = this.strip.lowest;
     if (seq === null) toast("No value along this run");
     else this.choose(seq, null, true);
-  }
-
-  async find() {
-    try {
-      const { seq } = await get("find", { run: this.run, text: this.finder.value, from: this.seq === null ? 0 : this.seq + 1 });
-      if (seq !== null) this.choose(seq, null, true);
-      else toast(this.seq === null ? "Nothing here says that" : "No further Call says that");
-    } catch (error) {
-      toast(`${error.message} ${error.remedy ?? ""}`);
-    }
   }
 
   placeText() {
