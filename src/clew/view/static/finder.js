@@ -23,6 +23,7 @@ export class Finder {
     const asked = { run: this.run, text: this.field.value, from };
     try {
       const { seq } = await get("find", asked, { signal: this.left.signal, waiting: ({ wait, done }) => wait === "calls" && (asked.from = done) });
+      this.sought = asked.text.toLowerCase();
       if (seq !== null) this.choose(seq);
       else toast(from ? "No further Call says that" : "Nothing here says that");
     } catch (error) {

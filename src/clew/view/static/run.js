@@ -34,8 +34,8 @@ async function readCalls(run, start, stop) {
 
 class RunView {
   constructor(root, facts, store) {
-    Object.assign(this, { root, facts, store, run: facts.summary.run });
-    this.seq = this.token = null;
+    Object.assign(this, { root, facts, store, run: facts.summary.run, seq: null, token: null });
+    this.markdown = localStorage.getItem("markdown") !== "off";
     this.keys = {
       j: ["Next Call", () => this.step(1)],
       k: ["Previous Call", () => this.step(-1)],
@@ -50,6 +50,7 @@ class RunView {
       d: ["Compare with the run it was forked from, or with its first fork", () => this.diff()],
       g: ["Open its group", () => this.group()],
       v: ["Next value to shade by", () => this.nextShade()],
+      w: ["Messages as they were written, or as their Markdown", () => this.toggleMarkdown()],
       c: ["Copy the place as clew fork takes it", () => copy(this.placeText())],
       esc: ["Close the fork panel", () => this.setPanel("inspect")],
     };
@@ -110,7 +111,8 @@ class RunView {
     this.inspector = h("div", { class: "inspect" });
     this.forkBox = h("div", { class: "forkbox", hidden: true });
     this.side = h("aside", { class: "side right", "aria-label": "What produced it" }, this.inspector, this.forkBox);
-    const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.finder.field);
+    this.raw = button("Markdown", () => this.toggleMarkdown(), { class: "chip", "aria-pressed": String(this.markdown), title: "Show messages as their Markdown means them, or as they were written" });
+    const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.raw, this.finder.field);
     this.tabs = TABS.map((label) => button(label, () => this.setTab(label), { role: "tab" }));
     put(this.root, this.head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, this.tabs),
       h("div", { class: "columns3" }, this.treeBox, h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.notes, this.transcript), this.side));
@@ -125,7 +127,7 @@ class RunView {
 
   context() {
     return {
-      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks,
+      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks, markdown: this.markdown, sought: this.finder.sought,
       before: (call) => this.list.pages.at(call.seq - 1), choose: (seq, token) => this.choose(seq, token, false, true),
     };
   }
@@ -144,6 +146,12 @@ class RunView {
     this.list?.redrawAll();
     if (strip) this.showStrip();
     if (this.detail) this.inspect();
+  }
+
+  toggleMarkdown() {
+    localStorage.setItem("markdown", (this.markdown = !this.markdown) ? "on" : "off");
+    this.raw.setAttribute("aria-pressed", String(this.markdown));
+    this.list.redrawAll();
   }
 
   showStrip() {
