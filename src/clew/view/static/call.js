@@ -8,7 +8,8 @@ import { drawTokens } from "./tokens.js";
 
 const PIECE = 100_000; // characters added at once to a text that was cut
 const [TALL, HEAD, TAIL] = [60, 20, 12]; // lines of a text that is folded, and of its two ends that are shown
-const opened = new WeakSet(); // Calls whose texts were unfolded
+const FORKS = 8; // forks of a Call that are named at once
+const opened = new WeakSet(); // Calls that were unfolded
 
 /**
  * ctx: {run, shade, selected, token, before(call) -> the Call before it, forks: Map seq -> runs, choose(seq, token),
@@ -163,7 +164,11 @@ function aside(call, ctx) {
 function forks(ctx, call) {
   const runs = ctx.forks?.get(call.seq) ?? [];
   if (!runs.length) return null;
-  const links = runs.slice(0, 8).map((run) => h("a", { class: "id", href: `#/run/${encodeURIComponent(run.run)}@${call.seq}`, title: plain(run.edits.join(", ") || "sampled again") }, plain(run.run)));
-  const rest = runs.length > 8 ? h("span", { class: "dim" }, `and ${runs.length - 8} more`) : null;
-  return h("div", { class: "forks" }, h("span", { class: "tag fork" }, plural(runs.length, "fork")), links, rest);
+  const link = (run) => h("a", { class: "id", href: `#/run/${encodeURIComponent(run.run)}@${call.seq}`, title: plain(run.edits.join(", ") || "sampled again") }, plain(run.run));
+  const few = opened.has(call) ? runs : runs.slice(0, FORKS);
+  const rest = runs.length > few.length && button(`Show the other ${count(runs.length - few.length)}`, () => {
+    opened.add(call);
+    rest.replaceWith(...runs.slice(few.length).map(link));
+  }, { class: "more" });
+  return h("div", { class: "forks" }, h("span", { class: "tag fork" }, plural(runs.length, "fork")), few.map(link), rest);
 }
