@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from clew.core.records import Annotation
@@ -10,12 +12,12 @@ from clew.store.contract import Script, fork_at
 from clew.store.sqlite import SQLiteStore
 from tests.view.browser.browsing import Watched, served, until
 
-MANY, PLACES = 215, 40
+MANY, PLACES, LINE = 215, 40, 700
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """A run with 215 forks at Call 3, and one with a fork at each of 40 Calls."""
+    """A run with 215 forks at Call 3, one with a fork at each of 40 Calls, and 700 runs each forked from the last."""
     path = tmp_path_factory.mktemp("forks") / "forks.db"
     store = SQLiteStore(path)
     source = Script(store, "source", created=1.0).play(4, 1.0)
@@ -30,6 +32,13 @@ def base(tmp_path_factory):
     long = Script(store, "wide", created=400.0).play(PLACES, 1.0)
     for number in range(PLACES):
         fork_at(store, long, number + 2, run=f"wide{number:02}", created=401.0 + number).end()
+    above = Script(store, "line000", created=500.0).play(2, 1.0)
+    for number in range(1, LINE):
+        fork = fork_at(store, above, 3, run=f"line{number:03}", created=500.0 + number)
+        fork.act("> on", f"further {number}")
+        fork.end()
+        store.commit()
+        above = Run(store, fork.run)
     store.close()
     with served(path) as address:
         yield address
@@ -82,6 +91,16 @@ def test_forks_at_many_places_are_folded(chrome, base):
     assert seen(look) == ["wide", *(f"wide{number:02}" for number in range(10))]
     look.page.get_by_role("button", name="Show the other 30 forks").click()
     assert until(lambda: len(seen(look)) == PLACES + 1)
+    look.close()
+
+
+def test_a_long_line_of_forks_is_shown(chrome, base):
+    look = Watched(chrome, base).open(f"#/run/line{LINE - 1}")
+    look.page.wait_for_selector(".call")
+    assert f"{LINE} runs in the family" in look.page.locator(".side.left h2").inner_text()
+    assert look.page.locator(".tree .here .id").inner_text() == f"line{LINE - 1}"
+    look.page.get_by_role("button", name=re.compile("Show .* above")).click()
+    assert until(lambda: "line100" in seen(look))
     look.close()
 
 

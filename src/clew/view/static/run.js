@@ -10,7 +10,7 @@ import { drawInspector, drawRun } from "./inspector.js";
 import { runHead } from "./runhead.js";
 import { Strip } from "./strip.js";
 import { Shade, tokensOf } from "./tokens.js";
-import { drawTree, forksAt, lines } from "./tree.js";
+import { drawTree, forksAt } from "./tree.js";
 
 const PAGE = 100; // Calls read at once
 const TABS = ["Forks", "Transcript", "Inspect"];
@@ -263,7 +263,7 @@ class RunView {
 
   diff() {
     const parent = this.facts.summary.parent.split("@")[0];
-    const other = parent || lines(this.facts.tree).find((line) => line.node.run !== this.run)?.node.run;
+    const other = parent || this.facts.tree.find((one) => one.run !== this.run)?.run;
     if (other) location.hash = `#/diff/${name(parent ? other : this.run)}/${name(parent ? this.run : other)}`;
     else toast("Nothing to compare with: fork it, or mark two runs of the list with d");
   }
@@ -275,7 +275,7 @@ class RunView {
 
   /** This run went on, or a run of its family did. */
   heard(rows) {
-    const family = new Set(lines(this.facts.tree).map((line) => line.node.run));
+    const family = new Set(this.facts.tree.map((one) => one.run));
     if (!rows.some((row) => family.has(row.run) || family.has((row.parent || "").split("@")[0]))) return;
     if (rows.some((row) => row.run === this.run) && !this.facts.summary.stop) this.follow();
     this.reloadFacts();

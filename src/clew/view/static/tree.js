@@ -8,69 +8,57 @@ const SHOWN = 400; // lines drawn at once
 const FIRST = 10; // forks of one place, and places of one run, that are shown before the others are asked for
 const unfolded = new Set(); // what was asked for: stays so while the page is open
 
-/** The tree as lines: {node, depth}, the root first. */
-export function lines(tree, depth = 0, out = []) {
-  out.push({ node: tree, depth });
-  for (const child of tree.children ?? []) lines(child, depth + 1, out);
-  return out;
-}
-
-/** Direct forks of a run by the Call they were forked at. */
+/** Direct forks of a run by the Call they were forked at. `tree` is a list; `up` of a run is the place of its parent. */
 export function forksAt(tree, run) {
-  const found = new Map();
-  const node = lines(tree).find((line) => line.node.run === run)?.node;
-  for (const child of node?.children ?? []) {
-    if (!found.has(child.seq)) found.set(child.seq, []);
-    found.get(child.seq).push(child);
-  }
-  return found;
+  return Map.groupBy(tree.filter((node) => tree[node.up]?.run === run), (node) => node.seq);
 }
 
 /**
- * The tree as lines to draw: {node, depth} of a run, {forks, depth} above the many forks of one place, {hidden, key, depth}
- * of forks that are folded. Runs of which `keep` is true are never folded.
+ * The tree as lines to draw: {node, depth} of a run, {forks, key, depth} above the many forks of one place, {hidden, key,
+ * depth} of forks that are folded. Runs of which `keep` is true are never folded.
  */
-function outline(node, depth, keep, out = []) {
-  out.push({ node, depth });
-  const places = [...Map.groupBy(node.children ?? [], (fork) => `${fork.seq}+${fork.token}`).values()];
-  fold(places, `${node.run}`, depth + 1, keep, out, (forks) => {
-    const many = forks.length > FIRST;
-    if (many) out.push({ forks, depth: depth + 1 });
-    const under = depth + (many ? 2 : 1);
-    fold(forks.map((fork) => [fork]), `${node.run}@${forks[0].seq}+${forks[0].token}`, under, keep, out, ([fork]) => outline(fork, under, keep, out));
-  });
+function outline(tree, keep) {
+  const children = Map.groupBy(tree, (node) => node.up);
+  const under = ({ node, forks, key, depth }) => {
+    if (forks) return fold(forks.map((fork) => [fork]), key, depth + 1, keep);
+    if (!node) return [];
+    const places = Map.groupBy(children.get(tree.indexOf(node)) ?? [], (fork) => `${node.run}${at(fork)}`);
+    return fold([...places.values()], node.run, depth + 1, keep);
+  };
+  const out = [];
+  const todo = [{ node: tree[0], depth: 0 }]; // no recursion: a line of forks may be long
+  while (todo.length) {
+    const line = todo.pop();
+    out.push(line);
+    todo.push(...under(line).reverse());
+  }
   return out;
 }
 
-/** Draw the first of some sets of forks and those that are kept; the others as one line, unless they were asked for. */
-function fold(sets, key, depth, keep, out, draw) {
-  const hidden = [];
-  for (const [i, forks] of sets.entries()) {
-    if (i < FIRST || sets.length <= FIRST || unfolded.has(key) || forks.some((fork) => keep.has(fork.run))) draw(forks);
-    else hidden.push(...forks);
-  }
-  if (hidden.length) out.push({ hidden, key, depth });
+/** The first of some sets of forks and those that are kept; the others as one line, unless they were asked for. */
+function fold(sets, key, depth, keep) {
+  const shown = (forks, i) => i < FIRST || unfolded.has(key) || forks.some((fork) => keep.has(fork.run));
+  const one = (forks) => (forks.length > FIRST ? [{ forks, key: `${key}${at(forks[0])}`, depth }] : forks.map((node) => ({ node, depth })));
+  const hidden = sets.filter((forks, i) => !shown(forks, i)).flat();
+  return [...sets.filter(shown).flatMap(one), ...(hidden.length ? [{ hidden, key, depth }] : [])];
 }
 
 /** A run and the runs it was forked from. */
-function ancestors(node, run) {
-  if (node.run === run) return [run];
-  for (const child of node.children ?? []) {
-    const found = ancestors(child, run);
-    if (found.length) return [node.run, ...found];
-  }
-  return [];
+function ancestors(tree, run) {
+  const found = new Set();
+  for (let node = tree.find((one) => one.run === run); node; node = tree[node.up]) found.add(node.run);
+  return found;
 }
 
 /** Draw it into `root`; `compare(run)` opens a diff of the run at hand with another. */
 export function drawTree(root, tree, run, compare) {
-  const family = lines(tree).length;
-  const keep = new Set(ancestors(tree, run));
+  const family = tree.length;
+  const keep = ancestors(tree, run);
   const list = h("ol", { class: "tree" });
   let from = null;
   let to = 0;
   const draw = () => {
-    const all = outline(tree, 0, keep);
+    const all = outline(tree, keep);
     if (from === null) {
       from = Math.max(0, Math.min(all.findIndex((line) => line.node?.run === run) - 20, all.length - SHOWN));
       to = from + SHOWN;
