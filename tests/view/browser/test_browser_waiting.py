@@ -53,6 +53,8 @@ def test_a_store_that_is_indexed_says_so_and_a_search_is_stopped(chrome, site, s
     line.wait_for()
     assert re.search(rf"Indexing the store\s+\d+ of {RUNS} runs", line.inner_text())
     assert line.get_by_role("button").count() == 0, "every page needs the list"
+    said = look.page.locator(".list").evaluate("el => getComputedStyle(el, '::before').content")
+    assert said == '"Reading the list …"'
     look.shot(f"indexing-{size[0]}-{scheme}")
     assert look.fits()
     before = far(look)
@@ -60,6 +62,7 @@ def test_a_store_that_is_indexed_says_so_and_a_search_is_stopped(chrome, site, s
     rows(look).first.wait_for()
     assert until(lambda: look.page.locator("#wait").is_hidden())
     assert look.page.locator(".count").inner_text() == f"{RUNS} runs"
+    assert look.page.locator(".list").get_attribute("aria-busy") is None
 
     look.page.locator(".bar input[type=search]").fill("result 1")
     line.wait_for()
