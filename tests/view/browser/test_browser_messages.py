@@ -12,7 +12,7 @@ from tests.view.browser.browsing import Watched, served, until
 
 ANSWER = """# The plan
 
-Two *steps*, **both** of `code`, and snake_case_names stay; 2 * 3 * 4 too.
+Two *steps*, **both** of `code`, and snake_case_names stay; 2 * 3 * 4 and 7*7 + 8*8 too.
 The line break stays.
 
 1. read `a.py`
@@ -80,6 +80,7 @@ HOSTILE = {
     "deep": "\n".join("  " * n + "- x" for n in range(60)),
     "rules": "- " * 9_000 + "x\n" + "_ " * 9_000,
     "fences": "```\n~~~\n" * 2_400,
+    "cut": "# Title\n\n" + "*word* " * 5_000 + "THE END",
     "mixed": "**[`" * 4_000 + "`](x)**",
 }
 
@@ -102,7 +103,7 @@ def test_markdown_is_shown_and_nothing_of_it_acts(chrome, base, size, scheme):
     assert shown.locator(".fence .said").inner_text() == 'def f(*args, **kwargs):\n    return "<b>*not bold*</b>"'
     text = shown.inner_text()
     for piece in (
-        "snake_case_names stay; 2 * 3 * 4 too.\nThe line break stays.",
+        "snake_case_names stay; 2 * 3 * 4 and 7*7 + 8*8 too.\nThe line break stays.",
         "the page (https://example.invalid/a_(b))",
         "here (javascript:alert(1))",
         "image a graph https://example.invalid/pixel.png",
@@ -117,7 +118,7 @@ def test_markdown_is_shown_and_nothing_of_it_acts(chrome, base, size, scheme):
     assert look.fits()
     look.shot(f"markdown-{size[0]}-{scheme}")
 
-    look.page.get_by_role("button", name="Markdown").click()
+    look.page.get_by_role("button", name="Markdown", exact=True).click()
     shown.locator(".markdown").wait_for(state="detached")
     assert "**both** of `code`" in shown.inner_text()
     assert "[here](javascript:alert(1))" in shown.inner_text()
@@ -156,6 +157,16 @@ def test_a_log_of_many_lines_is_folded(chrome, base, seq):
     look.press("Enter")
     assert until(lambda: look.route.endswith("@2"))
     assert until(lambda: "line 500: ok" in body(look, 2, "world").inner_text()), "what was sought is to be seen"
+    look.close()
+
+
+def test_the_rest_of_a_text_that_was_cut_comes_as_it_was_written(chrome, base):
+    look = Watched(chrome, base).open("#/run/cut@0")
+    body(look, 0).locator(".heading", has_text="Title").wait_for()
+    look.page.get_by_role("button", name="Show 15 k characters more").click()
+    assert until(lambda: "THE END" in body(look, 0).inner_text())
+    assert body(look, 0).inner_text().startswith("# Title\n\n*word* *word*")
+    assert body(look, 0).inner_text().count("*word* ") == 5_000
     look.close()
 
 

@@ -11,6 +11,7 @@ const FENCE = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
 const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
 const ITEM = /^(?! *(?:[-*_][ \t]*){3,}$)( {0,12})([-*+]|\d{1,9}[.)])([ \t]+)(?=\S)/;
 const LINK = /(!?)\[([^[\]\n]{0,500})\]\(([^()\s]{0,2000}(?:\([^()\s]{0,500}\)[^()\s]{0,2000})?(?:[ \t]+"[^"\n]{0,500}")?)\)/y;
+const WORD = /[\p{L}\p{N}]/u; // beside it nothing opens or closes: snake_case and 7*7 are no emphasis
 const ACTIVE = /[\\`*_![]/g;
 
 /** A text as an element of class `said`; null where it holds no Markdown. `code(text)` draws what a fence holds. */
@@ -156,9 +157,8 @@ function emphasis(text, at, { state, parts, open, keep }) {
   while (text[end] === text[at]) end += 1;
   const mark = text.slice(at, end);
   const [before, after] = [text[at - 1] ?? " ", text[end] ?? " "];
-  const word = mark[0] === "_" ? /[\p{L}\p{N}]/u : /(?!)/; // snake_case is no emphasis
-  const closes = /\S/.test(before) && !word.test(after);
-  const opens = /\S/.test(after) && !word.test(before);
+  const closes = /\S/.test(before) && !WORD.test(after);
+  const opens = /\S/.test(after) && !WORD.test(before);
   if (mark.length > 3 || !(closes || opens)) return [mark, end];
   keep(at);
   const start = closes ? open.get(mark) : undefined;
