@@ -57,8 +57,9 @@ class Client(httpx.Client):
     """Speaks to one viewer."""
 
     def json(self, path: str, status: int = 200, **params: Any) -> Any:
-        """The JSON of a GET."""
-        answer = self.get(path, params=params)
+        """The JSON of a GET; asked again while the server still makes what it needs."""
+        while (answer := self.get(path, params=params)).status_code == 202 != status:
+            pass
         assert answer.status_code == status, answer.text
         return answer.json()
 

@@ -83,7 +83,7 @@ def test_a_run_and_its_calls(seen):
     head = seen.json(f"/api/run/{name[:8]}")
     assert head["summary"]["run"] == name == seen.json("/api/run/keep")["summary"]["run"]
     assert {m["method"] for m in head["methods"]} >= {"g2po", "grade", "reward"}
-    assert head["tree"] == {**head["tree"], "run": name, "here": True, "children": []}
+    assert [(one["run"], one["here"], one["up"]) for one in head["tree"]] == [(name, True, None)]
     assert head["group"]["n"] == 4
     assert head["conversations"] == [0]
     page = seen.json(f"/api/run/{name}/calls", start=1, stop=3)
@@ -209,8 +209,12 @@ def test_two_runs_part_where_their_calls_do():
     again.end()
     assert run_page.diff(store, "aaa", "ccc")["at"] == one.diff(Run(store, "ccc")).seq == 3
     family = run_page.tree(store, "bbb")
-    assert (family["run"], family["children"][0]["run"], family["children"][0]["seq"]) == ("aaa", "bbb", 3)
-    assert (family["here"], family["children"][0]["here"]) == (False, True)
+    assert [(one["run"], one["seq"], one["up"]) for one in family] == [
+        ("aaa", None, None),
+        ("bbb", 3, 0),
+        ("ccc", 3, 0),
+    ]
+    assert [one["here"] for one in family] == [False, True, False]
 
 
 def test_shared_calls_bring_their_annotations():
@@ -309,7 +313,7 @@ def test_the_same_pages_come_from_a_store_in_memory():
     assert run_page.head(store, name)["summary"]["tags"] == ["keep"]
     assert len(transcript_page.calls(store, name, 0, 100)) == store.summary(name).calls
     group = Runner.of(store, name).fork(name, Cursor(name, 1), 2, seed="fresh")
-    assert {child["run"] for child in run_page.tree(store, name)["children"]} == {fork.id for fork in group}
+    assert {child["run"] for child in run_page.tree(store, name)[1:]} == {fork.id for fork in group}
 
 
 def test_tokens_without_a_tokenizer_at_hand_have_ids_only():

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from clew.store import Keeper, MemoryStore
+from clew.store.slices import Unfinished, limited
+
+if TYPE_CHECKING:
+    from clew.store.sqlite.store import SQLiteStore
+
+SLICE = 0.3  # seconds for which one request does work that the next one can go on with
+T = TypeVar("T")
 
 
 class Stores:
@@ -19,8 +28,10 @@ class Stores:
     def __init__(self, store: str | Path | Keeper, readonly: bool = False) -> None:
         self.path = str(store if isinstance(store, str | Path) else store.path)
         self._shared = store if isinstance(store, MemoryStore) else MemoryStore() if self.path == ":memory:" else None
-        self._open: dict[str, Keeper] = {}
+        self._open: dict[str, SQLiteStore] = {}
         self._lock = threading.Lock()
+        self._gate = threading.Lock()
+        self._behind = False  # whether runs wait to be summarised
         self._readonly = readonly
 
     def of(self, use: str) -> Keeper:
@@ -29,20 +40,48 @@ class Stores:
         Raises:
             StoreError, StoreBroken, StoreNewer: the file cannot be used.
         """
-        if self._shared is not None:
-            return self._shared
+        return self._shared or self._opened(use)
+
+    def _opened(self, use: str) -> SQLiteStore:
         with self._lock:
             if use not in self._open:
-                self._open[use] = self.fresh()
+                store = self._open[use] = self._connect(self._readonly)
+                if not self._behind and (index := self._open.get("index")):
+                    store.adopt(index)
             return self._open[use]
+
+    def reading(self, use: str, page: Callable[[Keeper], T]) -> T:
+        """What a page says of the store as opened for a use.
+
+        Raises:
+            Unfinished: what the page needs is still being made; this call did a slice of it, the next goes on.
+        """
+        if self._shared is not None:
+            return page(self._shared)
+        store = self._opened(use)
+        try:
+            with limited(0.0 if self._behind else SLICE):  # pages that need no list do not wait for it
+                return page(store)
+        except Unfinished as late:
+            if late.what != "list":
+                raise
+        self._behind = True
+        index = self._opened("index")
+        with limited(SLICE):
+            with self._gate:  # one connection counts for all, or each would count the same runs
+                index.changed()
+            self._behind = False
+            store.adopt(index)
+            return page(store)
 
     def fresh(self, readonly: bool | None = None) -> Keeper:
         """The store opened once more, to be closed by whoever asked; of a store in memory, that store."""
-        if self._shared is not None:
-            return self._shared
+        return self._shared or self._connect(self._readonly if readonly is None else readonly)
+
+    def _connect(self, readonly: bool) -> SQLiteStore:
         from clew.store.sqlite.store import SQLiteStore
 
-        return SQLiteStore(self.path, readonly=self._readonly if readonly is None else readonly)
+        return SQLiteStore(self.path, readonly=readonly)
 
     @property
     def readonly(self) -> bool:

@@ -22,6 +22,7 @@ from clew.core.printable import DEFAULT_STORE
 from clew.core.protocols import Model
 from clew.serve.incoming import body_of, parsed
 from clew.store import Keeper, resolve
+from clew.store.slices import Unfinished
 from clew.view import assets
 from clew.view.feed import Feed
 from clew.view.forking import Wish, wish
@@ -94,7 +95,12 @@ class Viewer:
             routes=self._routes(),
             lifespan=life,
             middleware=[Middleware(Guard, host=self.host, token=self.token)],
-            exception_handlers={ClewError: _explain, HTTPException: _plain_error, Exception: _unexpected},
+            exception_handlers={
+                ClewError: _explain,
+                Unfinished: _wait,
+                HTTPException: _plain_error,
+                Exception: _unexpected,
+            },
         )
 
     def _routes(self) -> list[Route]:
@@ -103,7 +109,7 @@ class Viewer:
 
             def answer(request: Request) -> Response:
                 searches = "text:" in request.query_params.get("q", "")
-                made = page(self.stores.of("find" if searches else use), request)
+                made = self.stores.reading("search" if searches else use, lambda store: page(store, request))
                 return made if isinstance(made, Response) else Json(made)
 
             return Route(path, answer, methods=["GET"])
@@ -260,6 +266,12 @@ def _explain(request: Request, error: Exception) -> Response:
     elif isinstance(error, StoreError):
         status = 503
     return Json({"error": error.message, "remedy": error.remedy, "kind": type(error).__name__}, status)
+
+
+def _wait(request: Request, error: Exception) -> Response:
+    """The work goes on with the next request for the same: work that nobody waits for any more ends by itself."""
+    assert isinstance(error, Unfinished)
+    return Json({"wait": error.what, "done": error.done, "total": error.total}, 202)
 
 
 def _plain_error(request: Request, error: Exception) -> Response:

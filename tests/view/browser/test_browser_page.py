@@ -47,6 +47,9 @@ def test_the_page_is_worked_by_keys_alone(look, store):
     look.press("b")
     assert until(lambda: look.route.startswith(f"#/run/{newest[0]}@1"))
     look.page.wait_for_selector(".call")  # the page's own focus comes after its content, and would take Tab's away
+    look.page.wait_for_selector(
+        ".inspect button"
+    )  # where Tab goes from the transcript; before, it would leave the page
     look.press("Tab")
     seen = "s => s.outlineStyle !== 'none' || s.boxShadow !== 'none'"
     active = "document.activeElement !== document.body"

@@ -17,9 +17,10 @@ from clew.core.errors import StoreError
 from clew.core.records import Fault, RunRow, Segment
 from clew.store.protocol import Folds, Page, Summary, rewards
 from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, named, parse
+from clew.store.slices import Slice, Unfinished
 from clew.store.sqlite.database import our_errors
 from clew.store.sqlite.row_codec import BITS, RUN_COLUMNS, readable, storable
-from clew.store.sqlite.run_tables import Records
+from clew.store.sqlite.run_tables import ENDED, Records
 
 _FIELDS = [name for name in Summary._fields if name not in ("run", "reward")]
 _COLUMNS = ", ".join(f'"{name}"' for name in _FIELDS)
@@ -33,11 +34,7 @@ SELECT max(CASE kind WHEN 7 THEN action END), max(CASE WHEN kind IN (1, 2) THEN 
   coalesce(max(iif(started > 0, started + seconds, NULL)) - min(iif(started > 0, started, NULL)), 0.0)
 FROM call WHERE at >= ? AND at < ?"""
 _SETUP = "SELECT setup FROM call WHERE at >= ? AND at < ? AND setup IS NOT NULL ORDER BY at LIMIT 1"
-_TIP = f"SELECT max(at) FROM call WHERE at >= ?1 << {BITS} AND at < (?1 + 1) << {BITS}"
 _LIGHT = f"SELECT {RUN_COLUMNS.replace(', task,', ', NULL,')} FROM run WHERE no = ?"
-_ENDED = ("ended",)  # the mark of a run that changes no more
-_OVERLAP = 64  # Calls of one run that may wait for a result at once and still be seen to get it
-_DONE = f"SELECT count(*), max(done), sum(done < 0) FROM call WHERE at > ?1 - {_OVERLAP} AND at <= ?1 AND at >= ?2"
 # of several verdicts the one with the highest version, parameters and scope counts, as in `base.rewards`
 _REWARD = """(SELECT value FROM annotation JOIN series ON series.no = series JOIN ident ON ident.no = scope
   WHERE annotation.run = listed.run AND target = 3 AND method = 'reward' AND value IS NOT NULL
@@ -71,7 +68,11 @@ class Listing(Records):
             return self._tick, [self._name(no) for no in reversed(found)]
 
     def _refresh(self) -> None:
-        """Bring the two tables up to date, if anybody wrote since the last time."""
+        """Bring the two tables up to date, if anybody wrote since the last time.
+
+        Raises:
+            Unfinished: the time of a slice is up; what was counted is kept.
+        """
         self.commit()
         others = int(self._read("PRAGMA data_version")[0][0])
         if (others, self._db.total_changes) == self._last:
@@ -81,25 +82,50 @@ class Listing(Records):
         touched = [no for no in self._marks if no not in missing]  # another process summarised them: they ended
         self._drop_fresh(touched)
         touched += [no for no in self._newer() if no not in missing]  # begun, ended and summarised since the last time
-        for no in missing:
+        self._touch(touched)
+        counted: list[int] = []
+        time, waiting = Slice(), [no for no in sorted(missing) if self._marks.get(no) != ENDED]
+        left = len(waiting)
+        for no in waiting:
             known = self._marks.get(no)
-            if known == _ENDED or (known is not None and known == self._mark(no)):
-                continue
-            made = self._count(self._light(no))
-            self._marks[no] = _ENDED
-            if not made.stop:
-                self._marks[no] = self._mark(no)  # before it is counted, so that nothing slips between
-                made = self._count(self._light(no))
-            row = (no, *(storable(v) if isinstance(v, str) else v for v in made[1:-1]))
-            self._db.execute(f"INSERT OR REPLACE INTO fresh_2 VALUES ({_MARKS})", row)
-            touched.append(no)
+            if known is None or known != self._mark(no):
+                if counted and time.over:
+                    break
+                self._summarise(no)
+                counted.append(no)
+            left -= 1
         kept = self.readonly or self._keep()
-        if touched:
-            self._tick += 1
-            for no in touched:
-                self._touched.pop(no, None)
-                self._touched[no] = self._tick
+        self._touch(counted)
+        if left:
+            total = int(self._read("SELECT count(*) FROM run")[0][0])
+            raise Unfinished("list", total - left, total)
         self._last = (others if kept else -1, self._db.total_changes)
+
+    def _summarise(self, no: int) -> None:
+        """Count a run and put it into the temporary table."""
+        made = self._count(self._light(no))
+        self._marks[no] = ENDED
+        if not made.stop:
+            self._marks[no] = self._mark(no)  # before it is counted, so that nothing slips between
+            made = self._count(self._light(no))
+        row = (no, *(storable(v) if isinstance(v, str) else v for v in made[1:-1]))
+        self._db.execute(f"INSERT OR REPLACE INTO fresh_2 VALUES ({_MARKS})", row)
+
+    def _touch(self, numbers: Sequence[int]) -> None:
+        """Note that these runs changed."""
+        self._tick += bool(numbers)
+        for no in numbers:
+            self._touched.pop(no, None)
+            self._touched[no] = self._tick
+
+    def adopt(self, other: Listing) -> None:
+        """Take over what another connection to this file counted of ended runs and could not keep in the file."""
+        with other._lock:
+            rows = other._read("SELECT * FROM fresh_2 WHERE stop != ''") if other._marks else []
+        with self._lock:
+            self._db.execute(_FRESH)
+            self._db.executemany(f"INSERT OR REPLACE INTO fresh_2 VALUES ({_MARKS})", rows)
+            self._marks |= {row[0]: ENDED for row in rows}
 
     def _without_summary(self) -> set[int]:
         """Numbers of the runs that have no summary in the file."""
@@ -110,11 +136,6 @@ class Listing(Records):
         """Runs beyond the highest number so far; none the first time, when all are."""
         before, self._newest = self._newest, self._read("SELECT coalesce(max(no), 0) FROM run")[0][0]
         return [no for (no,) in self._read("SELECT no FROM run WHERE no > ?", (before,))] if before >= 0 else []
-
-    def _mark(self, no: int) -> tuple[Any, ...]:
-        """Differs once a Call was added to a run or one of its last got a result."""
-        tip = self._read(_TIP, (no,))[0][0]
-        return () if tip is None else (tip, *self._read(_DONE, (tip, no << BITS))[0])
 
     def _keep(self) -> bool:
         """Put the summaries of ended runs into the file; False where that failed, as on a full or busy disk."""

@@ -21,6 +21,7 @@ from clew.store.sqlite.database import Database
 from clew.store.sqlite.row_codec import (
     BITS,
     CALL_COLUMNS,
+    KINDS,
     NODE_COLUMNS,
     RUN_COLUMNS,
     TARGETS,
@@ -37,6 +38,10 @@ from clew.store.sqlite.row_codec import (
 
 _TARGET = {target: no for no, target in enumerate(TARGETS)}
 _END = 1 << BITS
+ENDED = ("ended",)  # the mark of a run that changes no more
+_TIP = f"SELECT max(at) FROM call WHERE at >= ?1 << {BITS} AND at < (?1 + 1) << {BITS}"
+_OVERLAP = 64  # Calls of one run that may wait for a result at once and still be seen to get it
+_DONE = f"SELECT count(*), max(done), sum(done < 0) FROM call WHERE at > ?1 - {_OVERLAP} AND at <= ?1 AND at >= ?2"
 
 
 def _marks(columns: str) -> str:
@@ -191,6 +196,15 @@ class Records(Database, Tables):
             return found
         merged = {call.seq: call for call in found} | {s: c for s, c in buffered.items() if low <= s < high}
         return [merged[seq] for seq in sorted(merged)]
+
+    def _mark(self, no: int) -> tuple[Any, ...]:
+        """Differs once a Call was added to a run or one of its last got a result."""
+        tip = self._read(_TIP, (no,))[0][0]
+        if tip is None:
+            return ()
+        if self._read("SELECT kind FROM call WHERE at = ?", (tip,)) == [(KINDS.index("end"),)]:
+            return ENDED
+        return tip, *self._read(_DONE, (tip, no << BITS))[0]
 
     def put_group(self, row: GroupRow) -> None:
         with self._lock:

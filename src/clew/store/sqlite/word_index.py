@@ -1,16 +1,18 @@
 """The index of words behind ``text:`` queries, a derived table of the ended runs.
 
-The first search fills it; runs that go on are searched in full.
+The first search fills it; runs that go on, and all runs of a file that cannot be written, are searched in full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 from clew.core.errors import StoreError
+from clew.store.slices import Slice, Unfinished
 from clew.store.sqlite.row_codec import BITS
-from clew.store.sqlite.run_tables import Records
+from clew.store.sqlite.run_tables import ENDED, Records
 from clew.store.summary import document, says
 
 _TABLES = (
@@ -18,43 +20,86 @@ _TABLES = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS words_1 USING fts5"
     "(body, content='', tokenize=\"unicode61 remove_diacritics 0\")",
 )
-_ENDED = f"""SELECT no FROM run WHERE no NOT IN (SELECT value FROM json_each(?)) AND 7 =
-  (SELECT kind FROM call WHERE at >= no << {BITS} AND at < (no + 1) << {BITS} ORDER BY at DESC LIMIT 1)"""
+_ENDED = (
+    f"""7 = (SELECT kind FROM call WHERE at >= no << {BITS} AND at < (no + 1) << {BITS} ORDER BY at DESC LIMIT 1)"""
+)
+_PIECE = 1000  # runs whose texts wait to be written at once
+_PHRASES = 8  # searches whose readings are kept
 
 
 class WordIndex(Records):
     """Part of SQLiteStore."""
 
+    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
+        super().__init__(path, readonly=readonly)
+        # of the last searches: each run that was read in full, as it was then, and whether it says the phrase
+        self._read_for: dict[tuple[object, ...], dict[int, tuple[tuple[Any, ...], bool]]] = {}
+
     def search(self, phrase: Sequence[str]) -> set[str]:
-        """Runs in which these words stand side by side. Ended runs are indexed when first searched."""
+        """Runs in which these words stand side by side. Ended runs are indexed when first searched.
+
+        Raises:
+            Unfinished: the time of a slice is up; what was read is kept.
+        """
         with self._lock:
             self.commit()
-            indexed = self._index()
-            found = {run for run in self.run_ids() if run not in indexed and says(document(self, run), phrase)}
-            if indexed:
+            time = Slice()
+            self._index(time)
+            found = self._scan(tuple(phrase), time)
+            if self._has_table("worded_1"):
                 match = '"' + " ".join(phrase) + '"'
-                rows = self._read("SELECT rowid FROM words_1 WHERE words_1 MATCH ?", (match,))
-                found |= {self._name(no) for (no,) in rows}
-            return found
+                found |= {no for (no,) in self._read("SELECT rowid FROM words_1 WHERE words_1 MATCH ?", (match,))}
+            return {self._name(no) for no in found}
 
-    def _index(self) -> set[str]:
-        """Add ended runs that are not yet in the index of words; returns the runs that are."""
-        if ("ENABLE_FTS5",) not in self._read("PRAGMA compile_options"):
-            return set()
-        done = self._worded()
-        missing = [] if self.readonly else self._read(_ENDED, (f"[{', '.join(map(str, done))}]",))
-        if missing:
-            texts = [(no, document(self, self._name(no)).encode("utf-8", "replace").decode()) for (no,) in missing]
-            with suppress(StoreError), self._write() as db:
-                for sql in _TABLES:
-                    db.execute(sql)
-                again = set(db.execute("SELECT run FROM worded_1"))  # another process may have been quicker
-                texts = [row for row in texts if row[:1] not in again]
-                db.executemany("INSERT INTO words_1(rowid, body) VALUES (?, ?)", texts)
-                db.executemany("INSERT INTO worded_1 VALUES (?)", [row[:1] for row in texts])
-            done = self._worded()
-        return {self._name(no) for no in done}
+    def _index(self, time: Slice) -> None:
+        """Add ended runs that are not yet in the index of words."""
+        if self.readonly or ("ENABLE_FTS5",) not in self._read("PRAGMA compile_options"):
+            return
+        while missing := self._read(f"SELECT no FROM run WHERE {self._unworded()} AND {_ENDED} LIMIT {_PIECE}"):
+            texts = []
+            for (no,) in missing:
+                texts.append((no, document(self, self._name(no)).encode("utf-8", "replace").decode()))
+                if time.over:
+                    break
+            try:
+                self._add(texts)
+            except StoreError:
+                return  # as on a full disk; they are read in full instead
+            if time.over:
+                raise self._unfinished(0)
 
-    def _worded(self) -> set[int]:
-        """Numbers of the runs in the index."""
-        return {no for (no,) in self._read("SELECT run FROM worded_1")} if self._has_table("worded_1") else set()
+    def _add(self, texts: Sequence[tuple[int, str]]) -> None:
+        with self._write() as db:
+            for sql in _TABLES:
+                db.execute(sql)
+            for row in texts:  # another process may have been quicker
+                if db.execute("INSERT OR IGNORE INTO worded_1 VALUES (?)", row[:1]).rowcount:
+                    db.execute("INSERT INTO words_1(rowid, body) VALUES (?, ?)", row)
+
+    def _scan(self, phrase: tuple[str, ...], time: Slice) -> set[int]:
+        """Numbers of the runs outside the index that say a phrase; each is read again once it changed."""
+        buried = self._read("SELECT count(*) FROM tombstone")[0][0]  # what was redacted says it no longer
+        known = self._read_for.setdefault((buried, *phrase), {})
+        while len(self._read_for) > _PHRASES:
+            del self._read_for[next(iter(self._read_for))]
+        rest = [no for (no,) in self._read(f"SELECT no FROM run WHERE {self._unworded()}")]
+        fresh = 0
+        for at, no in enumerate(rest):
+            before = known[no][0] if no in known else None
+            if before == ENDED or (before is not None and before == self._mark(no)):
+                continue
+            if fresh and time.over:
+                raise self._unfinished(at)
+            known[no] = (self._mark(no), says(document(self, self._name(no)), phrase))
+            fresh += 1
+        return {no for no in rest if known[no][1]}
+
+    def _unworded(self) -> str:
+        """The SQL of: this run is not in the index."""
+        return "no NOT IN (SELECT run FROM worded_1)" if self._has_table("worded_1") else "TRUE"
+
+    def _unfinished(self, more: int) -> Unfinished:
+        """How many runs are in the index, or were read beside it, of how many."""
+        total = int(self._read("SELECT count(*) FROM run")[0][0])
+        left = int(self._read(f"SELECT count(*) FROM run WHERE {self._unworded()}")[0][0])
+        return Unfinished("words", total - left + more, total)

@@ -45,8 +45,10 @@ def _shades(calls: list[Call]) -> list[str]:
     return [name for name, values in found.items() if any(value is not None for value in values)]
 
 
-def tree(store: Keeper, run: str) -> dict[str, Any]:
-    """The whole family of a run, from the run that was not forked down, oldest forks first.
+def tree(store: Keeper, run: str) -> list[dict[str, Any]]:
+    """The whole family of a run: first the run that was not forked, then forks, each after what it was forked from.
+
+    ``up`` is the place in the list of what a run was forked from: a list, since JSON cannot nest a long line of forks.
 
     Raises:
         UnknownName: no such run.
@@ -59,14 +61,13 @@ def tree(store: Keeper, run: str) -> dict[str, Any]:
     while root in parents and (above := Cursor.parse(parents[root]).run) not in passed and _there(store, above):
         root = above
         passed.add(root)
-    members, family = [root], {root: _branch(store, root, run)}
-    for member in members:  # grows while it is read: breadth first, without recursion
-        for child in children.get(member, ()):
-            if child not in family and len(members) < FAMILY:
-                members.append(child)
-                family[child] = _branch(store, child, run)
-                family[member]["children"].append(family[child])
-    return family[root]
+    members, family = {root}, [_branch(store, root, run) | {"up": None}]
+    for up, member in enumerate(family):  # grows while it is read: breadth first, without recursion
+        for child in children.get(member["run"], ()):
+            if child not in members and len(family) < FAMILY:
+                members.add(child)
+                family.append(_branch(store, child, run) | {"up": up})
+    return family
 
 
 def _there(store: Keeper, run: str) -> bool:
@@ -87,7 +88,7 @@ def _branch(store: Keeper, run: str, here: str) -> dict[str, Any]:
     at = {"seq": place.seq if place else None, "token": place.token if place else 0}
     found: dict[str, Any] = {"run": run, "parent": row.parent, **at, "edits": [describe(edit) for edit in changes]}
     found |= {"reward": plain(summary.reward), "stop": summary.stop, "steps": summary.steps}
-    return found | {"here": run == here, "children": []}
+    return found | {"here": run == here}
 
 
 def _changes(text: str) -> list[Any]:

@@ -10,6 +10,7 @@ from clew.core.records import Annotation, Call, Node, RunRow
 from clew.core.values import F32, Message
 from clew.models.dialects import media, tags
 from clew.store import Keeper
+from clew.store.slices import Slice, Unfinished
 from clew.view.json_values import plain
 from clew.view.pages.tokens import SHOWN, tokens
 from clew.view.terminal import did
@@ -227,9 +228,9 @@ def find(store: Keeper, run: str, text: str, start: int) -> int | None:
     """Number of the next Call from ``start`` on in which a text stands, whatever its case; None where there is none.
 
     Raises:
-        UnknownName: no such run.
+        UnknownName: no such run. Unfinished: none up to Call ``done``; ask again from there.
     """
-    wanted, chunk = text.lower(), 256
+    wanted, chunk, time = text.lower(), 256, Slice()
     before = [call.text for call in store.calls(run, max(start - LOOK_BACK, 0), start) if call.kind in ("open", "act")]
     seen = before[-1] if before else ""
     while wanted and (part := store.calls(run, start, start + chunk)):
@@ -239,6 +240,8 @@ def find(store: Keeper, run: str, text: str, start: int) -> int | None:
                 return each.seq
             seen = each.text if each.kind in ("open", "act") else seen
         start = part[-1].seq + 1
+        if time.over:
+            raise Unfinished("calls", start, store.summary(run).calls)
     return None
 
 

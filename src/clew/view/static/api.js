@@ -15,18 +15,35 @@ async function call(path, options = {}) {
   try {
     answer = await fetch(path, { credentials: "same-origin", ...options });
   } catch (error) {
-    if (error.name === "AbortError") throw error;
+    if (options.signal?.aborted) throw error;
     throw new Refused(0, { error: "the server does not answer", remedy: "Is `clew view` still running? Start it and try again." });
   }
   if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => ({})));
   return answer;
 }
 
-/** GET a path of /api; `query` holds its parameters, absent ones left out. */
-export async function get(path, query = {}, signal = undefined) {
-  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const search = given.length ? `?${new URLSearchParams(given)}` : "";
-  return (await call(`/api/${path}${search}`, { signal })).json();
+/**
+ * GET a path of /api; `query` holds its parameters, absent ones left out. Where the server must first make what the
+ * answer needs, it says how far that is and is asked again; `waiting` hears it, and may change the query for the next time.
+ */
+export async function get(path, query = {}, { signal, waiting } = {}) {
+  const asked = new AbortController(); // what whoever waits for it may stop
+  const either = signal ? AbortSignal.any([signal, asked.signal]) : asked.signal;
+  try {
+    for (;;) {
+      const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+      const search = given.length ? `?${new URLSearchParams(given)}` : "";
+      const answer = await call(`/api/${path}${search}`, { signal: either });
+      const said = await answer.json();
+      if (answer.status !== 202) return said;
+      waiting?.(said);
+      tell("wait", { asked, ...said, stop: () => asked.abort(new Refused(0, { error: "the search was stopped", remedy: "What was read is kept: search again to go on from there." })) });
+    }
+  } catch (error) {
+    throw asked.signal.aborted ? asked.signal.reason : error; // a body that is cut off has an error of its own
+  } finally {
+    tell("wait", { asked });
+  }
 }
 
 export async function post(path, body = {}) {
@@ -61,7 +78,7 @@ export function plotting() {
 const listeners = new Map();
 
 /** Hear of events: `runs`, `training`, `live`, `reports`, `job`; `up` with whether there was
- * a gap, and `down` as the connection comes and goes. Returns how to stop. */
+ * a gap, and `down` as the connection comes and goes; `wait` as `get` waits. Returns how to stop. */
 export function listen(kind, run) {
   if (!listeners.has(kind)) listeners.set(kind, new Set());
   listeners.get(kind).add(run);

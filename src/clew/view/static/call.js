@@ -2,13 +2,18 @@
 
 import { textPath, wholeText } from "./api.js";
 import { button, failure, h, plain, put, said, visible } from "./dom.js";
-import { bytes, number, plural } from "./format.js";
+import { bytes, number, plural, whole as count } from "./format.js";
+import { markdown } from "./markdown.js";
 import { drawTokens } from "./tokens.js";
 
 const PIECE = 100_000; // characters added at once to a text that was cut
+const [TALL, HEAD, TAIL] = [60, 20, 12]; // lines of a text that is folded, and of its two ends that are shown
+const FORKS = 8; // forks of a Call that are named at once
+const opened = new WeakSet(); // Calls that were unfolded
 
 /**
- * ctx: {run, shade, selected, token, before(call) -> the Call before it, forks: Map seq -> runs, choose(seq, token)}.
+ * ctx: {run, shade, selected, token, before(call) -> the Call before it, forks: Map seq -> runs, choose(seq, token),
+ * markdown: whether messages are shown as their Markdown means them, sought: a text that no fold may hide}.
  */
 export function drawCall(call, ctx) {
   const chosen = ctx.selected === call.seq;
@@ -43,7 +48,7 @@ export function cursor(text) {
 }
 
 const BODIES = {
-  open: (call) => [part("world", call.text ? long(call.text, call.cut, whole(call)) : h("em", { class: "dim" }, "opened, nothing to see"))],
+  open: (call, ctx) => [part("world", call.text ? long(call.text, call.cut, whole(call), logs(call, ctx)) : h("em", { class: "dim" }, "opened, nothing to see"))],
   ask,
   act,
   spawn: (call) => [part("child", h("a", { href: `#/run/${encodeURIComponent(call.child)}` }, plain(call.child)), " ", said(call.action, { class: "dim" }))],
@@ -53,13 +58,13 @@ const BODIES = {
 function ask(call, ctx, chosen) {
   const chat = call.conversation > 0 ? h("span", { class: "tag" }, `chat ${call.conversation}`) : null;
   const before = (call.said ?? []).filter((message) => !message.passed);
-  const out = before.map((message) => part(message.role, long(message.text, message.cut, textPath(message.key)), attached(message)));
+  const out = before.map((message) => part(message.role, long(message.text, message.cut, textPath(message.key), message.role === "tool" ? logs(call, ctx) : messages(call, ctx)), attached(message)));
   if (!call.reply) return [...out, part("model", h("em", { class: "dim" }, call.done < 0 ? "asked, no answer yet" : "no answer"))];
   const { text, cut, key, reasoning, calls, tokens } = call.reply;
-  if (reasoning) out.push(part("thought", h("details", { open: chosen }, h("summary", {}, bytes(reasoning.length)), said(reasoning))));
+  if (reasoning) out.push(part("thought", h("details", { open: chosen }, h("summary", {}, bytes(reasoning.length)), messages(call, ctx)(reasoning))));
   const drawn = tokens && !cut ? drawTokens(call, ctx.shade, chosen ? ctx.token : -1) : null;
   const spelled = drawn && tokens.every(([piece]) => piece !== null);
-  const body = spelled ? drawn : [long(text, cut, textPath(key)), drawn];
+  const body = spelled ? drawn : [long(text, cut, textPath(key), messages(call, ctx)), drawn];
   if (text || tokens || !calls?.length) out.push(part("model", chat, body, attached(call.reply)));
   for (const tool of calls ?? []) out.push(part("call", drawTool(tool)));
   if (call.samples) out.push(part("", h("span", { class: "dim" }, `and ${plural(call.samples, "more sample")} of the same request`)));
@@ -86,7 +91,7 @@ function act(call, ctx) {
   const echo = prior?.reply && (prior.reply.text.trim() === call.action.trim() || (call.tool && prior.reply.calls?.length === 1));
   const done = echo ? null : part("act", said(call.action, { class: "did" }));
   const end = call.terminal ? h("span", { class: "tag" }, "the world ended") : null;
-  return [done, part(call.tool ? "tool" : "world", long(call.text, call.cut, whole(call)), end)];
+  return [done, part(call.tool ? "tool" : "world", long(call.text, call.cut, whole(call), logs(call, ctx)), end)];
 }
 
 function quiet(call) {
@@ -100,9 +105,24 @@ function part(role, ...body) {
 
 const whole = (call) => textPath("", `${call.run}@${call.seq}`);
 
+/** How a text is drawn as it was written: where it has many lines, its two ends, and the rest when asked for. */
+const logs = (call, ctx) => (text) => {
+  const lines = text.split("\n");
+  if (lines.length <= TALL || opened.has(call) || (ctx.sought && text.toLowerCase().includes(ctx.sought))) return said(text);
+  const show = button(`Show the ${count(lines.length - HEAD - TAIL)} lines between`, () => {
+    opened.add(call);
+    box.replaceWith(said(text));
+  }, { class: "more" });
+  const box = h("div", { class: "folded" }, said(lines.slice(0, HEAD).join("\n")), show, said(lines.slice(-TAIL).join("\n")));
+  return box;
+};
+
+/** How a message is drawn: as its Markdown means it, where it has any and that is wanted. */
+const messages = (call, ctx) => (text) => (ctx.markdown && markdown(text, logs(call, ctx))) || logs(call, ctx)(text);
+
 /** A text, cut where it is very long, with controls for the rest: piece by piece, or as plain text in a tab of its own. */
-export function long(text, cut, path) {
-  const body = said(text);
+function long(text, cut, path, draw) {
+  let body = draw(text);
   if (!cut) return body;
   let rest = null;
   let at = text.length;
@@ -110,6 +130,7 @@ export function long(text, cut, path) {
     more.disabled = true;
     try {
       rest ??= await wholeText(path);
+      if (at === text.length) body.replaceWith((body = said(text))); // from here on as it was written
       body.append(...visible(rest.slice(at, (at += PIECE))));
       put(more, `Show ${bytes(Math.min(PIECE, Math.max(rest.length - at, 0)))} more`);
       more.disabled = false;
@@ -143,7 +164,11 @@ function aside(call, ctx) {
 function forks(ctx, call) {
   const runs = ctx.forks?.get(call.seq) ?? [];
   if (!runs.length) return null;
-  const links = runs.slice(0, 8).map((run) => h("a", { class: "id", href: `#/run/${encodeURIComponent(run.run)}@${call.seq}`, title: plain(run.edits.join(", ") || "sampled again") }, plain(run.run)));
-  const rest = runs.length > 8 ? h("span", { class: "dim" }, `and ${runs.length - 8} more`) : null;
-  return h("div", { class: "forks" }, h("span", { class: "tag fork" }, plural(runs.length, "fork")), links, rest);
+  const link = (run) => h("a", { class: "id", href: `#/run/${encodeURIComponent(run.run)}@${call.seq}`, title: plain(run.edits.join(", ") || "sampled again") }, plain(run.run));
+  const few = opened.has(call) ? runs : runs.slice(0, FORKS);
+  const rest = runs.length > few.length && button(`Show the other ${count(runs.length - few.length)}`, () => {
+    opened.add(call);
+    rest.replaceWith(...runs.slice(few.length).map(link));
+  }, { class: "more" });
+  return h("div", { class: "forks" }, h("span", { class: "tag fork" }, plural(runs.length, "fork")), few.map(link), rest);
 }

@@ -1,7 +1,7 @@
 // A small chart of one metric: a curve for each training, thin as measured, thick as a running mean.
 
 /* global d3 */
-import { h, plain, put } from "./dom.js";
+import { h, plain, put, said } from "./dom.js";
 import { number } from "./format.js";
 
 const EDGE = { right: 10, top: 8, bottom: 22 };
@@ -16,12 +16,13 @@ export function smooth(points, window) {
 }
 
 export class Chart {
-  /** curves: [{name, colour, dash, points: [[step, value]]}]. open(name, step) when a point is chosen. */
+  /** curves: [{name, colour, dash, points: [[step, value]]}]; equal ones are drawn as one. open(name, step) when a point is chosen. */
   constructor(root, title, open) {
     Object.assign(this, { root, title, open, curves: [], at: null });
     this.readout = h("span", { class: "readout", "aria-live": "polite" });
     this.canvas = h("div", { class: "canvas", tabindex: 0, role: "group" });
-    put(root, h("figcaption", {}, h("span", {}, plain(title)), this.readout), this.canvas);
+    this.legend = h("div", {});
+    put(root, h("figcaption", {}, h("span", {}, plain(title)), this.readout), this.canvas, this.legend);
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerleave", () => this.mark(null));
@@ -38,8 +39,12 @@ export class Chart {
   }
 
   show(curves) {
-    this.curves = curves.filter((curve) => curve.points.length);
-    this.canvas.setAttribute("aria-label", `${plain(this.title)} of ${this.curves.map((curve) => plain(curve.name)).join(", ")}; arrow keys move along it, enter opens the runs`);
+    const drawn = curves.filter((curve) => curve.points.length);
+    const same = Map.groupBy(drawn, (curve) => JSON.stringify(curve.points));
+    this.curves = [...same.values()].map((equal) => ({ ...equal[0], equal: equal.map((curve) => curve.name) }));
+    const open = Boolean(this.legend.querySelector("[open]")); // a curve grows while it is looked at
+    put(this.legend, this.curves.filter((curve) => curve.equal.length > 1).map((curve) => equalOnes(curve, open)));
+    this.canvas.setAttribute("aria-label", `${plain(this.title)} of ${this.curves.map(called).join(", ")}; arrow keys move along it, enter opens the runs`);
     this.draw();
   }
 
@@ -86,7 +91,7 @@ export class Chart {
     for (const curve of this.curves)
       for (const [step, value] of curve.points) {
         const far = Math.abs(this.x(step) - px) * 3 + Math.abs(this.y(value) - py);
-        if (!best || far < best.far) best = { far, name: curve.name, colour: curve.colour, step, value };
+        if (!best || far < best.far) best = { far, ...curve, step, value };
       }
     this.mark(best);
   }
@@ -101,7 +106,7 @@ export class Chart {
     }
     this.rule.attr("x1", this.x(at.step)).attr("x2", this.x(at.step));
     this.knob.attr("cx", this.x(at.step)).attr("cy", this.y(at.value)).style("fill", at.colour);
-    put(this.readout, h("span", { class: "dim" }, `${plain(at.name)} step ${at.step} `), h("b", {}, number(at.value)));
+    put(this.readout, h("span", { class: "dim" }, `${called(at)} step ${at.step} `), h("b", {}, number(at.value)));
   }
 
   key(event) {
@@ -114,13 +119,24 @@ export class Chart {
       const now = curve.points.findIndex(([step]) => step === this.at?.step);
       const next = Math.max(0, Math.min(curve.points.length - 1, now < 0 ? (by > 0 ? 0 : curve.points.length - 1) : now + by));
       const [step, value] = curve.points[next];
-      this.mark({ name: curve.name, colour: curve.colour, step, value });
+      this.mark({ ...curve, step, value });
     }
     if (event.key === "Enter" && this.at) {
       event.stopPropagation();
       this.open(this.at.name, this.at.step);
     }
   }
+}
+
+/** A curve by name, and how many others are the same. */
+function called({ name, equal }) {
+  return equal.length > 1 ? `${plain(name)} and ${equal.length - 1} equal` : plain(name);
+}
+
+/** The line of a legend that stands for curves that are the same. */
+function equalOnes({ colour, equal }, open) {
+  const names = equal.map((name, i) => [i ? ", " : "", said(name)]);
+  return h("details", { class: "equal", open }, h("summary", {}, h("i", { class: "swatch", style: { background: colour } }), `${equal.length} equal curves`), names);
 }
 
 /** How ticks are written: with as many digits as tell them apart. */

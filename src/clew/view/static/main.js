@@ -10,6 +10,7 @@ import { reportsView } from "./reports.js";
 import { runView } from "./run.js";
 import { runsView } from "./runs.js";
 import { trainingView } from "./training.js";
+import { showWaiting } from "./waiting.js";
 
 const VIEWS = { runs: runsView, run: runView, diff: diffView, group: groupView, training: trainingView, reports: reportsView };
 const TITLES = { runs: "Runs", run: "Run", diff: "Diff", group: "Group", training: "Training", reports: "Reports" };
@@ -109,6 +110,7 @@ function theme() {
 }
 
 theme();
+showWaiting(document.getElementById("wait"));
 document.getElementById("help").addEventListener("click", () => help(current));
 document.addEventListener("keydown", (event) => onKey(event, () => current));
 addEventListener("hashchange", route);

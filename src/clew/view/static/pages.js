@@ -1,13 +1,15 @@
 // Long lists by pages: what is near the viewport is asked for, the latest wish first, two requests at a time.
 
 export class Pages {
-  /** `load(start, stop)` gives {rows, total}; `arrived(start, stop)` is called when rows can be drawn. */
+  /** `load(start, stop, signal)` gives {rows, total}; `signal` ends what nobody waits for any more. `arrived(start, stop)` is called when rows can be drawn. */
   constructor(size, load, arrived, failed) {
     Object.assign(this, { size, load, arrived, failed });
     this.reset();
   }
 
   reset(total = null) {
+    this.left?.abort();
+    this.left = new AbortController();
     this.kept = new Map();
     this.asked = new Set();
     this.wish = [];
@@ -41,7 +43,7 @@ export class Pages {
     const age = this.age;
     this.asked.add(page);
     try {
-      const { rows, total } = await this.load(page * this.size, (page + 1) * this.size);
+      const { rows, total } = await this.load(page * this.size, (page + 1) * this.size, this.left.signal);
       if (age !== this.age) return;
       this.kept.set(page, rows);
       this.total = total;

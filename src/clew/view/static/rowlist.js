@@ -13,7 +13,11 @@ export class RowList {
     this.index = -1;
     this.drawn = new Map();
     this.spacer = h("div", { class: "rows", role: "rowgroup" });
-    this.pages = new Pages(page, load, () => this.refresh(), (error) => this.fail(error));
+    this.pages = new Pages(page, load, () => this.refresh(), (error) => {
+      root.removeAttribute("aria-busy");
+      this.fail(error);
+    });
+    root.setAttribute("aria-busy", "true"); // until something is to be seen
     root.tabIndex = 0;
     root.setAttribute("role", "grid"); // not a listbox: its options could hold no links
     root.setAttribute("aria-label", label);
@@ -58,6 +62,7 @@ export class RowList {
   render() {
     const total = this.pages.total;
     if (total === null || !this.root.clientHeight) return;
+    this.root.removeAttribute("aria-busy");
     const size = this.height();
     this.spacer.style.height = `${total * size}px`;
     this.root.setAttribute("aria-rowcount", total);

@@ -3,13 +3,14 @@
 import { get, listen, name } from "./api.js";
 import { button, copy, h, later, loading, failure, plain, put, said, toast } from "./dom.js";
 import { cursor, drawCall, place } from "./call.js";
+import { Finder } from "./finder.js";
 import { FlowList } from "./flowlist.js";
 import { ForkPanel } from "./fork.js";
 import { drawInspector, drawRun } from "./inspector.js";
 import { runHead } from "./runhead.js";
 import { Strip } from "./strip.js";
 import { Shade, tokensOf } from "./tokens.js";
-import { drawTree, forksAt, lines } from "./tree.js";
+import { drawTree, forksAt } from "./tree.js";
 
 const PAGE = 100; // Calls read at once
 const TABS = ["Forks", "Transcript", "Inspect"];
@@ -33,8 +34,8 @@ async function readCalls(run, start, stop) {
 
 class RunView {
   constructor(root, facts, store) {
-    Object.assign(this, { root, facts, store, run: facts.summary.run });
-    this.seq = this.token = null;
+    Object.assign(this, { root, facts, store, run: facts.summary.run, seq: null, token: null });
+    this.markdown = localStorage.getItem("markdown") !== "off";
     this.keys = {
       j: ["Next Call", () => this.step(1)],
       k: ["Previous Call", () => this.step(-1)],
@@ -49,6 +50,7 @@ class RunView {
       d: ["Compare with the run it was forked from, or with its first fork", () => this.diff()],
       g: ["Open its group", () => this.group()],
       v: ["Next value to shade by", () => this.nextShade()],
+      w: ["Messages as they were written, or as their Markdown", () => this.toggleMarkdown()],
       c: ["Copy the place as clew fork takes it", () => copy(this.placeText())],
       esc: ["Close the fork panel", () => this.setPanel("inspect")],
     };
@@ -85,6 +87,7 @@ class RunView {
   }
 
   close() {
+    this.finder.leave();
     this.stops?.forEach((stop) => stop());
     this.list?.destroy();
     this.strip?.destroy();
@@ -101,14 +104,15 @@ class RunView {
     this.head = h("header", { class: "runhead" });
     this.shader = h("select", { "aria-label": "Shade by", on: { change: () => this.setShade(this.shader.value) } });
     this.legend = h("span", { class: "legends" });
-    this.finder = h("input", { type: "search", placeholder: "Find in this run", "aria-label": "Find in this run", on: { keydown: (event) => event.key === "Enter" && this.find() } });
+    this.finder = new Finder(this.run, () => this.seq, (seq) => this.choose(seq, null, true));
     this.transcript = h("div", { class: "transcript", tabindex: 0, role: "list", "aria-label": "Transcript" });
     this.notes = h("div", { class: "notes" });
     this.treeBox = h("nav", { class: "side left", "aria-label": "Forks" });
     this.inspector = h("div", { class: "inspect" });
     this.forkBox = h("div", { class: "forkbox", hidden: true });
     this.side = h("aside", { class: "side right", "aria-label": "What produced it" }, this.inspector, this.forkBox);
-    const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.finder);
+    this.raw = button("Markdown", () => this.toggleMarkdown(), { class: "chip", "aria-pressed": String(this.markdown), title: "Show messages as their Markdown means them, or as they were written" });
+    const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.raw, this.finder.field);
     this.tabs = TABS.map((label) => button(label, () => this.setTab(label), { role: "tab" }));
     put(this.root, this.head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, this.tabs),
       h("div", { class: "columns3" }, this.treeBox, h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.notes, this.transcript), this.side));
@@ -123,7 +127,7 @@ class RunView {
 
   context() {
     return {
-      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks,
+      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks, markdown: this.markdown, sought: this.finder.sought,
       before: (call) => this.list.pages.at(call.seq - 1), choose: (seq, token) => this.choose(seq, token, false, true),
     };
   }
@@ -142,6 +146,12 @@ class RunView {
     this.list?.redrawAll();
     if (strip) this.showStrip();
     if (this.detail) this.inspect();
+  }
+
+  toggleMarkdown() {
+    localStorage.setItem("markdown", (this.markdown = !this.markdown) ? "on" : "off");
+    this.raw.setAttribute("aria-pressed", String(this.markdown));
+    this.list.redrawAll();
   }
 
   showStrip() {
@@ -223,16 +233,6 @@ class RunView {
     else this.choose(seq, null, true);
   }
 
-  async find() {
-    try {
-      const { seq } = await get("find", { run: this.run, text: this.finder.value, from: this.seq === null ? 0 : this.seq + 1 });
-      if (seq !== null) this.choose(seq, null, true);
-      else toast(this.seq === null ? "Nothing here says that" : "No further Call says that");
-    } catch (error) {
-      toast(`${error.message} ${error.remedy ?? ""}`);
-    }
-  }
-
   placeText() {
     return this.seq === null ? this.run : `${this.run}@${this.seq}${this.token ? `+${this.token}` : ""}`;
   }
@@ -263,7 +263,7 @@ class RunView {
 
   diff() {
     const parent = this.facts.summary.parent.split("@")[0];
-    const other = parent || lines(this.facts.tree).find((line) => line.node.run !== this.run)?.node.run;
+    const other = parent || this.facts.tree.find((one) => one.run !== this.run)?.run;
     if (other) location.hash = `#/diff/${name(parent ? other : this.run)}/${name(parent ? this.run : other)}`;
     else toast("Nothing to compare with: fork it, or mark two runs of the list with d");
   }
@@ -275,7 +275,7 @@ class RunView {
 
   /** This run went on, or a run of its family did. */
   heard(rows) {
-    const family = new Set(lines(this.facts.tree).map((line) => line.node.run));
+    const family = new Set(this.facts.tree.map((one) => one.run));
     if (!rows.some((row) => family.has(row.run) || family.has((row.parent || "").split("@")[0]))) return;
     if (rows.some((row) => row.run === this.run) && !this.facts.summary.stop) this.follow();
     this.reloadFacts();

@@ -102,7 +102,7 @@ class Runs {
     this.list = new RowList(this.box, {
       height: () => (narrow.matches ? 58 : 30),
       label: this.fold ? "Groups" : "Runs",
-      load: (start, stop) => this.load(start, stop),
+      load: (...part) => this.load(...part),
       draw: (row) => (this.fold ? groupRow(row) : runRow(row, { fresh: this.isFresh(row.run), marked: this.marked.includes(row.run) })),
       open: (row) => this.open(row),
       arrived: (total) => this.counted(total),
@@ -116,9 +116,9 @@ class Runs {
     this.heads();
   }
 
-  async load(start, stop) {
+  async load(start, stop, signal) {
     const asked = { q: meant(this.typed), limit: stop - start, after: start || null };
-    const { rows, total } = await get(this.fold ? "groups" : "runs", asked);
+    const { rows, total } = await get(this.fold ? "groups" : "runs", asked, { signal });
     return { rows, total };
   }
 
