@@ -229,7 +229,11 @@ class Room:
             os.environ |= {"PYTHONPATH": f"{self.root / 'src'}", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
             sys.path.insert(0, str(self.root / "src"))
             import pytest
+            from hypothesis import Phase, settings
 
+            # The first example that fails is enough, small or not.
+            settings.register_profile("mutants", phases=[Phase.explicit, Phase.reuse, Phase.generate])
+            settings.load_profile("mutants")
             chosen = [f"tests/{place}" for place in MODULES[module]]
             code = int(pytest.main(["-x", "--no-header", "-W", "ignore::pytest.PytestAssertRewriteWarning", *chosen]))
         except BaseException:

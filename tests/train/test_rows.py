@@ -105,6 +105,19 @@ def test_equal_samples_of_two_calls_both_train(house, model):
     assert [row.weights["pg"].sum() for row in made] == [1.0, 2.0]
 
 
+def test_a_row_is_as_old_as_its_oldest_span(house, model):
+    """A fork after a training step: its first reply is of the weights before, the one it samples of those after."""
+    runner, groups = collected(player, house, model, n=1, tasks=1)
+    run = groups.runs[0]
+    first, second = [c for c in run.calls if c.kind == "ask"][:2]
+    Trainer(model).step(rows(groups, values(groups)))
+    fork = runner.fork(run, at=second.seq)[0]
+    old, new = fork.calls[first.seq].setup.version, fork.calls[second.seq].setup.version
+    assert first.setup.version == old < new
+    made = rows([[fork]], values([[fork]]))
+    assert [(len(row.source) >= 2, row.version) for row in made] == [(True, old)]
+
+
 def test_forced_tokens_carry_no_weight(house, model):
     runner, groups = collected(player, house, model, max_tokens=4)
     run = max(groups.runs, key=lambda r: len(r.calls[1].logprobs))
