@@ -29,7 +29,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / ".clew" / "mutants"
@@ -42,15 +42,15 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/legality": ("core/test_legality.py", "core/test_keys.py"),
     "core/stats": ("core/test_stats.py", "audit/test_design.py"),
     "credit/alias": ("credit/test_alias.py", "credit/test_tabular.py"),
-    "exchange/transcript": ("exchange", "serve/test_gateway.py"),
+    "exchange/transcript": ("exchange/test_transcript.py", "exchange", "serve/test_gateway.py"),
     "harness/fork/edits": ("harness/test_fork.py", "harness/test_tree.py", "compat", "cli/test_trees.py"),
     "harness/run/dispatch": ("harness/test_replay.py", "harness/test_fork.py", "harness/test_resume.py"),
     "harness/run/run_state": ("harness", "models/test_remote_runs.py"),
     "harness/run/tape": ("harness/test_replay.py", "harness/test_fork.py", "compat"),
-    "models/engine/live_batch": ("engine",),
+    "models/engine/live_batch": ("engine/test_engine.py", "engine/test_speculate_rounds.py", "engine"),
     "models/engine/speculation/verification": ("engine/test_speculate.py", "engine/test_speculate_rounds.py"),
-    "sandbox/archives": ("worlds/test_sandbox.py", "coding/test_kernel_tuning.py"),
-    "serve/history": ("serve/test_gateway.py",),
+    "sandbox/archives": ("worlds/test_archives.py", "worlds/test_sandbox.py"),
+    "serve/history": ("serve/test_history.py", "serve/test_gateway.py"),
     "store/query": ("store", "cli/test_verbs.py", "view/test_live.py"),
     "store/sqlite/ranges": ("store",),
     "store/sqlite/row_codec": ("store", "compat"),
@@ -184,6 +184,16 @@ def state(module: str) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
+class InOrder:
+    """A plugin of pytest: tests run in the order of these places, whatever order a whole run likes."""
+
+    def __init__(self, chosen: list[str]) -> None:
+        self.chosen = chosen
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items.sort(key=lambda item: next(n for n, place in enumerate(self.chosen) if item.nodeid.startswith(place)))
+
+
 class Room:
     """A copy of source and tests in which one module is changed at a time; tests run in a forked process of ours."""
 
@@ -229,9 +239,14 @@ class Room:
             os.environ |= {"PYTHONPATH": f"{self.root / 'src'}", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
             sys.path.insert(0, str(self.root / "src"))
             import pytest
+            from hypothesis import Phase, settings
 
+            # The first example that fails is enough, small or not.
+            settings.register_profile("mutants", phases=[Phase.explicit, Phase.reuse, Phase.generate])
+            settings.load_profile("mutants")
             chosen = [f"tests/{place}" for place in MODULES[module]]
-            code = int(pytest.main(["-x", "--no-header", "-W", "ignore::pytest.PytestAssertRewriteWarning", *chosen]))
+            options = ["-x", "--no-header", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+            code = int(pytest.main([*options, *chosen], plugins=[InOrder(chosen)]))
         except BaseException:
             traceback.print_exc()
         finally:

@@ -204,5 +204,6 @@ def test_the_smallest_p_and_the_smallest_study():
     least = design.p_value(Count(10**6, 10**6), Count(0, 10**6))
     assert sys.float_info.min < least < 1e-290  # a number of full precision, not one on its way to zero
     assert design.needed(0.0, 1.0, level=0.5) == 1
-    with pytest.raises(BadInput, match="no share"):
-        design.censored("x", 4, 3, 1)  # what is missing does not make up for it
+    for hits, n in ((4, 3), (0, 0)):
+        with pytest.raises(BadInput, match=f"{hits} of {n} is no share"):
+            design.censored("x", hits, n, 5)  # what is missing does not make up for it

@@ -9,6 +9,7 @@ import pytest
 
 from clew.core.errors import BadInput
 from clew.credit import Move, Path, Steps, advantages, aliasing, from_paths, presets
+from clew.credit.alias import ENOUGH, SEEN, Aliasing, Explained
 from clew.worlds.household import Household, expert
 
 from .toys import runs
@@ -233,9 +234,35 @@ def test_the_detector_picks_the_knob_of_the_solve() -> None:
     assert exact.tobytes() == advantages(clean, presets.bellman(lam=1.0))[0].tobytes()
 
 
+@pytest.mark.parametrize(
+    ("compared", "ambiguous", "policy", "verdict", "why"),
+    [
+        (SEEN - 1, 0, (ENOUGH, 1.0, 0.0), "unknown", "39 steps can be compared, and 40 are needed"),
+        (SEEN, 0, (ENOUGH, 1.0, 0.0), "markov", "40 steps compared"),
+        (SEEN, ENOUGH - 1, (ENOUGH, 1.0, 0.0), "unknown", "99 steps had uncertain outcomes, and 100 are needed"),
+        (SEEN, ENOUGH, (ENOUGH, 1.0, 0.0), "markov", "40 steps compared"),
+        (SEEN, ENOUGH, (ENOUGH - 1, 1.0, 0.0), "unknown", "99 steps had a choice of actions, and 100 are needed"),
+        (SEEN, 0, (0, 1.0, 0.0), "unknown", "0 steps had a choice of actions, and 100 are needed"),
+        (SEEN, ENOUGH, (ENOUGH, 0.05, 0.03), "unknown", "predicts what the agent does (p 0.050)"),
+        (SEEN, ENOUGH, (ENOUGH, 0.05, 0.02), "markov", "40 steps compared"),
+    ],
+)
+def test_a_verdict_needs_enough_of_each_and_names_what_is_missing(
+    compared: int, ambiguous: int, policy: tuple[int, float, float], verdict: str, why: str
+) -> None:
+    found = Aliasing(False, 1.0, 0.0, compared, ambiguous, 0.0, (), Explained(*policy))
+    assert found.verdict == verdict
+    assert why in found.why
+
+
+def group(*specs: str) -> list[Path]:
+    """Runs, each a word of one-letter states; the last letters are cut off by the horizon."""
+    return [Path([Move(letter, "x") for letter in word], 0.0) for word in specs]
+
+
 def words(*specs: str) -> Steps:
-    """One group of runs, each a word of one-letter states; the last letters are cut off by the horizon."""
-    return from_paths([[Path([Move(letter, "x") for letter in word], 0.0) for word in specs]])
+    """One group of such runs."""
+    return from_paths([group(*specs)])
 
 
 def test_p_counts_what_chance_does_as_well() -> None:
@@ -244,6 +271,21 @@ def test_p_counts_what_chance_does_as_well() -> None:
         found = aliasing(told)
         assert (found.ambiguous, found.p, found.effect) == (2, 1.0, 0.0)
     assert aliasing(words("pabz", "qacz"), shuffles=99).p == 1.0  # the fewest that are taken
+
+
+def test_the_effect_is_what_the_past_explains_beyond_chance() -> None:
+    """Two steps of four go each way, as the past has it. One in three shuffles says so as well, the others nothing."""
+    found = aliasing(words("pabz", "pabz", "qacz", "qacz"), shuffles=1999)
+    assert (found.p, found.effect) == (pytest.approx(1 / 3, abs=0.05), pytest.approx(2 / 3, abs=0.05))
+
+
+def test_what_happens_elsewhere_changes_no_p() -> None:
+    """Runs that never meet an uncertain step, beside those whose past tells it, are no facts of its past."""
+    telling, mute = ["pabz", "qacz"] * 4, ["pabz", "pacz", "qabz", "qacz"] * 3
+    alone = aliasing(from_paths([group(*telling), group(*mute)]))
+    beside = aliasing(from_paths([group(*telling, "defg", "hijk", "lmno", "rstu"), group(*mute)]))
+    assert alone.p < 0.2
+    assert (beside.p, beside.effect, beside.ambiguous) == (alone.p, alone.effect, alone.ambiguous)
 
 
 def test_steps_that_meet_are_counted_and_the_worst_node_comes_first() -> None:

@@ -17,6 +17,8 @@ from clew.core.errors import BadInput, ContextOverflow, ModelError, Refused
 from clew.core.protocols import Batches, Scores
 from clew.core.records import Tap
 from clew.core.values import Completion
+from clew.models.engine.fast import LEAST
+from clew.models.engine.state import Result, Waiting
 from clew.models.local import Local, small
 from tests.engine.helpers import WORDS, Talk, ask, expected, sharpen
 
@@ -268,6 +270,23 @@ def test_forced_tokens_belong_to_the_reply_and_are_not_sampled(make: Make) -> No
     ended = ask(model, [talk.request(7, (12, next(iter(model.renderer.stop))))])[0]
     assert (ended.tokens, ended.finish, ended.usage.completion) == ((), "stop", 0)
     assert ended.message.text == model.renderer.parse((12,)).text
+
+
+def test_rows_that_ended_are_let_go_when_they_are_half_of_all_and_not_before(make: Make) -> None:
+    """Neighbours are views of the cache. What ended computes in vain beside what runs, until that is half of it."""
+    model = make(max_rows=4 * LEAST)
+    batch, results, widths = model.engine._batch, list[Result](), list[int]()
+    batch._stops[:] = False
+    talks = [Talk(model, f"r{i}").say("w1 w2") for i in range(4 * LEAST)]
+    batch.admit([Waiting(t.request(i, max_tokens=2 + i), 0, print, 0.0) for i, t in enumerate(talks)], results)
+    while batch.active:
+        width, running = len(batch._live.rows), batch.active
+        batch.step(results)
+        half = 2 * running <= width and width > LEAST
+        assert len(batch._live.rows) == (running if half else width)
+        widths.append(width)
+    assert sorted({*widths}) == [LEAST, 2 * LEAST, 4 * LEAST]
+    assert len(results) == len(talks)
 
 
 def test_stop_strings_and_deadlines_end_a_reply(make: Make) -> None:

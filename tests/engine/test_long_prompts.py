@@ -149,6 +149,7 @@ def test_who_copies_from_a_long_prompt_that_is_given_up_computes_the_rest_alone(
     assert completion(results, gone).tokens == ()
     finish(batch, results)
     assert completion(results, stays).usage.cached == 2 * PIECE
+    assert completion(results, gone).usage.prompt == completion(results, stays).usage.prompt
     equal(completion(results, stays), ask(make(), [stays.request])[0], False)
     assert not batch._rows.slots.busy.any()
 

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from clew.core.values import Sampling
-from clew.models.engine.speculation.verification import Drafted, judge, uniforms
+from clew.models.engine.speculation.verification import Drafted, Uniforms, judge, uniforms
 from clew.models.sampling import Laws, draw, in_force
 
 SETTINGS = [Sampling(), Sampling(temperature=0.7), Sampling(top_k=3), Sampling(top_p=0.7), Sampling(temperature=0.0)]
@@ -102,12 +102,24 @@ def test_noise_depends_on_seed_index_and_purpose_and_is_new_in_every_round() -> 
     assert np.abs(np.corrcoef(every.T) - np.eye(every.shape[1])).max() < 0.08
 
 
+def test_what_the_law_rules_out_is_never_drawn() -> None:
+    """At both ends of [0, 1), of a law itself and of what a refused draft leaves of it."""
+    p, q = torch.tensor([[0.0, 0.5, 0.5, 0.0]] * 4).log(), torch.tensor([[[0.0, 0.0, 1.0, 0.0]]] * 2).log()
+    low, high = 0.0, np.nextafter(1.0, 0.0)
+    final = np.array([[low, low], [high, high]])
+    u = Uniforms(final[:, :1], np.full((2, 1), 0.75), final)
+    plain = judge(p[:2], torch.zeros(2, 0, dtype=torch.int64), q[:, :0], np.array([0, 0]), u)
+    assert (plain.accepted.tolist(), plain.tokens.tolist()) == ([0, 0], [[1], [2]])
+    refused = judge(p, torch.tensor([[2], [2]]), q, np.array([1, 1]), u)
+    assert (refused.accepted.tolist(), refused.tokens[:, 0].tolist()) == ([0, 0], [1, 1])
+
+
 def test_counts_by_position() -> None:
     counts = Drafted(3)
-    chance = np.array([[0.5, 0.4, 0.3], [0.9, 0.8, 0.7], [0.6, 0.6, 0.6]])
-    counts.note(np.array([3, 2, 0]), np.array([1, 2, 0]), np.array([2, 3, 1]), chance)
-    assert (counts.rounds, counts.emitted, counts.bonus, counts.recovered) == (3, 6, 1, 1)
-    assert counts.proposed.tolist() == [2, 2, 1]
-    assert counts.accepted.tolist() == [2, 1, 0]
-    assert counts.reached.tolist() == [2, 2, 0]
-    assert counts.told.tolist() == pytest.approx([1.4, 1.2, 0.0])
+    chance = np.array([[0.5, 0.4, 0.3], [0.9, 0.8, 0.7], [0.6, 0.6, 0.6], [0.2, 0.2, 0.2]])
+    counts.note(np.array([3, 2, 0, 1]), np.array([1, 2, 0, 1]), np.array([2, 3, 1, 2]), chance)
+    assert (counts.rounds, counts.emitted, counts.bonus, counts.recovered) == (4, 8, 2, 1)
+    assert counts.proposed.tolist() == [3, 2, 1]
+    assert counts.accepted.tolist() == [3, 1, 0]
+    assert counts.reached.tolist() == [3, 2, 0]
+    assert counts.told.tolist() == pytest.approx([1.6, 1.2, 0.0])

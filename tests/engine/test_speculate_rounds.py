@@ -128,6 +128,25 @@ def test_the_drafter_sees_what_the_target_computed_through_turns_forks_copies_an
     assert model.engine.drafted.reached[1] > 0
 
 
+def test_a_drafter_that_comes_later_has_seen_every_prefix_it_drafts_behind(make: Make) -> None:
+    model = make(dtype=torch.float64)
+    talk = Talk(model, "r").say("w1 w2 w3 w4 w5 w6")
+    talk.take(ask(model, [talk.request(0)])[0])
+    talk.say("w7")
+    assert ask(model, [talk.request(1)])[0].usage.cached > 0
+    witness = Witness(model.module, (0,))
+    model.engine._batch.attach(witness, Fixed(4))
+    answer = ask(model, [talk.request(2, max_tokens=12)])[0]
+    assert answer.usage.cached == 0, "what is cached was computed before it came"
+    assert witness.looked
+    assert model.engine.drafted is not None
+    assert not model.engine.drafted.faults
+    model.engine._batch.attach(None, Fixed(4))
+    assert model.engine.drafted is None
+    plain, fresh = (ask(one, [talk.request(2, max_tokens=12)])[0] for one in (model, make(dtype=torch.float64)))
+    assert plain.tokens == fresh.tokens
+
+
 def test_replies_end_exactly_where_plain_ones_end(make: Make) -> None:
     """Stop strings, stop tokens, lengths and the context inside blocks that are accepted whole; greedy."""
     plain = make(dtype=torch.float64)

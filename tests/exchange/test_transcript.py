@@ -16,6 +16,7 @@ from clew.exchange.transcript import Meter, Transcript, lost, regained, task_id_
 from clew.harness import Runner
 from clew.models.fakes import Echo, Scripted
 from clew.store import MemoryStore, Run
+from clew.store.contract import Script
 from clew.worlds.toys import Counter
 
 call = ToolCall("c1", "look", '{"at":"door"}')
@@ -214,3 +215,14 @@ def test_a_run_that_asked_nothing_is_left_out_of_an_export(tmp_path):
     with pytest.raises(BadInput, match="none of these runs asked a model"):
         export(runner.store, [mute[0]], tmp_path / "none.jsonl")
     assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_a_reply_counts_though_the_world_has_not_opened_yet():
+    """Results are numbered as they are handed over: the first, number 0, need not be that of the first Call."""
+    store = MemoryStore()
+    script = Script(store)
+    script.put("open", after=0, done=-1)
+    script.ask("what is it?", "a door", after=0, done=0)
+    it = recall(Run(store, script.run))
+    assert [m.text for m in it.messages] == ["what is it?", "a door"]
+    assert (it.model, len(it.meters)) == ("tiny-1", 1)

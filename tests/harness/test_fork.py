@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
 from clew.core.errors import BadInput, CannotRestore, ReplayDiverged
-from clew.core.values import Limits, Message, StopReason, Task, ToolCall
+from clew.core.records import Request
+from clew.core.values import Completion, Limits, Message, StopReason, Task, ToolCall
 from clew.harness import LiveRun, Runner, tool
 from clew.harness.agents import chatter, player, tool_user
 from clew.models.fakes import Scripted
@@ -113,6 +117,52 @@ def test_rewriting_what_the_agent_said(runner: Runner, run: Run) -> None:
     assert again[2] == "you are nowhere", "an edit is inherited by forks of the fork"
     for each in (fork, kept, grandchild):
         runner.replay(each)
+
+
+def test_a_message_is_named_by_its_node_or_key_or_place() -> None:
+    async def agent(run: LiveRun) -> None:
+        first, second = run.chat("one"), run.chat("two")
+        for chat in (first, second):
+            await chat.ask("a")
+            await chat.ask("b")
+
+    runner = Runner(agent, None, Scripted({"": lambda request: " ".join(n.message.text for n in request.path)}))
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    for conversation in (0, 1):
+        node = run.conversation(conversation)[3]
+        assert node.message.text == "b"
+        for place in (node, node.key, (conversation, 2)):
+            fork = runner.fork(run, rewrite={place: "grüß Gott"})[0]
+            texts = [[n.message.text for n in fork.conversation(c)][3] for c in (0, 1)]
+            assert texts == (["grüß Gott", "b"] if conversation == 0 else ["b", "grüß Gott"])
+            assert "grüß Gott" in fork.row.changes, "whoever searches the file finds what was put in"
+    reply = run.conversation(0)[2]
+    with pytest.raises(BadInput, match=f"no message {reply.key.hex()} was said in run {run.id}"):
+        runner.fork(run, rewrite={reply: "x"})
+
+
+def test_what_was_given_up_is_shared_by_forks_at_calls_that_came_after_it() -> None:
+    async def agent(run: LiveRun) -> None:
+        never = asyncio.create_task(run.chat().ask("never"))
+        await asyncio.sleep(0)
+        await run.chat().ask("beside")
+        never.cancel()
+        with suppress(asyncio.CancelledError):
+            await never
+        await run.chat().ask("after")
+
+    class Late(Scripted):
+        async def complete(self, request: Request) -> Completion:
+            if request.path[-1].message.text == "never":
+                await asyncio.sleep(30)
+            return await super().complete(request)
+
+    runner = Runner(agent, None, Late({"": "yes"}))
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    never, beside, after = (c for c in run.calls if c.kind == "ask")
+    assert never.error
+    assert runner.fork(run, at=after.seq)[0].shared == after.seq
+    assert runner.fork(run, at=beside.seq)[0].shared == never.seq, "it was given up after the Call there was issued"
 
 
 def test_token_forks_force_the_first_tokens() -> None:

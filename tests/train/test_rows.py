@@ -105,6 +105,19 @@ def test_equal_samples_of_two_calls_both_train(house, model):
     assert [row.weights["pg"].sum() for row in made] == [1.0, 2.0]
 
 
+def test_a_row_is_as_old_as_its_oldest_span(house, model):
+    """A fork after a training step: its first reply is of the weights before, the one it samples of those after."""
+    runner, groups = collected(player, house, model, n=1, tasks=1)
+    run = groups.runs[0]
+    first, second = [c for c in run.calls if c.kind == "ask"][:2]
+    Trainer(model).step(rows(groups, values(groups)))
+    fork = runner.fork(run, at=second.seq)[0]
+    old, new = fork.calls[first.seq].setup.version, fork.calls[second.seq].setup.version
+    assert first.setup.version == old < new
+    made = rows([[fork]], values([[fork]]))
+    assert [(len(row.source) >= 2, row.version) for row in made] == [(True, old)]
+
+
 def test_forced_tokens_carry_no_weight(house, model):
     runner, groups = collected(player, house, model, max_tokens=4)
     run = max(groups.runs, key=lambda r: len(r.calls[1].logprobs))
@@ -117,6 +130,31 @@ def test_forced_tokens_carry_no_weight(house, model):
     assert row.source[0][1] == Cursor(fork.id, 1, 1)
     assert row.ids[start - 1] == run.store.node(first.node_out).ids[first.head]
     assert not row.sampled[:start].any()
+
+
+def test_a_reply_forced_whole_trains_nothing(house, model):
+    """A row of it has no weights and none of its figures: the version and temperature that say so."""
+    runner, groups = collected(player, house, model, n=1, tasks=1)
+    fork = runner.fork(groups.runs[0], at=1, reply="go kitchen")[0]
+    row = rows([[fork]], {(fork.id, 1): 1.0})[0]
+    assert (row.source, row.version, row.temperature) == ([], 0, 1.0)
+    assert not row.sampled.any()
+    assert not row.weights["pg"].any()
+
+
+def test_one_path_has_one_temperature(house, model):
+    async def warming(run):
+        chat = run.chat()
+        for temperature in (0.5, 1.0):
+            await chat.ask(run.view, temperature=temperature)
+        await run.act("go kitchen")
+
+    _, groups = collected(warming, house, model, n=1, tasks=1)
+    run = groups.runs[0]
+    with pytest.raises(BadInput, match=rf"run {run.id} mixes temperatures \[0.5, 1.0\] on one path"):
+        rows(groups, values(groups))
+    asks = [c for c in run.calls if c.kind == "ask"]
+    assert [rows([[run]], {(run.id, c.seq): 1.0})[0].temperature for c in asks] == [0.5, 1.0]
 
 
 def test_absent_is_not_zero(house, model):
@@ -146,6 +184,12 @@ def test_annotations_by_name_by_scope_and_per_token(house, model):
     assert set(row.weights["pg"][row.sampled]) == {2.0}
     row = rows(groups, "fine")[0]
     np.testing.assert_array_equal(row.weights["pg"][row.sampled], per_token[call.head : -1])
+    runner.store.annotate([Annotation("call", "far", 4.0, run.id, 1, scope="elsewhere")])
+    row = rows(groups, "far")[0]
+    assert set(row.weights["pg"][row.sampled]) == {4.0}, "the only value there is"
+    runner.store.annotate([Annotation("call", "far", 5.0, run.id, 1, scope="further")])
+    with pytest.raises(BadInput, match="values from 2 groups, none of them the run's own"):
+        rows(groups, "far")
     runner.store.annotate([Annotation("call", "mine", 3.0, run.id, 1, scope=run.group, params="ab")])
     with pytest.raises(BadInput, match="2 sets of parameters"):
         rows(groups, "mine")

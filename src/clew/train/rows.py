@@ -50,7 +50,9 @@ def rows(
     out: list[LossRow] = []
     taken: set[Ask] = set()
     listed = list(_runs(groups))
-    for run, value in zip(listed, _values(listed, credit), strict=True):
+    value_in = _values(listed, credit)
+    for run in listed:
+        value = value_in(run)
         for path, spans in leaves(run):
             fresh = [(s, value(s.call)) for s in spans if (s.call.run, s.call.seq) not in taken]
             found = [(s, v) for s, v in fresh if v is not None]
@@ -121,10 +123,10 @@ def _runs(groups: Iterable[Runs]) -> Iterator[Record]:
 Value = Callable[[Call], float | F32 | None]
 
 
-def _values(runs: Sequence[Record], credit: str | Annotated | Mapping[Ask, float]) -> list[Value]:
-    """For each run, the function from an ask to its value."""
+def _values(runs: Sequence[Record], credit: str | Annotated | Mapping[Ask, float]) -> Callable[[Record], Value]:
+    """The function from a run to the function from an ask to its value there."""
     if isinstance(credit, Mapping):
-        return [lambda call: credit.get((call.run, call.seq))] * len(runs)
+        return lambda run: lambda call: credit.get((call.run, call.seq))
     if isinstance(credit, str):
         wanted = {run.id for run in runs} | {s.run for run in runs for s in run.row.lineage}
         store = runs[0].store if runs else None
@@ -153,7 +155,7 @@ def _values(runs: Sequence[Record], credit: str | Annotated | Mapping[Ask, float
 
         return value
 
-    return [of(run) for run in runs]
+    return of
 
 
 def _single(method: str, found: Sequence[Annotation]) -> None:

@@ -23,10 +23,13 @@ def keeps_nodes(make: Factory) -> None:
     store.put_nodes(path)
     assert [store.node(n.key) for n in path] == path, "nodes before commit"
     store.commit()
-    store.put_nodes(path)
     late = make_node(path[-1], "assistant", "go")
     store.put_nodes([late])
-    assert store.thread(late.key) == [*path, late], "a path over committed and uncommitted nodes"
+    for _ in range(2):
+        assert store.thread(late.key) == [*path, late], "a path over committed and uncommitted nodes"
+        assert [len(store.thread(late.key, limit=n)) for n in range(7)] == [0, 1, 2, 3, 4, 5, 5]
+        assert store.thread(late.key, limit=2) == [path[-1], late]
+        store.put_nodes(path)
     assert store.thread(b"") == []
     expect(UnknownName, lambda: store.node(b"\1" * 16))
     expect(UnknownName, lambda: store.thread(make_node(late, "user", "?").key))

@@ -110,7 +110,7 @@ def unpack_ids(data: bytes | None) -> tuple[int, ...] | None:
 
 def pack_floats(values: F32 | None) -> bytes | None:
     """Little-endian float32."""
-    return None if values is None else values.astype("<f4", copy=False).tobytes()
+    return None if values is None else np.asarray(values, "<f4").tobytes()
 
 
 def unpack_floats(data: bytes | None) -> F32 | None:
@@ -165,8 +165,7 @@ class Codec:
             place, _KIND[kind], request, after, done, key, conversation, node_in, node_out, action, text, reward,
             terminal, self._legal(legal) if legal else None, state, snapshot, self._number(child) if child else 0,
             head, forced,
-            None if logprobs is None else logprobs.astype("<f4", copy=False).tobytes(),
-            None if entropies is None else entropies.astype("<f4", copy=False).tobytes(),
+            pack_floats(logprobs), pack_floats(entropies),
             seed, None if setup is None else self._setup(setup), _pack(packed, inner) if packed or inner else None,
             self._number(finish) if finish else 0, *usage, cost, started, seconds,
             dump(attempts) if attempts else None, error,
