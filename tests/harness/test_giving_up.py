@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clew.core.errors import BadInput, ClewError
 from clew.core.records import Request
-from clew.core.values import Completion, Message, Task, ToolCall
+from clew.core.values import Completion, Limits, Message, Task, ToolCall
 from clew.harness import LiveRun, Runner
 from clew.harness.run.live import Conversation
 from clew.harness.run.pending import GIVEN_UP
@@ -23,6 +23,7 @@ from clew.store import Run
 from clew.worlds.toys import Slow
 
 Plan = list[Any]
+PLANS = int(os.environ.get("CLEW_PLANS", "20"))
 LONG = 30.0  # seconds of an answer that is never waited for
 
 
@@ -172,7 +173,7 @@ def descendants(runner: Runner, run: Run) -> list[Run]:
 
 
 @settings(
-    max_examples=int(os.environ.get("CLEW_PLANS", "20")),
+    max_examples=PLANS,
     deadline=None,
     derandomize=True,
     database=None,
@@ -295,7 +296,7 @@ def test_a_limit_ends_the_run_whatever_the_agent_makes_of_it() -> None:
     async def agent(run: LiveRun) -> None:
         await asyncio.gather(*(run.act(CALLS[2]) for _ in range(4)), return_exceptions=True)
 
-    runner = Runner(agent, None, None, tools=[look, count], limits={"steps": 2})
+    runner = Runner(agent, None, None, tools=[look, count], limits=Limits(steps=2))
     run = runner.collect([Task("t", "")], n=1).runs[0]
     assert [c.kind for c in run.calls] == ["open", "act", "act", "end"]
     assert run.stop == "step_limit"
