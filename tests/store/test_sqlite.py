@@ -27,7 +27,9 @@ from clew.core.errors import (
 )
 from clew.core.keys import blob_key
 from clew.core.records import Annotation, RunRow, Segment, Setup
-from clew.core.values import Sampling
+from clew.core.values import Sampling, Task
+from clew.harness import Runner
+from clew.models.fakes import Scripted
 from clew.store import Keeper, MemoryStore, Run, open_store
 from clew.store.contract import Script, fork_at
 from clew.store.contract.script import same
@@ -558,6 +560,33 @@ def test_redaction_reaches_the_prompt_of_the_task(tmp_path):
     assert json.loads(store.row("r").task)["prompt"] == ""
     assert store.find("text:gives") == []
     store.close()
+
+
+def test_redaction_reaches_what_a_fork_was_given(tmp_path):
+    """The edit in the row of the fork, the rows of forks made from it, and the agent's arguments where they say it."""
+    path, secret = tmp_path / "a.db", "my secret is 4711, which nobody may ever read"
+    store = SQLiteStore(path)
+
+    async def agent(run, beside=""):
+        chat = run.chat()
+        await chat.ask("Say it.")
+        await chat.ask("Once more.")
+
+    runner = Runner(agent, None, Scripted(["no", "no"]), store, config={"beside": f"so: {secret}"})
+    run = runner.collect([Task("t", "", {"told": [secret]})], n=1).runs[0]
+    fork = runner.fork(run, 1, reply=secret)[0]
+    again = runner.fork(fork, 2, reply="yes")[0]
+    store.commit()
+    assert b"4711" in path.read_bytes() + Path(f"{path}-wal").read_bytes()
+    store.redact(f"{fork.id}@1")
+    rows = [store.row(one.id) for one in (fork, again)]
+    assert [[edit["value"] for edit in json.loads(row.changes)["edits"]] for row in rows] == [[""], ["", "yes"]]
+    assert [json.loads(row.config) for row in rows] == [{"beside": ""}] * 2
+    assert [json.loads(row.task)["data"] for row in rows] == [{"told": [""]}] * 2
+    assert store.verify() == []
+    store.close()
+    for file in tmp_path.iterdir():
+        assert b"4711" not in file.read_bytes(), file.name
 
 
 # twins

@@ -168,7 +168,8 @@ def redact(store: Tables, target: str) -> list[str]:
     """Drop the content of a Call (``run@seq``; with it its reply) or of a node (hex key), and its repetitions.
 
     Repetitions are the same text in runs that share Calls with it or were spawned by them, as a message, an action,
-    an observation or the task's prompt; a text of 32 characters or more counts wherever another text contains it. Keys
+    an observation, the task's prompt or what an edit gives; a text of 32 characters or more counts wherever another
+    text contains it, the task's data and the agent's arguments too. Keys
     stay, so forks and chains still verify; annotations are not searched. Returns the places that got a tombstone.
 
     Raises:
@@ -203,7 +204,7 @@ def _burial(
 ) -> Burial:
     tombs = store.tombstones()
     nodes: dict[bytes, Node] = {key: _empty(store.node(key)) for key in keys}
-    calls, changed = [], []
+    calls = []
     for row in rows:
         for key in _tree(store, row) - nodes.keys():
             node = store.node(key)
@@ -217,8 +218,11 @@ def _burial(
             hit = (call.run, call.seq) in targets or call.node_out in nodes or any(_says(s, texts) for s in said)
             if call.run == row.id and call.kind != "end" and here not in tombs and hit:
                 calls.append((row.id, _erase(call), prev))
-        if row.task and _says(json.loads(row.task).get("prompt", ""), texts):
-            changed.append(row._replace(task=json.dumps(json.loads(row.task) | {"prompt": ""})))
+    gone = {(run, call.seq) for run, call, _ in calls}
+    clean = [
+        _unsaid(row, texts, {call.seq for call in store.calls(row.id) if (call.run, call.seq) in gone}) for row in rows
+    ]
+    changed = [now for now, row in zip(clean, rows, strict=True) if now != row]
     return Burial([n for key, n in nodes.items() if key.hex() not in tombs], calls, changed)
 
 
@@ -228,6 +232,37 @@ CONTENT = ["action", "text", "legal", "snapshot", "packed", "logprobs", "entropi
 
 def _says(text: str, texts: set[str]) -> bool:
     return text in texts or any(len(t) >= LONG and t in text for t in texts)
+
+
+def _unsaid(row: RunRow, texts: set[str], gone: set[int]) -> RunRow:
+    """A run's row without the texts: in the task's prompt, in edits (those of Calls ``gone`` lose their value); where
+    they are long, so that no setting is hit, also in the task's data, the agent's arguments, what an importer knew."""
+    told, changes = (json.loads(text) if text else None for text in (row.task, row.changes))
+    long = {text for text in texts if len(text) >= LONG}
+    if told is not None:
+        told |= {"prompt": _without(told.get("prompt", ""), texts), "data": _without(told.get("data"), long)}
+    for edit in changes["edits"] if changes else ():
+        own = edit["seq"] in gone and edit["kind"] in ("reply", "prefix", "result")
+        edit["value"] = "" if own else _without(edit["value"], texts)
+    return row._replace(
+        task=_kept(row.task, told),
+        changes=_kept(row.changes, changes),
+        config=_kept(row.config, _without(json.loads(row.config), long)),
+        meta=_kept(row.meta, _without(json.loads(row.meta), long)),
+    )
+
+
+def _kept(was: str, now: object) -> str:
+    return was if not was or json.loads(was) == now else json.dumps(now)
+
+
+def _without(value: object, texts: set[str]) -> object:
+    """JSON whose strings that say one of the texts are empty."""
+    if isinstance(value, str):
+        return "" if _says(value, texts) else value
+    if isinstance(value, list):
+        return [_without(one, texts) for one in value]
+    return {name: _without(one, texts) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def _texts(node: Node) -> set[str]:
