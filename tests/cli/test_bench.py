@@ -115,11 +115,16 @@ def test_a_model_is_served_meanwhile(clew):
         ((MODEL, "--users", "0"), "not numbers above 0"),
         ((MODEL, "--max-tokens", "1"), "--max-tokens"),
         (("http://127.0.0.1:9/v1", "--users", "1"), "Check the URL"),
+        (("http://127.0.0.1:9/v1", "--prompts", "EMPTY"), "empty.txt holds no prompt"),
+        (("http://127.0.0.1:9/v1", "--prompts", "NO_TEXT"), "no_text.txt:1 is no text"),
         (("no-such-model", "--users", "1"), "the server did not begin"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(clew, words, said):
-    assert said in clew("bench", *words, "--seconds", 1, code=2).output
+def test_what_cannot_be_measured_is_refused(clew, words, said, tmp_path):
+    files = {"EMPTY": tmp_path / "empty.txt", "NO_TEXT": tmp_path / "no_text.txt"}
+    files["EMPTY"].write_text("\n\n")
+    files["NO_TEXT"].write_bytes(b"\xff\xfe\0")
+    assert said in clew("bench", *(files.get(word, word) for word in words), "--seconds", 1, code=2).output
 
 
 def test_a_server_that_answers_nothing(clew, speaker):

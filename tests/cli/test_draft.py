@@ -126,6 +126,9 @@ def test_learns_from_stored_runs(model: Path, tmp_path: Path) -> None:
         (["--data", "nowhere.txt"], "there is no file nowhere.txt"),
         (["--data", "EMPTY"], "holds no prompt"),
         (["--data", "BROKEN"], "broken.jsonl:1 is not JSON"),
+        (["--data", "DEEP"], "deep.jsonl:1 is not JSON"),
+        (["--data", "NO_TEXT"], "no_text.txt:1 is no text"),
+        (["--data", "HALF"], 'half.jsonl:1 has neither "prompt" nor "messages"'),
         (["--data", "PROMPTS", "--kind", "dflash", "--rank", "4"], "dflash has no sequential head"),
         (["--data", "PROMPTS", "--block", "0"], "0 is out of bounds"),
     ],
@@ -135,7 +138,10 @@ def test_what_cannot_be_trained_is_refused(
 ) -> None:
     (tmp_path / "empty.txt").write_text("\n\n")
     (tmp_path / "broken.jsonl").write_text("{no\n")
-    names = {"EMPTY": tmp_path / "empty.txt", "BROKEN": tmp_path / "broken.jsonl", "PROMPTS": prompts}
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000)
+    (tmp_path / "no_text.txt").write_bytes(b"\xff\xfe\0")
+    (tmp_path / "half.jsonl").write_text('{"messages": [{"role": "user"}, 3]}')
+    names = {path.stem.upper(): path for path in tmp_path.iterdir()} | {"PROMPTS": prompts}
     found = clew("draft", "train", str(model), "--out", str(tmp_path / "d"), *(str(names.get(w, w)) for w in more))
     assert found.exit_code == 2
     assert said in found.output

@@ -148,8 +148,11 @@ def measure(target: str, todo: Sequence[Line], options: Mapping[str, Any], done:
     """Measure every missing cell, one server at a time."""
     prompts: tuple[str, ...] = PROMPTS
     if options["prompts"]:
-        lines = Path(options["prompts"]).read_text(encoding="utf-8").splitlines()
-        prompts = tuple(line for line in lines if line.strip())
+        from clew.exchange.files import text_lines
+
+        prompts = tuple(line for _, line in text_lines(Path(options["prompts"])))
+        if not prompts:
+            raise BadInput(f"{options['prompts']} holds no prompt", remedy="Put one on each line.")
     secret = (common.api_key() or "") if "://" in target else ""
     for lengths in dict.fromkeys(cell["lengths"] for cell in todo):
         with endpoint(target, options, lengths) as base:

@@ -174,6 +174,7 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
 
 def texts(loaded: Local, options: Mapping[str, Any], home: Path, store_path: str, bar: Progress) -> list[Text]:
     """The model's own text that --data names: from stored runs, or written now for the prompts of files."""
+    from clew.exchange.files import text_lines
     from clew.train.drafters import target_text
 
     files = [Path(word) for word in options["data"] if Path(word).is_file()]
@@ -185,7 +186,7 @@ def texts(loaded: Local, options: Mapping[str, Any], home: Path, store_path: str
     if words:
         found += target_text.of_runs(common.some(common.open_store(store_path), words))
     if files:
-        given = target_text.prompts(files, loaded.renderer)
+        given = target_text.prompts({file: text_lines(file) for file in files}, loaded.renderer)
         total = len(given) * options["samples"]
         common.say(f"{len(given)} prompts, {total} texts of {options['tokens']} tokens at most to write")
         job = bar.add_task("the model writes", total=total, note="")

@@ -129,6 +129,20 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise unusable(path, error) from error
 
 
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines of text that are not blank, without their ends.
+
+    Raises:
+        BadInput: it cannot be opened. BadRecord: it is not UTF-8, breaks off, or is too large.
+    """
+    for number, line in lines(path):
+        try:
+            yield number, line.decode().rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            remedy = "Give a text file, saved as UTF-8."
+            raise BadRecord(f"{path.name}:{number} is no text: {error.reason}", remedy=remedy) from error
+
+
 def whole(path: Path) -> bytes:
     """All of a file that holds one document.
 

@@ -56,7 +56,7 @@ class Tape:
         self.order = sorted(told, key=lambda c: c.done)
         self._need = [issued[bisect_right(afters, c.done) - 1].seq for c in self.order]
         self.position = 0
-        self.together = _together([*calls, hold] if hold else calls)
+        self.together = _together(issued)
         self.issued, self._first = set[int](), 0
         self.issues = dict[int, bytes]()  # the issue digest of each recorded Call
         issue = b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,19 +46,17 @@ def of_runs(runs: Iterable[Any], least: int = 4) -> list[Text]:
     return found
 
 
-def prompts(files: Sequence[Path], renderer: Renderer) -> list[Prompt]:
-    """Prompts of files: .jsonl with "prompt" (text) or "messages" in each line and perhaps "domain"; of any other text
-    file each line is one. The domain is the file's name where none is given.
+def prompts(files: Mapping[Path, Iterable[tuple[int, str]]], renderer: Renderer) -> list[Prompt]:
+    """Prompts of files, given by their numbered lines: .jsonl with "prompt" (text) or "messages" in each line and
+    perhaps "domain"; of any other text file each line is one. The domain is the file's name where none is given.
 
     Raises:
         BadInput: a line without a prompt, or a file with none.
     """
     found: list[Prompt] = []
-    for file in files:
+    for file, lines in files.items():
         before = len(found)
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            if line.strip():
-                found.append(_prompt(line, file, number, renderer))
+        found += [_prompt(line, file, number, renderer) for number, line in lines]
         if len(found) == before:
             raise BadInput(f"{file} holds no prompt", remedy="Put one on each line.")
     return found
@@ -69,21 +67,25 @@ def _prompt(line: str, file: Path, number: int, renderer: Renderer) -> Prompt:
         return Prompt(tuple(renderer.encode(line)), file.stem)
     try:
         given = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{file}:{number} is not JSON: {error}", remedy="Write one object on each line.") from error
     domain = str(given.get("domain", file.stem)) if isinstance(given, dict) else ""
     if isinstance(given, dict) and isinstance(given.get("prompt"), str):
         return Prompt(tuple(renderer.encode(given["prompt"])), domain)
-    if isinstance(given, dict) and isinstance(given.get("messages"), list):
+    if isinstance(given, dict) and isinstance(said := given.get("messages"), list) and all(map(_is_message, said)):
         ids: list[int] = []
-        for i, m in enumerate(given["messages"]):
+        for i, m in enumerate(said):
             # Each message stands by itself but for the first, which opens the conversation.
-            last = Node(b"", b"", Message(given["messages"][i - 1]["role"], ""), (), "", b"") if i else None
+            last = Node(b"", b"", Message(said[i - 1]["role"], ""), (), "", b"") if i else None
             ids += renderer.delta(last, True, Message(m["role"], m["content"]), ())
         return Prompt((*ids, *renderer.head()), domain)
     raise BadInput(
         f'{file}:{number} has neither "prompt" nor "messages"', remedy='Write {"prompt": "..."} on each line.'
     )
+
+
+def _is_message(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in ("role", "content"))
 
 
 def write(
