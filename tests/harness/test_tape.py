@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from clew.core.errors import ReplayDiverged
-from clew.core.records import Request
+from clew.core.records import Call, Node, Request
 from clew.core.values import Completion, Limits, Message, StopReason, Task, Usage
 from clew.harness import LiveRun, Runner
+from clew.harness.run.tape import Tape
 from clew.models.fakes import Scripted
-from clew.store import Run, open_store
+from clew.store import MemoryStore, Run, open_store
 
 from .conftest import Jittery
 
@@ -208,3 +209,35 @@ def test_a_run_of_two_models_follows_its_record_whatever_models_are_at_hand(toke
     tokenizers = {n.tokenizer for n in other.store.thread(asked.node_in)}  # type: ignore[attr-defined]
     assert tokenizers == {second.renderer.ref if second.renderer else ""}, "one path, one tokenizer"
     assert runner.store.verify() == []
+
+
+def test_a_thread_is_read_once_however_many_calls_lie_on_it() -> None:
+    class Counting(MemoryStore):
+        read = 0
+
+        def thread(self, tip: bytes) -> list[Node]:
+            self.read += 1
+            return super().thread(tip)
+
+    store = Counting()
+    runner = Runner(talk, None, Scripted(["one", "two", "three"]), store)
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    tape, store.read = Tape(run.id, run.calls), 0
+    tape.load(store)
+    assert len(tape.by_key) == 7
+    assert store.read == 1
+
+
+def test_what_another_task_issued_later_may_come_first_once() -> None:
+    """Records in which results came together do not tell how long each task took from there to its next Call."""
+    opened = Call("r", 0, "open", b"open", 0, 0)
+    one, other = (Call("r", seq, "ask", b"q%d" % seq, 1, seq) for seq in (1, 2))
+    later = Call("r", 3, "ask", b"q2", 3, 3)
+    tape = Tape("r", [opened, one, other, later])
+    assert tape.issue(0) == tape.next(1).seq + 1 == 1  # type: ignore[union-attr]
+    tape.position += 1
+    assert tape.turn(1, "ask", lambda _: b"q2") == 2
+    assert tape.issue(2) == 1
+    assert tape.turn(1, "ask", lambda _: b"q2") == 1, "it is issued already, and what comes after it knows more"
+    assert tape.turn(1, "ask", lambda _: b"q1") == 1
+    assert tape.issue(1) == 3
