@@ -192,8 +192,7 @@ class RunState:
         self.tape.prove(recorded)
         self.waiting[recorded.seq] = pending
         self.timers.reach(recorded, recorded.started)
-        next_is = not self._apart and not self.handed.count and self.tape.next(self.seq) is recorded
-        if recorded.done == recorded.after or next_is:
+        if recorded.done == recorded.after:
             self.pump(recorded.seq)
         if self.waiting:
             self._pump_soon()
