@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,10 @@ import click
 import pytest
 
 from clew.cli import LATER, SECTIONS, VERBS, verbs
+from clew.cli.shared import common
 from clew.store import open_store
+from clew.store.contract import Script
+from clew.store.sqlite import SQLiteStore
 from tests.docs.pages import lines, parse
 
 
@@ -235,3 +239,16 @@ def test_reproduce_lists_papers_with_title_time_and_needs(clew):
         ]
     named = {word for row in rows for word in re.findall(r"\b(local|stats|kernels)\b", row["needs"])}
     assert named <= set(extras)
+
+
+def test_a_large_store_says_how_far_it_is_counted_and_searched(clew, tmp_path, monkeypatch):
+    with SQLiteStore(tmp_path / "large.db") as store:
+        for number in range(12):
+            Script(store, f"run{number:02}", created=float(number)).play(2, float(number % 2))
+    shutil.copy("large.db", "again.db")
+    plain = clew("log", "text:view", "--store", "large.db", "--json")
+    monkeypatch.setattr(common, "SLICE", 0.0)
+    told = clew("log", "text:view", "--store", "again.db", "--json", env={"TTY_COMPATIBLE": "1", "COLUMNS": "100"})
+    assert len(json.loads(told.stdout)) == 12
+    assert told.stdout == plain.stdout
+    assert "the messages are searched" in told.stderr

@@ -21,7 +21,7 @@ from clew.core.printable import DEFAULT_STORE, escaped, short, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
     from clew.core.records import Cursor
     from clew.store import Group, Keeper, Run
@@ -51,6 +51,8 @@ N = TypeVar("N", int, float)
 Option = Callable[[Any], Any]  # what click.option makes: a decorator
 STORE = "clew.store"  # what click's context calls the store of the present line
 OPERATOR = re.compile(r"[=<>:]")
+SLICE = 0.5  # seconds that counting or searching a store takes before a bar tells how far it is, and between its moves
+SLOW = {"list": "the runs are counted", "words": "the messages are searched"}
 LONGEST, LINES, WIDEST = 2000, 200, 120  # characters of a line of an error or a cell, its lines, words beside a bar
 
 
@@ -140,12 +142,34 @@ def choose(store: Keeper, words: Sequence[str], *, limit: int | None = None) -> 
 
     words = [word for word in words if word.strip()]
     if not words or any(OPERATOR.search(word) for word in words):
-        return [Run(store, run) for run in store.find(" ".join(words), limit)]
+        return [Run(store, run) for run in _found(store, " ".join(words), limit)]
     found: dict[str, None] = {}
     for word in words:
         tagged = store.tags().get(word)
         found.update(dict.fromkeys(tagged or [resolve(store, word)]))
     return [Run(store, run) for run in found]
+
+
+def _found(store: Keeper, query: str, limit: int | None) -> list[str]:
+    """Ids of the runs that a query finds; a bar says how far the store is, where it is first counted or searched."""
+    from clew.store.slices import Unfinished, limited
+
+    def slice_of() -> list[str] | Unfinished:
+        try:
+            with limited(SLICE):
+                return store.find(query, limit)
+        except Unfinished as late:
+            return late
+
+    if isinstance(found := slice_of(), Unfinished):
+        with progress() as shown:
+            bars: dict[str, TaskID] = {}
+            while isinstance(found, Unfinished):
+                if found.what not in bars:
+                    bars[found.what] = shown.add_task(SLOW[found.what], total=found.total, note="")
+                shown.update(bars[found.what], completed=found.done, total=found.total)
+                found = slice_of()
+    return found
 
 
 def some(store: Keeper, words: Sequence[str]) -> list[Run]:
