@@ -31,6 +31,14 @@ async def asker(run: LiveRun) -> str:
     return f"{first.text} / {second.text} / {child.conversation(0)[-1].message.text}"
 
 
+async def diver(run: LiveRun, depth: int = 1100) -> str:
+    """Each run has a child, down to some depth."""
+    reply = await run.chat().ask("down")
+    if depth:
+        await run.spawn(f"{__name__}:diver", "down", depth=depth - 1)
+    return reply.text
+
+
 async def silent(run: LiveRun) -> None:
     while True:
         await run.chat().ask(run.task.prompt)
@@ -58,6 +66,12 @@ def test_a_chat_completion_is_a_run_of_the_agent(stream: bool) -> None:
     assert Runner(run.agent, None, model, store).replay(run).calls == 5
     assert model.calls == 0
     assert not store.verify()
+
+
+def test_what_children_of_children_spent_is_counted_however_deep_they_lie() -> None:
+    got = post(Server(AgentModel(diver, loud(), store=open_store(":memory:")), names=("m",)), CHAT, HI)
+    assert got.status_code == 200, got.text
+    assert got.json()["usage"]["completion_tokens"] == 1101
 
 
 def test_the_record_of_the_conversation_names_the_run_that_answered() -> None:

@@ -92,8 +92,10 @@ class AgentModel:
 
 def _asks(run: Run) -> Iterator[Call]:
     """All asks of a run and of its children."""
-    for call in run.calls:
-        if call.kind == "ask":
-            yield call
-        elif call.child:
-            yield from _asks(Run(run.store, call.child))
+    runs = [run]
+    while runs:
+        for call in runs.pop().calls:
+            if call.kind == "ask":
+                yield call
+            elif call.child:
+                runs.append(Run(run.store, call.child))
