@@ -44,7 +44,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     "credit/alias": ("credit/test_alias.py", "credit/test_tabular.py"),
     "exchange/transcript": ("exchange/test_transcript.py", "exchange", "serve/test_gateway.py"),
     "harness/fork/edits": ("harness/test_fork.py", "harness/test_tree.py", "compat", "cli/test_trees.py"),
-    "harness/run/dispatch": ("harness/test_replay.py", "harness/test_fork.py", "harness/test_resume.py"),
+    "harness/run/dispatch": (
+        "harness/test_failing.py",
+        "harness/test_giving_up.py",
+        "harness/test_replay.py",
+        "harness/test_fork.py",
+        "harness/test_resume.py",
+    ),
     "harness/run/run_state": (
         "harness/test_replay.py",
         "harness/test_fork.py",
