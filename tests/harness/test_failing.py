@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from clew.core.errors import BadInput, WorldError
-from clew.core.values import Message, StopReason, Task
+from clew.core.errors import BadInput, StoreFull, WorldError
+from clew.core.records import Request
+from clew.core.values import Completion, Message, StopReason, Task
 from clew.harness import LiveRun, Runner
 from clew.harness.agents import chatter
 from clew.models.fakes import Scripted
+from clew.store import MemoryStore
 from clew.worlds.toys import Counter
 
 
@@ -131,3 +135,54 @@ def test_a_recorded_model_that_cannot_be_built_stops_only_what_asks_it() -> None
     failed = runner.fork("unbuildable", 1)[0]
     assert "this run has no model: model 'scripted'" in failed.calls[1].error
     assert made.store.verify() == []
+
+
+class Full(MemoryStore):
+    """Takes no commit any more once a run has ended."""
+
+    ended = False
+
+    def release(self, run: str, owner: str) -> None:
+        super().release(run, owner)
+        self.ended = True
+
+    def commit(self) -> None:
+        if self.ended:
+            raise StoreFull("no room is left")
+        super().commit()
+
+
+def test_a_store_that_fills_up_as_a_run_ends_says_so() -> None:
+    async def collect() -> None:
+        async with asyncio.timeout(20):
+            async for _ in Runner(chatter, None, Scripted({"": "so"}), Full()).stream([Task("t", "hello")], 1):
+                pass
+
+    with pytest.raises(StoreFull, match="no room"):
+        asyncio.run(collect())
+
+
+def test_what_a_model_still_does_is_cancelled_when_a_collection_is_left() -> None:
+    ended: list[str] = []
+
+    class Slow(Scripted):
+        async def complete(self, request: Request) -> Completion:
+            if request.path[-1].message.text == "slow":
+                try:
+                    await asyncio.sleep(30)
+                finally:
+                    ended.append("cancelled")
+            return Completion(Message("assistant", "so"))
+
+    async def agent(run: LiveRun) -> None:
+        await run.chat().ask(run.task.id)
+
+    async def leave() -> list[str]:
+        runner = Runner(agent, None, Slow({"": "so"}))
+        async with aclosing(runner.stream([Task("quick", ""), Task("slow", "")], 1)) as groups:
+            async for group in groups:
+                assert [run.row.task_id for run in group] == ["quick"]
+                break
+        return list(ended)
+
+    assert asyncio.run(leave()) == ["cancelled"]

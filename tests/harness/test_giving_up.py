@@ -10,15 +10,16 @@ import random
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clew.core.errors import BadInput, ClewError
+from clew.core.errors import BadInput, ClewError, ReplayDiverged
 from clew.core.records import Request
 from clew.core.values import Completion, Limits, Message, Task, ToolCall
 from clew.harness import LiveRun, Runner
 from clew.harness.run.live import Conversation
-from clew.harness.run.pending import GIVEN_UP
+from clew.harness.run.pending import CUT_OFF, GIVEN_UP
 from clew.store import Run
 from clew.worlds.toys import Slow
 
@@ -326,3 +327,38 @@ def test_two_results_that_come_together_are_handed_over_one_after_the_other() ->
     assert seen == ["long", "short"]
     check(runner, run)
     assert seen == ["long", "short"] * 2
+
+
+def test_what_is_given_up_as_the_run_ends_is_cut_off() -> None:
+    """Of two asks that a timeout cancels, the agent hears of the first, and ends before it hears of the other."""
+
+    async def agent(run: LiveRun) -> None:
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.gather(*(run.chat(str(i)).ask("never") for i in range(2)))
+        except TimeoutError:
+            run.note("gave up")
+
+    runner = Runner(agent, None, Late())
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    assert [c.error for c in run.calls] == ["", GIVEN_UP, CUT_OFF, "", ""]
+    check(runner, run)
+
+
+def test_an_agent_that_cancels_what_had_answered_has_diverged() -> None:
+    hasty = [False]
+
+    async def agent(run: LiveRun) -> None:
+        tasks = [asyncio.create_task(run.chat(name).ask("why")) for name in ("one", "other")]
+        await asyncio.sleep(0)
+        if hasty[0]:
+            tasks[0].cancel()
+        await asyncio.wait(tasks)
+
+    runner = Runner(agent, None, Late())
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    hasty[0] = True
+    with pytest.raises(
+        ReplayDiverged, match=r"Call 1 of run .* \(ask\) was recorded to answer, the agent now cancels it"
+    ):
+        runner.replay(run)

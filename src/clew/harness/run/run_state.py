@@ -277,19 +277,18 @@ class RunState:
 
         Live, that is recorded; on the tape it must be what was recorded.
         """
-        recorded, seq = self.tape.calls.get(pending.call.seq) if self.tape is not None else None, pending.call.seq
+        call = pending.call
         if self.over or self.closing:
             pending.future.drop()
-        elif seq not in self.waiting:
+        elif call.seq not in self.waiting:
             if pending.stop is not None:
                 pending.stop()
             if not pending.lasting:
                 self.leave(pending)
-        elif recorded is not None and recorded.error == CUT_OFF:
+        elif call.error == CUT_OFF:
             self.cut.append(pending)
-        elif recorded is not None and recorded.error != GIVEN_UP:
-            what = f"({recorded.kind}) was recorded to answer, the agent now cancels it"
-            self.lost = self.lost or diverged(recorded, what)
+        elif call.error != GIVEN_UP:
+            self.lost = self.lost or diverged(call, f"({call.kind}) was recorded to answer, the agent now cancels it")
         else:
             self._pump_soon()
 
