@@ -153,13 +153,15 @@ class Full(MemoryStore):
 
 
 def test_a_store_that_fills_up_as_a_run_ends_says_so() -> None:
-    async def collect() -> None:
-        async with asyncio.timeout(20):
-            async for _ in Runner(chatter, None, Scripted({"": "so"}), Full()).stream([Task("t", "hello")], 1):
-                pass
+    async def collect() -> bool:
+        limit = asyncio.timeout(20)
+        with pytest.raises(StoreFull, match="no room"):
+            async with limit:
+                async for _ in Runner(chatter, None, Scripted({"": "so"}), Full()).stream([Task("t", "hello")], 1):
+                    pass
+        return limit.expired()
 
-    with pytest.raises(StoreFull, match="no room"):
-        asyncio.run(collect())
+    assert not asyncio.run(collect()), "the run waits for a commit that will never come"
 
 
 def test_what_a_model_still_does_is_cancelled_when_a_collection_is_left() -> None:
