@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -41,11 +42,9 @@ def test_a_taken_port_is_an_error_where_it_was_asked_for():
             listen("127.0.0.1", port)
     with socket.socket() as usual:
         usual.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        with suppress(OSError):  # somebody else has it, which does as well
             usual.bind(("127.0.0.1", PORT))
             usual.listen()
-        except OSError:  # somebody else has it, which does as well
-            assert usual.getsockname()[1] != PORT
         with listen("127.0.0.1", None) as free:
             assert free.getsockname()[1] != PORT
 
