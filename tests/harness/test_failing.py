@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from clew.core.errors import BadInput, StoreFull, WorldError
+from clew.core.protocols import Done
 from clew.core.records import Request
 from clew.core.values import Completion, Message, StopReason, Task
 from clew.harness import LiveRun, Runner
 from clew.harness.agents import chatter
 from clew.models.fakes import Scripted
-from clew.store import MemoryStore
+from clew.store import MemoryStore, Run
 from clew.worlds.toys import Counter
 
 
@@ -153,15 +155,20 @@ class Full(MemoryStore):
 
 
 def test_a_store_that_fills_up_as_a_run_ends_says_so() -> None:
-    async def collect() -> bool:
+    late: list[bool] = []
+
+    async def collect() -> None:
         limit = asyncio.timeout(20)
-        with pytest.raises(StoreFull, match="no room"):
+        try:
             async with limit:
                 async for _ in Runner(chatter, None, Scripted({"": "so"}), Full()).stream([Task("t", "hello")], 1):
                     pass
-        return limit.expired()
+        finally:
+            late.append(limit.expired())
 
-    assert not asyncio.run(collect()), "the run waits for a commit that will never come"
+    with pytest.raises(StoreFull, match="no room"):
+        asyncio.run(collect())
+    assert late == [False], "the run waited for a commit that would never come"
 
 
 def test_what_a_model_still_does_is_cancelled_when_a_collection_is_left() -> None:
@@ -188,3 +195,21 @@ def test_what_a_model_still_does_is_cancelled_when_a_collection_is_left() -> Non
         return list(ended)
 
     assert asyncio.run(leave()) == ["cancelled"]
+
+
+def test_an_engine_that_takes_no_request_ends_the_runs_that_asked_it() -> None:
+    class Broken(Scripted):
+        def submit(self, requests: Sequence[Request], done: Done) -> None:
+            raise MemoryError("the cache does not fit")
+
+        def seat(self, change: int) -> None: ...
+        def release(self, run: str) -> None: ...
+
+    async def collect() -> list[Run]:
+        runner = Runner(chatter, None, Broken({"": "so"}))
+        async with asyncio.timeout(20):
+            return [run async for group in runner.stream([Task("t", "hello")], 2) for run in group]
+
+    runs = asyncio.run(collect())
+    assert [run.stop for run in runs] == [StopReason.MODEL_ERROR] * 2
+    assert "the cache does not fit" in runs[0].calls[-1].error
