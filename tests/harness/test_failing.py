@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
@@ -213,3 +214,25 @@ def test_an_engine_that_takes_no_request_ends_the_runs_that_asked_it() -> None:
     runs = asyncio.run(collect())
     assert [run.stop for run in runs] == [StopReason.MODEL_ERROR] * 2
     assert "the cache does not fit" in runs[0].calls[-1].error
+
+
+def test_an_engine_of_another_thread_gives_each_run_its_own_answer() -> None:
+    class Threaded(Scripted):
+        def submit(self, requests: Sequence[Request], done: Done) -> None:
+            said = [Completion(Message("assistant", f"to {it.path[-1].message.text}")) for it in requests]
+            threading.Thread(target=lambda: [done([pair]) for pair in reversed(list(enumerate(said)))]).start()
+
+        def seat(self, change: int) -> None: ...
+        def release(self, run: str) -> None: ...
+
+    async def agent(run: LiveRun) -> None:
+        run.note((await run.chat().ask(run.task.id)).text)
+
+    async def collect() -> list[Run]:
+        runner = Runner(agent, None, Threaded({"": ""}))
+        async with asyncio.timeout(20):
+            tasks = [Task(name, "") for name in ("a", "b", "c")]
+            return [run async for group in runner.stream(tasks, 1) for run in group]
+
+    told = {run.row.task_id: [c.action for c in run.calls if c.kind == "note"] for run in asyncio.run(collect())}
+    assert told == {name: [f"to {name}"] for name in ("a", "b", "c")}
