@@ -204,14 +204,16 @@ def _burial(
 ) -> Burial:
     tombs = store.tombstones()
     nodes: dict[bytes, Node] = {key: _empty(store.node(key)) for key in keys}
-    calls = []
+    calls, places = [], dict[str, list[tuple[str, int]]]()  # of each run, where all its Calls stand
     for row in rows:
         for key in _tree(store, row) - nodes.keys():
             node = store.node(key)
             if any(_says(text, texts) for text in _texts(node)):
                 nodes[key] = _empty(node)
         prev = b""
+        places[row.id] = []
         for call in store.calls(row.id):
+            places[row.id].append((call.run, call.seq))
             here = f"{call.run}@{call.seq}"
             prev = tombs.get(here) or issue_key(prev, call)
             said = (*call.said, *call.legal)
@@ -219,9 +221,7 @@ def _burial(
             if call.run == row.id and call.kind != "end" and here not in tombs and hit:
                 calls.append((row.id, _erase(call), prev))
     gone = {(run, call.seq) for run, call, _ in calls}
-    clean = [
-        _unsaid(row, texts, {call.seq for call in store.calls(row.id) if (call.run, call.seq) in gone}) for row in rows
-    ]
+    clean = [_unsaid(row, texts, {seq for run, seq in places[row.id] if (run, seq) in gone}) for row in rows]
     changed = [now for now, row in zip(clean, rows, strict=True) if now != row]
     return Burial([n for key, n in nodes.items() if key.hex() not in tombs], calls, changed)
 

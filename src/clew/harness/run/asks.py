@@ -1,4 +1,4 @@
-"""Asking a model: the request, what is forced in its reply, the record of the answer."""
+"""Asking a model: the request, what is forced in its reply, and the record of the answer."""
 
 from __future__ import annotations
 

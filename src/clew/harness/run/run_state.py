@@ -71,7 +71,7 @@ class RunState:
         self.ended: StopReason | None = None
         self.stopped: StopReason | None = None  # a limit was reached: nothing more is issued, whoever catches the Stop
         self.over = False  # the agent has returned: what its tasks still do is no part of the run
-        self.lost: ReplayDiverged | None = None  # what the agent gave up was recorded to answer
+        self.lost: ReplayDiverged | None = None  # raised by ``drive``, whatever the agent made of it
         self.claimed: float | None = None  # sum of the rewards the world gave
         self.open_calls: dict[int, Pending[Any]] = {}
         self.waiting: dict[int, Pending[Any]] = {}
@@ -185,8 +185,8 @@ class RunState:
     def meet(self, pending: Pending[Any], recorded: Call) -> None:
         """Issue a recorded Call again; its pending has its value then, if the value's time has come.
 
-        What answered within its issue (``done`` equals ``after``) does so again; anything else takes its turn among
-        the results handed over together, so that the agent's tasks wake in the order they woke in.
+        What answered within its issue (``done`` equals ``after``) does so again; anything else waits for ``pump``, so
+        that the agent's tasks wake in the order they woke in.
         """
         assert self.tape is not None
         self.tape.prove(recorded)
