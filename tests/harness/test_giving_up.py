@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import random
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -362,3 +364,43 @@ def test_an_agent_that_cancels_what_had_answered_has_diverged() -> None:
         ReplayDiverged, match=r"Call 1 of run .* \(ask\) was recorded to answer, the agent now cancels it"
     ):
         runner.replay(run)
+
+
+def test_two_timers_fire_in_the_order_in_which_they_were_due() -> None:
+    """How long the agent worked before it set the first is recorded nowhere: its clock stood still for that while."""
+    order: list[str] = []
+
+    async def agent(run: LiveRun) -> None:
+        async def later(name: str, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            order.append(name)
+            run.note(name)
+
+        time.sleep(0.012)
+        first = asyncio.create_task(later("first", 0.030))
+        await asyncio.sleep(0)
+        run.note("at work")
+        second = asyncio.create_task(later("second", 0.024))
+        await asyncio.wait([first, second])
+
+    runner = Runner(agent, None, Late())
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    check(runner, run)
+    assert order == ["first", "second"] * 2
+
+
+def test_work_between_two_effects_is_not_taken_from_a_timeout() -> None:
+    async def agent(run: LiveRun) -> None:
+        time.sleep(0.4)
+        began = time.monotonic()
+        clock = asyncio.get_running_loop().time()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await run.chat().ask("never")
+        run.note("waited", wall=time.monotonic() - began, clock=asyncio.get_running_loop().time() - clock)
+
+    runner = Runner(agent, None, Late())
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    waited = json.loads(run.calls[-2].text)
+    assert waited["wall"] > 0.29
+    assert waited["clock"] == pytest.approx(0.3, abs=0.1)

@@ -3,9 +3,10 @@
 An agent of several tasks goes on in an order that no record tells where two things come to it at once. So a run brings
 them one after the other, and each only when the agent has done all that the one before brought about: what is recorded
 is then the order of the events, and a replay that keeps this order keeps all else. ``RunState`` makes an Events and a
-Timers for each run. While a record is followed, the timers that the agent's own tasks set are held and fire when the
-record needs them: a timeout that gave up an ask after a minute gives it up again at the same place, whether the replay
-takes a millisecond or an hour. What performs effects keeps the wall clock.
+Timers for each run. The clock of the agent moves with what is recorded, so a replay gives each timer the moment it had.
+While a record is followed, the timers that the agent's own tasks set are held and fire when the record needs them: a
+timeout that gave up an ask after a minute gives it up again at the same place, whether the replay takes a millisecond
+or an hour. What performs effects keeps the wall clock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from clew.core.records import Call, Cursor, RunRow
 
@@ -25,6 +27,7 @@ T = TypeVar("T")
 _mine: ContextVar[Timers | None] = ContextVar("timers", default=None)
 SETTLED = 20  # passes of the loop in which an agent does nothing, after which it has settled
 RESTLESS = 2000  # passes after which an event comes to an agent that never settles
+SLACK = 0.05  # seconds that an agent may compute between two effects before its clock goes on by itself
 
 
 class Events:
@@ -32,14 +35,18 @@ class Events:
 
     def __init__(self, moved: Callable[[], object]) -> None:
         self._moved, self._loop = moved, asyncio.get_running_loop()
-        self._waiting, self._last = deque[Callable[[], object]](), deque[Callable[[], object]]()
+        self._waiting, self._last = deque[Callable[[], object]](), list[tuple[float, int, Callable[[], object]]]()
+        self._count = itertools.count()
         self._seen: object = None
         self._still = self._passes = 0
 
-    def bring(self, event: Callable[[], object], last: bool = False) -> None:
-        """Call ``event`` once the agent has settled, after those that were brought before; ``last`` is for timers,
-        which come after all else, as they do where a record is followed."""
-        (self._last if last else self._waiting).append(event)
+    def bring(self, event: Callable[[], object], due: float | None = None) -> None:
+        """Call ``event`` once the agent has settled, after those that were brought before. A timer says when it was
+        ``due``: timers come after all else, as they do where a record is followed, and in the order of that."""
+        if due is None:
+            self._waiting.append(event)
+        else:
+            heapq.heappush(self._last, (due, next(self._count), event))
         if len(self._waiting) + len(self._last) == 1:
             self._begin()
 
@@ -54,7 +61,7 @@ class Events:
         if self._still < SETTLED and self._passes < RESTLESS:
             self._loop.call_soon(self._pass, context=Context())
             return
-        event = (self._waiting or self._last).popleft()
+        event = self._waiting.popleft() if self._waiting else heapq.heappop(self._last)[2]
         if self._waiting or self._last:
             self._begin()
         event()
@@ -90,7 +97,11 @@ class Timer:
 
 
 class Timers:
-    """The timers of one run. ``now`` is how far the record has come, in seconds of the run; ``fired`` counts.
+    """The timers of one run, and the clock that its agent's tasks read.
+
+    The clock stands still while the agent works, and comes on with what is recorded: when a Call was issued, when its
+    result came, when a timer was due. A replay, which knows just that, so sets every timer to the moment it had. Only
+    where an agent works longer than ``SLACK`` between two effects, the clock of a live run follows the wall clock.
 
     Args:
         bring: brings an event to the agent.
@@ -98,49 +109,64 @@ class Timers:
         holds: whether a record is followed.
     """
 
-    def __init__(self, bring: Callable[[Callable[[], object], bool], None], row: RunRow, holds: bool) -> None:
-        self.now, self.fired, self._holds, self._run, self._began = 0.0, 0, holds, "", 0.0
+    def __init__(self, bring: Callable[[Callable[[], object], float], None], row: RunRow, holds: bool) -> None:
+        self.now, self.fired, self._holds = 0.0, 0, holds  # now: seconds of the run; fired: how many timers
+        self._run, self._began = "", 0.0  # whose moments are counted, and when its clock would have shown 0
         self._row, self._place = row, Cursor.parse(row.parent).seq if row.parent else -1
+        self._shared = row.lineage[-1].stop if row.lineage else 0
         self._bring, self._loop = bring, asyncio.get_running_loop()
         self._held: list[tuple[float, int, Timer]] = []
         self._count = itertools.count()
-        _listen(self._loop)
-        self._base = self._loop.time()
+        self._wall = _listen(self._loop)
+        self._base = self._zero = self._wall()  # what tasks read at 0; when 0 was, by the wall clock
 
     def hold(self) -> None:
         """Take charge of the timers that this task, and the tasks it starts, set from now on."""
         _mine.set(self)
 
     def take(self, delay: float, call: Callable[..., object], args: tuple[Any, ...], context: Context) -> Timer:
-        delay = max(0.0, delay)
-        due = self.now + delay if self._holds else self._loop.time() + delay
-        timer = Timer(due, lambda: self._loop.call_soon(call, *args, context=context))
+        due = round(self._clock() + max(0.0, delay), 6)  # what rounds otherwise elsewhere is no other moment
+        timer = Timer(self._base + due, lambda: self._loop.call_soon(call, *args, context=context))
         if self._holds:
             heapq.heappush(self._held, (due, next(self._count), timer))
         else:
-            self._arm(timer, delay)
+            self._arm(timer, due)
         return timer
 
-    def _arm(self, timer: Timer, delay: float) -> None:
-        timer.arm(self._loop.call_later(delay, self._bring, lambda: self._fire(timer), True, context=Context()))
+    def _arm(self, timer: Timer, due: float) -> None:
+        event = partial(self._fire, timer, due)
+        timer.arm(self._loop.call_at(self._zero + due, self._bring, event, due, context=Context()))
 
-    def _fire(self, timer: Timer) -> None:
+    def _fire(self, timer: Timer, due: float) -> None:
         if not timer.cancelled():
+            self.now = max(self.now, due)
             self.fired += 1
             timer.fire()
 
     def reach(self, call: Call, moment: float) -> None:
-        """The record has come to a moment, in seconds since the epoch. What a fork made was made later than what it
-        follows: its agent went on from where the record stood. What it made anew below its place tells no moment."""
-        if call.run == self._row.id and call.seq < self._place:
-            return
-        if call.run != self._run:
-            self._run, self._began = call.run, moment - self.now
-        self.now = max(self.now, moment - self._began)
+        """The run has come to a moment, in seconds since the epoch.
 
-    def time(self) -> float | None:
-        """What the agent's tasks read on the clock of the loop; None where the run is live."""
-        return self._base + self.now if self._holds else None
+        What a fork made was made later than what it follows: its agent went on from where the record stood. What it
+        made anew below its place tells no moment, and what it copied there goes on from what came before.
+        """
+        own = call.started >= self._row.created
+        if own and call.seq < self._place:
+            return
+        run = self._row.id if own else call.run if call.seq < self._shared else self._run or call.run
+        if run != self._run:
+            self._run, self._began = run, moment - self.now
+        self.now = max(self.now, moment - self._began)
+        if not self._holds:
+            self._zero = min(self._zero, self._wall() - self.now)
+
+    def _clock(self) -> float:
+        if not self._holds and self._wall() - self._zero > self.now + SLACK:
+            self.now = self._wall() - self._zero
+        return self.now
+
+    def time(self) -> float:
+        """What the agent's tasks read on the clock of the loop."""
+        return self._base + self._clock()
 
     @property
     def wait(self) -> float:
@@ -152,18 +178,17 @@ class Timers:
         while self._held:
             due, _, timer = heapq.heappop(self._held)
             if not timer.cancelled():
-                self.now = max(self.now, due)
-                self._fire(timer)
+                self._fire(timer, due)
                 return True
         return False
 
     def release(self) -> None:
         """The run is live: what is held runs by the wall clock from here on."""
         self._holds, held = False, self._held
-        self._held = []
-        for due, _, timer in held:
+        self._held, self._zero = [], self._wall() - self.now
+        for due, _, timer in sorted(held):
             if not timer.cancelled():
-                self._arm(timer, max(0.0, due - self.now))
+                self._arm(timer, due)
 
 
 def outside(loop: asyncio.AbstractEventLoop, work: Awaitable[T]) -> asyncio.Future[T]:
@@ -175,18 +200,19 @@ def outside(loop: asyncio.AbstractEventLoop, work: Awaitable[T]) -> asyncio.Futu
     return loop.create_task(work, context=context)
 
 
-def _listen(loop: asyncio.AbstractEventLoop) -> None:
+def _listen(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     """Let the loop ask, at each timer that is set and where its clock is read, whether the task that does so is an
-    agent's."""
-    if hasattr(loop, "_clew_timers") or not isinstance(loop, asyncio.BaseEventLoop):
-        return  # a loop that is not Python's own keeps its timers to itself
+    agent's. Gives its clock as all others read it."""
     own: Any = loop
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        return loop.time  # a loop that is not Python's own keeps its timers to itself
+    if hasattr(own, "_clew_clock"):
+        return cast(Callable[[], float], own._clew_clock)
     at, clock = loop.call_at, loop.time
 
     def time() -> float:
         mine = _mine.get()
-        told = mine.time() if mine is not None else None
-        return float(clock() if told is None else told)
+        return float(clock() if mine is None else mine.time())
 
     def call_at(when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         mine = _mine.get() if context is None else context.get(_mine)
@@ -200,4 +226,5 @@ def _listen(loop: asyncio.AbstractEventLoop) -> None:
             return at(clock() + delay, callback, *args, context=context)
         return mine.take(delay, callback, args, context or copy_context())
 
-    own.call_at, own.call_later, own.time, own._clew_timers = call_at, call_later, time, True
+    own.call_at, own.call_later, own.time, own._clew_clock = call_at, call_later, time, clock
+    return clock

@@ -156,6 +156,7 @@ class RunState:
                 call = call._replace(child=recorded.child, after=recorded.after)
             before = self.issue if tape is None else tape.issues.get(seq - 1, self.issue)
             self.issue, recorded = issue_key(before, call), None
+            self.timers.reach(call, call.started)
         self.seq += 1
         if tape is not None:
             self.seq = tape.issue(seq)
@@ -370,6 +371,7 @@ class RunState:
             done, self.clock = self.clock, self.clock + 1
         call = changed(pending.call, done=done, **fields)
         call = call._replace(key=call_key(pending.issue, call))
+        self.timers.reach(call, call.started + call.seconds)
         self._put(call)
         return call
 
