@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
@@ -46,7 +47,8 @@ class Recognises(Protocol):
 
 
 FORMATS = {"openai": "openai_jsonl", "parquet": "parquet", "inspect": "inspect_log", "atif": "atif"}
-FORMATS |= {"otel": "telemetry.file"}
+FORMATS |= {"otel": "telemetry.file", "mini-swe-agent": "sessions.mini_swe"}
+FORMATS |= {"codex": "sessions.codex", "claude-code": "sessions.claude_code"}
 JSON = (".json", ".jsonl", ".ndjson", ".jsonl.gz")  # endings that say too little: the file itself is looked at
 
 
@@ -174,6 +176,27 @@ def export(
     raise BadInput(f"{form} is read, not written", remedy=f"Export as one of these: {known}.")
 
 
+def files_in(folder: Path) -> list[Path]:
+    """The files below a folder that can be imported, by their names and content; logs of sub-agents go with theirs.
+
+    Raises:
+        BadInput: there is none.
+    """
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.parent.name != "subagents":
+            with suppress(BadInput):
+                if path.name.lower().endswith(JSON):
+                    known = _recognised(path) is not None
+                else:
+                    known = format_of(path) in FORMATS
+                found += [path] if known else []
+    if not found:
+        remedy = "Name files, or a folder with session logs, spans, .parquet or .eval files in it."
+        raise BadInput(f"nothing below {folder} is known to hold runs", remedy=remedy)
+    return found
+
+
 def _inside(path: Path) -> str:
     """The format of a file by its content where its name says too little, else by its name.
 
@@ -181,13 +204,24 @@ def _inside(path: Path) -> str:
         BadInput: neither says one, or the file cannot be read.
     """
     if path.name.lower().endswith(JSON):
-        begin = head(path, LINE if path.suffix == ".json" else 1 << 20)
-        for name in FORMATS:
-            if isinstance(module := _module(name), Recognises) and module.recognises(begin, path.suffix):
-                return name
+        if (found := _recognised(path)) is not None:
+            return found
         if path.suffix == ".json":
             return "openai"  # all others say of themselves what they are
     return format_of(path)
+
+
+def _recognised(path: Path) -> str | None:
+    """The format that a file's content says; None where it says none.
+
+    Raises:
+        BadInput: the file cannot be read.
+    """
+    begin = head(path, LINE if path.suffix == ".json" else 1 << 20)
+    for name in FORMATS:
+        if isinstance(module := _module(name), Recognises) and module.recognises(begin, path.suffix):
+            return name
+    return None
 
 
 def _module(format: str) -> Format:

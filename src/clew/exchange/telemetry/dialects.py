@@ -1,8 +1,8 @@
 """What a span says of a model's reply, a tool or an agent, by whichever names its program writes.
 
 The conventions for generative AI (``gen_ai.*``, older forms too), OpenInference (Phoenix: ``llm.*``), OpenLLMetry
-(``gen_ai.prompt.0.role``) and Langfuse (``langfuse.observation.*``). ``from_spans`` calls it. All that is read is text of
-somebody else: types are checked, JSON is parsed by ``files.loads`` alone.
+(``gen_ai.prompt.0.role``) and Langfuse (``langfuse.observation.*``). ``from_spans`` calls it. All that is read is text
+of somebody else: types are checked, JSON is parsed by ``files.loads`` alone.
 """
 
 from __future__ import annotations
