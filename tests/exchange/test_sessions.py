@@ -10,7 +10,7 @@ import pytest
 from clew.core.errors import BadInput, BadRecord
 from clew.core.values import Message, ToolCall, Usage
 from clew.exchange import files, files_in, import_file, recall
-from clew.exchange.sessions.rows import in_order, seconds
+from clew.exchange.sessions.log_lines import in_order, seconds
 from clew.exchange.telemetry.to_spans import spans_of_run
 from clew.harness import Runner
 from clew.store import MemoryStore, Run
@@ -296,7 +296,7 @@ def test_a_trajectory_of_mini_swe_agent(tmp_path):
     assert it.fields["info"]["exit_status"] == "Submitted"
     assert it.fields["info"]["config"]["model"]["model_kwargs"] == {"api_key": "(left out)", "top_p": 1.0}
     assert "sk-1" not in json.dumps(run.row)
-    assert json.loads(it.messages[3].extra)["chat"]["extra"] == {"returncode": 0}
+    assert json.loads(it.messages[3].extra)["chat"]["extra"] == {"returncode": 0, "timestamp": 13.0}
 
 
 # files that mean harm, or are damaged
@@ -353,7 +353,7 @@ def test_a_huge_line_is_passed_over(tmp_path, monkeypatch, name, lines):
 
 
 def test_a_log_that_is_too_large_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("clew.exchange.sessions.rows.LINES", 5)
+    monkeypatch.setattr("clew.exchange.sessions.log_lines.LINES", 5)
     with pytest.raises(BadRecord, match="or 5 lines"):
         import_file(MemoryStore(), written(tmp_path / "s.jsonl", *CLAUDE))
 

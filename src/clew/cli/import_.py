@@ -11,9 +11,7 @@ from clew.cli.shared import common, option
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput, BadRecord
 
-FORM_HELP = (
-    """openai, parquet, inspect, atif, otel, claude-code, codex or mini-swe-agent.  [default: by name and content]"""
-)
+FORM_HELP = "openai, parquet, inspect, atif, otel, codex, claude-code, mini-swe-agent.  [default: by name and content]"
 
 
 @click.command("import", short_help="Import runs that other programs recorded.")
@@ -30,8 +28,8 @@ def command(
     Messages in OpenAI's format come one run a line (.jsonl), or as one .json file: a run, a list of runs as tau-bench
     writes it, or a list of messages as mini-swe-agent writes it.
 
-    Session logs of Claude Code, Codex and mini-swe-agent are known by their content. FILES may be folders: all that can be
-    imported below them is.
+    Session logs of Claude Code, Codex and mini-swe-agent are known by their content. FILES may be folders: all that can
+    be imported below them is.
 
     Spans of OpenTelemetry come as OTLP in JSON, as the collector's file exporter writes it (.json, .jsonl): each trace
     in which a model replied becomes a run. The names of the conventions for generative AI, of OpenInference (Phoenix),
@@ -65,9 +63,10 @@ def command(
         for file, beside in found.items():
             job = bar.add_task(Path(file).name, total=None, note="")
             move = partial(lambda job, count: bar.update(job, completed=count), job)
-            how = {"skip_bad": skip_bad, "on_bad": skipped.append, "progress": move, "name": name}
             try:
-                taken[file] = import_file(store, file, form, **how)
+                taken[file] = import_file(
+                    store, file, form, skip_bad=skip_bad, on_bad=skipped.append, progress=move, name=name
+                )
             except BadRecord as error:
                 if not beside:
                     raise

@@ -15,7 +15,7 @@ from typing import Any
 from clew.core.errors import BadRecord
 from clew.exchange.files import Skipped
 from clew.exchange.openai_jsonl import number
-from clew.exchange.sessions.rows import BROKEN, Row, Talk, begins, in_order, refused, rows, seconds
+from clew.exchange.sessions.log_lines import BROKEN, Row, Talk, begins, in_order, refused, rows, seconds
 from clew.exchange.transcript import Meter, Transcript
 from clew.models.dialects import messages as anthropic
 
@@ -157,6 +157,8 @@ class Thread(Talk):
         content = message["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
         anthropic.messages_from_wire([{"role": "assistant", "content": blocks}])  # raises where it is none
+        if not blocks:
+            return
         usage = anthropic.usage_from_wire(message.get("usage"))
         cost = number(data.get("costUSD"), "costUSD") or 0.0
         id = str(message.get("id") or data.get("requestId") or data.get("uuid") or len(self._turns))

@@ -15,7 +15,7 @@ from typing import Any
 from clew.core.errors import BadRecord
 from clew.core.values import Message, Usage
 from clew.exchange.files import Skipped, brief
-from clew.exchange.sessions.rows import BROKEN, Row, Talk, begins, refused, rows, seconds
+from clew.exchange.sessions.log_lines import BROKEN, Row, Talk, begins, refused, rows, seconds
 from clew.exchange.transcript import Meter, Transcript
 from clew.models.dialects import count, responses
 

@@ -15,7 +15,7 @@ from clew.core.errors import BadRecord
 from clew.core.values import Message
 from clew.exchange import files
 from clew.exchange.openai_jsonl import number
-from clew.exchange.sessions.rows import BROKEN, in_order, seconds
+from clew.exchange.sessions.log_lines import BROKEN, in_order, seconds
 from clew.exchange.transcript import Meter, Transcript
 from clew.models.dialects import chat
 
@@ -63,11 +63,7 @@ def transcript_of(data: object, where: str = "") -> Transcript:
             raise BadRecord(f"message {index} is no object", remedy=NEEDS)
         extra = raw["extra"] if isinstance(raw.get("extra"), dict) else {}
         at = seconds(extra.get("timestamp", raw.get("timestamp")))
-        said = {k: v for k, v in raw.items() if k not in ("extra", "timestamp")}
-        said["role"] = {"exit": "user"}.get(str(raw.get("role")), raw.get("role"))
-        if kept := {k: v for k, v in extra.items() if k not in ("response", "timestamp")}:
-            said["extra"] = kept
-        messages.append(chat.message_from_wire(said))
+        messages.append(chat.message_from_wire(raw))
         if messages[-1].role == "assistant":
             meters.append(_meter(extra, at, last))
         last = at or last
