@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,12 @@ from clew.core import registry
 from clew.core.errors import BadInput
 from clew.core.protocols import Policy, Tracker
 from clew.core.records import LossRow
-from clew.fit import adapters, checkpoint, norms, optim
+from clew.fit import adapters, checkpoint, norms, optim, weighing
 from clew.fit.collate import Micro, Tokens, check, collate, plan
 from clew.fit.forward import CHUNK, Scorer
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,8 @@ class Trainer:
         lr: of AdamW; ``muon_lr`` of Muon's matrices when ``optimizer="muon"``.
         losses: component name -> function (see clew.train.losses) or registered name. A component that is not listed is
             served by the registered loss of its own name.
+        weight_by: what counts as one in every loss: "token", "row" or "run" (a run counts once, however many rows its
+            forks, compactions and sub-agents make); None leaves it to each loss. See clew.fit.weighing.
         clip: largest gradient norm, None for no limit.
         batch_tokens: padded tokens of a micro-batch; a step of more is cut, and gradients are accumulated.
         lora: settings of peft.LoraConfig, for instance ``{"r": 8}``; only the adapters are then trained.
@@ -87,6 +90,7 @@ class Trainer:
         muon_lr: float = 0.02,
         betas: tuple[float, float] = (0.9, 0.95),
         weight_decay: float = 0.0,
+        weight_by: weighing.By | None = None,
         clip: float | None = 1.0,
         batch_tokens: int = 16_384,
         lora: Mapping[str, Any] | None = None,
@@ -97,6 +101,8 @@ class Trainer:
         chunk: int = CHUNK,
     ) -> None:
         self.model, self.clip, self.batch_tokens, self.steady, self.tracker = model, clip, batch_tokens, steady, tracker
+        weighing.known(weight_by)
+        self.weight_by = weight_by
         self.losses: dict[str, Loss | str] = dict(losses or {})
         self.module = adapters.attach(model.module, lora) if lora else model.module
         self.lora = bool(lora)
@@ -148,11 +154,9 @@ class Trainer:
         return report
 
     def _backward(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> tuple[dict[str, float], _Seen]:
-        micros = [
-            collate([rows[i] for i in part], self.model.version, self.device) for part in plan(rows, self.batch_tokens)
-        ]
+        micros = self._micros(rows, losses)
         counts = {name: sum(float(self._count(m, name, loss)) for m in micros) for name, loss in losses.items()}
-        entropy = any(_reads_entropy(loss) for loss in losses.values())
+        entropy = any(_told(loss, "reads_entropy", False) for loss in losses.values())
         sums = dict.fromkeys(losses, 0.0)
         seen = _Seen()
         for micro in micros:
@@ -171,6 +175,16 @@ class Trainer:
                 torch.autograd.backward(total)
         self._checked = self._checked or bool(seen.gaps)
         return sums, seen
+
+    def _micros(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> list[Micro]:
+        share = {}
+        if self.weight_by is not None:
+            by = self.weight_by
+            share = {n: weighing.shares(rows, n, by, _told(loss, "measure", "tokens")) for n, loss in losses.items()}
+        return [
+            collate([rows[i] for i in part], self.model.version, self.device, {n: s[part] for n, s in share.items()})
+            for part in plan(rows, self.batch_tokens)
+        ]
 
     def _count(self, micro: Micro, name: str, loss: Loss) -> Tensor | float:
         if name not in micro.mask:
@@ -301,7 +315,9 @@ class _Seen:
         return {"mean": float(r.mean()), "min": float(r.min()), "max": float(r.max()), "outside": float(outside)}
 
 
-def _reads_entropy(loss: Loss) -> bool:
+def _told(loss: Loss, name: str, default: T) -> T:
+    """What a loss says of itself by an attribute of its function: ``reads_entropy``, ``measure`` (see weighing)."""
     while isinstance(loss, partial):
         loss = loss.func
-    return bool(getattr(loss, "reads_entropy", False))
+    found: T = getattr(loss, name, default)
+    return found

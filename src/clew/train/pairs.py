@@ -17,6 +17,7 @@ from clew.core.errors import BadInput
 from clew.core.reading import Record, RecordGroup
 from clew.core.records import Annotation, Call, Cursor, LossRow
 from clew.store.paths import leaves
+from clew.train.rows import origin
 
 METHOD = "cliff-pair"
 LOSS = "cliff-dpo"
@@ -71,7 +72,8 @@ def pair_rows(
             name, source = str(Cursor(owner, seq, token)), [(len(before), Cursor(owner, seq, token))]
             tail = [] if eos is None else [eos]
             ends = [(REJECTED, items[0]["rejected"]), *((CHOSEN, item["chosen"]) for item in items)]
-            out += [_row([*before, int(i), *tail], len(before), component, name, role, source) for role, i in ends]
+            made = [_row([*before, int(i), *tail], len(before), component, name, role, source) for role, i in ends]
+            out += [replace(row, run=owner) for row in made]
     if not out:
         raise BadInput(
             f"these {len(listed)} runs have no {method!r} values" + (f" of kind {', '.join(kinds)}" if kinds else ""),
@@ -104,7 +106,7 @@ def outcome_pairs(groups: Iterable[RecordGroup], component: str = "dpo") -> list
                     weight[span.start : span.stop] = 1
                 source = [(s.start, _at(s.call)) for s in spans]
                 row = _row(ids, len(ids), component, f"{group.id}/{i}", role, source)
-                row.weights = {component: weight}
+                row.weights, row.run = {component: weight}, origin(run)
                 out.append(row)
     return out
 
