@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,20 @@ def test_the_default_set_of_verdicts_is_that_of_the_store():
     default = common.verdicts_option(lambda: None).__click_params__[0].default
     assert set(verdict_set(default)) == set(VERDICTS)
     assert verdict_set(default) == VERDICTS
+
+
+def test_exports_hold_what_two_people_say(say, store, tmp_path):
+    rows = [row["run"] for row in json.loads(say("log", "--json").output)]
+    with open_store(store) as opened:
+        task = opened.row(rows[0]).task_id
+        alike = [run for run in rows if opened.row(run).task_id == task]
+    say("label", alike[0], "--stars", 5, "--by", "ann")
+    say("label", alike[1], "--stars", 1, "--by", "ann")
+    say("label", alike[1], "--verdict", "bad", "--by", "bob")
+    assert "l.jsonl: 3 labels" in say("export", "--labels", "l.jsonl").output
+    assert [json.loads(line)["by"] for line in Path("l.jsonl").read_text().splitlines()] == ["ann", "ann", "bob"]
+    told = json.loads(say("export", "--pairs", "p.jsonl", "has=label", "--json").output)
+    assert told["pairs"] == 1
+    assert set(json.loads(Path("p.jsonl").read_text())) >= {"prompt", "chosen", "rejected"}
+    assert "one kind of data" in say("export", "x.jsonl", "--pairs", "--labels", code=2).output
+    assert "none of these runs is labelled" in say("export", "--labels", "x.jsonl", alike[2], code=2).output

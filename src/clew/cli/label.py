@@ -69,7 +69,9 @@ def command(
     if as_json:
         common.end_with_json(labels.as_json(stands or entry, stands is not None))
     common.echo(f"{entry.place}  {labels.said(stands) if stands else f'nothing by {entry.by}'}")
-    common.echo(f"\nNext:\n  {command_line('label', entry.run)}\n  {command_line('log', 'has=label')}")
+    common.echo(
+        f"\nNext:\n  {command_line('log', 'has=label')}\n  {command_line('export', 'labels.jsonl', labels=True)}"
+    )
 
 
 def author() -> str:

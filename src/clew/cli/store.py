@@ -125,7 +125,7 @@ def redact(target: str, yes: bool, as_json: bool, store_path: str) -> None:
         common.echo("the content was erased before")
 
 
-@command.command(short_help="List, or remove, runs that no tag, label, group, fork or report uses.")
+@command.command(short_help="List, or remove, runs that nothing uses.")
 @option("--yes", is_flag=True, help="Remove the runs; without --yes they are only listed.")
 @common.output_options
 def gc(yes: bool, as_json: bool, store_path: str) -> None:
