@@ -11,20 +11,26 @@ from clew.cli.shared import common, option
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput, BadRecord
 
+FORM_HELP = "openai, parquet, inspect, atif or otel.  [default: by the file's name and content]"
+
 
 @click.command("import", short_help="Import runs that other programs recorded.")
 @click.argument("files", nargs=-1, required=True)
-@option("--format", "form", help="openai, parquet, inspect or atif.  [default: by the file's name]")
+@option("--format", "form", help=FORM_HELP)
 @option("--skip-bad", is_flag=True, help="Import the good records of a file that also has broken ones.")
 @option("--name", default="", help="Name of the imported groups.  [default: the file's name]")
 @common.output_options
 def command(
     files: tuple[str, ...], form: str | None, skip_bad: bool, name: str, as_json: bool, store_path: str
 ) -> None:
-    """Import runs from messages in OpenAI's format, Parquet, Inspect .eval logs (extra inspect) or ATIF.
+    """Import runs from messages in OpenAI's format, Parquet, Inspect .eval logs (extra inspect), ATIF or spans.
 
     Messages in OpenAI's format come one run a line (.jsonl), or as one .json file: a run, a list of runs as tau-bench
     writes it, or a list of messages as mini-swe-agent writes it.
+
+    Spans of OpenTelemetry come as OTLP in JSON, as the collector's file exporter writes it (.json, .jsonl): each trace
+    in which a model replied becomes a run. The names of the conventions for generative AI, of OpenInference (Phoenix),
+    OpenLLMetry and Langfuse are read.
 
     Runs of one task become a group, so that they can be compared. If a record is broken, nothing of its file is
     imported, except with --skip-bad.
@@ -33,6 +39,7 @@ def command(
     clew import airline.jsonl
     clew import gpt-4o-airline.json *.traj.json
     clew import logs/*.eval --skip-bad
+    clew import traces.json
     """
     from clew.exchange import format_of, import_file
 

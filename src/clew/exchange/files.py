@@ -129,6 +129,25 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise unusable(path, error) from error
 
 
+class Skipped(BadRecord):
+    """A line that is left out of a record which can do without it; the rest is imported."""
+
+
+def head(path: Path, size: int) -> bytes:
+    """How a file begins, gzipped or not; nothing of one that is not gzip though it is called so.
+
+    Raises:
+        BadInput: it cannot be opened.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            return file.read(size)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return b""
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of text that are not blank, without their ends.
 

@@ -156,7 +156,7 @@ def _reply(store: Tables, call: Call, component: str, name: str, role: str) -> L
         raise BadInput(f"the reply of {call.run}@{call.seq} has no token ids", remedy=remedy)
     before = [i for node in path for i in node.ids or ()]
     start = len(before) + call.head + call.forced
-    return _row([*before, *reply], start, component, name, role, [(start, _at(call))])
+    return replace(_row([*before, *reply], start, component, name, role, [(start, _at(call))]), run=call.run)
 
 
 def _at(call: Call) -> Cursor:
