@@ -79,11 +79,16 @@ def command(
     if pairs or labels:
         _labelled(file, runs, form, pairs, verdicts, as_json, store_path)
         return
+    _runs(file, runs, form, as_json, store_path)
+
+
+def _runs(file: str, words: tuple[str, ...], form: str | None, as_json: bool, store_path: str) -> None:
+    """Write the chosen runs in a format that other programs read."""
     from clew.exchange import export, format_of
 
     format_of(file, form)
     store = common.open_store(store_path)
-    chosen = common.some(store, runs)
+    chosen = common.some(store, words)
     with common.bar("exporting", len(chosen)) as move:
         written = export(store, chosen, file, form, progress=lambda count: move(completed=count))
     if as_json:
