@@ -17,7 +17,7 @@ from clew.core import registry
 from clew.core.errors import BadInput
 from clew.core.protocols import Policy, Tracker
 from clew.core.records import LossRow
-from clew.fit import adapters, checkpoint, norms, optim, weighing
+from clew.fit import adapter_files, adapters, checkpoint, norms, optim, weighing
 from clew.fit.collate import Micro, Tokens, check, collate, plan
 from clew.fit.forward import CHUNK, Scorer
 
@@ -74,6 +74,7 @@ class Trainer:
         clip: largest gradient norm, None for no limit.
         batch_tokens: padded tokens of a micro-batch; a step of more is cut, and gradients are accumulated.
         lora: settings of peft.LoraConfig, for instance ``{"r": 8}``; only the adapters are then trained.
+        adapter: folder of a LoRA adapter of this model, which is trained on, instead of ``lora``.
         precision: "auto" is bfloat16 autocast on a GPU and float32 elsewhere.
         tolerance: largest |sampler - trainer| logprob allowed, nats; None takes 1e-4, or 0.05 under autocast.
         steady: one thread and deterministic kernels, so that a step taken again gives the same bits.
@@ -94,6 +95,7 @@ class Trainer:
         clip: float | None = 1.0,
         batch_tokens: int = 16_384,
         lora: Mapping[str, Any] | None = None,
+        adapter: str | Path | None = None,
         precision: Literal["auto", "float32", "bfloat16"] = "auto",
         tolerance: float | None = None,
         steady: bool = True,
@@ -104,8 +106,15 @@ class Trainer:
         weighing.known(weight_by)
         self.weight_by = weight_by
         self.losses: dict[str, Loss | str] = dict(losses or {})
+        if lora and adapter is not None:
+            raise BadInput(f"lora={dict(lora)!r} beside the adapter {adapter}", remedy="An adapter has its own rank.")
+        self.lora = bool(lora) or adapter is not None
+        self.base = model.ref
         self.module = adapters.attach(model.module, lora) if lora else model.module
-        self.lora = bool(lora)
+        if adapter is not None:
+            self.module = adapter_files.begin(model.module, adapter)
+            self.model.publish()  # the weights are not those of version 0 any more
+        self.noisy = any(isinstance(part, nn.Dropout) and part.p > 0 for part in self.module.modules())
         self.device = next(self.module.parameters()).device
         gpu = self.device.type == "cuda"
         self.autocast = precision == "bfloat16" or (precision == "auto" and gpu)
@@ -162,8 +171,10 @@ class Trainer:
         for micro in micros:
             with self._precision():
                 logp, entropies = self.scorer(micro.ids, micro.at, micro.target, micro.temperature, entropy)
-            seen.add(micro, logp.detach())
+            seen.add(micro, logp.detach(), agree=not self.noisy)
             if not self._checked:
+                if self.noisy:
+                    seen.agrees(micro, self._plainly(micro))
                 self._compare(seen.mismatch())
             total: Tensor | None = None
             for name, loss in losses.items():
@@ -185,6 +196,16 @@ class Trainer:
             collate([rows[i] for i in part], self.model.version, self.device, {n: s[part] for n, s in share.items()})
             for part in plan(rows, self.batch_tokens)
         ]
+
+    @torch.no_grad()
+    def _plainly(self, micro: Micro) -> Tensor:
+        """Logprobs without dropout, which the sampler does not have: only they can be compared with its own."""
+        self.module.eval()
+        try:
+            with self._precision():
+                return self.scorer(micro.ids, micro.at, micro.target, micro.temperature, False)[0]
+        finally:
+            self.module.train()
 
     def _count(self, micro: Micro, name: str, loss: Loss) -> Tensor | float:
         if name not in micro.mask:
@@ -242,7 +263,8 @@ class Trainer:
         """Write weights, optimiser, RNG, step count and ``position`` (plain values: where the data stands).
 
         The folder appears whole or not at all, the one before it is kept as ``path.previous``, and it is also a model
-        folder that ``from_pretrained`` loads. ``also`` adds files of its own to it, the module's adapters merged.
+        folder that ``from_pretrained`` loads: adapters are merged into it, and lie in its folder ``adapter`` as well.
+        ``also`` adds files of its own to it, the module's adapters merged.
         """
 
         return checkpoint.replace(path, lambda folder: self.write(folder, position, also))
@@ -255,6 +277,8 @@ class Trainer:
             self.model.save(folder)
             if also is not None:
                 also(folder)
+        if self.lora:
+            adapter_files.write(self.module, folder / "adapter", self.base)
         state = {
             "optimizer": self.optimizer.state_dict(),
             "adapters": adapters.state(self.module) if self.lora else None,
@@ -296,11 +320,16 @@ class _Seen:
         self.gaps: list[Tensor] = []
         self.trained = 0
 
-    def add(self, micro: Micro, logp: Tensor) -> None:
+    def add(self, micro: Micro, logp: Tensor, agree: bool = True) -> None:
         self.trained += len(micro.at)
         gap = (logp - micro.old)[micro.known]
         if len(gap):
             self.ratios.append(gap.exp())
+        if agree:
+            self.agrees(micro, logp)
+
+    def agrees(self, micro: Micro, logp: Tensor) -> None:
+        """Note how far the sampler is from the trainer where the present weights have sampled."""
         if bool(micro.current.any()):
             self.gaps.append((logp - micro.old)[micro.current].abs().max())
 
