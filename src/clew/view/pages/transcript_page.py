@@ -10,6 +10,7 @@ from clew.core.records import Annotation, Call, Node, RunRow
 from clew.core.values import F32, Message
 from clew.models.dialects import media, tags
 from clew.store import Keeper
+from clew.store.labels import METHOD as LABELS
 from clew.store.slices import Slice, Unfinished
 from clew.view.json_values import plain
 from clew.view.pages.tokens import SHOWN, tokens
@@ -204,7 +205,7 @@ def call(store: Keeper, run: str, seq: int) -> dict[str, Any] | None:
         "seed": str(found.seed),  # 64 bits: more than a number of JavaScript holds
         "setup": plain(setup),
         "snapshot": bool(found.snapshot),
-        "annotations": [_told(a) for a in values],
+        "annotations": [_told(a) for a in values if a.method != LABELS],
         "drift": [_data(a) for a in near if a.method == "drift"],
         "samples": [{"seed": str(s.seed), "text": s.message.text[:CUT], "finish": s.finish} for s in found.packed],
     }

@@ -3,6 +3,7 @@
 import { textPath, wholeText } from "./api.js";
 import { button, failure, h, plain, put, said, visible } from "./dom.js";
 import { bytes, number, plural, whole as count } from "./format.js";
+import { labelTags } from "./labels.js";
 import { markdown } from "./markdown.js";
 import { drawTokens } from "./tokens.js";
 
@@ -154,6 +155,7 @@ function aside(call, ctx) {
     }
   }
   if (call.reward !== null && call.reward !== undefined) out.push(h("span", { class: `val reward ${call.reward > 0 ? "some" : ""}`, title: "reward the world claims" }, number(call.reward)));
+  out.push(...labelTags(ctx.labels?.(call.seq)));
   if (call.drift) out.push(h("span", { class: "tag warn", title: "the policy moved away from the weights that sampled this" }, "drift"));
   if (call.forced) out.push(h("span", { class: "tag", title: "tokens given, not sampled" }, `${call.forced} forced`));
   if (call.finish && !["stop", "tool", "tool_calls", "forced"].includes(call.finish)) out.push(h("span", { class: "tag warn" }, plain(call.finish)));

@@ -1,6 +1,7 @@
 // One line of the list of runs, and one of the list of groups.
 
 import { h, plain, said } from "./dom.js";
+import { labelTags } from "./labels.js";
 import { money, moment, number, plural, seconds, tail, verdict, when, whole } from "./format.js";
 
 export const RUN_COLUMNS = [
@@ -62,7 +63,7 @@ export function runRow(row, { fresh = false, marked = false } = {}) {
     cell("seconds", seconds(row.seconds)),
     cell("stop", row.stop ? row.stop.replaceAll("_", " ") : "running"),
     h("span", { class: "c-tags" }, row.parent && h("span", { class: "tag fork", title: plain(`fork of ${row.parent}`) }, "fork"),
-      (row.tags ?? []).map((tag) => h("span", { class: "tag" }, said(tag))), row.name && h("span", { class: "dim" }, said(row.name))),
+      (row.tags ?? []).map((tag) => h("span", { class: "tag" }, said(tag))), labelTags(row.labels), row.name && h("span", { class: "dim" }, said(row.name))),
   );
 }
 
