@@ -80,6 +80,18 @@ async def chatter(run: LiveRun, system: str = "") -> str:
     return reply.text
 
 
+async def answerer(run: LiveRun) -> str:
+    """Answers the task's question once: says the messages of ``task.data`` where there are any, else the prompt, and
+    returns what the model replies. The agent of datasets.
+    """
+    chat = run.chat()
+    for message in run.task.data.get("messages", ()):
+        chat.say(message["role"], message["content"])
+    if not chat.nodes:
+        chat.say("user", run.task.prompt)
+    return (await chat.ask()).text
+
+
 async def transcript(run: LiveRun) -> None:
     """The agent of imported runs: re-issues what is written, then goes on as any chat would.
 

@@ -55,7 +55,8 @@ def load_agent(ref: str) -> Agent:
 def _how(place: str, name: str, error: Exception) -> str:
     """What to do where an agent of that name could not be loaded."""
     if place in ("", BUNDLED):
-        return "Write one of player, tool_user, chatter and demonstrator, or module:function or path/file.py:function."
+        known = "player, tool_user, chatter, answerer and demonstrator"
+        return f"Write one of {known}, or module:function or path/file.py:function."
     file = Path(place if place.endswith(".py") else place.replace(".", "/") + ".py")
     if not file.exists():
         what = "file" if place.endswith(".py") else "module or file"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from clew.cli.shared import common, option
+from clew.cli.shared import common, data_options, option
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
@@ -66,14 +66,21 @@ def limits(options: Mapping[str, Any]) -> Limits:
     return Limits(options["max_steps"], options["run_tokens"], options["max_seconds"], options["run_cost"])
 
 
-def world_of(options: Mapping[str, Any], agent: str) -> Taskset:
-    """The world that a line names. The default suits bundled agents; an agent of the user's own plays what is named.
+def world_of(options: Mapping[str, Any], agent: str, *, judged: bool = False) -> Taskset:
+    """The world, or the data, that a line names. The default world suits bundled agents; an agent of the user's own
+    plays what is named.
+
+    Args:
+        judged: of data, a reward is needed.
 
     Raises:
-        BadInput: the agent is no bundled one, and no world is named.
+        BadInput: the agent is no bundled one, and no world is named; see ``data_options.dataset_of``.
     """
     from clew.core.registry import build
 
+    if (data := data_options.dataset_of(options, judged=judged)) is not None:
+        data.load_model = lambda ref: load_model(ref, options)  # of a judge: by the line's credential and bounds
+        return data
     source = click.get_current_context().get_parameter_source("world")
     if ":" in agent_reference(agent).removeprefix(BUNDLED) and source is click.core.ParameterSource.DEFAULT:
         remedy = "Name the world that it acts in with --world; `clew worlds` lists them."
@@ -178,8 +185,8 @@ def resume_line(options: Mapping[str, Any], *runs: str, redo: bool = False) -> s
 
 
 def agent_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """World, agent and sampling of a line, for the line that goes on with what it made."""
-    return common.pick(options, "world agent config temperature top_p max_tokens")
+    """World or data, agent and sampling of a line, for the line that goes on with what it made."""
+    return common.pick(options, "world agent config temperature top_p max_tokens") | data_options.given(options)
 
 
 @contextmanager
