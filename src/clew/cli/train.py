@@ -40,6 +40,7 @@ tree_options = common.options(
 @option("--model", default="household-sft", help="Name or folder of local weights.")
 @option("--agent", default="player", help="Agent, as `clew run` takes it.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@run_options.tools_option
 @option("--credit", "method", help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree]")
 @tree_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
@@ -66,8 +67,6 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     clew train --name quick --world sums --model FOLDER --draft FOLDER/drafters/dspark-7
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
-    from functools import partial
-
     from clew.core import registry
     from clew.fit.trainer import Trainer
     from clew.harness import Runner
@@ -75,14 +74,15 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
 
     growth = _growth(options)
     method = method or ("tree" if growth is not None else "g2po")
-    credit, arguments = registry.parse_ref(method)
-    estimator = partial(registry.lookup("credits", credit), **arguments)
+    credit, estimator = registry.parse_ref(method)[0], registry.bound("credits", method)
+    options["agent"] = run_options.agent_for(options["agent"], options["tools"])
     taskset = run_options.world_of(options, options["agent"])
     config = common.json_object(options["config"], "--config")
     model: Any = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
     agent = run_options.agent_reference(options["agent"])
-    runner = Runner(agent, taskset, model, store, config, sampling=run_options.sampling(options))
+    how: dict[str, Any] = {"tools": options["tools"], "sampling": run_options.sampling(options)}
+    runner = Runner(agent, taskset, model, store, config, **how)
     sizes = common.pick(options, "iterations tasks seed eval_every eval_tasks eval_split")
     plan = Plan(name=name, rollouts=options["n"], growth=growth, **sizes)
     draft = None
