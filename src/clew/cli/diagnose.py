@@ -93,9 +93,10 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
         common.say(f"note: {tools.view.index.note}")
     calibration = known(index)
     if options["mcp"]:
-        from clew.coding.diagnose.mcp import Present, serve
+        from clew.coding.diagnose.mcp import Present, server
+        from clew.harness.tool_server import serve
 
-        asyncio.run(serve(Present(tools, calibration)))
+        asyncio.run(serve(server(Present(tools, calibration))))
         return
     from clew.coding.diagnose.confidence import policy
     from clew.coding.localise import localise
