@@ -18,7 +18,7 @@ EXTRAS = {
     "local": (("torch", "transformers", "tokenizers", "safetensors", "peft"), "local weights, training, quickstart"),
     "view": (("starlette", "uvicorn", "mpld3"), "the viewer, `clew view`"),
     "serve": (("starlette", "uvicorn", "prometheus_client"), "serving models, and the gateway"),
-    "stats": (("statsmodels",), "ratios with intervals, and dose curves of `clew audit why`"),
+    "stats": (("scipy", "statsmodels"), "ratios with intervals, and dose curves of `clew audit why`"),
     "frames": (("pandas", "pyarrow"), "data frames, Parquet"),
     "plot": (("matplotlib",), "figures of experiments"),
     "textworld": (("textworld",), "TextWorld games; needs a C compiler to install"),
