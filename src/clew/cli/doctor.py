@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, project
 
 EXTRAS = {
     "local": (("torch", "transformers", "tokenizers", "safetensors", "peft"), "local weights, training, quickstart"),
@@ -40,7 +40,7 @@ def command(as_json: bool, store_path: str) -> None:
     \b
     clew doctor
     """
-    rows = [*packages(), machine(), *store_row(store_path)]
+    rows = [*packages(), machine(), *project_row(), *store_row(store_path)]
     if as_json:
         common.print_json(rows)
     else:
@@ -87,6 +87,24 @@ def machine() -> dict[str, Any]:
     remedy = "" if threads == "1" else "set OMP_NUM_THREADS=1 for small models: more threads collapse on shared cores"
     found = f"{cores} cores, {accelerator}, OMP_NUM_THREADS={threads or 'unset'}"
     return {"what": "machine", "ok": None if remedy else True, "found": found, "remedy": remedy}
+
+
+def project_row() -> list[dict[str, Any]]:
+    """Which clew.toml is in force, what it says, and what is wrong with it."""
+    from clew.core.errors import ClewError
+
+    if (path := project.find()) is None:
+        return [{"what": project.NAME, "ok": None, "found": "none", "remedy": "clew init writes a project"}]
+    group = click.get_current_context().find_root().command
+    assert isinstance(group, click.Group)
+    try:
+        found = project.Project(path)
+        found.use()
+        found.check(group)
+    except ClewError as error:
+        return [{"what": project.NAME, "ok": False, "found": error.message, "remedy": error.remedy}]
+    keys = [*found.top, *(f"[{name}]" for name in found.tables)]
+    return [{"what": project.NAME, "ok": True, "found": f"{path}: {' '.join(keys)}", "remedy": ""}]
 
 
 def store_row(path: str) -> list[dict[str, Any]]:
