@@ -24,7 +24,7 @@ EXTRAS = {
     "textworld": (("textworld",), "TextWorld games; needs a C compiler to install"),
     "gymnasium": (("gymnasium",), "Gymnasium environments"),
     "inspect": (("inspect_ai",), "Inspect .eval logs"),
-    "mcp": (("mcp",), "a store that agents can ask, `clew store mcp`"),
+    "mcp": (("mcp",), "tools of MCP servers, and a store that agents can ask: `clew store mcp`"),
     "otel": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "OpenTelemetry spans to an endpoint"),
     "coding": (("tree_sitter", "mcp"), "diagnosis of other languages than Python, its tools by MCP"),
     "trackers": (("tensorboard", "trackio", "wandb"), "metrics elsewhere"),
