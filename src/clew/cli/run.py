@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @option("--model", default="household-sft", help="Model to ask: a name, folder or URL; see `clew models`.")
 @option("-n", "--n", "n", default=1, help="Runs of each task.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@run_options.tools_option
 @option("--name", default="", help="Name of this collection; the same line continues it where it stopped.")
 @option("--concurrency", default=256, help="Most runs at the same time.")
 @run_options.model_options
@@ -30,22 +31,28 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     """Run an agent on tasks of a world. Every model call, tool call and action is recorded in the store.
 
     AGENT is a bundled agent (player, tool_user, chatter, answerer, demonstrator), module:function, or file.py:function.
+    With --tools it is tool_user where none is named, with --data alone answerer.
 
     \b
     clew run --world household --tasks 8 --n 4
     clew run --data questions.jsonl --reward numeric --model ./weights
     clew run --world 'household(rooms=2)' --model ./weights --temperature 0
+    clew run --world 'mine.py:Tasks(n=20)' --tools tools.py:search,add --model http://localhost:8000/v1#qwen3
     clew run my_agent.py:agent --world shop --model http://localhost:8000/v1#qwen3 --config '{"hints": true}'
     """
     from clew.harness import Runner
 
+    agent = run_options.agent_for(options, agent)
     config = common.json_object(options["config"], "--config")
-    agent = data_options.agent_for(options, agent)
     taskset = run_options.world_of(options, agent)
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
     ref, asked = run_options.agent_reference(agent), run_options.load_model(model, options)
-    how: dict[str, Any] = {"limits": run_options.limits(options), "sampling": run_options.sampling(options)}
+    how: dict[str, Any] = {
+        "tools": options["tools"],
+        "limits": run_options.limits(options),
+        "sampling": run_options.sampling(options),
+    }
     runner = Runner(ref, taskset, asked, store, config, concurrency=options["concurrency"], **how)
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)

@@ -46,6 +46,7 @@ tree_options = common.options(
     help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree; with --data: grpo]",
 )
 @data_options.data_options
+@run_options.tools_option
 @tree_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
@@ -72,8 +73,6 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     clew train --name quick --world sums --model FOLDER --draft FOLDER/drafters/dspark-7
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
-    from functools import partial
-
     from clew.core import registry
     from clew.fit.trainer import Trainer
     from clew.harness import Runner
@@ -81,14 +80,15 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
 
     growth = _growth(options)
     method = method or ("tree" if growth is not None else "grpo" if options["data"] else "g2po")
-    credit, arguments = registry.parse_ref(method)
-    estimator = partial(registry.lookup("credits", credit), **arguments)
+    credit, estimator = registry.parse_ref(method)[0], registry.bound("credits", method)
+    options["agent"] = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, options["agent"], judged=True)
     config = common.json_object(options["config"], "--config")
     model: Any = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
-    agent = run_options.agent_reference(data_options.agent_for(options, options["agent"]))
-    runner = Runner(agent, taskset, model, store, config, sampling=run_options.sampling(options))
+    agent = run_options.agent_reference(options["agent"])
+    how: dict[str, Any] = {"tools": options["tools"], "sampling": run_options.sampling(options)}
+    runner = Runner(agent, taskset, model, store, config, **how)
     sizes = common.pick(options, "iterations tasks seed eval_every eval_tasks eval_split")
     plan = Plan(name=name, rollouts=options["n"], growth=growth, **sizes)
     draft = None

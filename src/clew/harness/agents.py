@@ -97,16 +97,21 @@ async def transcript(run: LiveRun) -> None:
 
     ``task.data`` holds what no Call does: ``opening``, the messages before the first reply; ``turns``, for each
     recorded reply ``acts`` (``calls``, ``text`` or ``none``: what answered it), ``answers`` ([role, extra] of each
-    answer's message) and ``say`` (further messages before the next reply). Past the recorded turns a reply's tool
-    calls, else its text, are acts, at which a run without a world stops.
+    answer's message), ``say`` (further messages before the next reply) and, where another conversation begins with the
+    reply, its ``opening``. Past the recorded turns a reply's tool calls, else its text, are acts, at which a run
+    without a world stops.
     """
     chat = run.chat(tools=run.tools)
     turns = run.task.data.get("turns", ())
     for message in run.task.data.get("opening", ()):
         _say(chat, message)
     for index in range(max(len(turns), 1000)):
-        reply = await chat.ask()
         turn = turns[index] if index < len(turns) else {}
+        if "opening" in turn:
+            chat = run.chat(tools=run.tools)
+            for message in turn["opening"]:
+                _say(chat, message)
+        reply = await chat.ask()
         acts = turn.get("acts", "calls" if reply.calls else "text")
         answers: list[Observation] = []
         if acts == "calls" and reply.calls:

@@ -19,6 +19,7 @@ from clew.core.values import StopReason, Task
 from clew.harness.run.lifecycle import FAILED
 from clew.harness.run.run_state import RunState
 from clew.harness.run.spec import RunSpec
+from clew.store.labels import METHOD as LABELS
 from clew.store.run import Run
 
 UNJUDGED = (*FAILED, StopReason.NO_WORLD, StopReason.CANCELLED)
@@ -27,7 +28,7 @@ UNJUDGED = (*FAILED, StopReason.NO_WORLD, StopReason.CANCELLED)
 async def judged(spec: RunSpec, row: RunRow, task: Task, state: RunState | None) -> None:
     """File the judge's verdict and the world's own claim, once."""
     store, run = spec.store, Run(spec.store, row)
-    if state is None and store.annotations([row.id], target="run"):
+    if state is None and any(a.method != LABELS for a in store.annotations([row.id], target="run")):
         return
     rows = []
     if state is not None and state.claimed is not None:

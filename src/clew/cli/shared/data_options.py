@@ -41,12 +41,6 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return common.pick(options, NAMES) if options.get("data") else {}
 
 
-def agent_for(options: Mapping[str, Any], agent: str) -> str:
-    """The agent of a line: for data that of datasets, which answers once, where the line names none."""
-    source = click.get_current_context().get_parameter_source("agent")
-    return "answerer" if options.get("data") and source is click.core.ParameterSource.DEFAULT else agent
-
-
 def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset | None:
     """The user's own data as a taskset, told on stderr in a line; None where the line names none.
 
@@ -54,7 +48,7 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
         judged: a reward is needed.
 
     Raises:
-        BadInput: the line names a world too, or no reward where one is needed; see ``Dataset``.
+        BadInput: a world is named in the same place, or no reward where one is needed; see ``Dataset``.
     """
     from clew.exchange.dataset.tasks import Dataset
 
@@ -67,8 +61,12 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
         if lost:
             raise BadInput(f"{lost[0]} is for --data", remedy="Add --data FILE, or leave it out.")
         return None
-    if "world" in context.params and context.get_parameter_source("world") is not click.core.ParameterSource.DEFAULT:
-        raise BadInput("the line names data and a world", remedy="Leave out --data or --world.")
+    world, data = map(context.get_parameter_source, ("world", "data"))
+    line, default = click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.DEFAULT
+    if world is line and data is not line:
+        return None  # the line goes before clew.toml
+    if world not in (None, default) and world is data:
+        raise BadInput("data and a world are named", remedy="Leave out --data or --world (or the one of clew.toml).")
     if judged and not options["reward"]:
         remedy = "Add --reward exact, numeric or another of `clew worlds --help`, or your own file.py:function."
         raise BadInput("the line names data and no reward", remedy=remedy)

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.errors import BadInput, ClewError, MissingExtra, UnknownName
-from clew.core.registry import load_file, parse_ref
+from clew.core.registry import parse_ref
+from clew.core.sources import load_file
 from clew.exchange.dataset import functions
 from clew.exchange.dataset.given import Given, Reward, Verdict, row_of
 from clew.exchange.dataset.model_judge import ModelJudge
