@@ -61,7 +61,7 @@ def test_runs_without_a_reward_are_told(clew, data):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("run --data q.jsonl --world household", "the line names data and a world"),
+        ("run --data q.jsonl --world household", "data and a world are named"),
         ("run --reward exact", "--reward is for --data"),
         ("run --held-out 0.2", "--held-out is for --data"),
         ("run --data absent.jsonl --reward exact", "there is no file"),
