@@ -42,15 +42,16 @@ REWARD = """def score(completions, answer, **columns):
 OURS = """import sys
 import clew
 
+seed, steps = map(int, sys.argv[1:])
 data = clew.dataset("questions.jsonl", reward="reward.py:score")
 model = clew.model("start")
 runner = clew.Runner("answerer", data, model, sampling={"max_tokens": 4})
 trainer = clew.Trainer(model, lr=1e-3)
-for seed in range(1000 * int(sys.argv[1]), 1000 * int(sys.argv[1]) + int(sys.argv[2])):
-    groups = runner.collect(data.sample(8, seed), n=8, seed=seed)
+for step in range(steps):
+    groups = runner.collect(data.batch(8, step, seed), n=8, seed=seed, iteration=step)
     if rows := clew.rows(groups, clew.credit.grpo(groups)):
         trainer.step(rows)
-model.save(f"clew-{sys.argv[1]}")
+model.save(f"clew-{seed}")
 """
 SHELL = (
     "clew train --name own-{seed} --data questions.jsonl --reward reward.py:score"

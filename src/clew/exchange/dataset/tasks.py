@@ -116,17 +116,35 @@ class Dataset:
         Raises:
             BadInput: no such split, or no row in it.
         """
+        mine = self._part(n, split)
+        drawn = random.Random(derive(seed, "dataset", split)).sample(mine, min(n, len(mine)))
+        return [self.find(name) for name in drawn]
+
+    def batch(self, n: int, index: int, seed: int = 0, split: str = "train") -> list[Task]:
+        """Batch ``index`` (from 0) of passes over a split, ``n`` rows each; a training draws its tasks so.
+
+        A pass (epoch) has each row at most once, in an order of its own. Rows that fill no batch wait for a later pass.
+
+        Raises:
+            As ``sample``.
+        """
+        mine = self._part(n, split)
+        batches = max(1, len(mine) // n) if n else 1
+        number, at = divmod(index, batches)
+        order = random.Random(derive(seed, "pass", split, number)).sample(mine, len(mine))
+        return [self.find(name) for name in order[at * n : (at + 1) * n]]
+
+    def _part(self, n: int, split: str) -> list[str]:
+        """Ids of a split of which ``n`` are wanted."""
         self._read()
         if split not in PARTS:
             raise BadInput(f"no split is called {split!r}", remedy=f"Known: {', '.join(PARTS)}.")
         if n < 0:
             raise BadInput(f"cannot sample {n} tasks", remedy="Ask for zero or more.")
-        mine = self._parts[split]
-        if n and not mine:
+        if n and not self._parts[split]:
             remedy = "Give more rows, hold out another share (--held-out), or name a column of splits."
             raise BadInput(f"{self.name} has no row in the split {split}", remedy=remedy)
-        drawn = random.Random(derive(seed, "dataset", split)).sample(mine, min(n, len(mine)))
-        return [self.find(name) for name in drawn]
+        return self._parts[split]
 
     def find(self, task_id: str) -> Task:
         """The task of a row.
