@@ -2,11 +2,11 @@
 
     python benchmarks/own_data.py [--seeds 8] [--steps 40] [--trl-python PYTHON] [--json FILE]
 
-The task is of this file: "larger of 3 and 7", all pairs of two numbers below 10, a fifth of them held out. The start is
-a tiny Qwen3 (0.1M parameters) with a chat template, saved as a Hugging Face folder, which was taught by imitation to name
-one of the two numbers, the right one half of the time. Each side then has 40 steps of 8 questions with 8 replies each
-and the same learning rate; everything else is what each library does by default. What is compared is the exact chance of a right
-reply on the held-out questions, at temperature 1, computed from each side's saved weights.
+The task is of this file: "larger of 3 and 7", all pairs of two numbers below 10, a fifth of them held out. The start
+is a tiny Qwen3 (0.1M parameters) with a chat template, saved as a Hugging Face folder, which was taught by imitation
+to name one of the two numbers. Each side then has 40 steps of 8 questions with 8 replies each and the same learning
+rate; everything else is what each library does by default. What is compared is the exact chance of a right reply on
+the held-out questions, at temperature 1, computed from each side's saved weights.
 
 The mark, set before the first figure: Clew's program has at most 12 lines and its shell line is one; and the 95 %
 interval (Student's t, paired by seed) of the difference Clew - TRL lies above -0.05.
@@ -42,15 +42,16 @@ REWARD = """def score(completions, answer, **columns):
 OURS = """import sys
 import clew
 
+seed, steps = map(int, sys.argv[1:])
 data = clew.dataset("questions.jsonl", reward="reward.py:score")
 model = clew.model("start")
 runner = clew.Runner("answerer", data, model, sampling={"max_tokens": 4})
 trainer = clew.Trainer(model, lr=1e-3)
-for step in range(int(sys.argv[2])):
-    groups = runner.collect(data.sample(8, seed=step + 1000 * int(sys.argv[1])), n=8, seed=int(sys.argv[1]))
-    clew.credit.grpo(groups)
-    trainer.step(clew.rows(groups, "grpo"))
-model.save(f"clew-{sys.argv[1]}")
+for step in range(steps):
+    groups = runner.collect(data.batch(8, step, seed), n=8, seed=seed, iteration=step)
+    if rows := clew.rows(groups, clew.credit.grpo(groups)):
+        trainer.step(rows)
+model.save(f"clew-{seed}")
 """
 SHELL = (
     "clew train --name own-{seed} --data questions.jsonl --reward reward.py:score"
@@ -124,9 +125,8 @@ def start(folder: Path, rows: list[dict[str, object]]) -> None:
         batch, replies = rng.choices(shown, k=64), []
         for row in batch:
             numbers = str(row["messages"][0]["content"]).split()[2::2]  # type: ignore[index]
-            replies.append(
-                f"{tokenizer.apply_chat_template(row['messages'], tokenize=False)}<assistant> {rng.choice(numbers)} <end>"
-            )
+            asked = tokenizer.apply_chat_template(row["messages"], tokenize=False, add_generation_prompt=True)
+            replies.append(f"{asked} {rng.choice(numbers)} <end>")
         ids = torch.tensor([tokenizer(text)["input_ids"] for text in replies])
         labels = torch.where(torch.arange(ids.shape[1]) >= ids.shape[1] - 2, ids, -100)
         loss = model(input_ids=ids, labels=labels).loss

@@ -190,6 +190,18 @@ def test_sampling_gives_other_rows_for_other_seeds_and_all_where_there_are_few(d
     assert all(parts)
 
 
+def test_batches_are_passes_in_which_every_row_comes_once(data):
+    found = clew.dataset(data, held_out=0)
+    passes = [[task.id for i in range(5) for task in found.batch(8, 5 * number + i, seed=3)] for number in range(2)]
+    assert [len(set(ids)) for ids in passes] == [40, 40]
+    assert passes[0] != passes[1]
+    assert found.batch(8, 7, seed=3) == clew.dataset(data, held_out=0).batch(8, 7, seed=3) != found.batch(8, 7, seed=4)
+    few = [[task.id for task in found.batch(24, i)] for i in range(3)]
+    assert all(len(set(ids)) == 24 for ids in few), "what does not fill a batch waits, so that none holds a row twice"
+    assert [len(found.batch(100, i)) for i in range(2)] == [40, 40]
+    assert found.batch(0, 3) == []
+
+
 def test_columns_of_ids_splits_and_limits_count(tmp_path):
     rows = [{"prompt": f"q{i}", "answer": "a", "key": f"k{i}", "part": part, "most": {"steps": 2}}
             for i, part in enumerate(("train", "dev", "test"))]  # fmt: skip

@@ -139,6 +139,19 @@ def test_unit_tests(reply, how, value):
 
 
 @SANDBOX
+def test_a_check_that_the_tests_never_call_is_called_or_refused():
+    test = "def check(candidate):\n    assert candidate(1) == 2\n"
+    good, bad = "def f(x): return x + 1", "def f(x): return x"
+    assert asyncio.run(unit_tests(good, test, {"entry_point": "f"})) == 1
+    assert asyncio.run(unit_tests(bad, test, {"entry_point": "f"})) == 0
+    assert asyncio.run(unit_tests(bad, test, {"name": "f"}, entry="name")) == 0
+    assert asyncio.run(unit_tests(bad, test + "check(f)\n")) == 0
+    for columns in ({}, {"entry_point": "f); import os; (0"}):
+        with pytest.raises(BadInput, match="never call it"):
+            asyncio.run(unit_tests(good, test, columns))
+
+
+@SANDBOX
 def test_unit_tests_cannot_write_where_they_are_judged(tmp_path):
     code = f"open({str(tmp_path / 'here')!r}, 'w').write('x')\ndef f(x): return 2"
     assert asyncio.run(unit_tests(code, "assert f(1) == 2")) == 0

@@ -30,6 +30,7 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
     """
     from clew.core.errors import LeaseHeld
     from clew.harness import Runner
+    from clew.view.forking import lend
     from clew.view.terminal import headline
 
     store = common.open_store(store_path)
@@ -49,6 +50,7 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
                 if like not in runners:
                     load = partial(run_options.load_model, options=options)
                     runners[like] = Runner.of(store, run, resolve_model=load)
+                    lend(runners[like], load)
                 finished.append(runners[like].resume(run, in_doubt="redo" if redo else "stop", on_run=watch))
             except LeaseHeld as error:
                 held.append((run, error))

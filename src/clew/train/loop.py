@@ -314,7 +314,9 @@ class Training:
     def _collected(self, index: int, on_run: Callable[[Any], None] | None) -> Groups:
         """The groups of an iteration; with dynamic sampling also those drawn in place of groups without a signal."""
         plan, seed = self.plan, derive(self.plan.seed, "tasks", index)
-        groups = self._collect(self.taskset.sample(plan.tasks, seed, "train"), plan.seed, index, plan.name, on_run)
+        batch = getattr(self.taskset, "batch", None)  # of a taskset with so many tasks and no more: passes over them
+        tasks = batch(plan.tasks, index, plan.seed) if batch else self.taskset.sample(plan.tasks, seed, "train")
+        groups = self._collect(tasks, plan.seed, index, plan.name, on_run)
         for again in range(1, plan.dynamic + 1):
             missing = plan.tasks - sum(group.signal for group in groups)
             if missing <= 0:

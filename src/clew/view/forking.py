@@ -172,11 +172,19 @@ def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model]) -> Runne
         return load(ref)
 
     runner = Runner.of(store, wish.run, resolve_model=resolve)
+    lend(runner, load)
     if wish.model:
         runner.model_of(wish.model)  # now: a fork that cannot be sampled leaves no run behind
     elif runner.models.missing is not None and wish.reply is None:
         raise runner.models.missing
     return runner
+
+
+def lend(runner: Runner, load: Callable[[str], Model]) -> None:
+    """Let a taskset whose judge asks models load them as the caller does, by the caller's credentials and bounds."""
+    taskset = runner.taskset
+    if taskset is not None and hasattr(taskset, "load_model"):
+        taskset.load_model = load
 
 
 def other_weights(run: Run, at: Cursor | None, runner: Runner) -> str:

@@ -182,13 +182,15 @@ def _in_box(ref: str) -> Callable[[Given], Awaitable[Verdict]]:
         inspect.signature(scorer).bind(*([] if name in MADE else ["", ""]), **arguments)
         made = scorer(**arguments) if name in MADE else partial(scorer, **arguments)
     except TypeError as error:
-        takes = [p for p in inspect.signature(scorer).parameters if p not in ("reply", "answer")]
+        takes = [p for p in inspect.signature(scorer).parameters if p not in ("reply", "answer", "columns")]
         raise BadInput(f"{ref!r}: {error}", remedy=f"{name} takes {', '.join(takes)}.") from error
     return _scored(made, ref)
 
 
 def _scored(scorer: Function, ref: str) -> Callable[[Given], Awaitable[Verdict]]:
     """A scorer of the box as a reward: a row that it cannot judge by is undecided, and ``why`` names it."""
+
+    sees_row = "columns" in inspect.signature(scorer).parameters
 
     async def score(given: Given) -> Verdict:
         if isinstance(scorer, ModelJudge):
@@ -197,7 +199,7 @@ def _scored(scorer: Function, ref: str) -> Callable[[Given], Awaitable[Verdict]]
             remedy = "Name the column of answers (--answer), or tell the scorer what it compares with."
             return Verdict(None, why=f"{ref} compares with the answer, and {row_of(given)} has none. {remedy}")
         try:
-            value = scorer(given.reply, given.answer)
+            value = scorer(given.reply, given.answer, **({"columns": given.columns} if sees_row else {}))
             return Verdict(float(await value if inspect.isawaitable(value) else value))
         except MissingExtra:
             raise

@@ -167,7 +167,9 @@ def _row(number: int, cells: dict[str, Any], chosen: Layout, wanted: Sequence[st
 def _message(value: object, where: str) -> Said:
     role, content = (value.get("role"), value.get("content")) if isinstance(value, Mapping) else (None, None)
     if role not in ROLES or not isinstance(content, str):
-        remedy = 'Write messages as [{"role": "user", "content": "..."}].'
+        remedy = (
+            'Write messages as [{"role": "user", "content": "..."}]; transcripts with tool calls are for `clew import`.'
+        )
         raise BadRecord(f"{where} has {brief(value)} for a message", remedy=remedy)
     return {"role": str(role), "content": content}
 

@@ -8,6 +8,7 @@ is gone. A task must never hold its answer where an agent or a world can read it
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ class Dataset:
         self.load_model: Callable[[str], Model] = _load_model  # for a reward that asks one
         self._table: Table | None = None
         self._rows: dict[str, Row] = {}
+        self._parts: dict[str, list[str]] = {part: [] for part in PARTS}  # ids by split
         self._rewards: list[Reward] | None = None
         self._chosen = box.references(reward) if reward else []
         if isinstance(path, (str, Path)):
@@ -114,17 +116,35 @@ class Dataset:
         Raises:
             BadInput: no such split, or no row in it.
         """
+        mine = self._part(n, split)
+        drawn = random.Random(derive(seed, "dataset", split)).sample(mine, min(n, len(mine)))
+        return [self.find(name) for name in drawn]
+
+    def batch(self, n: int, index: int, seed: int = 0, split: str = "train") -> list[Task]:
+        """Batch ``index`` (from 0) of passes over a split, ``n`` rows each; a training draws its tasks so.
+
+        A pass (epoch) has each row at most once, in an order of its own. Rows that fill no batch wait for a later pass.
+
+        Raises:
+            As ``sample``.
+        """
+        mine = self._part(n, split)
+        batches = max(1, len(mine) // n) if n else 1
+        number, at = divmod(index, batches)
+        order = random.Random(derive(seed, "pass", split, number)).sample(mine, len(mine))
+        return [self.find(name) for name in order[at * n : (at + 1) * n]]
+
+    def _part(self, n: int, split: str) -> list[str]:
+        """Ids of a split of which ``n`` are wanted."""
         self._read()
         if split not in PARTS:
             raise BadInput(f"no split is called {split!r}", remedy=f"Known: {', '.join(PARTS)}.")
         if n < 0:
             raise BadInput(f"cannot sample {n} tasks", remedy="Ask for zero or more.")
-        mine = [name for name, row in self._rows.items() if row.split == split]
-        if n and not mine:
+        if n and not self._parts[split]:
             remedy = "Give more rows, hold out another share (--held-out), or name a column of splits."
             raise BadInput(f"{self.name} has no row in the split {split}", remedy=remedy)
-        order = sorted(mine, key=lambda name: (derive(seed, "dataset", split, name), name))
-        return [self.find(name) for name in order[:n]]
+        return self._parts[split]
 
     def find(self, task_id: str) -> Task:
         """The task of a row.
@@ -203,6 +223,8 @@ class Dataset:
             if name not in names:
                 raise BadInput(f"{self.name} has no column {name!r}", remedy=f"The columns are {', '.join(names)}.")
         self._rows = {row.id: row for row in self.layout.rows(self._table)}
+        for row in self._rows.values():
+            self._parts[row.split].append(row.id)
         return self._table
 
     def _file(self) -> Table:

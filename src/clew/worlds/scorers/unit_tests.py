@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Mapping
 
 from clew.core.errors import BadInput
 from clew.sandbox.sandbox import Limits, Sandbox
@@ -28,7 +29,14 @@ sys.stdout.write("\\n" + order["token"] + " " + str(passed) + "\\n")
 
 
 async def unit_tests(
-    reply: str, answer: object, *, seconds: float = 10.0, share: bool = False, setup: str = ""
+    reply: str,
+    answer: object,
+    columns: Mapping[str, object] | None = None,
+    *,
+    seconds: float = 10.0,
+    share: bool = False,
+    setup: str = "",
+    entry: str = "entry_point",
 ) -> float:
     """1 where the code passes every test, else 0; with ``share`` the part of the tests that pass.
 
@@ -36,17 +44,23 @@ async def unit_tests(
     each a test; they see what the code defines. Code that ends the process, hangs or takes more than 512 MiB gets 0.
     A program that hunts for the tests in its own process can cheat: keep tests that matter for the evaluation apart.
 
+    Tests may define ``check(candidate)`` and leave the call out, as HumanEval's do: the function to check is then the
+    one that the row's column ``entry`` names.
+
     Args:
+        columns: the row's other cells.
         seconds: that all tests of a reply may take together.
         setup: Python that is run before the code, such as imports.
 
     Raises:
-        BadInput: the answer is no test code. MissingExtra: bubblewrap is not installed.
+        BadInput: the answer is no test code, or defines a check that is never called. MissingExtra: there is no
+        bubblewrap.
     """
     tests = [answer] if isinstance(answer, str) else answer
     if not isinstance(tests, list) or not tests or not all(isinstance(test, str) and test.strip() for test in tests):
         remedy = "Give the tests in the answer column, as Python text or a list of such texts."
         raise BadInput(f"the answer {str(answer)[:60]!r} is no test code", remedy=remedy)
+    tests = [_called(test, (columns or {}).get(entry)) for test in tests]
     blocks = FENCE.findall(reply)
     code = blocks[-1] if blocks else reply
     if len(code) > LONGEST or "\0" in code:
@@ -62,3 +76,13 @@ async def unit_tests(
     found = re.search(rf"^{token} (\d+)$", done.stdout.decode(errors="replace"), re.MULTILINE)
     passed = int(found[1]) if found and done.ok else 0
     return passed / len(tests) if share else float(passed == len(tests))
+
+
+def _called(test: str, name: object) -> str:
+    """Test code that runs its own ``check``: without the call nothing would be tested, and all would pass."""
+    if not re.search(r"^def check\(", test, re.MULTILINE) or re.search(r"^\s*check\(", test, re.MULTILINE):
+        return test
+    if isinstance(name, str) and name.isidentifier():
+        return f"{test}\ncheck({name})\n"
+    remedy = "Call it in the tests, or name the column that holds the function's name: unit_tests(entry='...')."
+    raise BadInput("the tests define check(...) and never call it", remedy=remedy)
