@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option, run_options, speculation, training_options, training_report
+from clew.cli.shared import (
+    common,
+    data_options,
+    option,
+    run_options,
+    speculation,
+    training_options,
+    training_report,
+)
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
@@ -39,6 +47,8 @@ tree_options = common.options(
 @option("--model", default="household-sft", help="Name or folder of local weights.")
 @option("--agent", default="player", help="Agent, as `clew run` takes it.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@data_options.data_options
+@run_options.tools_option
 @tree_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
@@ -56,6 +66,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     \b
     clew train --name first --iterations 20
     clew train --name second --recipe dapo --lr 3e-4 --schedule cosine --warmup 2
+    clew train --name own --data questions.jsonl --reward reward.py:score --model ./weights
     clew train --name wood --world sums --model FOLDER --rollouts tree --budget 256 --spare 0.3
     clew train --name quick --world sums --model FOLDER --draft FOLDER/drafters/dspark-7
     clew train --name small --model FOLDER --lora 8 --track tensorboard
@@ -65,18 +76,21 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     from clew.harness import Runner
     from clew.train.loop import Training, default_folder
 
-    settled = training_options.settle(options, method, options["rollouts"] == "tree")
+    settled = training_options.settle(options, method)
     growth = _growth(settled.options)
-    taskset = run_options.world_of(options, options["agent"])
+    options["agent"] = run_options.agent_for(options, options["agent"])
+    taskset = run_options.world_of(options, options["agent"], judged=True)
     config = common.json_object(options["config"], "--config")
     model: Any = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
     folder = default_folder(store.path, name)
     training_options.settle_open(settled, model, taskset, folder)
     plan = training_options.plan(settled, name, growth)
-    training_options.tell(settled)
+    if not as_json:
+        training_options.tell(settled)
     agent = run_options.agent_reference(options["agent"])
-    runner = Runner(agent, taskset, model, store, config, sampling=run_options.sampling(options))
+    how: dict[str, Any] = {"tools": options["tools"], "sampling": run_options.sampling(options)}
+    runner = Runner(agent, taskset, model, store, config, **how)
     ref: Any = training_options.reference(settled, options["model"])
     draft = None
     if options["draft"] is not None:
@@ -93,7 +107,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     with run_options.interruptible("the same line again"):
         training_report.follow(training)
     method = registry.parse_ref(settled.recipe.credit)[0].rpartition(":")[2]
-    _report(training, method, options, as_json)
+    _report(training, method, options, training_options.as_json(settled) if as_json else None)
 
 
 def _growth(options: Mapping[str, Any]) -> Growth | None:
@@ -117,7 +131,8 @@ def _growth(options: Mapping[str, Any]) -> Growth | None:
     return Growth(selector=name, settings=tuple(sorted(settings.items())), **moved, **bound)
 
 
-def _report(training: Training, method: str, options: Mapping[str, Any], as_json: bool) -> None:
+def _report(training: Training, method: str, options: Mapping[str, Any], settings: dict[str, Any] | None) -> None:
+    """Say what came out; as JSON where the settings are given."""
     store, name = training.store, training.plan.name
     metrics = store.metrics(name)
     learnt = any(key.startswith("step/") for values in metrics.values() for key in values)
@@ -133,8 +148,15 @@ def _report(training: Training, method: str, options: Mapping[str, Any], as_json
     page = training_report.write_page(training, {}, run, commands)
     last = metrics[max(metrics)] if metrics else {}
     curve = training_report.held_out(training)
-    if as_json:
-        told = {"name": name, "checkpoint": made, "learnt": learnt, "metrics": metrics, "report": page}
+    if settings is not None:
+        told = {
+            "settings": settings,
+            "name": name,
+            "checkpoint": made,
+            "learnt": learnt,
+            "metrics": metrics,
+            "report": page,
+        }
         common.end_with_json({**told, "held_out": curve, "change": training_report.change(training, curve)})
     common.echo(f"{len(metrics)} iterations, success of the last {last.get('success', 0):.0%}")
     if not learnt:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from clew.store import Run
 
 LOSS_HELP = """cliff-dpo: pairs of single tokens from `clew audit cliffs --pairs`. dpo: runs of one group that succeeded
-against runs that failed. sft: what the model said in RUNS, each of which is imitated."""
+against runs that failed, or what people prefer (--by-labels). sft: what the model said in RUNS, all of it imitated."""
+LABELS_HELP = "dpo: pair runs of a task, and replies to one prompt, by people's labels (`clew label`)."
 LR_HELP = "Learning rate of AdamW.  [default: what suits the model's size]"
 BY_HELP = "What counts as one in the loss.  [default: token; a pair for dpo]"
 
@@ -33,6 +34,8 @@ BY_HELP = "What counts as one in the loss.  [default: token; a pair for dpo]"
 @option("--lr", type=common.Amount(float, 0, above=True), help=LR_HELP)
 @option("--weight-by", choices="run row token", help=BY_HELP)
 @option("--lora", type=int, help="Train only LoRA adapters of this rank.")
+@option("--by-labels", is_flag=True, help=LABELS_HELP)
+@common.verdicts_option
 @option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
 @option("--params", default="", help="cliff-dpo: only pairs whose parameter digest begins so.")
 @option("--compat-eos", is_flag=True, help="cliff-dpo: count an end token after each pair, as published.")
@@ -47,6 +50,7 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     clew tune world=sums --loss cliff-dpo --name steep --model FOLDER --lr 1e-4
     clew tune 'name=first/*' --loss dpo --name second --model FOLDER --epochs 3
     clew tune 'name=first/* return>0.5' --loss sft --name third --model FOLDER
+    clew tune has=label --loss dpo --by-labels --name preferred --model FOLDER
     """
     from clew.fit.trainer import Trainer
     from clew.train import rates, recipes
@@ -99,9 +103,18 @@ def _rows(runs: Sequence[Run], model: Local, options: Mapping[str, Any]) -> list
     Raises:
         BadInput: these runs make no pairs.
     """
-    from clew.train.pairs import outcome_pairs, pair_rows
+    from clew.store.labels import verdict_set
+    from clew.train.pairs import labelled_pairs, outcome_pairs, pair_rows
     from clew.train.rows import sft_rows
 
+    if options["by_labels"]:
+        if options["loss"] != "dpo":
+            raise BadInput(
+                "labels make no pairs of single tokens", remedy="Write --loss dpo, or leave --by-labels out."
+            )
+        rows, pairs = labelled_pairs(runs, verdicts=verdict_set(options["verdicts"]))
+        common.say(f"labels give {pairs}")
+        return rows
     if options["loss"] == "sft":
         return sft_rows(runs, observation_weight=0.0)
     if options["loss"] == "dpo":

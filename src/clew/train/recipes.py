@@ -81,19 +81,15 @@ class Online:
             UnknownName: no such estimator. BadInput: it does not normalise, or its reference says otherwise.
         """
         name, arguments = registry.parse_ref(self.credit)
-        found = registry.lookup("credits", name)
-        if self.normalise is not None:
-            if arguments.get("mode", self.normalise) != self.normalise:
-                raise BadInput(
-                    f"{self.credit} and normalise={self.normalise} contradict each other",
-                    remedy="Leave one of them out.",
-                )
-            if "mode" not in _takes(found):
-                raise BadInput(
-                    f"the estimator {name!r} has no normalisation to choose", remedy="Leave --normalise out."
-                )
-            arguments["mode"] = self.normalise
-        return partial(found, **arguments)
+        found = registry.bound("credits", self.credit)
+        if self.normalise is None:
+            return found
+        if arguments.get("mode", self.normalise) != self.normalise:
+            told = f"{self.credit} and normalise={self.normalise} contradict each other"
+            raise BadInput(told, remedy="Leave one of them out.")
+        if "mode" not in _takes(found):
+            raise BadInput(f"the estimator {name!r} has no normalisation to choose", remedy="Leave --normalise out.")
+        return partial(found, mode=self.normalise)
 
     def rate(self, model: Trainable, adapters: bool = False) -> float:
         """The learning rate: this recipe's, or what suits the model's size."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ABOVE, SHARE = common.Amount(float, 0, above=True), common.Amount(float, 0, 1)
 NOT_NEGATIVE, COUNT = common.Amount(float, 0), common.Amount(int, 0)
 RECIPE_HELP = "Defaults by a published name: g2po, grpo, dapo, dr_grpo, gspo, gigpo, tree; any option changes them."
+CREDIT_HELP = "Credit method, as in `clew credit`.  [default: g2po; with trees: tree; with --data: grpo]"
 LOSS_HELP = "Registered loss, or file.py:function.  [default: the recipe's]"
 CLIP_HELP = "How far a ratio may fall below 1 and rise above it: one number, or LOW,HIGH.  [default: the recipe's]"
 BY_HELP = (
@@ -48,7 +49,7 @@ STEADY_HELP = "One thread and deterministic kernels: a training taken up again e
 
 recipe_options = common.options(
     option("--recipe", help=RECIPE_HELP),
-    option("--credit", "method", help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree]"),
+    option("--credit", "method", help=CREDIT_HELP),
     option(
         "--normalise", choices="std mean", help="Divide advantages by their standard deviation (std) or not (mean)."
     ),
@@ -118,7 +119,7 @@ class Settled:
     notes: list[str] = field(default_factory=list)
 
 
-def settle(options: Mapping[str, Any], method: str | None, trees: bool) -> Settled:
+def settle(options: Mapping[str, Any], method: str | None) -> Settled:
     """A recipe with what the line and files change in it.
 
     Raises:
@@ -126,7 +127,8 @@ def settle(options: Mapping[str, Any], method: str | None, trees: bool) -> Settl
     """
     from clew.train import recipes
 
-    base = recipes.online(options["recipe"] or ("tree" if trees else "g2po"))
+    usual = "tree" if options["rollouts"] == "tree" else "grpo" if options["data"] else "g2po"
+    base = recipes.online(options["recipe"] or usual)
     given = {name: options[name] for name in OF_RECIPE if name != "credit" and options[name] is not None}
     if "clip" in given:
         given["clip"] = _pair(given["clip"], "--clip")
@@ -316,13 +318,23 @@ def trackers(options: Mapping[str, Any], name: str, folder: Path | None) -> Trac
     return several(made) if made else None
 
 
+def values(settled: Settled) -> dict[str, Any]:
+    """Every field with its value."""
+    found = {name: getattr(settled.recipe, name) for name in OF_RECIPE}
+    return found | {name: settled.options[name] for name in f"{OF_PLAN} {OF_TRAINER} {OF_LORA}".split()}
+
+
+def as_json(settled: Settled) -> dict[str, Any]:
+    """What ``tell`` prints, as JSON."""
+    fields = {name: {"value": value, "from": settled.sources[name]} for name, value in values(settled).items()}
+    return {"recipe": settled.recipe.name, "fields": fields, "notes": settled.notes}
+
+
 def tell(settled: Settled) -> None:
     """Print every field with its value, those of one source together, and what else there is to say."""
-    recipe, options = settled.recipe, settled.options
-    values = {name: getattr(recipe, name) for name in OF_RECIPE}
-    values |= {name: options[name] for name in f"{OF_PLAN} {OF_TRAINER} {OF_LORA}".split()}
+    recipe = settled.recipe
     by: dict[str, list[str]] = {}
-    for name, value in values.items():
+    for name, value in values(settled).items():
         by.setdefault(settled.sources[name], []).append(f"{name} {_short(value)}")
     common.say(f"recipe {recipe.name}: {recipe.about}")
     for source, told in by.items():
