@@ -215,7 +215,7 @@ def _hold_out(settled: Settled, taskset: Taskset) -> None:
         return
     split = options["eval_split"]
     try:
-        taskset.sample(tasks, 0, split)
+        tasks = len(taskset.sample(tasks, 0, split))  # a file may hold fewer
     except Exception as error:  # the taskset may be anyone's, and nobody asked for this
         settled.notes.append(f"no held-out curve: no {tasks} tasks of split {split!r} ({type(error).__name__})")
         return
