@@ -21,6 +21,7 @@ from clew.store.paths import leaves
 from clew.store.preferences import Pairs, preferences
 from clew.store.protocol import Tables
 from clew.store.run import Run
+from clew.train.rows import origin
 
 METHOD = "cliff-pair"
 LOSS = "cliff-dpo"
@@ -75,7 +76,8 @@ def pair_rows(
             name, source = str(Cursor(owner, seq, token)), [(len(before), Cursor(owner, seq, token))]
             tail = [] if eos is None else [eos]
             ends = [(REJECTED, items[0]["rejected"]), *((CHOSEN, item["chosen"]) for item in items)]
-            out += [_row([*before, int(i), *tail], len(before), component, name, role, source) for role, i in ends]
+            made = [_row([*before, int(i), *tail], len(before), component, name, role, source) for role, i in ends]
+            out += [replace(row, run=owner) for row in made]
     if not out:
         raise BadInput(
             f"these {len(listed)} runs have no {method!r} values" + (f" of kind {', '.join(kinds)}" if kinds else ""),
@@ -142,7 +144,7 @@ def _whole(run: Record, component: str, name: str, role: str) -> LossRow:
     for span in spans:
         weight[span.start : span.stop] = 1
     row = _row(ids, len(ids), component, name, role, [(s.start, _at(s.call)) for s in spans])
-    row.weights = {component: weight}
+    row.weights, row.run = {component: weight}, origin(run)
     return row
 
 
@@ -154,7 +156,7 @@ def _reply(store: Tables, call: Call, component: str, name: str, role: str) -> L
         raise BadInput(f"the reply of {call.run}@{call.seq} has no token ids", remedy=remedy)
     before = [i for node in path for i in node.ids or ()]
     start = len(before) + call.head + call.forced
-    return _row([*before, *reply], start, component, name, role, [(start, _at(call))])
+    return replace(_row([*before, *reply], start, component, name, role, [(start, _at(call))]), run=call.run)
 
 
 def _at(call: Call) -> Cursor:

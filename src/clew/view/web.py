@@ -32,6 +32,7 @@ from clew.view.jobs import Jobs
 from clew.view.pages import graph, labels_page, reports, training, transcript_page
 from clew.view.pages import list_pages as lists
 from clew.view.pages import run_page as run_page
+from clew.view.pages.pictures import picture
 from clew.view.pages.strip import strip
 from clew.view.stores import Stores
 
@@ -130,6 +131,7 @@ class Viewer:
             get("/api/run/{run}/call/{seq:int}", _call),
             get("/api/run/{run}/marks", lambda s, r: strip(s, _run(s, r), r.query_params.get("value", "")), "find"),
             get("/api/node/{key}/text", _text),
+            get("/api/node/{key}/image/{at:int}", _image),
             get("/api/find", _find, "find"),
             get("/api/diff", lambda s, r: run_page.diff(s, *(resolve(s, r.query_params.get(x, "")) for x in "ab"))),
             get("/api/group/{group}", _group, "find"),
@@ -255,6 +257,18 @@ def _text(store: Keeper, request: Request) -> Response:
         except ValueError:
             raise UnknownName(f"no node {key!r}") from None
     return PlainTextResponse(text.encode("utf-8", "replace"))
+
+
+def _image(store: Keeper, request: Request) -> Response:
+    """An image of a message, of a type that no browser runs anything of."""
+    try:
+        message = store.node(bytes.fromhex(request.path_params["key"])).message
+    except ValueError:
+        raise UnknownName(f"no node {request.path_params['key']!r}") from None
+    found = picture(message, request.path_params["at"])
+    return Response(
+        found.body, media_type=found.kind, headers={"Content-Security-Policy": "default-src 'none'; sandbox"}
+    )
 
 
 def _find(store: Keeper, request: Request) -> dict[str, Any]:

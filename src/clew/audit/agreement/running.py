@@ -13,7 +13,7 @@ from typing import cast
 
 from clew.core.errors import BadInput
 from clew.core.protocols import Judge
-from clew.core.registry import load_file
+from clew.core.sources import load_file
 from clew.harness import Runner
 from clew.store import Run, open_store
 

@@ -74,6 +74,17 @@ class Amount(click.ParamType):  # type: ignore[type-arg]  # click is generic fro
         return number
 
 
+class FromProject(click.Option):
+    """An option whose help says where its default stands, if in clew.toml."""
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """As ``click.Option``."""
+        extra = super().get_help_extra(ctx)
+        if "default" in extra and self.name in (ctx.default_map or {}):
+            extra["default"] += ", by clew.toml"
+        return extra
+
+
 def option(*names: str, choices: str = "", **settings: Any) -> Callable[[F], F]:
     """As ``click.option``; help shows the default unless that is empty. The words of ``choices`` are the values.
 
@@ -84,6 +95,7 @@ def option(*names: str, choices: str = "", **settings: Any) -> Callable[[F], F]:
         settings["type"] = click.Choice(choices.split())
     elif kind in (int, float) and "--seed" not in names:
         settings["type"] = Amount(kind, int(kind is int and settings.get("default") != 0))
+    settings.setdefault("cls", FromProject)
     return click.option(*names, **{"show_default": settings.get("default") not in ("", "{}"), **settings})
 
 

@@ -49,9 +49,15 @@ class Names:
         rewards = [row.reward for row in rows]
         judged = [reward for reward in rewards if reward is not None]
         mean, low, high = spread(judged)
+        broken = sum(row.stop.endswith("_error") for row in rows)
         found: dict[str, Any] = {"group": first.group, "kind": kind, "name": name}
         found |= {field: getattr(first, field) for field in ("task", "world", "model")}
-        found |= {"n": len(rows), "ended": sum(bool(row.stop) for row in rows), "rewards": plain(rewards)}
+        found |= {
+            "n": len(rows),
+            "ended": sum(bool(row.stop) for row in rows),
+            "rewards": plain(rewards),
+            "broken": broken,
+        }
         found |= {"mean": mean, "low": low, "high": high, "signal": len(set(judged)) > 1 if judged else None}
         return found | {"created": max(row.created for row in rows), "run": first.run if len(rows) == 1 else ""}
 

@@ -33,6 +33,13 @@ async function readCalls(run, start, stop) {
   return { rows: calls, total };
 }
 
+/** The first of the tool calls that were made at once with Call `i`, as far as its page reaches. */
+function batchStart(pages, i) {
+  const asked = pages?.at(i)?.asked ?? null;
+  while (asked !== null && i % PAGE && pages.at(i - 1)?.asked === asked) i -= 1;
+  return i;
+}
+
 class RunView {
   constructor(root, facts, store) {
     Object.assign(this, { root, facts, store, run: facts.summary.run, seq: null, token: null });
@@ -72,7 +79,8 @@ class RunView {
         return first ?? readCalls(this.run, start, stop);
       },
       page: PAGE,
-      draw: (call) => drawCall(call, this.context()),
+      draw: (call, i) => this.drawItem(call, i),
+      anchor: (i) => batchStart(this.list?.pages, i),
       failed: (error) => put(this.notes, failure(error)),
     });
     this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
@@ -86,6 +94,14 @@ class RunView {
     const chosen = this.choose(at.seq, at.token, at.seq !== null); // its record is read while keys are answered already
     if (action === "fork") chosen.then(() => this.fork());
     this.transcript.focus({ preventScroll: true });
+  }
+
+  /** A Call; tool calls that were made at once side by side. */
+  drawItem(call, i) {
+    const calls = [call];
+    for (let next = i + 1; next % PAGE && batchStart(this.list.pages, next) === i; next++) calls.push(this.list.pages.at(next));
+    const drawn = calls.map((one) => drawCall(one, this.context()));
+    return drawn.length > 1 ? h("div", { class: "batch", role: "group", "aria-label": `${drawn.length} calls at once` }, drawn) : drawn[0];
   }
 
   close() {
