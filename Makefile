@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: quickstart test nightly lint ledger bench docs extras frameworks clean
+.PHONY: quickstart test nightly lint ledger bench docs site extras frameworks clean
 
 quickstart: .venv/.local
 	$(BIN)/clew quickstart
@@ -33,6 +33,16 @@ bench: .venv/.dev
 
 docs: .venv/.dev
 	$(BIN)/python tools/surface.py --write
+
+# The documentation as a searchable site in build/site; a link or anchor that leads nowhere fails. Nothing is fetched.
+site: .venv/.site
+	$(BIN)/python tools/site.py build/site-src
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "open build/site/index.html, or: $(BIN)/python -m http.server -d build/site 8421"
+
+.venv/.site: .venv/.local
+	$(PIP) -e '.[site]'
+	touch $@
 
 # Heavy or compiled packages that tests use where they are there: TextWorld (its interpreter needs a C compiler), Inspect.
 extras: .venv/.dev

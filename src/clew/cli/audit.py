@@ -4,7 +4,7 @@ import click
 
 from clew.cli.shared.common import load_verb
 
-VERBS = ("cliffs", "coverage", "grade", "why", "decay")
+VERBS = ("cliffs", "coverage", "grade", "why", "decay", "judge")
 
 HELP = """Ask of recorded runs, training data and agent stacks what went wrong, and why.
 
@@ -14,6 +14,7 @@ clew audit coverage demos.jsonl
 clew audit grade world=household --policy trainings/first/checkpoint --reference household-sft
 clew audit why 4fzk2w --does 'refund'
 clew audit decay
+clew audit judge --judge reward
 """
 SHORT = "Find where and why runs failed, and what training data lacks."
 
