@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clew.store.sqlite import SQLiteStore
-from tests.view.browser.agentic import LOG, long_run
+from tests.view.browser.agentic import LOG, long_run, side
 from tests.view.browser.browsing import Watched, served, until
 
 
@@ -14,6 +14,8 @@ def base(tmp_path_factory):
     path = tmp_path_factory.mktemp("agents") / "agents.db"
     store = SQLiteStore(path)
     long_run(store)
+    side(store, "aa", 10, 2, good=0.5, prompt="You answer questions. Be brief and kind.", model="ckpt-100")
+    side(store, "b", 10, 2, good=0.7, prompt="You answer hard questions. Be brief and exact.", model="ckpt-200")
     store.close()
     with served(path) as address:
         yield address
@@ -79,3 +81,95 @@ def test_images_come_from_the_record_and_hostile_text_stays_text(chrome, base, s
     look.open("#/run/longagent@18")
     assert "⟨RLO⟩" in call(look, 18).inner_text()
     look.close()  # fails where anything was asked of another host
+
+
+def test_an_outline_and_a_timeline_lead_through_a_run_by_keyboard(chrome, base):
+    look = Watched(chrome, base).open("#/run/longagent")
+    outline = look.page.locator(".outline")
+    errors = outline.get_by_role("button", name="errors")
+    errors.wait_for()
+    assert until(lambda: "all" in look.texts(".facets button[aria-pressed=true]")[0])
+    look.press("o", "ArrowRight")
+    assert until(lambda: look.texts(".facets button[aria-pressed=true]") == ["errors 8"])
+    look.press("ArrowDown")
+    assert until(lambda: look.route.endswith("@7"))
+    look.press("ArrowDown")
+    assert until(lambda: look.route.endswith("@12"))
+    look.press("Enter")
+    assert look.page.evaluate("document.activeElement.className") == "transcript"
+    look.press("e")
+    assert until(lambda: not look.route.endswith("@12"))
+    seq = int(look.route.rpartition("@")[2])
+    assert until(lambda: "failed" in call(look, seq).get_attribute("class"))
+    look.press("E")
+    assert until(lambda: look.route.endswith("@12"))
+
+    slider = look.page.get_by_role("slider", name="Latency and cost")
+    slider.focus()
+    look.press("ArrowRight")
+    assert until(lambda: look.route.endswith("@13"))
+    assert "Call 13, reply, 1.50 s, $0.0020" in slider.get_attribute("aria-valuetext")
+    look.press("End")
+    assert until(lambda: look.route.endswith("@422"))
+    box = slider.bounding_box()
+    look.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 10)
+    assert until(lambda: 205 <= int(look.route.rpartition("@")[2]) <= 217)
+    outline.get_by_role("button", name="plot").click()
+    assert until(lambda: look.texts(".outline .row .at") == ["@10"])
+    look.close()
+
+
+def test_a_run_leads_to_the_next_of_the_list_it_came_from(chrome, base):
+    look = Watched(chrome, base).open("#/runs?q=model%3Dckpt-100+sort%3Atask")
+    look.page.locator(".list .row:not(.waiting)").first.wait_for()
+    shown = look.texts(".row .c-run .id")[:4]
+    look.press("j", "j", "Enter")
+    near = look.page.locator(".near")
+    assert until(lambda: "2 of 20" in near.inner_text())
+    assert shown[1] in look.route
+    look.press("J")
+    assert until(lambda: shown[2] in look.route and "3 of 20" in near.inner_text())
+    look.page.reload()
+    assert until(lambda: near.count() == 1 and "3 of 20" in near.inner_text())
+    near.get_by_role("button", name="Previous run").click()
+    assert until(lambda: shown[1] in look.route and "2 of 20" in near.inner_text())
+    look.press("K")
+    assert until(lambda: shown[0] in look.route and "1 of 20" in near.inner_text())
+    look.press("K")
+    assert until(lambda: "No run before" in look.page.locator("#toast").inner_text())
+    assert near.get_by_role("button", name="Previous run").is_disabled()
+    near.get_by_role("link").click()
+    assert until(lambda: look.route.startswith("#/runs?q=model"))
+    look.close()
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["desk", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_two_queries_are_compared(chrome, base, size, scheme):
+    look = Watched(chrome, base, *size, color_scheme=scheme).open("#/compare")
+    look.page.get_by_role("button", name="model=ckpt-100").click()
+    look.page.keyboard.type("model=ckpt-200")
+    look.press("Enter")
+    look.page.locator(".figuretable").wait_for()
+    assert "a=model" in look.route
+    row = look.page.locator(".figuretable tbody tr", has_text="return")
+    assert "+0.100" in row.inner_text()
+    assert "10 tasks, percentile bootstrap over tasks" in look.page.locator(".compare").inner_text()
+    assert look.texts(".words del") == ["kind."]
+    assert look.texts(".words ins") == ["hard", "exact."]
+    assert look.fits()
+    look.shot(f"compare-{size[0]}-{scheme}")
+    flipped = look.page.locator(".flips tbody tr")
+    assert flipped.count() >= 1
+    look.page.locator(".scroller").focus()
+    look.press("j", "Enter")
+    assert until(lambda: look.route.startswith("#/diff/aa"))
+    look.press("b")
+    look.page.locator(".figuretable").wait_for()
+    look.page.locator("body").click(position={"x": 5, "y": 5})
+    look.press("x")
+    assert until(lambda: "−0.100" in row.inner_text())
+    look.page.get_by_label("Query B").fill("model=nobody")
+    look.press("Enter")
+    look.page.get_by_text("No run fits B").wait_for()
+    look.close()

@@ -3,6 +3,8 @@
 import { get, listen } from "./api.js";
 import { button, failure, h, later, notice, plain, put, toast } from "./dom.js";
 import { plural, whole } from "./format.js";
+import { compareRoute } from "./compare.js";
+import { cameFrom } from "./near.js";
 import { FIELDS, hasTerm, meant, quoted, resort, sorting, toggle } from "./query.js";
 import { RowList } from "./rowlist.js";
 import { GROUP_COLUMNS, RUN_COLUMNS, groupRow, runRow } from "./runrow.js";
@@ -33,6 +35,7 @@ class Runs {
       w: ["Only the world of this run, or all again", () => this.only("world")],
       s: ["Only the task of this run, or all again", () => this.only("task")],
       G: ["To the end", () => this.list.select(this.list.pages.total - 1)],
+      c: ["Compare the runs of this query with those of another", () => (location.hash = compareRoute(this.typed))],
       h: ["To the start", () => this.list.select(0)],
     };
   }
@@ -112,6 +115,10 @@ class Runs {
       put(this.count, "");
       put(this.list.root, failure(error));
     };
+    box.addEventListener("click", (event) => {
+      const row = event.target.closest("a") && event.target.closest(".row");
+      if (row) this.leave(Number(row.getAttribute("aria-rowindex")) - 1);
+    }, { capture: true });
     if (focused) box.focus({ preventScroll: true });
     this.heads();
   }
@@ -197,13 +204,20 @@ class Runs {
     return notice("No run fits", "Loose words are looked for in messages; field=value compares.", "empty", button("Show all", () => this.search("")));
   }
 
-  open(row) {
+  /** Remember the list, so that the run's page can lead to the next one. */
+  leave(index) {
+    if (!this.fold) cameFrom({ q: meant(this.typed), index, back: location.hash || "#/runs", title: this.typed || "all runs" });
+  }
+
+  open(row, index) {
+    this.leave(index);
     if (this.fold && !row.run) location.hash = `#/group/${encodeURIComponent(row.group)}`;
     else location.hash = `#/run/${encodeURIComponent(row.run)}`;
   }
 
   openAt(what) {
     const row = this.list.current;
+    this.leave(this.list.index);
     if (row?.run) location.hash = `#/run/${encodeURIComponent(row.run)}?do=${what}`;
   }
 
