@@ -28,7 +28,7 @@ from clew.view.feed import Feed
 from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
 from clew.view.jobs import Jobs
-from clew.view.pages import compare, graph, reports, training, transcript_page
+from clew.view.pages import compare, graph, overview, reports, training, transcript_page
 from clew.view.pages import list_pages as lists
 from clew.view.pages import run_page as run_page
 from clew.view.pages.outline import outline
@@ -122,6 +122,8 @@ class Viewer:
             get("/api/store", self._about, "lists"),
             get("/api/runs", _listed(lists.runs), "lists"),
             get("/api/groups", _listed(lists.groups), "lists"),
+            get("/api/overview", _overview, "find"),
+            get("/api/export", _export, "find"),
             Route("/api/events", self._events),
             get("/api/run/{run}", lambda s, r: run_page.head(s, _run(s, r))),
             get("/api/run/{run}/calls", _calls),
@@ -261,6 +263,18 @@ def _find(store: Keeper, request: Request) -> dict[str, Any]:
     run = resolve(store, request.query_params.get("run", ""))
     words = request.query_params.get("text", "")
     return {"seq": transcript_page.find(store, run, words, _number(request, "from", 0))}
+
+
+def _overview(store: Keeper, request: Request) -> dict[str, Any]:
+    return overview.overview(store, request.query_params.get("q", ""), request.query_params.get("value") or "return")
+
+
+def _export(store: Keeper, request: Request) -> Response:
+    form = request.query_params.get("format", "jsonl")
+    lines = overview.export(store, request.query_params.get("q", ""), form)
+    kind = "text/csv; charset=utf-8" if form == "csv" else "application/jsonl"
+    headers = {"Content-Disposition": f'attachment; filename="runs.{form}"'}
+    return StreamingResponse((line.encode("utf-8", "replace") for line in lines), media_type=kind, headers=headers)
 
 
 def _compare(store: Keeper, request: Request) -> dict[str, Any]:

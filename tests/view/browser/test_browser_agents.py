@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from clew.store.sqlite import SQLiteStore
@@ -19,6 +21,11 @@ def base(tmp_path_factory):
     store.close()
     with served(path) as address:
         yield address
+
+
+def broken(look):
+    """Which rules of accessible pages the page breaks now, and where."""
+    return look.page.evaluate((Path(__file__).parent / "rules.js").read_text())
 
 
 def call(look, seq):
@@ -172,4 +179,84 @@ def test_two_queries_are_compared(chrome, base, size, scheme):
     look.page.get_by_label("Query B").fill("model=nobody")
     look.press("Enter")
     look.page.get_by_text("No run fits B").wait_for()
+    look.close()
+
+
+def test_the_list_is_summed_up_charted_exported_and_its_query_kept(chrome, base):
+    look = Watched(chrome, base).open("#/runs?q=model%3Dckpt-100")
+    strip = look.page.locator(".overview")
+    assert until(lambda: "success 55.0 %" in strip.inner_text())
+    assert "return of 20 runs" in strip.locator("svg").get_attribute("aria-label")
+    strip.get_by_label("Chart over").select_option("cost")
+    assert until(lambda: "cost of 20 runs" in strip.locator("svg").get_attribute("aria-label"))
+    strip.get_by_label("Chart as").select_option("over time")
+    assert until(lambda: "mean cost over time" in strip.locator("svg").get_attribute("aria-label"))
+    with look.page.expect_download() as download:
+        strip.get_by_role("link", name="CSV").click()
+    text = download.value.path().read_text()
+    assert len(text.splitlines()) == 21
+    strip.get_by_role("button", name="Keep query").click()
+    look.open("#/runs")
+    kept = strip.get_by_role("button", name="model=ckpt-100", exact=True)
+    kept.click()
+    assert until(lambda: "success 55.0 %" in strip.inner_text() and "model" in look.route)
+    strip.get_by_role("button", name="Forget model=ckpt-100").click()
+    kept.wait_for(state="detached")
+    look.page.locator(".list").focus()
+    look.press("c")
+    assert until(lambda: look.route.startswith("#/compare?a=model"))
+    look.close()
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["desk", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_axe_asks_for_holds_on_every_page_of_agents(chrome, base, size, scheme):
+    look = Watched(chrome, base, *size, color_scheme=scheme)
+    pages = {
+        "list": ("#/runs", ".row .c-run"), "folded": ("#/runs?fold=1", ".row .c-run"),
+        "calls": ("#/run/longagent@7", ".batch"), "images": ("#/run/longagent@1", ".images img"),
+        "hostile": ("#/run/longagent@18", ".call.tool"), "chosen": ("#/compare", ".takes"),
+        "compared": ("#/compare?a=model%3Dckpt-100&b=model%3Dckpt-200", ".figuretable"),
+        "parted": ("#/diff/aa001x0/b001x0", ".pair"),
+    }  # fmt: skip
+    for name, (route, ready) in pages.items():
+        look.open(route)
+        look.page.wait_for_selector(ready)
+        look.page.wait_for_timeout(400)  # charts and outlines come after the lists
+        assert broken(look) == [], name
+        assert look.fits(), name
+        look.shot(f"{name}-{size[0]}-{scheme}")
+        if name == "calls" and size[0] == 390:
+            for tab in ("Outline", "Inspect"):
+                look.page.get_by_role("tab", name=tab).click()
+                look.page.wait_for_timeout(200)
+                assert broken(look) == [], tab
+                look.shot(f"{tab.lower()}-{size[0]}-{scheme}")
+    look.close()
+
+
+BREACHES = {
+    "control in a control": "<a href='#'>x <button>y</button></a>",
+    "its name is not what it shows": "<button aria-label='Close'>Open it</button>",
+    "no name": "<button></button>",
+    "field without a name": "<input>",
+    "image without a text": "<img src='/static/icon.svg'>",
+    "cannot be reached": "<div style='height:20px;overflow:auto'><div style='height:90px'>x</div></div>",
+    "contrast 1.": "<p style='color:#eee;background:#fff'>faint</p>",
+    "not a listitem": "<div role='list'><div>x</div></div>",
+    "twice": "<i id='one'>a</i><i id='one'>b</i>",
+}
+
+
+def test_the_rules_find_what_they_are_for(chrome, base):
+    look = Watched(chrome, base).open("#/reports")
+    assert broken(look) == []
+    for what, markup in BREACHES.items():
+        put = "([html]) => { const el = document.createElement('div'); el.innerHTML = html; el.id = 'put';"
+        # styles are set as properties: the page's policy keeps the attribute from acting
+        put += " for (const one of el.querySelectorAll('[style]')) one.style.cssText = one.getAttribute('style');"
+        look.page.evaluate(put + " document.querySelector('main').append(el); }", [markup])
+        assert any(what in line for line in broken(look)), what
+        look.page.evaluate("document.getElementById('put').remove()")
+    look.faults.clear()  # of the attributes
     look.close()

@@ -110,7 +110,7 @@ function aside(call, ctx) {
       out.push(ctx.shade.name === "logprob" ? el : ctx.shade.paint(el, value));
     }
   }
-  if (call.kind === "ask" && call.started && call.seconds >= 0.01) out.push(h("span", { class: "val", title: "wall time" }, seconds(call.seconds)));
+  if (call.kind === "ask" && call.started && call.seconds >= 0.01) out.push(h("span", { class: "took", title: "wall time" }, seconds(call.seconds)));
   if (call.reward !== null && call.reward !== undefined) out.push(h("span", { class: `val reward ${call.reward > 0 ? "some" : ""}`, title: "reward the world claims" }, number(call.reward)));
   if (call.drift) out.push(h("span", { class: "tag warn", title: "the policy moved away from the weights that sampled this" }, "drift"));
   if (call.forced) out.push(h("span", { class: "tag", title: "tokens given, not sampled" }, `${call.forced} forced`));

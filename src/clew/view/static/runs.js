@@ -6,6 +6,7 @@ import { plural, whole } from "./format.js";
 import { compareRoute } from "./compare.js";
 import { cameFrom } from "./near.js";
 import { FIELDS, hasTerm, meant, quoted, resort, sorting, toggle } from "./query.js";
+import { Overview } from "./overview.js";
 import { RowList } from "./rowlist.js";
 import { GROUP_COLUMNS, RUN_COLUMNS, groupRow, runRow } from "./runrow.js";
 
@@ -55,6 +56,7 @@ class Runs {
     this.stops.forEach((stop) => stop());
     narrow.removeEventListener("change", this.turn);
     this.list?.destroy();
+    this.overview.close();
   }
 
   stay(where) {
@@ -82,10 +84,12 @@ class Runs {
     this.count = h("output", { class: "count", "aria-live": "polite" });
     this.pill = button("", () => this.showNew(), { class: "pill", hidden: true });
     this.sorter = h("select", { "aria-label": "Sort by", class: "sorter", on: { change: () => this.search(this.withSort(this.sorter.value)) } });
+    this.overview = new Overview({ query: () => meant(this.typed), typed: () => this.typed, search: (typed) => this.search(typed) });
     put(
       this.root,
       h("h1", { class: "hidden" }, "Runs"),
       h("search", { class: "bar" }, this.field, terms, h("div", { class: "chips" }, this.chips, this.folder), this.sorter, this.count),
+      this.overview.root,
       (this.head = h("div", { class: "heads", role: "group", "aria-label": "Sort by" })),
       h("div", { class: "listbox" }, this.pill, (this.box = h("div", { class: "list" }))),
     );
@@ -196,6 +200,7 @@ class Runs {
   }
 
   counted(total) {
+    if (total !== null) this.overview.read();
     put(this.count, total === null ? "" : this.fold ? plural(total, "row") : plural(total, "run"));
   }
 
