@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ from clew.core.printable import DEFAULT_STORE
 from clew.core.protocols import Model
 from clew.serve.incoming import body_of, parsed
 from clew.store import Keeper, resolve
+from clew.store.labels import VERDICTS
 from clew.store.slices import Unfinished
-from clew.view import assets
+from clew.view import assets, labelling
 from clew.view.feed import Feed
 from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
 from clew.view.jobs import Jobs
-from clew.view.pages import compare, graph, overview, reports, training, transcript_page
+from clew.view.pages import compare, graph, labels_page, overview, reports, training, transcript_page
 from clew.view.pages import list_pages as lists
 from clew.view.pages import run_page as run_page
 from clew.view.pages.outline import outline
@@ -60,6 +61,7 @@ class Viewer:
         readonly: write nothing, and fork nothing.
         load: gives the model of a reference, for forks; without it there are none.
         papers: the folder of the papers of a checkout, whose reports are shown too.
+        verdicts: the words that a label's verdict may be, the best first.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class Viewer:
         readonly: bool = False,
         load: Callable[[str], Model] | None = None,
         papers: Path | None = None,
+        verdicts: Sequence[str] = VERDICTS,
     ) -> None:
+        self.verdicts = verdicts
         self.stores = Stores(store, readonly)
         self.host, self.token, self.papers = host, token, papers
         self.feed = Feed(lambda: self.stores.of("feed"))
@@ -145,6 +149,8 @@ class Viewer:
             Route("/api/fork", self._fork, methods=["POST"]),
             Route("/api/jobs", lambda request: Json(self.jobs.list() if self.jobs else [])),
             Route("/api/jobs/{id}/stop", self._stop, methods=["POST"]),
+            get("/api/run/{run}/labels", lambda s, r: labels_page.page(s, r.path_params["run"], self.verdicts)),
+            Route("/api/label", self._label, methods=["POST"]),
         ]
 
     def _about(self, store: Keeper, request: Request) -> dict[str, Any]:
@@ -182,6 +188,17 @@ class Viewer:
         if self.jobs is None:
             return denied(403, "this viewer forks nothing", READING)
         return Json(self.jobs.stop(request.path_params["id"]))
+
+    async def _label(self, request: Request) -> Response:
+        if self.stores.readonly:
+            return denied(403, "this viewer writes nothing", READING)
+        data = parsed(await body_of(request, labelling.BODY))
+        told = await asyncio.to_thread(labelling.file, self.stores, data, self.verdicts)
+        self.feed.tell("label", {"run": told["run"], "place": told["filed"]})
+        with suppress(Unfinished):  # a list that is still being counted shows the label when it is there
+            rows = await asyncio.to_thread(self.stores.reading, "lists", lambda s: lists.some(s, [told["run"]]))
+            self.feed.tell("runs", {"rows": rows})
+        return Json(told, 201)
 
     @property
     def path(self) -> str:

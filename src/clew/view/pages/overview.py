@@ -18,9 +18,9 @@ from clew.audit import design
 from clew.core.errors import BadInput
 from clew.core.printable import visible
 from clew.store import Keeper, Summary
-from clew.view.json_values import plain
+from clew.view.pages import list_pages
 from clew.view.pages.compare import GOOD, METRICS, broken
-from clew.view.pages.list_pages import Names, share
+from clew.view.pages.list_pages import share
 
 MOST = 20_000  # runs that are counted, the first of the query
 BINS = 32  # bars of a chart
@@ -91,8 +91,10 @@ def _values(store: Keeper, rows: Sequence[Summary], value: str) -> list[tuple[fl
 
 
 def histogram(values: Sequence[float]) -> dict[str, Any]:
-    """How often values lie in bins of equal width: ``counts`` between ``low`` and ``high``; few whole numbers have a bin
-    each."""
+    """How often values lie in bins of equal width, ``counts`` between ``low`` and ``high``.
+
+    Few different whole numbers have a bin each.
+    """
     if not values:
         return {"n": 0, "mean": None, "low": None, "high": None, "counts": []}
     low, high = min(values), max(values)
@@ -138,13 +140,13 @@ def export(store: Keeper, query: str, form: str) -> Iterator[str]:
 
 
 def _lines(store: Keeper, query: str) -> Iterator[dict[str, Any]]:
-    names, sent = Names(store), set[str]()
+    sent: set[str] = set()
     for start in range(0, LONGEST, PIECE):
-        rows = store.page(query, PIECE, start).rows
+        rows = list_pages.runs(store, query, PIECE, start)["rows"]
         for row in rows:
-            if row.run not in sent:
-                sent.add(row.run)
-                yield plain(names.row(row))
+            if row["run"] not in sent:
+                sent.add(row["run"])
+                yield row
         if len(rows) < PIECE:
             return
 

@@ -3,6 +3,7 @@
 import { textPath } from "./api.js";
 import { button, h, plain, said } from "./dom.js";
 import { bytes, number, plural, seconds, whole as count } from "./format.js";
+import { labelTags } from "./labels.js";
 import { isOpen, logs, long, messages, open } from "./longtext.js";
 import { drawTokens } from "./tokens.js";
 import { attached, callPart, callsLine, part, resultPart, together } from "./toolcard.js";
@@ -112,6 +113,7 @@ function aside(call, ctx) {
   }
   if (call.kind === "ask" && call.started && call.seconds >= 0.01) out.push(h("span", { class: "took", title: "wall time" }, seconds(call.seconds)));
   if (call.reward !== null && call.reward !== undefined) out.push(h("span", { class: `val reward ${call.reward > 0 ? "some" : ""}`, title: "reward the world claims" }, number(call.reward)));
+  out.push(...labelTags(ctx.labels?.(call.seq)));
   if (call.drift) out.push(h("span", { class: "tag warn", title: "the policy moved away from the weights that sampled this" }, "drift"));
   if (call.forced) out.push(h("span", { class: "tag", title: "tokens given, not sampled" }, `${call.forced} forced`));
   if (call.finish && !["stop", "tool", "tool_calls", "forced"].includes(call.finish)) out.push(h("span", { class: "tag warn" }, plain(call.finish)));

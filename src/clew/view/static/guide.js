@@ -16,6 +16,7 @@ export class Guide {
     this.near = new Near(view.run, () => this.near.draw(this.nearBox));
     this.again = gently(() => this.show());
     this.keys = {
+      m: ["To the lowest value of the run", () => this.to(this.view.strip.lowest, "No value along this run")],
       e: ["Next error", () => this.toError(1)],
       E: ["Previous error", () => this.toError(-1)],
       o: ["Outline: arrow keys move in it, left and right between its lists, enter back", () => this.toOutline()],
@@ -64,8 +65,12 @@ export class Guide {
   }
 
   toError(by) {
-    const seq = this.facts.error(this.view.seq, by);
-    if (seq === null) toast(`No error ${by > 0 ? "after" : "before"} this`);
+    this.to(this.facts.error(this.view.seq, by), `No error ${by > 0 ? "after" : "before"} this`);
+  }
+
+  /** To a Call, where there is one. */
+  to(seq, nowhere) {
+    if (seq === null) toast(nowhere);
     else this.view.choose(seq, null, true);
   }
 }

@@ -8,6 +8,7 @@ import { FlowList } from "./flowlist.js";
 import { ForkPanel } from "./fork.js";
 import { Guide } from "./guide.js";
 import { drawInspector, drawRun } from "./inspector.js";
+import { LabelRow } from "./labelrow.js";
 import { lastAsk, readCalls } from "./readcalls.js";
 import { runHead } from "./runhead.js";
 import { Strip } from "./strip.js";
@@ -41,7 +42,6 @@ class RunView {
       N: ["Previous reply of the model", () => this.step(-1, "ask")],
       l: ["Next token of the reply", () => this.stepToken(1)],
       h: ["Previous token", () => this.stepToken(-1)],
-      m: ["To the lowest value of the run", () => this.lowest()],
       ...this.guide.keys,
       G: ["To its end", () => this.choose(this.total - 1, null, true)],
       enter: ["Look at the selected Call", () => this.setTab("Inspect")],
@@ -50,6 +50,7 @@ class RunView {
       g: ["Open its group", () => this.group()],
       v: ["Next value to shade by", () => this.nextShade()],
       w: ["Messages as they were written, or as their Markdown", () => this.toggleMarkdown()],
+      a: ["Label it: then 1 to 5 for stars, a letter for a verdict, n for a note, Enter to save", () => this.labels.open()],
       c: ["Copy the place as clew fork takes it", () => copy(this.placeText())],
       esc: ["Close the fork panel", () => this.setPanel("inspect")],
     };
@@ -90,6 +91,7 @@ class RunView {
 
   close() {
     this.finder.leave();
+    this.labels.leave();
     this.stops?.forEach((stop) => stop());
     this.list?.destroy();
     this.strip?.destroy();
@@ -110,6 +112,7 @@ class RunView {
     this.finder = new Finder(this.run, () => this.seq, (seq) => this.choose(seq, null, true));
     this.transcript = h("div", { class: "transcript", tabindex: 0, role: "list", "aria-label": "Transcript" });
     this.notes = h("div", { class: "notes" });
+    this.labels = new LabelRow(this);
     this.treeBox = h("nav", { class: "treebox", "aria-label": "Forks" });
     this.inspector = h("div", { class: "inspect" });
     this.forkBox = h("div", { class: "forkbox", hidden: true });
@@ -118,7 +121,7 @@ class RunView {
     const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.raw, this.finder.field);
     this.tabs = TABS.map((label) => button(label, () => this.setTab(label), { role: "tab" }));
     put(this.root, this.head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, this.tabs),
-      h("div", { class: "columns3" }, h("div", { class: "side left" }, this.guide.outlineBox, this.treeBox), h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.guide.timelineBox, this.notes, this.transcript), this.side));
+      h("div", { class: "columns3" }, h("div", { class: "side left" }, this.guide.outlineBox, this.treeBox), h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.guide.timelineBox, this.notes, this.labels.box, this.transcript), this.side));
     this.panel = new ForkPanel(this.forkBox, this.store, { close: () => this.setPanel("inspect"), path: (seq) => this.callAt(seq) });
     this.setTab("Transcript");
     this.drawHead();
@@ -130,7 +133,7 @@ class RunView {
 
   context() {
     return {
-      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks, markdown: this.markdown, sought: this.finder.sought,
+      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks, markdown: this.markdown, sought: this.finder.sought, labels: (seq) => this.labels.on(seq),
       before: (call) => this.list.pages.at(call.seq - 1), choose: (seq, token) => this.choose(seq, token, false, true),
     };
   }
@@ -178,6 +181,7 @@ class RunView {
     const before = this.seq;
     if (seq !== null) seq = Math.max(0, Math.min(this.total - 1, seq));
     Object.assign(this, { seq, token });
+    this.labels.aim();
     for (const i of new Set([before, seq])) if (i !== null) this.list.redraw(i);
     if (seq !== null && show) this.list.show(seq);
     else this.list.render();
@@ -224,12 +228,6 @@ class RunView {
     if (!count) return;
     const next = this.token === null ? (by > 0 ? 0 : count - 1) : this.token + by;
     this.choose(this.seq, Math.max(0, Math.min(count - 1, next)), true);
-  }
-
-  lowest() {
-    const seq = this.strip.lowest;
-    if (seq === null) toast("No value along this run");
-    else this.choose(seq, null, true);
   }
 
   placeText() {

@@ -2,6 +2,7 @@
 
 import { h, plain, said } from "./dom.js";
 import { crashed, money, moment, number, plural, seconds, tail, verdict, when, whole } from "./format.js";
+import { labelTags } from "./labels.js";
 
 export const RUN_COLUMNS = [
   { kind: "run", label: "Run" },
@@ -68,7 +69,7 @@ export function runRow(row, { fresh = false, marked = false } = {}) {
     cell("seconds", seconds(row.seconds)),
     cell("stop", ending(row)),
     h("span", { class: "c-tags" }, row.parent && h("span", { class: "tag fork", title: plain(`fork of ${row.parent}`) }, "fork"),
-      (row.tags ?? []).map((tag) => h("span", { class: "tag" }, said(tag))), row.name && h("span", { class: "dim" }, said(row.name))),
+      (row.tags ?? []).map((tag) => h("span", { class: "tag" }, said(tag))), labelTags(row.labels), row.name && h("span", { class: "dim" }, said(row.name))),
   );
 }
 
