@@ -194,7 +194,7 @@ function line({ estimate, low, high }) {
 function prompts({ prompts: all, prompts_vary: vary, runs_read: read }) {
   if (!all.length) return null;
   const varies = (vary ?? []).flatMap((one, i) => (one ? [`The runs of ${SIDES[i]} that were read have different system prompts; one of them is shown.`] : []));
-  const one = (message) => h("div", { class: "promptdiff" }, h("h3", {}, plain(message.role), message.equal && h("span", { class: "dim" }, " the same on both sides")), words(message.words));
+  const one = (message) => h("div", { class: "promptdiff" }, h("h3", {}, plain(message.role), message.equal && h("span", { class: "dim" }, ": the same on both sides")), words(message.words));
   return h("section", {}, h("h2", {}, "First messages"), h("p", { class: "hint" }, "Of ", read.map((runs, i) => [i ? " and " : "", h("a", { class: "id", href: `#/run/${name(runs[0])}` }, plain(runs[0]))]), ". ", varies.join(" ")), all.map(one));
 }
 
