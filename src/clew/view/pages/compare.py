@@ -1,7 +1,7 @@
 """Two queries side by side, such as two checkpoints, prompts or models: paired by task, with intervals.
 
-The page and `clew diff` call ``compare``. Figures come from the lines of the lists; the Calls of a few runs alone are
-read, for what the two sides were told and how they were asked.
+The page calls ``compare``, and so may any program. Figures come from the lines of the lists; the Calls of a few runs
+alone are read, for what the two sides were told and how they were asked.
 """
 
 from __future__ import annotations
