@@ -34,16 +34,23 @@ from clew.store.sqlite import SQLiteStore
 
 Times = dict[str, list[float]]
 LONG = "longrun"
+SIDES = ("left", "right")  # models that are compared
+COMPARED = 500  # runs of each
 
 
 def make(path: Path, calls: int, steps: int) -> None:
-    """Runs of 12 steps until there are ``calls`` Calls, judged; then the long run, with values of one method."""
+    """Runs of 12 steps until there are ``calls`` Calls, judged; two sides of 500 runs over 250 tasks; then the long run,
+    with values of one method."""
     store = SQLiteStore(path)
     per_run, batch, total = 2 * STEPS + 2, 200, 0
     while total < calls:
         runs = script(batch, total // per_run)
         total += write(store, runs, 128)
         store.annotate([Annotation("run", "reward", float(i % 3 == 0), row.id) for i, (row, _) in enumerate(runs)])
+    for better, side in enumerate(SIDES):
+        for i in range(COMPARED):
+            run = Script(store, f"{side}{i:04}", task=f"task-{i // 2}", model=side, created=9e8 + i)
+            run.play(STEPS, float(i * 7919 % 100 < 50 + 10 * better))
     long = Script(store, LONG, task="long", created=1e9 + 1)
     long.open("You are in the kitchen.")
     for step in range(steps):
@@ -95,6 +102,11 @@ def addresses(steps: int) -> dict[str, Callable[[int], str]]:
         "long run, strip of logprobs": lambda i: f"/api/run/{LONG}/marks?value=logprob",
         "long run, search found far off": lambda i: f"/api/find?run={LONG}&text=apple+{steps - 1 - i}+and&from=0",
         "diff of two runs": lambda i: "/api/diff?a=run000000007&b=run000000008",
+        "compare 2 x 500 runs": lambda i: f"/api/compare?a=model%3D{SIDES[i % 2]}&b=model%3D{SIDES[(i + 1) % 2]}",
+        "overview of all runs": lambda i: "/api/overview",
+        "overview of 500 runs": lambda i: f"/api/overview?q=model%3D{SIDES[i % 2]}",
+        "long run, outline from anywhere": lambda i: f"/api/run/{LONG}/outline?start={middle[i]}",
+        "export of 500 runs": lambda i: f"/api/export?format=csv&q=model%3D{SIDES[i % 2]}",
         "trainings": lambda i: "/api/trainings",
         "reports": lambda i: "/api/reports",
     }

@@ -29,9 +29,10 @@ from clew.view.feed import Feed
 from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
 from clew.view.jobs import Jobs
-from clew.view.pages import graph, labels_page, reports, training, transcript_page
+from clew.view.pages import compare, graph, labels_page, overview, reports, training, transcript_page
 from clew.view.pages import list_pages as lists
 from clew.view.pages import run_page as run_page
+from clew.view.pages.outline import outline
 from clew.view.pages.pictures import picture
 from clew.view.pages.strip import strip
 from clew.view.stores import Stores
@@ -125,15 +126,19 @@ class Viewer:
             get("/api/store", self._about, "lists"),
             get("/api/runs", _listed(lists.runs), "lists"),
             get("/api/groups", _listed(lists.groups), "lists"),
+            get("/api/overview", _overview, "find"),
+            get("/api/export", _export, "find"),
             Route("/api/events", self._events),
             get("/api/run/{run}", lambda s, r: run_page.head(s, _run(s, r))),
             get("/api/run/{run}/calls", _calls),
             get("/api/run/{run}/call/{seq:int}", _call),
+            get("/api/run/{run}/outline", lambda s, r: outline(s, _run(s, r), _number(r, "start", 0)), "find"),
             get("/api/run/{run}/marks", lambda s, r: strip(s, _run(s, r), r.query_params.get("value", "")), "find"),
             get("/api/node/{key}/text", _text),
             get("/api/node/{key}/image/{at:int}", _image),
             get("/api/find", _find, "find"),
             get("/api/diff", lambda s, r: run_page.diff(s, *(resolve(s, r.query_params.get(x, "")) for x in "ab"))),
+            get("/api/compare", _compare, "find"),
             get("/api/group/{group}", _group, "find"),
             get("/api/trainings", lambda s, r: training.trainings(s), "lists"),
             get("/api/training/{name}", lambda s, r: training.training(s, r.path_params["name"]), "lists"),
@@ -275,6 +280,23 @@ def _find(store: Keeper, request: Request) -> dict[str, Any]:
     run = resolve(store, request.query_params.get("run", ""))
     words = request.query_params.get("text", "")
     return {"seq": transcript_page.find(store, run, words, _number(request, "from", 0))}
+
+
+def _overview(store: Keeper, request: Request) -> dict[str, Any]:
+    return overview.overview(store, request.query_params.get("q", ""), request.query_params.get("value") or "return")
+
+
+def _export(store: Keeper, request: Request) -> Response:
+    form = request.query_params.get("format", "jsonl")
+    lines = overview.export(store, request.query_params.get("q", ""), form)
+    kind = "text/csv; charset=utf-8" if form == "csv" else "application/jsonl"
+    headers = {"Content-Disposition": f'attachment; filename="runs.{form}"'}
+    return StreamingResponse((line.encode("utf-8", "replace") for line in lines), media_type=kind, headers=headers)
+
+
+def _compare(store: Keeper, request: Request) -> dict[str, Any]:
+    a, b = (request.query_params.get(name, "") for name in "ab")
+    return compare.compare(store, a, b) if "b" in request.query_params else compare.choices(store)
 
 
 def _group(store: Keeper, request: Request) -> dict[str, Any]:

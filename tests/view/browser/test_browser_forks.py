@@ -50,7 +50,7 @@ def seen(look):
 
 def forks_tab(look, width):
     if width < 700:
-        look.page.get_by_role("tab", name="Forks").click()
+        look.page.get_by_role("tab", name="Outline").click()
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desk", "phone"])
@@ -64,7 +64,7 @@ def test_many_forks_of_a_place_are_folded(chrome, base, size, scheme):
     head = look.page.locator(".tree .place").inner_text()
     assert "215 forks" in head
     assert "mean 0.498" in head or "mean 0.5" in head
-    assert "218 runs in the family" in look.page.locator(".side.left h2").inner_text()
+    assert "218 runs in the family" in look.page.locator(".treebox h2").inner_text()
     assert look.fits()
     look.shot(f"forks-{size[0]}-{scheme}")
     other = look.page.get_by_role("button", name="Show the other 205 forks")
@@ -97,7 +97,7 @@ def test_forks_at_many_places_are_folded(chrome, base):
 def test_a_long_line_of_forks_is_shown(chrome, base):
     look = Watched(chrome, base).open(f"#/run/line{LINE - 1}")
     look.page.wait_for_selector(".call")
-    assert f"{LINE} runs in the family" in look.page.locator(".side.left h2").inner_text()
+    assert f"{LINE} runs in the family" in look.page.locator(".treebox h2").inner_text()
     assert look.page.locator(".tree .here .id").inner_text() == f"line{LINE - 1}"
     look.page.get_by_role("button", name=re.compile("Show .* above")).click()
     assert until(lambda: "line100" in seen(look))

@@ -36,6 +36,21 @@ export function drawCall(call, ctx) {
   return el;
 }
 
+/** The first of the tool calls that were made at once with Call `i`, as far as its page of the list reaches. */
+export function batchStart(pages, i) {
+  const asked = pages.at(i)?.asked ?? null;
+  while (asked !== null && i % pages.size && pages.at(i - 1)?.asked === asked) i -= 1;
+  return i;
+}
+
+/** Call `i` of a list; the tool calls that were made at once with it side by side. */
+export function drawBatch(pages, i, ctx) {
+  const calls = [pages.at(i)];
+  for (let next = i + 1; next % pages.size && batchStart(pages, next) === i; next++) calls.push(pages.at(next));
+  const drawn = calls.map((call) => drawCall(call, ctx));
+  return drawn.length > 1 ? h("div", { class: "batch", role: "group", "aria-label": `${drawn.length} calls at once` }, drawn) : drawn[0];
+}
+
 export function place(run, seq, token = null) {
   return `#/run/${encodeURIComponent(run)}@${seq}${token === null ? "" : `+${token}`}`;
 }
@@ -96,7 +111,7 @@ function aside(call, ctx) {
       out.push(ctx.shade.name === "logprob" ? el : ctx.shade.paint(el, value));
     }
   }
-  if (call.kind === "ask" && call.started && call.seconds >= 0.01) out.push(h("span", { class: "val", title: "wall time" }, seconds(call.seconds)));
+  if (call.kind === "ask" && call.started && call.seconds >= 0.01) out.push(h("span", { class: "took", title: "wall time" }, seconds(call.seconds)));
   if (call.reward !== null && call.reward !== undefined) out.push(h("span", { class: `val reward ${call.reward > 0 ? "some" : ""}`, title: "reward the world claims" }, number(call.reward)));
   out.push(...labelTags(ctx.labels?.(call.seq)));
   if (call.drift) out.push(h("span", { class: "tag warn", title: "the policy moved away from the weights that sampled this" }, "drift"));

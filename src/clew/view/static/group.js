@@ -4,6 +4,7 @@ import { get, name, plotting } from "./api.js";
 import { button, h, loading, failure, notice, plain, put, said } from "./dom.js";
 import { number, plural, signed, tail, whole } from "./format.js";
 import { Graph } from "./graph.js";
+import { cameFrom } from "./near.js";
 import { dot, ending, runLink } from "./runrow.js";
 
 export async function groupView(root, where) {
@@ -54,6 +55,11 @@ class GroupView {
     return this;
   }
 
+  /** Remember the list, so that a run's page can lead to the next one. */
+  leave() {
+    cameFrom({ ids: this.runs.map((row) => row.run), back: location.hash, title: `group ${this.id}` });
+  }
+
   close() {
     this.graph?.destroy();
   }
@@ -71,7 +77,7 @@ class GroupView {
   }
 
   row(row, i) {
-    return h("tr", { data: { i }, on: { click: (event) => event.target.closest("a") || this.select(i) } }, h("td", {}, dot(row), runLink(row.run)),
+    return h("tr", { data: { i }, on: { click: (event) => (event.target.closest("a") ? this.leave() : this.select(i)) } }, h("td", {}, dot(row), runLink(row.run)),
       h("td", { class: "num" }, number(row.reward)), h("td", { class: "num" }, whole(row.steps)), h("td", { class: "num" }, whole(row.tokens)), h("td", {}, ending(row)));
   }
 
@@ -90,7 +96,9 @@ class GroupView {
 
   open(more = "") {
     const run = this.runs[Math.max(0, this.index)]?.run;
-    if (run) location.hash = `#/run/${name(run)}${more}`;
+    if (!run) return;
+    this.leave();
+    location.hash = `#/run/${name(run)}${more}`;
   }
 
   diff() {

@@ -4,6 +4,7 @@ import { connect, get, listen } from "./api.js";
 import { button, failure, h, plain, put, said } from "./dom.js";
 import { plural, share, whole } from "./format.js";
 import { help, onKey } from "./keys.js";
+import { compareView } from "./compare.js";
 import { diffView } from "./diff.js";
 import { groupView } from "./group.js";
 import { reportsView } from "./reports.js";
@@ -12,8 +13,8 @@ import { runsView } from "./runs.js";
 import { trainingView } from "./training.js";
 import { showWaiting } from "./waiting.js";
 
-const VIEWS = { runs: runsView, run: runView, diff: diffView, group: groupView, training: trainingView, reports: reportsView };
-const TITLES = { runs: "Runs", run: "Run", diff: "Diff", group: "Group", training: "Training", reports: "Reports" };
+const VIEWS = { runs: runsView, run: runView, compare: compareView, diff: diffView, group: groupView, training: trainingView, reports: reportsView };
+const TITLES = { runs: "Runs", run: "Run", compare: "Compare", diff: "Diff", group: "Group", training: "Training", reports: "Reports" };
 let main = document.getElementById("main");
 let current = null;
 

@@ -2,19 +2,21 @@
 
 import { get, listen, name } from "./api.js";
 import { button, copy, h, later, loading, failure, plain, put, said, toast } from "./dom.js";
-import { cursor, drawCall, place } from "./call.js";
+import { batchStart, cursor, drawBatch, place } from "./call.js";
 import { Finder } from "./finder.js";
 import { FlowList } from "./flowlist.js";
 import { ForkPanel } from "./fork.js";
+import { Guide } from "./guide.js";
 import { drawInspector, drawRun } from "./inspector.js";
 import { LabelRow } from "./labelrow.js";
+import { lastAsk, readCalls } from "./readcalls.js";
 import { runHead } from "./runhead.js";
 import { Strip } from "./strip.js";
 import { Shade, tokensOf } from "./tokens.js";
 import { drawTree, forksAt } from "./tree.js";
 
 const PAGE = 100; // Calls read at once
-const TABS = ["Forks", "Transcript", "Inspect"];
+const TABS = ["Outline", "Transcript", "Inspect"];
 
 export async function runView(root, where, store) {
   const at = cursor(where.parts[0] ?? "");
@@ -28,22 +30,11 @@ export async function runView(root, where, store) {
   return view;
 }
 
-async function readCalls(run, start, stop) {
-  const { calls, total } = await get(`run/${name(run)}/calls`, { start, stop });
-  return { rows: calls, total };
-}
-
-/** The first of the tool calls that were made at once with Call `i`, as far as its page reaches. */
-function batchStart(pages, i) {
-  const asked = pages?.at(i)?.asked ?? null;
-  while (asked !== null && i % PAGE && pages.at(i - 1)?.asked === asked) i -= 1;
-  return i;
-}
-
 class RunView {
   constructor(root, facts, store) {
     Object.assign(this, { root, facts, store, run: facts.summary.run, seq: null, token: null });
     this.markdown = localStorage.getItem("markdown") !== "off";
+    this.guide = new Guide(this);
     this.keys = {
       j: ["Next Call", () => this.step(1)],
       k: ["Previous Call", () => this.step(-1)],
@@ -51,7 +42,7 @@ class RunView {
       N: ["Previous reply of the model", () => this.step(-1, "ask")],
       l: ["Next token of the reply", () => this.stepToken(1)],
       h: ["Previous token", () => this.stepToken(-1)],
-      m: ["To the lowest value of the run", () => this.lowest()],
+      ...this.guide.keys,
       G: ["To its end", () => this.choose(this.total - 1, null, true)],
       enter: ["Look at the selected Call", () => this.setTab("Inspect")],
       f: ["Fork here", () => this.fork()],
@@ -79,29 +70,23 @@ class RunView {
         return first ?? readCalls(this.run, start, stop);
       },
       page: PAGE,
-      draw: (call, i) => this.drawItem(call, i),
-      anchor: (i) => batchStart(this.list?.pages, i),
+      draw: (call, i) => drawBatch(this.list.pages, i, this.context()),
+      anchor: (i) => (this.list ? batchStart(this.list.pages, i) : i),
       failed: (error) => put(this.notes, failure(error)),
     });
     this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
+    this.guide.begin();
     this.setShade(this.shades()[0] ?? "", false);
     this.tree();
     this.reloadFacts = later(250, () => this.readFacts());
     this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("job", (job) => this.panel.heard(job))];
     await this.list.start(at.seq ?? 0);
     this.showStrip(); // after the transcript, which is looked at first
-    if (action === "fork" && at.seq === null) at.seq = await this.lastAsk();
+    this.guide.read();
+    if (action === "fork" && at.seq === null) at.seq = await lastAsk(this.run, this.total);
     const chosen = this.choose(at.seq, at.token, at.seq !== null); // its record is read while keys are answered already
     if (action === "fork") chosen.then(() => this.fork());
     this.transcript.focus({ preventScroll: true });
-  }
-
-  /** A Call; tool calls that were made at once side by side. */
-  drawItem(call, i) {
-    const calls = [call];
-    for (let next = i + 1; next % PAGE && batchStart(this.list.pages, next) === i; next++) calls.push(this.list.pages.at(next));
-    const drawn = calls.map((one) => drawCall(one, this.context()));
-    return drawn.length > 1 ? h("div", { class: "batch", role: "group", "aria-label": `${drawn.length} calls at once` }, drawn) : drawn[0];
   }
 
   close() {
@@ -110,6 +95,7 @@ class RunView {
     this.stops?.forEach((stop) => stop());
     this.list?.destroy();
     this.strip?.destroy();
+    this.guide.close();
   }
 
   stay(where) {
@@ -127,7 +113,7 @@ class RunView {
     this.transcript = h("div", { class: "transcript", tabindex: 0, role: "list", "aria-label": "Transcript" });
     this.notes = h("div", { class: "notes" });
     this.labels = new LabelRow(this);
-    this.treeBox = h("nav", { class: "side left", "aria-label": "Forks" });
+    this.treeBox = h("nav", { class: "treebox", "aria-label": "Forks" });
     this.inspector = h("div", { class: "inspect" });
     this.forkBox = h("div", { class: "forkbox", hidden: true });
     this.side = h("aside", { class: "side right", "aria-label": "What produced it" }, this.inspector, this.forkBox);
@@ -135,14 +121,14 @@ class RunView {
     const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.raw, this.finder.field);
     this.tabs = TABS.map((label) => button(label, () => this.setTab(label), { role: "tab" }));
     put(this.root, this.head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, this.tabs),
-      h("div", { class: "columns3" }, this.treeBox, h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.notes, this.labels.box, this.transcript), this.side));
+      h("div", { class: "columns3" }, h("div", { class: "side left" }, this.guide.outlineBox, this.treeBox), h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.guide.timelineBox, this.notes, this.labels.box, this.transcript), this.side));
     this.panel = new ForkPanel(this.forkBox, this.store, { close: () => this.setPanel("inspect"), path: (seq) => this.callAt(seq) });
     this.setTab("Transcript");
     this.drawHead();
   }
 
   drawHead() {
-    put(this.head, runHead(this.facts.summary, this.facts.prompt, this.store.can_fork && (() => this.fork()), () => this.diff(), () => this.group()));
+    put(this.head, runHead(this.facts.summary, this.facts.prompt, this.store.can_fork && (() => this.fork()), () => this.diff(), () => this.group(), this.guide.nearBox));
   }
 
   context() {
@@ -201,6 +187,7 @@ class RunView {
     else this.list.render();
     history.replaceState(null, "", seq === null ? `#/run/${name(this.run)}` : place(this.run, seq, token));
     this.strip.mark(seq);
+    this.guide.mark(seq);
     if (byHand && matchMedia("(max-width: 700px)").matches && before === seq) this.setTab("Inspect");
     await this.inspect();
     if (!this.forkBox.hidden) this.panel.at(this.run, await this.callAt(seq), token);
@@ -225,12 +212,7 @@ class RunView {
   async callAt(seq) {
     if (seq === null || seq < 0) return null;
     const at = this.list.pages.at(seq);
-    return at ?? (await get(`run/${name(this.run)}/calls`, { start: seq, stop: seq + 1 })).calls[0] ?? null;
-  }
-
-  async lastAsk() {
-    const { calls } = await get(`run/${name(this.run)}/calls`, { start: Math.max(0, this.total - 20), stop: this.total });
-    return calls.filter((call) => call.kind === "ask").at(-1)?.seq ?? this.total - 1;
+    return at ?? (await readCalls(this.run, seq, seq + 1)).rows[0] ?? null;
   }
 
   async step(by, kind = null) {
@@ -248,12 +230,6 @@ class RunView {
     this.choose(this.seq, Math.max(0, Math.min(count - 1, next)), true);
   }
 
-  lowest() {
-    const seq = this.strip.lowest;
-    if (seq === null) toast("No value along this run");
-    else this.choose(seq, null, true);
-  }
-
   placeText() {
     return this.seq === null ? this.run : `${this.run}@${this.seq}${this.token ? `+${this.token}` : ""}`;
   }
@@ -263,7 +239,7 @@ class RunView {
       toast("This server does not fork: it was started read-only");
       return;
     }
-    if (this.seq === null) await this.choose(await this.lastAsk(), null, true);
+    if (this.seq === null) await this.choose(await lastAsk(this.run, this.total), null, true);
     this.setPanel("fork");
     this.panel.at(this.run, await this.callAt(this.seq), this.token);
     this.panel.focus();
@@ -316,6 +292,7 @@ class RunView {
     this.tree();
     this.list.redrawAll();
     this.showStrip();
+    this.guide.read();
     if (this.seq === null) this.inspect();
   }
 }

@@ -3,7 +3,10 @@
 import { get, listen } from "./api.js";
 import { button, failure, h, later, notice, plain, put, toast } from "./dom.js";
 import { plural, whole } from "./format.js";
+import { compareRoute } from "./compare.js";
+import { cameFrom } from "./near.js";
 import { FIELDS, hasTerm, meant, quoted, resort, sorting, toggle } from "./query.js";
+import { Overview } from "./overview.js";
 import { RowList } from "./rowlist.js";
 import { GROUP_COLUMNS, RUN_COLUMNS, groupRow, runRow } from "./runrow.js";
 
@@ -33,6 +36,7 @@ class Runs {
       w: ["Only the world of this run, or all again", () => this.only("world")],
       s: ["Only the task of this run, or all again", () => this.only("task")],
       G: ["To the end", () => this.list.select(this.list.pages.total - 1)],
+      c: ["Compare the runs of this query with those of another", () => (location.hash = compareRoute(this.typed))],
       h: ["To the start", () => this.list.select(0)],
     };
   }
@@ -52,6 +56,7 @@ class Runs {
     this.stops.forEach((stop) => stop());
     narrow.removeEventListener("change", this.turn);
     this.list?.destroy();
+    this.overview.close();
   }
 
   stay(where) {
@@ -79,10 +84,12 @@ class Runs {
     this.count = h("output", { class: "count", "aria-live": "polite" });
     this.pill = button("", () => this.showNew(), { class: "pill", hidden: true });
     this.sorter = h("select", { "aria-label": "Sort by", class: "sorter", on: { change: () => this.search(this.withSort(this.sorter.value)) } });
+    this.overview = new Overview({ query: () => meant(this.typed), typed: () => this.typed, search: (typed) => this.search(typed) });
     put(
       this.root,
       h("h1", { class: "hidden" }, "Runs"),
       h("search", { class: "bar" }, this.field, terms, h("div", { class: "chips" }, this.chips, this.folder), this.sorter, this.count),
+      this.overview.root,
       (this.head = h("div", { class: "heads", role: "group", "aria-label": "Sort by" })),
       h("div", { class: "listbox" }, this.pill, (this.box = h("div", { class: "list" }))),
     );
@@ -112,6 +119,10 @@ class Runs {
       put(this.count, "");
       put(this.list.root, failure(error));
     };
+    box.addEventListener("click", (event) => {
+      const row = event.target.closest("a") && event.target.closest(".row");
+      if (row) this.leave(Number(row.getAttribute("aria-rowindex")) - 1);
+    }, { capture: true });
     if (focused) box.focus({ preventScroll: true });
     this.heads();
   }
@@ -189,6 +200,7 @@ class Runs {
   }
 
   counted(total) {
+    if (total !== null) this.overview.read();
     put(this.count, total === null ? "" : this.fold ? plural(total, "row") : plural(total, "run"));
   }
 
@@ -197,13 +209,20 @@ class Runs {
     return notice("No run fits", "Loose words are looked for in messages; field=value compares.", "empty", button("Show all", () => this.search("")));
   }
 
-  open(row) {
+  /** Remember the list, so that the run's page can lead to the next one. */
+  leave(index) {
+    if (!this.fold) cameFrom({ q: meant(this.typed), index, back: location.hash || "#/runs", title: this.typed || "all runs" });
+  }
+
+  open(row, index) {
+    this.leave(index);
     if (this.fold && !row.run) location.hash = `#/group/${encodeURIComponent(row.group)}`;
     else location.hash = `#/run/${encodeURIComponent(row.run)}`;
   }
 
   openAt(what) {
     const row = this.list.current;
+    this.leave(this.list.index);
     if (row?.run) location.hash = `#/run/${encodeURIComponent(row.run)}?do=${what}`;
   }
 
