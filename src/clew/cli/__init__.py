@@ -28,14 +28,14 @@ from clew.core.sources import moved
 SECTIONS = {
     "Start": ("quickstart", "doctor", "worlds", "models"),
     "Make runs": ("run", "gateway", "import", "fork", "replay", "resume", "stop"),
-    "Look at runs": ("view", "log", "show", "diff", "export"),
+    "Look at runs": ("view", "log", "show", "diff", "label", "export"),
     "Learn from runs": ("credit", "audit", "train", "tune", "eval", "reproduce"),
     "Keep runs": ("store",),
     "Serve models": ("serve", "bench", "draft"),
     "Work on code": ("diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-LATER = {"stop", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "gate", "kernels"}
+LATER = {"stop", "label", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "gate", "kernels"}
 """Verbs that a newcomer does not need: only ``clew --all`` lists them. At most 20 others; a new verb begins here."""
 INTERRUPTED = 130  # exit code
 EPILOG = """`clew --all` lists every verb: serve a model, train from stored runs, diagnose bugs and more.

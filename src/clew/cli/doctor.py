@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ EXTRAS = {
     "textworld": (("textworld",), "TextWorld games; needs a C compiler to install"),
     "gymnasium": (("gymnasium",), "Gymnasium environments"),
     "inspect": (("inspect_ai",), "Inspect .eval logs"),
+    "otel": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "OpenTelemetry spans to an endpoint"),
     "coding": (("tree_sitter", "mcp"), "diagnosis of other languages than Python, its tools by MCP"),
     "trackers": (("tensorboard", "trackio", "wandb"), "metrics elsewhere"),
     "bench": (("trl", "datasets"), "comparison with TRL"),
@@ -54,16 +56,23 @@ def packages() -> list[dict[str, Any]]:
         {"what": "python", "ok": True, "found": platform.python_version(), "remedy": ""},
     ]
     for extra, (names, purpose) in EXTRAS.items():
-        missing = [name for name in names if importlib.util.find_spec(name) is None]
+        missing = [name for name in names if not _there(name)]
         found = " ".join(_version(name) for name in names if name not in missing)
         remedy = f"pip install 'clew[{extra}]'   for {purpose}; missing: {', '.join(missing)}" if missing else ""
         rows.append({"what": f"extra {extra}", "ok": not missing, "found": found, "remedy": remedy})
     return rows
 
 
+def _there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of a package that it lies in
+        return False
+
+
 def _version(name: str) -> str:
     try:
-        return f"{name} {importlib.metadata.version(name.replace('_', '-'))}"
+        return f"{name} {importlib.metadata.version(re.sub('[_.]', '-', name))}"
     except importlib.metadata.PackageNotFoundError:
         return name
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.shared import common, data_options, option, run_options
 
 
 @click.command(short_help="Measure success rates of models on held-out tasks.")
@@ -20,6 +20,7 @@ from clew.cli.shared import common, option, run_options
 @option("--name", default="", help="Name of the evaluation; the same line continues it where it stopped.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @run_options.tools_option
+@data_options.data_options
 @run_options.model_options
 @run_options.sampling_options
 @run_options.limit_options
@@ -35,8 +36,8 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     """
     from clew.harness import Runner
 
-    options["agent"] = run_options.agent_for(options["agent"], options["tools"])
-    taskset = run_options.world_of(options, options["agent"])
+    options["agent"] = data_options.agent_for(options, options["agent"])
+    taskset = run_options.world_of(options, options["agent"], judged=True)
     tasks = taskset.sample(options["tasks"], seed=options["seed"], split=options["split"])
     config = common.json_object(options["config"], "--config")
     store = common.open_store(store_path, create=True)

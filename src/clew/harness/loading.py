@@ -76,7 +76,8 @@ def found_in(module: ModuleType, name: str) -> object:
 def _how(place: str, name: str, error: Exception) -> str:
     """What to do where an agent of that name could not be loaded."""
     if place in ("", BUNDLED):
-        return "Write one of player, tool_user, chatter and demonstrator, or module:function or path/file.py:function."
+        known = "player, tool_user, chatter, answerer and demonstrator"
+        return f"Write one of {known}, or module:function or path/file.py:function."
     if place.endswith(".py") and os.path.isabs(place) and (remedy := gone(place)):
         return remedy
     file = Path(placed(place) if place.endswith(".py") else place.replace(".", "/") + ".py")

@@ -121,6 +121,8 @@ def _note_store(ctx: click.Context, param: click.Parameter, value: str) -> str:
 store_option = option(
     "--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, callback=_note_store, help=STORE_HELP
 )
+VERDICTS_HELP = "Words of a verdict, the best first (or set CLEW_VERDICTS)."
+verdicts_option = option("--verdicts", envvar="CLEW_VERDICTS", default="good,unsure,bad", help=VERDICTS_HELP)
 HOST_HELP = "Address to serve at; any but loopback needs a secret that clients send."
 host_option = option("--host", default="127.0.0.1", help=HOST_HELP)
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

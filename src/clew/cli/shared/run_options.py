@@ -6,14 +6,12 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import click
-
-from clew.cli.shared import common, option
+from clew.cli.shared import common, data_options, option
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
@@ -69,29 +67,26 @@ def limits(options: Mapping[str, Any]) -> Limits:
     return Limits(options["max_steps"], options["run_tokens"], options["max_seconds"], options["run_cost"])
 
 
-def world_of(options: Mapping[str, Any], agent: str) -> Taskset:
-    """The world that a line names. The default suits bundled agents; an agent of the user's own plays what is named.
+def world_of(options: Mapping[str, Any], agent: str, *, judged: bool = False) -> Taskset:
+    """The world, or the data, that a line names. The default world suits bundled agents; an agent of the user's own
+    plays what is named.
+
+    Args:
+        judged: of data, a reward is needed.
 
     Raises:
-        BadInput: the agent is no bundled one, and no world is named.
+        BadInput: the agent is no bundled one, and no world is named; see ``data_options.dataset_of``.
     """
     from clew.core.registry import build
 
-    if ":" in agent_reference(agent).removeprefix(BUNDLED) and is_default("world"):
+    if (data := data_options.dataset_of(options, judged=judged)) is not None:
+        data.load_model = lambda ref: load_model(ref, options)  # of a judge: by the line's credential and bounds
+        return data
+    if ":" in agent_reference(agent).removeprefix(BUNDLED) and data_options.is_default("world"):
         remedy = "Name the world that it acts in with --world; `clew worlds` lists them."
         raise BadInput(f"{agent} is an agent of your own, and the line names no world", remedy=remedy)
     made: Taskset = build("tasksets", options["world"])
     return made
-
-
-def is_default(name: str) -> bool:
-    """Whether neither the line nor clew.toml says the option."""
-    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.DEFAULT
-
-
-def agent_for(agent: str, tools: Sequence[str]) -> str:
-    """The agent of a line; the default with tools is the one that calls tools."""
-    return "tool_user" if tools and is_default("agent") else agent
 
 
 def draw(taskset: Taskset, tasks: int, task_ids: tuple[str, ...], split: str, seed: int) -> list[Task]:
@@ -190,8 +185,9 @@ def resume_line(options: Mapping[str, Any], *runs: str, redo: bool = False) -> s
 
 
 def agent_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """World, agent, tools and sampling of a line, for the line that goes on with what it made."""
-    return common.pick(options, "world agent tools config temperature top_p max_tokens")
+    """World or data, agent, tools and sampling of a line, for the line that goes on with what it made."""
+    kept = common.pick(options, "world agent tools config temperature top_p max_tokens")
+    return kept | data_options.given(options)
 
 
 @contextmanager
