@@ -212,7 +212,8 @@ class Dataset:
             raise CannotRestore("these runs were made on rows that only their own program held", remedy=remedy)
         path = Path(placed(self.path))
         if self.digest and not path.exists():
-            raise CannotRestore(f"{path}, on whose rows these runs were made, is gone", remedy=f"{_RESTORE} {gone(self.path)}")
+            remedy = f"{_RESTORE} {gone(self.path)}"
+            raise CannotRestore(f"{path}, on whose rows these runs were made, is gone", remedy=remedy)
         if self.digest and digest_of(path) != self.digest:
             raise CannotRestore(f"{path} is not what it was when these runs were made", remedy=_RESTORE)
         return read(path)
