@@ -35,7 +35,7 @@ SECTIONS = {
     "Work on code": ("diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-LATER = {"stop", "label", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "gate", "kernels"}
+LATER = {"models", "stop", "label", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "gate", "kernels"}
 """Verbs that a newcomer does not need: only ``clew --all`` lists them. At most 20 others; a new verb begins here."""
 INTERRUPTED = 130  # exit code
 EPILOG = """`clew --all` lists every verb: serve a model, train from stored runs, diagnose bugs and more.
@@ -201,7 +201,7 @@ def _moved(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -
         moved(old, new)
 
 
-MOVED_HELP = "A file or folder that runs name as OLD lies at NEW now; may be repeated."
+MOVED_HELP = "Runs name a file or folder OLD; it lies at NEW."
 
 
 @click.group(

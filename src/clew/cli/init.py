@@ -22,7 +22,7 @@ NEXT = (
 )
 
 
-@click.command(short_help="Write a small project: agent, tools, data, reward, tests, clew.toml.")
+@click.command(short_help="Write a small project: agent, tools, data, reward and tests.")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
 def command(folder: Path) -> None:
     """Write a small project that runs at once, to be changed into your own. No file that is there is touched.
