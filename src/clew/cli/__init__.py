@@ -201,7 +201,7 @@ def _moved(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -
         moved(old, new)
 
 
-MOVED_HELP = "Runs name a file or folder OLD; it lies at NEW."
+MOVED_HELP = "The file or folder that runs name A lies at B now."
 
 
 @click.group(
@@ -210,7 +210,7 @@ MOVED_HELP = "Runs name a file or folder OLD; it lies at NEW."
 @click.version_option(package_name="clew", message="clew %(version)s")
 @option("--all", is_flag=True, is_eager=True, expose_value=False, callback=_help, help="List every verb.")
 @option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere in the line.")
-@option("--moved", multiple=True, metavar="OLD=NEW", callback=_moved, expose_value=False, help=MOVED_HELP)
+@option("--moved", multiple=True, metavar="A=B", callback=_moved, expose_value=False, help=MOVED_HELP)
 def verbs(debug: bool) -> None:
     """Record the runs of LLM agents, go back to any step or token, change something there and continue, and train.
 

@@ -19,8 +19,8 @@ from clew.cli.shared import common, data_options, option, run_options
 @option("-n", "--n", "n", default=1, help="Runs of each task.")
 @option("--name", default="", help="Name of the evaluation; the same line continues it where it stopped.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@run_options.tools_option
 @data_options.data_options
+@run_options.tools_option
 @run_options.model_options
 @run_options.sampling_options
 @run_options.limit_options
@@ -36,7 +36,7 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     """
     from clew.harness import Runner
 
-    options["agent"] = data_options.agent_for(options, options["agent"])
+    options["agent"] = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, options["agent"], judged=True)
     tasks = taskset.sample(options["tasks"], seed=options["seed"], split=options["split"])
     config = common.json_object(options["config"], "--config")

@@ -31,7 +31,7 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     """Run an agent on tasks of a world. Every model call, tool call and action is recorded in the store.
 
     AGENT is a bundled agent (player, tool_user, chatter, answerer, demonstrator), module:function, or file.py:function.
-    With --tools it is tool_user where none is named, with --data answerer.
+    With --tools it is tool_user where none is named, with --data alone answerer.
 
     \b
     clew run --world household --tasks 8 --n 4
@@ -42,8 +42,8 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     """
     from clew.harness import Runner
 
+    agent = run_options.agent_for(options, agent)
     config = common.json_object(options["config"], "--config")
-    agent = data_options.agent_for(options, agent)
     taskset = run_options.world_of(options, agent)
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)

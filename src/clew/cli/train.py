@@ -40,13 +40,13 @@ tree_options = common.options(
 @option("--model", default="household-sft", help="Name or folder of local weights.")
 @option("--agent", default="player", help="Agent, as `clew run` takes it.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@run_options.tools_option
 @option(
     "--credit",
     "method",
     help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree; with --data: grpo]",
 )
 @data_options.data_options
+@run_options.tools_option
 @tree_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
@@ -81,7 +81,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     growth = _growth(options)
     method = method or ("tree" if growth is not None else "grpo" if options["data"] else "g2po")
     credit, estimator = registry.parse_ref(method)[0], registry.bound("credits", method)
-    played = data_options.agent_for(options, options["agent"])
+    played = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, played, judged=True)
     config = common.json_object(options["config"], "--config")
     model: Any = run_options.trainable(options["model"])

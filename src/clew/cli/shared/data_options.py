@@ -41,18 +41,6 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return common.pick(options, NAMES) if options.get("data") else {}
 
 
-def agent_for(options: Mapping[str, Any], agent: str) -> str:
-    """The agent of a line that names none: with tools the one that calls them, with data the one that answers once."""
-    if not is_default("agent"):
-        return agent
-    return "tool_user" if options.get("tools") else "answerer" if options.get("data") else agent
-
-
-def is_default(name: str) -> bool:
-    """Whether neither the line nor clew.toml says the option."""
-    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.DEFAULT
-
-
 def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset | None:
     """The user's own data as a taskset, told on stderr in a line; None where the line names none.
 
@@ -60,7 +48,7 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
         judged: a reward is needed.
 
     Raises:
-        BadInput: the line names a world too, or no reward where one is needed; see ``Dataset``.
+        BadInput: a world is named in the same place, or no reward where one is needed; see ``Dataset``.
     """
     from clew.exchange.dataset.tasks import Dataset
 
@@ -73,11 +61,12 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
         if lost:
             raise BadInput(f"{lost[0]} is for --data", remedy="Add --data FILE, or leave it out.")
         return None
-    if "world" in context.params and not is_default("world"):
-        if context.get_parameter_source("world") is context.get_parameter_source("data"):
-            raise BadInput("the line names data and a world", remedy="Leave out --data or --world.")
-        if _written(context, "--world"):
-            return None  # the data of clew.toml
+    world, data = map(context.get_parameter_source, ("world", "data"))
+    line, default = click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.DEFAULT
+    if world is line and data is not line:
+        return None  # the line goes before clew.toml
+    if world not in (None, default) and world is data:
+        raise BadInput("data and a world are named", remedy="Leave out --data or --world (or the one of clew.toml).")
     if judged and not options["reward"]:
         remedy = "Add --reward exact, numeric or another of `clew worlds --help`, or your own file.py:function."
         raise BadInput("the line names data and no reward", remedy=remedy)

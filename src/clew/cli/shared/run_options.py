@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import click
+
 from clew.cli.shared import common, data_options, option
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
@@ -82,11 +84,23 @@ def world_of(options: Mapping[str, Any], agent: str, *, judged: bool = False) ->
     if (data := data_options.dataset_of(options, judged=judged)) is not None:
         data.load_model = lambda ref: load_model(ref, options)  # of a judge: by the line's credential and bounds
         return data
-    if ":" in agent_reference(agent).removeprefix(BUNDLED) and data_options.is_default("world"):
+    if ":" in agent_reference(agent).removeprefix(BUNDLED) and is_default("world"):
         remedy = "Name the world that it acts in with --world; `clew worlds` lists them."
         raise BadInput(f"{agent} is an agent of your own, and the line names no world", remedy=remedy)
     made: Taskset = build("tasksets", options["world"])
     return made
+
+
+def is_default(name: str) -> bool:
+    """Whether neither the line nor clew.toml says the option."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.DEFAULT
+
+
+def agent_for(options: Mapping[str, Any], agent: str) -> str:
+    """The agent of a line; where it names none, with tools the one that calls tools, with data the one that answers."""
+    if not is_default("agent"):
+        return agent
+    return "tool_user" if options.get("tools") else "answerer" if options.get("data") else agent
 
 
 def draw(taskset: Taskset, tasks: int, task_ids: tuple[str, ...], split: str, seed: int) -> list[Task]:
@@ -186,8 +200,7 @@ def resume_line(options: Mapping[str, Any], *runs: str, redo: bool = False) -> s
 
 def agent_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """World or data, agent, tools and sampling of a line, for the line that goes on with what it made."""
-    kept = common.pick(options, "world agent tools config temperature top_p max_tokens")
-    return kept | data_options.given(options)
+    return common.pick(options, "world agent tools config temperature top_p max_tokens") | data_options.given(options)
 
 
 @contextmanager
