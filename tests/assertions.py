@@ -22,6 +22,7 @@ Place = tuple[str, int]
 
 ROOT = Path(__file__).resolve().parents[1]
 held: set[Place] = set()
+read: dict[tuple[Path, str], list[int]] = {}  # test file and test -> lines of the assertions that it can run
 skipped: dict[str, set[str]] = defaultdict(set)
 """Test file -> functions of it that were skipped; "" where the file was skipped as a whole."""
 
@@ -31,16 +32,17 @@ def pytest_assertion_pass(item: pytest.Item, lineno: int, orig: str, expl: str) 
     held.add((file, lineno))
     # pytest writes out the values of each assertion that holds, which makes a property test several times slower. So we
     # stop listening, until the next test, once all that this test can assert has held.
-    if all((file, line) in held for line in of_test(item.path, item.location[2])):
+    lines = read.get((item.path, item.location[2]))
+    if lines is not None and all((file, line) in held for line in lines):
         util._assertion_pass = None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    of_test(item.path, item.location[2])  # read here: threads of the test must not parse, which CPython 3.11 mixes up
+    # Read here: threads must not parse, which CPython 3.11 mixes up, and a library's may assert before this is done.
+    read[item.path, item.location[2]] = of_test(item.path, item.location[2])
 
 
-@cache
 def of_test(path: Path, test: str) -> list[int]:
     """Lines of the assertions in a test, named as pytest names it, and in its file's helpers."""
     test = test.partition("[")[0].rpartition(".")[2]

@@ -2,7 +2,8 @@
 
     ```python    executed; where the first line is the name of a file, as in "# guess.py", also added to that file
     ```output    what the block before it printed; compared
-    ```console   lines that begin with "$ clew" are executed in the same folder, what follows each is compared
+    ```console   lines that begin with "$ " are executed by a shell in the same folder, what follows each is compared;
+                 a block after the line "<!-- not run: WHY -->" is left out
     ```text      nothing is executed
 
 Where output is compared, ids of runs and groups, dates and times stand for any other, and ``...`` for any text.
@@ -23,10 +24,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-from click.testing import CliRunner
 
 from clew.cli import verbs
 from clew.cli.shared.old_spellings import today
+from tests.cli.shell import Shell
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -103,6 +104,7 @@ class Piece(NamedTuple):
 
 
 def results(page: Path) -> Iterator[Piece]:
+    shell = Shell(Path.cwd())
     space: dict[str, Any] = {"__name__": "__page__"}
     printed = ""
     for block in blocks(page):
@@ -117,9 +119,9 @@ def results(page: Path) -> Iterator[Piece]:
             yield Piece("", block.line, block.start, "", "", True)
         elif block.kind == "output":
             yield Piece("", block.line, block.start, block.text, printed, same(block.text, printed))
-        elif block.kind == "console":
+        elif block.kind == "console" and not left_out(page, block):
             for command, expected, start in commands(block):
-                got = call(command, f"{page.name}:{block.line}")
+                got = shell(command)
                 agrees = not expected.strip() or same(expected, got)
                 yield Piece(command, block.line, block.start + start, expected, got, agrees)
 
@@ -158,14 +160,11 @@ def parse(line: str) -> None:
     command.make_parser(click.Context(command)).parse_args(words)
 
 
-def call(command: str, where: str) -> str:
-    """What a ``clew`` line prints; other programs are not called."""
-    words = shlex.split(command, comments=True)
-    if words[0] != "clew":
-        return ""
-    done = CliRunner(env={"COLUMNS": "100"}).invoke(verbs, words[1:])
-    assert done.exit_code == 0, f"{where}: {command}\n{done.output}"
-    return done.output
+def left_out(page: Path, block: Block) -> str:
+    """Why a block is not run, as the comment before it says; empty for one that is."""
+    before = page.read_text()[: block.start].removesuffix(f"```{block.kind}\n").rstrip().rpartition("\n")[2]
+    found = re.fullmatch(r"<!-- not run: (.+) -->", before)
+    return found[1] if found else ""
 
 
 if __name__ == "__main__":

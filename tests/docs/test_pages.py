@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, EXECUTED, Block, blocks, commands, execute, lines, pages, parse, refresh
+from tests.docs.pages import DOCS, EXECUTED, Block, blocks, commands, execute, left_out, lines, pages, parse, refresh
 
 EXECUTABLE = [p for p in pages() if p.parent == DOCS and any(b.kind in EXECUTED for b in blocks(p))]
 
@@ -22,20 +22,19 @@ def test_the_page_runs(page, tmp_path, monkeypatch):
     assert execute(page) > 0
 
 
-def test_the_lines_of_the_tutorial_run_in_a_shell(tmp_path, monkeypatch):
-    """What its world and its estimator made is followed by other processes: they know the files alone."""
+def test_blocks_that_are_not_run_say_why_and_are_few():
+    reasons = [left_out(page, block) for page in pages() for block in blocks(page) if block.kind == "console"]
+    assert len([why for why in reasons if not why]) > 25
+    assert all(len(why) > 10 for why in reasons if why)
+    assert len([why for why in reasons if why]) < 5
+
+
+def test_a_block_that_is_not_run_is_marked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CLEW_STORE", raising=False)
-    page = DOCS / "tutorial.md"
-    execute(page)
-    (tmp_path / "clew").write_text(f'#!/bin/sh\nexec {sys.executable} -m clew.cli "$@"\n')
-    (tmp_path / "clew").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    typed = [line for block in blocks(page) if block.kind == "console" for line, *_ in commands(block)]
-    assert {line.split()[1] for line in typed} == {"show", "credit", "replay", "fork"}
-    for line in [*typed, "clew worlds guess.py:Guess -n 1", "clew run --world guess.py:Guess --model echo --tasks 1"]:
-        done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{line}\n{done.stderr}"
+    page = tmp_path / "page.md"
+    page.write_text("<!-- not run: it needs a GPU -->\n```console\n$ false\n```\n\n```console\n$ echo a b\na b\n```\n")
+    assert [left_out(page, block) for block in blocks(page)] == ["it needs a GPU", ""]
+    assert execute(page) == 1
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda p: p.stem)

@@ -26,7 +26,7 @@ from clew.core.printable import visible
 from clew.core.sources import moved
 
 SECTIONS = {
-    "Start": ("quickstart", "doctor", "worlds", "models"),
+    "Start": ("quickstart", "init", "doctor", "worlds", "models"),
     "Make runs": ("run", "gateway", "import", "fork", "replay", "resume", "stop"),
     "Look at runs": ("view", "log", "show", "diff", "label", "export"),
     "Learn from runs": ("credit", "audit", "train", "tune", "eval", "reproduce"),
@@ -35,7 +35,7 @@ SECTIONS = {
     "Work on code": ("diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-LATER = {"stop", "label", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "gate", "kernels"}
+LATER = {"models", "stop", "label", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "gate", "kernels"}
 """Verbs that a newcomer does not need: only ``clew --all`` lists them. At most 20 others; a new verb begins here."""
 INTERRUPTED = 130  # exit code
 EPILOG = """`clew --all` lists every verb: serve a model, train from stored runs, diagnose bugs and more.
@@ -201,7 +201,7 @@ def _moved(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -
         moved(old, new)
 
 
-MOVED_HELP = "A file or folder that runs name as OLD lies at NEW now; may be repeated."
+MOVED_HELP = "The file or folder that runs name A lies at B now."
 
 
 @click.group(
@@ -210,7 +210,7 @@ MOVED_HELP = "A file or folder that runs name as OLD lies at NEW now; may be rep
 @click.version_option(package_name="clew", message="clew %(version)s")
 @option("--all", is_flag=True, is_eager=True, expose_value=False, callback=_help, help="List every verb.")
 @option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere in the line.")
-@option("--moved", multiple=True, metavar="OLD=NEW", callback=_moved, expose_value=False, help=MOVED_HELP)
+@option("--moved", multiple=True, metavar="A=B", callback=_moved, expose_value=False, help=MOVED_HELP)
 def verbs(debug: bool) -> None:
     """Record the runs of LLM agents, go back to any step or token, change something there and continue, and train.
 

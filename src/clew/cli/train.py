@@ -78,8 +78,8 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
 
     settled = training_options.settle(options, method)
     growth = _growth(settled.options)
-    options["agent"] = run_options.agent_for(options, options["agent"])
-    taskset = run_options.world_of(options, options["agent"], judged=True)
+    played = run_options.agent_for(options, options["agent"])
+    taskset = run_options.world_of(options, played, judged=True)
     config = common.json_object(options["config"], "--config")
     model: Any = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
@@ -88,7 +88,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     plan = training_options.plan(settled, name, growth)
     if not as_json:
         training_options.tell(settled)
-    agent = run_options.agent_reference(options["agent"])
+    agent = run_options.agent_reference(played)
     how: dict[str, Any] = {"tools": options["tools"], "sampling": run_options.sampling(options)}
     runner = Runner(agent, taskset, model, store, config, **how)
     ref: Any = training_options.reference(settled, options["model"])

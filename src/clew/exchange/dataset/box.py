@@ -19,7 +19,7 @@ from typing import Any
 
 from clew.core.errors import BadInput, ClewError, MissingExtra, UnknownName
 from clew.core.registry import parse_ref
-from clew.core.sources import load_file
+from clew.core.sources import file_of, gone, load_file, placed
 from clew.exchange.dataset import functions
 from clew.exchange.dataset.given import Given, Reward, Verdict, row_of
 from clew.exchange.dataset.model_judge import ModelJudge
@@ -91,12 +91,6 @@ def written(weight: float, ref: str) -> str:
     return ref if weight == 1 else f"{weight:g}*{ref}"
 
 
-def file_of(ref: str) -> str:
-    """The file that a reference names; empty where it names none."""
-    place = ref.partition("(")[0].rpartition(":")[0]
-    return place if place.endswith(".py") else ""
-
-
 def source_of(ref: str, function: Function | None = None) -> str:
     """Digest (hex) of the source that a reference means: of the file where it names one, else of the function.
 
@@ -105,9 +99,9 @@ def source_of(ref: str, function: Function | None = None) -> str:
     """
     if file := file_of(ref):
         try:
-            return hashlib.blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()
+            return hashlib.blake2b(Path(placed(file)).read_bytes(), digest_size=8).hexdigest()
         except OSError as error:
-            remedy = "Put it back, or name the one to use instead with --reward."
+            remedy = f"Put it back, or name the one to use instead with --reward. {gone(file)}".strip()
             raise UnknownName(f"the reward {ref} is not to be had: {error.strerror}", remedy=remedy) from error
     if function is not None:
         try:

@@ -18,6 +18,7 @@ from clew.core.keys import derive
 from clew.core.protocols import Model, World
 from clew.core.reading import Record
 from clew.core.registry import make_ref
+from clew.core.sources import file_of, gone, placed
 from clew.core.values import Limits, Scored, Task
 from clew.exchange.dataset import box
 from clew.exchange.dataset.given import Given, Reward, Verdict
@@ -231,9 +232,10 @@ class Dataset:
         if self.path == OBJECT:
             remedy = "Save the rows to a file or with save_to_disk, and give the dataset its path."
             raise CannotRestore("these runs were made on rows that only their own program held", remedy=remedy)
-        path = Path(self.path)
+        path = Path(placed(self.path))
         if self.digest and not path.exists():
-            raise CannotRestore(f"{path}, on whose rows these runs were made, is gone", remedy=_RESTORE)
+            remedy = f"{_RESTORE} {gone(self.path)}"
+            raise CannotRestore(f"{path}, on whose rows these runs were made, is gone", remedy=remedy)
         if self.digest and digest_of(path) != self.digest:
             raise CannotRestore(f"{path} is not what it was when these runs were made", remedy=_RESTORE)
         return read(path)
@@ -250,7 +252,7 @@ class Dataset:
                 raise CannotRestore(error.message, remedy=_RESTORE) from error
             if source and now != source:
                 raise CannotRestore(
-                    f"{box.file_of(ref) or ref} is not what it was when these runs were made", remedy=_RESTORE
+                    f"{file_of(ref) or ref} is not what it was when these runs were made", remedy=_RESTORE
                 )
         try:
             self._rewards = self.rewards

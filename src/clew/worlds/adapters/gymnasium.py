@@ -18,7 +18,8 @@ import numpy as np
 from clew.core.errors import BadInput, WorldError, need
 from clew.core.keys import STATE, canonical, digest
 from clew.core.protocols import Restores
-from clew.core.registry import make_ref
+from clew.core.registry import absolute, make_ref
+from clew.core.sources import file_of, gone, load_file
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.bases import Numbered, alive
 from clew.worlds.world_asks import Asks
@@ -132,7 +133,8 @@ class GymTasks(Numbered[GymWorld]):
     """One task per seed of a Gymnasium environment.
 
     Args:
-        env: an id of Gymnasium's registry, or ``module:function`` that makes one (or that function itself).
+        env: an id of Gymnasium's registry; ``path/file.py:NAME`` or ``module:NAME`` of a class or a function that makes
+            one; or that class or function itself.
         actions: names of the numbers of a Discrete action space, in order.
         steps: the world ends after so many actions. prompt: of every task. options: keyword arguments of the maker.
 
@@ -154,7 +156,7 @@ class GymTasks(Numbered[GymWorld]):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         need("gymnasium", "gymnasium")
-        name = env if isinstance(env, str) else f"{env.__module__}:{env.__qualname__}"
+        name = absolute(env) if isinstance(env, str) else f"{env.__module__}:{env.__qualname__}"
         if "<" in name or steps < 1:
             raise BadInput(f"{name!r} cannot be made again elsewhere", remedy="Pass a function at the top of a module.")
         self.env, self.actions, self.steps, self.prompt = name, tuple(actions), steps, prompt
@@ -174,16 +176,17 @@ class GymTasks(Numbered[GymWorld]):
         gymnasium = need("gymnasium", "gymnasium")
         try:
             if ":" in self.env and self.env not in gymnasium.registry:
-                module, _, name = self.env.partition(":")
-                maker: Any = importlib.import_module(module)
+                module, _, name = self.env.rpartition(":")
+                maker: Any = load_file(module) if file_of(self.env) else importlib.import_module(module)
                 for part in name.split("."):
                     maker = getattr(maker, part)
                 made: Env = maker(**self.options)
             else:
                 made = gymnasium.make(self.env, **self.options)
             return made
-        except (gymnasium.error.Error, ImportError, AttributeError, TypeError) as error:
-            remedy = "See gymnasium.registry."
+        except Exception as error:  # also what a file of the user's raises
+            remedy = gone(file_of(self.env)) if file_of(self.env) else "See gymnasium.registry."
+            remedy = remedy or "Mend what the error names."
             raise BadInput(f"cannot make the environment {self.env!r}: {error}", remedy=remedy) from error
 
     def find(self, task_id: str) -> Task:
