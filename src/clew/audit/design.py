@@ -87,9 +87,7 @@ def p_value(a: Count, b: Count) -> float:
 
     Dual to ``newcombe``: p < alpha exactly where the interval at level 1 - alpha does not hold zero.
     """
-    from scipy.optimize import brentq
-    from scipy.stats import norm
-
+    optimize, scipy_stats = need("scipy.optimize", "stats"), need("scipy.stats", "stats")
     if a.rate == b.rate:
         return 1.0
     first, second = (a, b) if a.rate > b.rate else (b, a)
@@ -98,8 +96,8 @@ def p_value(a: Count, b: Count) -> float:
         return float(stats.newcombe(first, second, z)[0])
 
     top = 37.0  # beyond it the p itself is below the smallest number
-    z = float(brentq(low, 0.0, top)) if low(top) < 0 else top
-    return float(2 * norm.sf(z))
+    z = float(optimize.brentq(low, 0.0, top)) if low(top) < 0 else top
+    return float(2 * scipy_stats.norm.sf(z))
 
 
 def ratio(claim: str, a: Count, b: Count, *, level: float = 0.95, **kept: Any) -> Report:
@@ -236,11 +234,9 @@ def clustered(
 
 def student(claim: str, x: Sequence[float] | F64, design: str = "", unit: str = "seeds") -> Report:
     """Mean and 95 % interval by Student's t over a handful of independent numbers, at least two."""
-    from scipy.stats import t
-
     values = np.asarray(x, float)
     n = len(values)
-    half = float(t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n))
+    half = float(need("scipy.stats", "stats").t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n))
     middle = float(values.mean())
     text = design or f"{n} {unit}, Student's t over {unit}"
     return Report(claim=claim, estimate=middle, low=middle - half, high=middle + half, n=n, design=text)
@@ -255,8 +251,7 @@ def power(p: float, q: float, n: int, m: int | None = None, level: float = 0.95)
     Args:
         p, q: the true rates. n, m: trials on each side; ``m`` as ``n`` unless given.
     """
-    from scipy.stats import binom
-
+    binom = need("scipy.stats", "stats").binom
     m = m or n
     # Counts beyond these have a chance below 1e-9 in all.
     i, j = (np.arange(binom.ppf(1e-10, k, r), binom.isf(1e-10, k, r) + 1) for k, r in ((n, p), (m, q)))

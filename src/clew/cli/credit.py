@@ -96,8 +96,10 @@ def _summary(ref: str, credit: Credit | TreeCredit) -> dict[str, Any]:
 def _compare(a: tuple[str, Credit], b: tuple[str, Credit]) -> dict[str, Any]:
     """How far two methods agree on the steps that both value: sign, rank (Spearman), and the step called worst."""
     import numpy as np
-    from scipy.stats import spearmanr
 
+    from clew.core.errors import need
+
+    spearmanr = need("scipy.stats", "stats").spearmanr
     both = a[1].diagnostics.present & b[1].diagnostics.present
     x, y = a[1].value[both], b[1].value[both]
     varied = len(x) > 2 and np.ptp(x) > 0 and np.ptp(y) > 0

@@ -59,14 +59,21 @@ repo_options = common.options(
 @option("--report", metavar="FILE", help="File of the bug report; - reads standard input.")
 @option("-n", "--n", "n", default=3, type=click.IntRange(1, 50), help="Most findings.")
 @option("--commit", default="", help="Snapshot to search.  [default: the working tree]")
-@option("--format", "form", choices="text json markdown", default="text", help="markdown fits an agent's prompt.")
+@option(
+    "--format",
+    "form",
+    choices="text json markdown",
+    default="text",
+    help="markdown fits an agent's prompt; json is --json.",
+)
 @option("--agent", default="weak", metavar="weak|strong|FILE", help=AGENT_HELP)
 @option("--model", help="Let this model search, instead of a ranking without a model; see `clew models`.")
 @option("--turns", default=20, type=click.IntRange(2), help="With --model: most replies.")
 @option("--mcp", is_flag=True, help="Instead, serve the tools by MCP on the standard streams.")
 @run_options.model_options
+@common.json_option
 @option("--store", "store_path", envvar="CLEW_STORE", default="", help=STORE_HELP)
-def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
+def report(repo: Path, form: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Find the code that a bug report is about.
 
     Stack traces of Python, JavaScript, Go, Rust and Java in the report are read. Nothing in the repository is changed
@@ -93,9 +100,10 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
         common.say(f"note: {tools.view.index.note}")
     calibration = known(index)
     if options["mcp"]:
-        from clew.coding.diagnose.mcp import Present, serve
+        from clew.coding.diagnose.mcp import Present, server
+        from clew.harness.tool_server import serve
 
-        asyncio.run(serve(Present(tools, calibration)))
+        asyncio.run(serve(server(Present(tools, calibration))))
         return
     from clew.coding.diagnose.confidence import policy
     from clew.coding.localise import localise
@@ -106,7 +114,7 @@ def report(repo: Path, form: str, store_path: str, **options: Any) -> None:
     store = common.open_store(store_path, create=True)
     config = {"turns": options["turns"]} if options["model"] else {}
     done = localise(taskset, text, model, store=store, calibration=calibration, n=options["n"], **config)
-    show(done, chosen, form, calibration, store_path)
+    show(done, chosen, "json" if as_json else form, calibration, store_path)
 
 
 @command.command("calibrate", short_help="Calibrate the confidence on past fixes of the repository.")

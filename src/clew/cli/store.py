@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import click
 
-from clew.cli.shared import common, option
+from clew.cli.shared import common, option, run_options
 from clew.cli.shared.next_lines import command_line
+from clew.core.errors import BadInput
 from clew.core.printable import visible
 
-HELP = """Keep the store, the file that holds all runs: name runs, unite stores, check, erase and clean up.
+HELP = """Keep the store, the file that holds all runs: name runs, unite stores, check, erase, clean up, let agents ask.
 
 \b
 clew store tag keep 4fzk2w
 clew store merge laptop.db
 clew store verify
+clew store mcp
 """
 SHORT = "Keep the store: tag, merge, verify, redact, clean up."
 command = common.Ordered("store", help=HELP, short_help=SHORT)
@@ -154,3 +159,32 @@ def gc(yes: bool, as_json: bool, store_path: str) -> None:
         common.end_with_json({"runs": garbage.runs, **sizes, "removed": yes})
     remove = command_line("store gc", yes=True)
     common.echo(f"removed {garbage}" if yes else f"nothing reaches {garbage}; what removes it: {remove}")
+
+
+@command.command(short_help="Let agents ask the store, by MCP on the standard streams.")
+@option("--allow-fork", is_flag=True, help="Offer the tool fork too: it asks a model and runs agents' code.")
+@option("--model", default="", help="With --allow-fork: the model that forks ask.  [default: the run's own]")
+@run_options.model_options
+@common.store_option
+def mcp(allow_fork: bool, model: str, store_path: str, **options: Any) -> None:
+    """Serve the store to agents by the Model Context Protocol (extra mcp), on the standard streams until they close.
+
+    Tools: find (as `clew log`), show, diff and, with --allow-fork, fork. Answers are bounded and paged. A fork costs
+    what its model costs and runs the code of the recorded agent: without --allow-fork nothing is run and nothing is
+    written.
+
+    \b
+    clew store mcp --store runs.db
+    claude mcp add clew -- clew store mcp --store runs.db
+    """
+    import asyncio
+
+    from clew.harness.tool_server import serve, server
+    from clew.view.store_tools import ABOUT, StoreTools
+
+    if not allow_fork and (model or options["max_cost"] is not None):
+        raise BadInput("--model and --max-cost are of forks", remedy="Add --allow-fork, or leave them out.")
+    common.open_store(store_path).close()  # one that is not there is said now
+    load = partial(run_options.load_model, options=options) if allow_fork else None
+    offered = StoreTools(partial(common.open_store, store_path), load, model)
+    asyncio.run(serve(server(offered, "clew-store", "mcp", ABOUT)))

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, data_options, option, run_options, speculation, training_report
+from clew.cli.shared import (
+    common,
+    data_options,
+    option,
+    run_options,
+    speculation,
+    training_options,
+    training_report,
+)
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
@@ -23,7 +31,6 @@ SELECTOR_HELP = "With --rollouts tree: uucb, entropy, uct, random or flat; with 
 ALLOCATOR_HELP = "With --spare: give the tokens to all such trees alike, or to those forecast to become mixed."
 DRAFT_HELP = """Speculative decoding of rollouts: prompt lookup, or a drafter of `clew draft train`, which is refreshed
 as the policy changes."""
-EVAL_SPLIT_HELP = "Split of these tasks: eval, so that test stays unseen, or any that the world has."
 SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
 tree_options = common.options(
     option("--rollouts", choices="flat tree", default="flat", help="Independent runs, or trees grown by forks."),
@@ -40,70 +47,67 @@ tree_options = common.options(
 @option("--model", default="household-sft", help="Name or folder of local weights.")
 @option("--agent", default="player", help="Agent, as `clew run` takes it.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@option(
-    "--credit",
-    "method",
-    help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree; with --data: grpo]",
-)
 @data_options.data_options
 @run_options.tools_option
 @tree_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
-@option("-n", "--n", "n", default=8, help="Runs of each task.")
-@option("--lr", default=7e-4, type=common.Amount(float, 0, above=True), help="Learning rate of AdamW.")
-@option("--lora", type=int, help="Train only LoRA adapters of this rank.")
-@option("--eval-every", default=0, help="Evaluate after this many iterations; 0: never.")
-@option("--eval-tasks", default=64, help="Held-out tasks in each evaluation.")
-@option("--eval-split", default="eval", help=EVAL_SPLIT_HELP)
 @option("--seed", default=0, help="Seed of tasks and sampling.")
 @option("--draft", metavar="lookup|FOLDER", help=DRAFT_HELP)
+@training_options.training_options
 @run_options.sampling_options
 @common.output_options
 def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
     """Train by RL: collect runs, assign credit to steps, update the weights, and repeat.
 
-    Every run is kept, and checkpoints are folders of weights. To train from runs that the store already holds, use
-    `clew tune`.
+    A recipe gives the defaults, and each value is printed with where it came from. Every run is kept, and checkpoints
+    are folders of weights. To train from runs that the store already holds, use `clew tune`.
 
     \b
     clew train --name first --iterations 20
+    clew train --name second --recipe dapo --lr 3e-4 --schedule cosine --warmup 2
     clew train --name own --data questions.jsonl --reward reward.py:score --model ./weights
     clew train --name wood --world sums --model FOLDER --rollouts tree --budget 256 --spare 0.3
     clew train --name quick --world sums --model FOLDER --draft FOLDER/drafters/dspark-7
+    clew train --name small --model FOLDER --lora 8 --track tensorboard
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
     from clew.core import registry
-    from clew.fit.trainer import Trainer
     from clew.harness import Runner
-    from clew.train.loop import Plan, Training, default_folder
+    from clew.train.loop import Training, default_folder
 
-    growth = _growth(options)
-    method = method or ("tree" if growth is not None else "grpo" if options["data"] else "g2po")
-    credit, estimator = registry.parse_ref(method)[0], registry.bound("credits", method)
+    settled = training_options.settle(options, method)
+    growth = _growth(settled.options)
     options["agent"] = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, options["agent"], judged=True)
     config = common.json_object(options["config"], "--config")
     model: Any = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
+    folder = default_folder(store.path, name)
+    training_options.settle_open(settled, model, taskset, folder)
+    plan = training_options.plan(settled, name, growth)
+    if not as_json:
+        training_options.tell(settled)
     agent = run_options.agent_reference(options["agent"])
     how: dict[str, Any] = {"tools": options["tools"], "sampling": run_options.sampling(options)}
     runner = Runner(agent, taskset, model, store, config, **how)
-    sizes = common.pick(options, "iterations tasks seed eval_every eval_tasks eval_split")
-    plan = Plan(name=name, rollouts=options["n"], growth=growth, **sizes)
+    ref: Any = training_options.reference(settled, options["model"])
     draft = None
     if options["draft"] is not None:
         from clew.train.drafters.refresh import Drafting
 
-        kept, rows = default_folder(store.path, name), options["tasks"] * options["n"]
         with speculation.measuring() as advance:
-            draft = Drafting(model, options["draft"], kept=kept, rows=rows, advance=advance)
-    trainer = Trainer(model, options["lr"], lora={"r": options["lora"]} if options["lora"] else None)
-    settings = {"model": options["model"], "credit": method, "lr": options["lr"], "lora": options["lora"]}
-    training = Training(runner, trainer, estimator, plan, draft=draft, settings=settings)
+            rows = plan.tasks * plan.rollouts
+            draft = Drafting(model, options["draft"], kept=folder, rows=rows, advance=advance)
+    trainer = training_options.trainer(settled, model)
+    settings = {"model": options["model"], **training_options.record(settled)}
+    track = training_options.trackers(options, name, folder)
+    estimator = settled.recipe.estimator()
+    training = Training(runner, trainer, estimator, plan, ref=ref, draft=draft, settings=settings, tracker=track)
     with run_options.interruptible("the same line again"):
         training_report.follow(training)
-    _report(training, credit.rpartition(":")[2], options, as_json)
+    method = registry.parse_ref(settled.recipe.credit)[0].rpartition(":")[2]
+    _report(training, method, options, training_options.as_json(settled) if as_json else None)
 
 
 def _growth(options: Mapping[str, Any]) -> Growth | None:
@@ -127,7 +131,8 @@ def _growth(options: Mapping[str, Any]) -> Growth | None:
     return Growth(selector=name, settings=tuple(sorted(settings.items())), **moved, **bound)
 
 
-def _report(training: Training, method: str, options: Mapping[str, Any], as_json: bool) -> None:
+def _report(training: Training, method: str, options: Mapping[str, Any], settings: dict[str, Any] | None) -> None:
+    """Say what came out; as JSON where the settings are given."""
     store, name = training.store, training.plan.name
     metrics = store.metrics(name)
     learnt = any(key.startswith("step/") for values in metrics.values() for key in values)
@@ -142,12 +147,25 @@ def _report(training: Training, method: str, options: Mapping[str, Any], as_json
         commands["Fork the run that failed worst where it lost most"] = command_line("fork", place, n=4, model=made)
     page = training_report.write_page(training, {}, run, commands)
     last = metrics[max(metrics)] if metrics else {}
-    if as_json:
-        told = {"name": name, "checkpoint": made, "learnt": learnt, "metrics": metrics, "report": page}
-        common.end_with_json(told)
+    curve = training_report.held_out(training)
+    if settings is not None:
+        told = {
+            "settings": settings,
+            "name": name,
+            "checkpoint": made,
+            "learnt": learnt,
+            "metrics": metrics,
+            "report": page,
+        }
+        common.end_with_json({**told, "held_out": curve, "change": training_report.change(training, curve)})
     common.echo(f"{len(metrics)} iterations, success of the last {last.get('success', 0):.0%}")
     if not learnt:
         common.echo(NOTHING_LEARNT)
+    if curve:
+        common.echo("success on held-out tasks by iteration, with 95 % intervals")
+        for line in training_report.draw_curve(curve):
+            common.echo(line)
+        common.echo(training_report.change(training, curve))
     common.echo(f"weights {made}\nreport  {page}\n\nNext:")
     for purpose, typed in commands.items():
         common.echo(f"  {typed}\n      {purpose}")

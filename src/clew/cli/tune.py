@@ -17,19 +17,22 @@ if TYPE_CHECKING:
     from clew.store import Run
 
 LOSS_HELP = """cliff-dpo: pairs of single tokens from `clew audit cliffs --pairs`. dpo: runs of one group that succeeded
-against runs that failed, or what people prefer (--by-labels)."""
+against runs that failed, or what people prefer (--by-labels). sft: what the model said in RUNS, all of it imitated."""
 LABELS_HELP = "dpo: pair runs of a task, and replies to one prompt, by people's labels (`clew label`)."
+LR_HELP = "Learning rate of AdamW.  [default: what suits the model's size]"
+BY_HELP = "What counts as one in the loss.  [default: token; a pair for dpo]"
 
 
-@click.command(short_help="Train local weights on preference pairs of stored runs.")
+@click.command(short_help="Train local weights on stored runs: DPO or imitation.")
 @click.argument("runs", nargs=-1, required=True)
-@option("--loss", choices="cliff-dpo dpo", required=True, help=LOSS_HELP)
+@option("--loss", "--recipe", "loss", choices="cliff-dpo dpo sft", required=True, help=LOSS_HELP)
 @option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
 @option("--model", default="household-sft", help="Name or folder of local weights.")
 @option("--epochs", default=1, help="Passes over the rows.")
 @option("--batch", default=64, help="Rows in one optimiser step.")
 @option("--beta", default=0.1, help="DPO's beta: how strongly the model is held to its start.")
-@option("--lr", default=7e-4, type=common.Amount(float, 0, above=True), help="Learning rate of AdamW.")
+@option("--lr", type=common.Amount(float, 0, above=True), help=LR_HELP)
+@option("--weight-by", choices="run row token", help=BY_HELP)
 @option("--lora", type=int, help="Train only LoRA adapters of this rank.")
 @option("--by-labels", is_flag=True, help=LABELS_HELP)
 @common.verdicts_option
@@ -39,20 +42,19 @@ LABELS_HELP = "dpo: pair runs of a task, and replies to one prompt, by people's 
 @option("--seed", default=0, help="Seed of the order of rows.")
 @common.output_options
 def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **options: Any) -> None:
-    """Train local weights by DPO on pairs made from RUNS; no new runs are collected.
+    """Train local weights on RUNS, by DPO on pairs made from them or by imitation; no new runs are collected.
 
-    The reference of the loss are the weights that --model names. Checkpoints are folders of weights.
+    The reference of DPO are the weights that --model names. Checkpoints are folders of weights.
 
     \b
     clew tune world=sums --loss cliff-dpo --name steep --model FOLDER --lr 1e-4
     clew tune 'name=first/*' --loss dpo --name second --model FOLDER --epochs 3
+    clew tune 'name=first/* return>0.5' --loss sft --name third --model FOLDER
     clew tune has=label --loss dpo --by-labels --name preferred --model FOLDER
     """
-    from functools import partial
-
     from clew.fit.trainer import Trainer
+    from clew.train import rates, recipes
     from clew.train.loop import default_folder
-    from clew.train.losses import dpo
     from clew.train.offline import Passes, fit
     from clew.train.rows import reference
 
@@ -60,9 +62,15 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     model = run_options.trainable(options["model"])
     chosen = common.some(store, runs)
     rows = _rows(chosen, model, options)
-    reference(rows, model)  # from the weights as they are named; a checkpoint is loaded after it
+    recipe = recipes.offline(loss)
+    if "beta" in recipe.settings:
+        reference(rows, model)  # from the weights as they are named; a checkpoint is loaded after it
     lora = {"r": options["lora"]} if options["lora"] else None
-    trainer = Trainer(model, options["lr"], {loss: partial(dpo, beta=options["beta"])}, lora=lora)
+    options["lr"] = options["lr"] or recipe.rate(model, bool(lora))
+    if doubt := rates.warning(options["lr"], model.module, bool(lora), recipe.least):
+        common.say(f"warning: {doubt}")
+    losses = recipe.losses(beta=options["beta"])
+    trainer = Trainer(model, options["lr"], losses, lora=lora, weight_by=options["weight_by"])
     passes = Passes(**common.pick(options, "epochs batch seed"))
     folder = default_folder(store.path, name)
     total, counted = len(passes.steps(rows)), sum(int(row.weights[loss].sum()) for row in rows)
@@ -71,6 +79,7 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     last: dict[str, float] = {}
     with run_options.interruptible("the same line again"), common.bar("training", total) as move:
         settings = common.pick(options, "model loss beta lr lora")
+        settings |= {"weight_by": options["weight_by"]} if options["weight_by"] else {}
         for done, _, report in fit(trainer, rows, passes, folder, settings=settings):
             last = report.metrics()
             store.put_metrics(name, done, {f"step/{k}": v for k, v in last.items()})
@@ -89,13 +98,14 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
 
 
 def _rows(runs: Sequence[Run], model: Local, options: Mapping[str, Any]) -> list[LossRow]:
-    """The pairs as rows.
+    """The pairs, or what is imitated, as rows.
 
     Raises:
         BadInput: these runs make no pairs.
     """
     from clew.store.labels import verdict_set
     from clew.train.pairs import labelled_pairs, outcome_pairs, pair_rows
+    from clew.train.rows import sft_rows
 
     if options["by_labels"]:
         if options["loss"] != "dpo":
@@ -105,6 +115,8 @@ def _rows(runs: Sequence[Run], model: Local, options: Mapping[str, Any]) -> list
         rows, pairs = labelled_pairs(runs, verdicts=verdict_set(options["verdicts"]))
         common.say(f"labels give {pairs}")
         return rows
+    if options["loss"] == "sft":
+        return sft_rows(runs, observation_weight=0.0)
     if options["loss"] == "dpo":
         rows = outcome_pairs(common.groups_of(runs))
         if not rows:

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, need
 from clew.core.stats import auroc
 from clew.credit.steps import F64, Ints
 
@@ -141,9 +141,7 @@ def calibrate_beta(advantage: npt.ArrayLike) -> float:
     Raises:
         BadInput: no such beta exists: the mean is not negative, or no advantage is positive.
     """
-    from scipy.optimize import brentq
-    from scipy.special import logsumexp
-
+    brentq, logsumexp = need("scipy.optimize", "stats").brentq, need("scipy.special", "stats").logsumexp
     a = np.asarray(advantage, np.float64)
     if not len(a) or not np.isfinite(a).all() or a.mean() >= 0 or a.max() <= 0:
         remedy = "Under the reference their mean is below 0 and some are above; draw the actions from the reference."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,27 @@ class Hosted:
         self.client.log(dict(values), step=step)
 
 
-def tracker(spec: str) -> Tracker:
+class Several:
+    """Sends to several trackers."""
+
+    def __init__(self, parts: Sequence[Tracker]) -> None:
+        self.parts = list(parts)
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        for part in self.parts:
+            part.log(values, step)
+
+
+def several(parts: Sequence[Tracker]) -> Tracker:
+    """One tracker for all of these."""
+    return parts[0] if len(parts) == 1 else Several(parts)
+
+
+def tracker(spec: str, run: str = "") -> Tracker:
     """A tracker from text: ``jsonl:PATH``, ``tensorboard:FOLDER``, ``wandb:PROJECT``, ``trackio:PROJECT``.
+
+    Args:
+        run: name of the run at a hosted tracker, under which a training that was stopped goes on.
 
     Raises:
         BadInput: another kind, or nothing after the colon. MissingExtra: its package is not installed.
@@ -68,7 +87,13 @@ def tracker(spec: str) -> Tracker:
         raise BadInput(f"{spec!r} is not a tracker", remedy=remedy)
     if kind == "jsonl":
         return JsonLines(where)
-    return TensorBoard(where) if kind == "tensorboard" else Hosted(kind, where)
+    return TensorBoard(where) if kind == "tensorboard" else Hosted(kind, where, **_again(kind, run))
+
+
+def _again(kind: str, run: str) -> dict[str, str]:
+    if not run:
+        return {}
+    return {"name": run, "resume": "allow"} | ({"id": run} if kind == "wandb" else {})
 
 
 def _missing(package: str) -> MissingExtra:

@@ -6,11 +6,13 @@ import base64
 import difflib
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from clew.core.errors import BadInput, UnknownName
 from clew.store.protocol import Tables
+
+_OPERATOR = re.compile(r"[=<>:]")  # of a query; ids and tags have none
 
 
 def new_id() -> str:
@@ -50,6 +52,21 @@ def resolve(store: Tables, text: str) -> str:
         f"no run is called {text!r} in {store.path}",
         remedy=f"Near names: {some(near)}. `clew log` lists all." if near else "The store holds no runs yet.",
     )
+
+
+def chosen(store: Tables, words: Sequence[str], find: Callable[[str], list[str]]) -> list[str]:
+    """The runs that words mean: ids, prefixes of ids, tags, or one query, which ``find`` answers; no words, all runs.
+
+    Raises:
+        UnknownName, BadInput: nothing or too much is meant by a word. BadQuery: the query does not parse.
+    """
+    words = [word for word in words if word.strip()]
+    if not words or any(_OPERATOR.search(word) for word in words):
+        return find(" ".join(words))
+    found: dict[str, None] = {}
+    for word in words:
+        found.update(dict.fromkeys(store.tags().get(word) or [resolve(store, word)]))
+    return list(found)
 
 
 def some(names: Sequence[str], limit: int = 6) -> str:

@@ -22,10 +22,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
-from scipy.stats import binom, false_discovery_control
 
 from clew.core import stats
+from clew.core.errors import need
 
 F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -99,7 +98,9 @@ def fires(before: Counts, after: Counts, margin: float = MARGIN, level: float = 
     n, m = np.maximum(before.n, 1), np.maximum(after.n, 1)
     error = np.sqrt(p * (1 - p) / n + q * (1 - q) / m)
     with np.errstate(invalid="ignore"):
-        return np.asarray((p - q > margin - ndtri(level) * error) & (before.right > 0) & (after.n > 0))
+        return np.asarray(
+            (p - q > margin - need("scipy.special", "stats").ndtri(level) * error) & (before.right > 0) & (after.n > 0)
+        )
 
 
 def table(n: int = 64, margin: float = MARGIN, level: float = LEVEL) -> Bools:
@@ -159,6 +160,7 @@ def fire_rate(before: float, after: float, n: int = 64, m: int | None = None) ->
     k, j = np.arange(n + 1), np.arange(m + 1)
     first, second = np.meshgrid(k, j, indexing="ij")
     grid = fires(Counts.all_decided(first, n), Counts.all_decided(second, m))
+    binom = need("scipy.stats", "stats").binom
     return float(binom.pmf(k, n, before) @ grid @ binom.pmf(j, m, after))
 
 
@@ -199,13 +201,13 @@ def p_values(before: Counts, after: Counts, margin: float = MARGIN) -> F64:
     gap = c1 / n1 - c0 / n0 - margin
     sure = np.where(gap > 0, -np.inf, np.inf)
     z = np.where(variance > 1e-15, -gap / np.sqrt(np.maximum(variance, 1e-15)), sure)
-    return np.where((before.n > 0) & (after.n > 0), ndtr(z), 1.0)
+    return np.where((before.n > 0) & (after.n > 0), need("scipy.special", "stats").ndtr(z), 1.0)
 
 
 def adjusted(p: ArrayLike) -> F64:
     """Benjamini and Hochberg's adjusted p-values; empty for none."""
     values = np.asarray(p, float)
-    return np.asarray(false_discovery_control(values)) if values.size else values
+    return np.asarray(need("scipy.stats", "stats").false_discovery_control(values)) if values.size else values
 
 
 def confirmed(before: Counts, after: Counts, margin: float = MARGIN, level: float = LEVEL) -> Bools:

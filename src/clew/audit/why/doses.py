@@ -119,9 +119,7 @@ def _scaled(doses: Sequence[float], scale: str) -> F64:
 
 def _fit(kind: str, scale: str, doses: Sequence[float], h: F64, n: F64, knee: float | None = None) -> Curve:
     """Maximum likelihood; the knee of a hinge counts as a parameter of its AIC."""
-    from scipy.special import xlogy
-    from scipy.stats import norm
-
+    xlogy, norm = need("scipy.special", "stats").xlogy, need("scipy.stats", "stats").norm
     models = need("statsmodels.genmod.api", "stats")
     x = _scaled(doses, scale)
     if knee is not None:

@@ -50,7 +50,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
 Option = Callable[[Any], Any]  # what click.option makes: a decorator
 STORE = "clew.store"  # what click's context calls the store of the present line
-OPERATOR = re.compile(r"[=<>:]")
 SLICE = 0.5  # seconds that counting or searching a store takes before a bar tells how far it is, and between its moves
 SLOW = {"list": "the runs are counted", "words": "the messages are searched"}
 LONGEST, LINES, WIDEST = 2000, 200, 120  # characters of a line of an error or a cell, its lines, words beside a bar
@@ -152,16 +151,10 @@ def choose(store: Keeper, words: Sequence[str], *, limit: int | None = None) -> 
     Raises:
         UnknownName, BadInput, BadQuery: nothing or too much is meant by a word, or the query does not parse.
     """
-    from clew.store import Run, resolve
+    from clew.store import Run
+    from clew.store.names import chosen
 
-    words = [word for word in words if word.strip()]
-    if not words or any(OPERATOR.search(word) for word in words):
-        return [Run(store, run) for run in _found(store, " ".join(words), limit)]
-    found: dict[str, None] = {}
-    for word in words:
-        tagged = store.tags().get(word)
-        found.update(dict.fromkeys(tagged or [resolve(store, word)]))
-    return [Run(store, run) for run in found]
+    return [Run(store, run) for run in chosen(store, words, lambda query: _found(store, query, limit))]
 
 
 def _found(store: Keeper, query: str, limit: int | None) -> list[str]:

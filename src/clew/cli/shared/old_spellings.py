@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from clew.cli.shared import common
@@ -13,6 +14,7 @@ OLD = {
     "bench serve": "bench",
     "train --loss": "tune",
 }
+PREFERENCES = ("dpo", "cliff-dpo")
 
 
 def today(args: Sequence[str]) -> list[str]:
@@ -22,9 +24,16 @@ def today(args: Sequence[str]) -> list[str]:
         return [*OLD[first].split(), *rest]
     if first == "bench" and rest[:1] == ["serve"]:
         return [first, *rest[1:]]
-    if first == "train" and any(word.partition("=")[0] == "--loss" for word in rest):
+    if first == "train" and _preference(rest):
         return ["tune", *_tune(rest)]
     return [*args]
+
+
+def _preference(words: Sequence[str]) -> bool:
+    """Whether ``train`` is asked for a loss of preference pairs, which `clew tune` trains on."""
+    asked = [word.removeprefix("--loss=") for word in words if word.startswith("--loss=")]
+    asked += [value for word, value in itertools.pairwise(words) if word == "--loss"]
+    return any(value in PREFERENCES for value in asked)
 
 
 def _tune(words: Sequence[str]) -> Iterator[str]:

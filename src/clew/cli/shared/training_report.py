@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from clew.store import Keeper, Run
     from clew.train.loop import Training
 
+WIDTH = 50  # columns of the drawn curve
 EVERY = 5  # iterations between two lines where there is no terminal to draw a bar on
 
 
@@ -52,6 +53,51 @@ def lowest(run: Run, method: str) -> float | None:
     return min(values, default=None)
 
 
+def held_out(training: Training) -> list[tuple[int, float, float, float]]:
+    """The held-out curve: (iterations done, success, low, high), from the start to the last evaluation."""
+    metrics, plan, out = training.store.metrics(training.plan.name), training.plan, []
+    if "before" in metrics.get(0, {}):
+        out.append((0, metrics[0]["before"], metrics[0]["before_low"], metrics[0]["before_high"]))
+    for index, values in sorted(metrics.items()):
+        due = plan.eval_every and ((index + 1) % plan.eval_every == 0 or index + 1 == plan.iterations)
+        if due and "eval" in values:
+            out.append((index + 1, values["eval"], values["eval_low"], values["eval_high"]))
+    return out
+
+
+def draw_curve(curve: Sequence[tuple[int, float, float, float]]) -> list[str]:
+    """Lines of text: a point for each success on a scale from 0 to 1, its 95 % interval as a line."""
+    lines = []
+    for done, share, low, high in curve:
+        marks = ["-" if round(low * WIDTH) <= i <= round(high * WIDTH) else " " for i in range(WIDTH + 1)]
+        marks[round(share * WIDTH)] = "*"
+        lines.append(f"  {done:>5} |{''.join(marks)}| {share:4.0%} [{low:.0%}, {high:.0%}]")
+    return lines
+
+
+def change(training: Training, curve: Sequence[tuple[int, float, float, float]]) -> str:
+    """Whether the held-out tasks tell the last evaluation from the first: the sign test over the tasks that flipped.
+
+    Both are the same tasks under the same seeds, so pairs of runs are compared (McNemar's exact test, 1947).
+    """
+    from scipy.stats import binomtest
+
+    if len(curve) < 2:
+        return ""
+    name, store = training.plan.name, training.store
+    first, last = (
+        {run.row.order: run for run in store.runs(f"name={name}.eval{at[0]}/*")} for at in (curve[0], curve[-1])
+    )
+    pairs = [(first[key].reward, last[key].reward) for key in first.keys() & last.keys()]
+    judged = [(a > 0.5, b > 0.5) for a, b in pairs if a is not None and b is not None]
+    won, lost = sum(b > a for a, b in judged), sum(a > b for a, b in judged)
+    p = binomtest(won, won + lost).pvalue if won + lost else 1.0
+    told = f"of {len(judged)} held-out tasks {won} were won and {lost} lost since the start (sign test p {p:.2g})"
+    if p > 0.05:
+        return f"{told}: no difference that so many tasks can tell"
+    return f"{told}: {'better' if won > lost else 'worse'}"
+
+
 def write_page(training: Training, reports: Mapping[str, Report], run: Run | None, commands: Mapping[str, str]) -> Path:
     """The one-page report of a training beside its checkpoints."""
     from clew.view.report import page
@@ -59,11 +105,14 @@ def write_page(training: Training, reports: Mapping[str, Report], run: Run | Non
 
     name, metrics = training.plan.name, training.store.metrics(training.plan.name)
     curve = [(step, values["success"]) for step, values in metrics.items()]
+    curves = {"success of rollouts": curve}
+    if points := held_out(training):
+        curves["success on held-out tasks"] = [(done, share) for done, share, _, _ in points]
     silent = [(step, values.get("zero_variance", values.get("dead_groups", 0.0))) for step, values in metrics.items()]
     text = page(
         f"Clew: {name}",
         reports,
-        {"success of rollouts": curve, "zero-variance groups": silent},
+        {**curves, "zero-variance groups": silent},
         facts(metrics),
         str(tree(run)) if run is not None else "no run failed",
         commands,

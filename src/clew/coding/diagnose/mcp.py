@@ -1,22 +1,18 @@
-"""The tools of a diagnosis as an MCP server on the standard streams, for any agent that speaks the protocol.
+"""The tools of a diagnosis as an MCP server (``harness.tool_server``), which ``clew diagnose --mcp`` starts.
 
-``clew diagnose --mcp`` starts it. Each call sees the files as they are then, not as they were when the server started.
-Nothing else may be printed on standard output while it runs.
+Each call sees the files as they are then, not as they were when the server started.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clew.coding.diagnose.choose import FIRST, Chooser, unmatched
 from clew.coding.diagnose.code_tools import Tools
 from clew.coding.diagnose.confidence import Calibration
 from clew.coding.diagnose.finding import markdown
 from clew.coding.diagnose.known import ELSEWHERE
-from clew.core.errors import BadInput, MissingExtra
-from clew.core.values import Observation, ToolCall
+from clew.harness import tool_server
 from clew.harness.tools import Tool, tool
 
 if TYPE_CHECKING:
@@ -38,10 +34,15 @@ class Present:
         self._chooser = Chooser.over(tools, MOST)
 
     def all(self) -> dict[str, Tool]:
-        """The tools by name, over the files as they were last seen."""
+        """The tools by name, over the files as they are now.
+
+        Raises:
+            BadInput: no file is left to look at.
+        """
+        self._look()
         return {t.spec.name: t for t in (tool(self.diagnose, idempotent=True), *self._tools.all())}
 
-    def look(self) -> None:
+    def _look(self) -> None:
         """See the files as they are now.
 
         Raises:
@@ -67,42 +68,4 @@ def server(present: Present) -> Server:
     Raises:
         MissingExtra: the package ``mcp`` is not installed.
     """
-    try:
-        from mcp import types
-        from mcp.server.lowlevel import Server
-    except ImportError:
-        raise MissingExtra("the package mcp is not installed", remedy="pip install 'clew[coding]'") from None
-
-    async def listed(context: object, asked: object) -> types.ListToolsResult:
-        return types.ListToolsResult(
-            tools=[
-                types.Tool(name=name, description=t.spec.description, input_schema=dict(t.spec.schema))
-                for name, t in present.all().items()
-            ]
-        )
-
-    async def called(context: object, asked: types.CallToolRequestParams) -> types.CallToolResult:
-        try:
-            present.look()
-            known = present.all()
-            if asked.name not in known:
-                remedy = f"Use {', '.join(known)}."
-                raise BadInput(f"there is no tool {asked.name!r}", remedy=remedy)
-            answer = known[asked.name].call(ToolCall("", asked.name, json.dumps(asked.arguments or {})))
-            text = answer.text if isinstance(answer, Observation) else (await answer).text
-        except BadInput as error:
-            text = f"error: {error.message}. {error.remedy}"
-        content: list[Any] = [types.TextContent(type="text", text=text)]
-        return types.CallToolResult(content=content, is_error=text.startswith("error:"))
-
-    version = importlib.metadata.version("clew")
-    return Server("clew-diagnose", version=version, on_list_tools=listed, on_call_tool=called)
-
-
-async def serve(present: Present) -> None:
-    """Serve on the standard streams until they close."""
-    made = server(present)
-    from mcp.server.stdio import stdio_server
-
-    async with stdio_server() as (reader, writer):
-        await made.run(reader, writer, made.create_initialization_options())
+    return tool_server.server(present, "clew-diagnose", "coding")

@@ -14,6 +14,8 @@ from itertools import combinations
 from math import exp, lgamma
 from typing import NamedTuple
 
+from clew.core.errors import need
+
 VERIFY, SHIP, STOP, REFINE = "verify", "ship", "stop", "refine"
 ENOUGH = 20  # labelled candidates of each class until which every critic is run on every candidate
 MANY = 400  # labels until which every critic is run before the oracle is, to find a second one that is worth its time
@@ -96,9 +98,7 @@ class Share:
     @property
     def interval(self) -> tuple[float, float]:
         """Of the Beta posterior after Jeffreys' prior."""
-        from scipy.stats import beta
-
-        low, high = beta.ppf([0.025, 0.975], self.part + 0.5, self.n - self.part + 0.5)
+        low, high = need("scipy.stats", "stats").beta.ppf([0.025, 0.975], self.part + 0.5, self.n - self.part + 0.5)
         return (0.0 if self.part == 0 else float(low)), (1.0 if self.part == self.n else float(high))
 
     def __str__(self) -> str:

@@ -99,7 +99,7 @@ class Server:
     """
 
     def __init__(self, command: Command) -> None:
-        need("mcp.client.stdio", "coding")  # here: CPython 3.11 cannot parse source in two threads, and imports may
+        need("mcp.client.stdio", "mcp")  # here: CPython 3.11 cannot parse source in two threads, and imports may
         self.command, self.starts = command, 0
         self._lock = threading.Lock()
         self._life: _Life | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, need
 from clew.models.engine.speculation.lengths import policy
 
 if TYPE_CHECKING:
@@ -57,13 +57,11 @@ class Traffic:
         Raises:
             BadInput: not chances between 0 and 1.
         """
-        from scipy.optimize import minimize
-
         wanted = np.asarray(accepted, np.float64)
         if not len(wanted) or not ((wanted > 0) & (wanted < 1)).all():
             raise BadInput(f"{accepted!r} are not chances of acceptance", remedy="Give numbers between 0 and 1.")
         reached, jitter = wanted.cumprod(), cls().jitter
-        found = minimize(
+        found = need("scipy.optimize", "stats").minimize(
             lambda x: float(((survival(x[0], abs(x[1]), jitter, len(reached)) - reached) ** 2).sum()),
             (1.5, 1.0), method="Nelder-Mead",
         ).x  # fmt: skip

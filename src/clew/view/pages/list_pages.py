@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from clew.core.errors import UnknownName
+from clew.core.errors import UnknownName, need
 from clew.core.stats import deviate, wilson
 from clew.store import Keeper, Summary
 from clew.view.json_values import plain
@@ -74,10 +74,8 @@ def spread(values: Sequence[float]) -> tuple[float | None, float | None, float |
         return mean, None, None
     if set(values) <= {0.0, 1.0}:
         return mean, *wilson(math.fsum(values), float(n), deviate(0.95))
-    from scipy.special import stdtrit
-
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
-    half = float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
+    half = float(need("scipy.special", "stats").stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)
     return mean, mean - half, mean + half
 
 

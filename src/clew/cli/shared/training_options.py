@@ -1,0 +1,354 @@
+"""The settings of `clew train` as options: a recipe gives the defaults, the line and files change them, all is told.
+
+The verb calls ``settle``, then ``plan`` and ``trainer``; ``tell`` prints each field with its value and where it comes
+from. What is left open (the learning rate, the held-out curve) is chosen here, once: a training that goes on takes what
+it was begun with.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clew.cli.shared import common, option, run_options
+from clew.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from clew.core.protocols import Taskset, Tracker
+    from clew.fit.trainer import Trainer
+    from clew.harness.trees.grow import Growth
+    from clew.models.local import Local
+    from clew.train.loop import Plan
+    from clew.train.recipes import Online
+
+ABOVE, SHARE = common.Amount(float, 0, above=True), common.Amount(float, 0, 1)
+NOT_NEGATIVE, COUNT = common.Amount(float, 0), common.Amount(int, 0)
+RECIPE_HELP = "Defaults by a published name: g2po, grpo, dapo, dr_grpo, gspo, gigpo, tree; any option changes them."
+CREDIT_HELP = "Credit method, as in `clew credit`.  [default: g2po; with trees: tree; with --data: grpo]"
+LOSS_HELP = "Registered loss, or file.py:function.  [default: the recipe's]"
+CLIP_HELP = "How far a ratio may fall below 1 and rise above it: one number, or LOW,HIGH.  [default: the recipe's]"
+BY_HELP = (
+    "What counts as one in the loss; run: a run's forks, compactions and sub-agents together.  [default: the recipe's]"
+)
+DYNAMIC_HELP = "Rounds of fresh tasks in place of those whose runs were all rewarded alike.  [default: the recipe's]"
+EVAL_HELP = "Evaluate after this many iterations; 0: never.  [default: as often as a fifth of the rollouts pays for]"
+SPLIT_HELP = "Split of these tasks: eval, so that test stays unseen, or any that the world has."
+ADAPTER_HELP = "Begin from this LoRA adapter, a folder that peft or an earlier --lora training saved."
+TRACK_HELP = "Send metrics to tensorboard, trackio, wandb or jsonl; with a place, as in wandb:PROJECT. May be repeated."
+LR_HELP = "Learning rate of AdamW.  [default: the recipe's, else what suits the model's size]"
+CORRECTION_HELP = "What to do about a sampler that is not the trainer: truncate or mask the weights of such tokens."
+BATCH_HELP = "Padded tokens of a micro-batch; more are accumulated."
+STEADY_HELP = "One thread and deterministic kernels: a training taken up again ends with the same bits."
+
+recipe_options = common.options(
+    option("--recipe", help=RECIPE_HELP),
+    option("--credit", "method", help=CREDIT_HELP),
+    option(
+        "--normalise", choices="std mean", help="Divide advantages by their standard deviation (std) or not (mean)."
+    ),
+    option("--loss", help=LOSS_HELP),
+    option("--clip", help=CLIP_HELP),
+    option("--ratio", choices="token sequence", help="Importance ratio of each token or of whole rows (GSPO)."),
+    option("--kl", type=NOT_NEGATIVE, help="Weight of the penalty towards the weights that the training began with."),
+    option("--weight-by", choices="run row token", help=BY_HELP),
+    option("-n", "--n", "n", type=int, help="Runs of each task.  [default: 8]"),
+    option("--epochs", type=int, help="Passes over the rows of an iteration.  [default: 1]"),
+    option("--minibatches", type=int, help="Optimiser steps of each pass.  [default: 1; gspo: 4]"),
+    option("--dynamic", type=COUNT, help=DYNAMIC_HELP),
+)
+optimiser_options = common.options(
+    option("--lr", type=ABOVE, help=LR_HELP),
+    option("--schedule", choices="constant linear cosine", default="constant", help="How the learning rate falls."),
+    option("--warmup", default=0, help="Iterations in which the learning rate rises."),
+    option("--optimizer", choices="adamw muon", default="adamw", help="muon: Muon for the hidden matrices."),
+    option("--muon-lr", default=0.02, type=ABOVE, help="Learning rate of Muon's matrices."),
+    option("--betas", default="0.9,0.95", help="AdamW's two betas."),
+    option("--weight-decay", default=0.0, help="AdamW's weight decay."),
+    option("--max-grad-norm", default=1.0, help="Largest norm of the gradient; 0: no limit."),
+    option("--correction", choices="none truncate mask", default="none", help=CORRECTION_HELP),
+    option("--batch-tokens", default=16_384, help=BATCH_HELP),
+    option("--precision", choices="auto float32 bfloat16", default="auto", help="auto: bfloat16 on a GPU."),
+    option(
+        "--tolerance", type=ABOVE, help="Largest difference of sampler and trainer, nats.  [default: 1e-4, GPU 0.05]"
+    ),
+    option("--chunk", type=int, help="Logits held at once, in numbers.  [default: 16777216]"),
+    option("--steady/--no-steady", default=True, help=STEADY_HELP),
+)
+adapter_options = common.options(
+    option("--lora", type=int, help="Train only LoRA adapters of this rank."),
+    option("--lora-alpha", type=ABOVE, help="LoRA's alpha: adapters count alpha / rank.  [default: 8]"),
+    option("--lora-targets", help="Layers that get adapters, as in q_proj,v_proj.  [default: all linear ones]"),
+    option("--lora-dropout", type=SHARE, help="Dropout in the adapters.  [default: 0]"),
+    option("--adapter", metavar="FOLDER", help=ADAPTER_HELP),
+)
+watching_options = common.options(
+    option("--eval-every", type=COUNT, help=EVAL_HELP),
+    option("--eval-tasks", type=int, help="Held-out tasks in each evaluation.  [default: at most 64]"),
+    option("--eval-split", default="eval", help=SPLIT_HELP),
+    option("--checkpoint-every", default=5, help="Iterations between two checkpoints."),
+    option("--track", multiple=True, help=TRACK_HELP),
+)
+training_options = common.options(recipe_options, optimiser_options, adapter_options, watching_options)
+
+OF_RECIPE = (
+    *("credit", "normalise", "loss", "clip", "ratio", "kl", "weight_by"),
+    *("n", "lr", "epochs", "minibatches", "dynamic"),
+)
+OF_TRAINER = (
+    "optimizer muon_lr betas weight_decay max_grad_norm correction batch_tokens precision tolerance chunk steady"
+)
+OF_PLAN = "iterations tasks seed schedule warmup eval_every eval_tasks eval_split checkpoint_every"
+OF_LORA = "lora lora_alpha lora_targets lora_dropout adapter"
+MOST, POINTS, FEW, PART = 64, 8, 16, 0.2  # held-out tasks; evaluations; tasks that say little; share of the rollouts
+
+
+@dataclass(slots=True)
+class Settled:
+    """The settings of a training. ``sources``: field -> "option", "file", "recipe", "default" or what chose it."""
+
+    recipe: Online
+    options: dict[str, Any]
+    sources: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+
+
+def settle(options: Mapping[str, Any], method: str | None) -> Settled:
+    """A recipe with what the line and files change in it.
+
+    Raises:
+        UnknownName: no such recipe, estimator or loss. BadInput: settings that contradict each other.
+    """
+    from clew.train import recipes
+
+    usual = "tree" if options["rollouts"] == "tree" else "grpo" if options["data"] else "g2po"
+    base = recipes.online(options["recipe"] or usual)
+    given = {name: options[name] for name in OF_RECIPE if name != "credit" and options[name] is not None}
+    if "clip" in given:
+        given["clip"] = _pair(given["clip"], "--clip")
+    if method is not None:
+        given["credit"] = method
+        given.setdefault("normalise", recipes.normalisation(method, base.normalise))
+    made = replace(base, **given)
+    made.estimator()  # says at once what is not there
+    _check_adapters(options)
+    sources = {name: _source("method" if name == "credit" else name) for name in OF_RECIPE}
+    sources |= {n: "recipe" for n, s in sources.items() if s == "default"}
+    sources |= {name: _source(name) for name in f"{OF_TRAINER} {OF_PLAN} {OF_LORA}".split()}
+    return Settled(made, {**options, "n": made.n}, sources)
+
+
+def _source(name: str) -> str:
+    from click.core import ParameterSource
+
+    found = click.get_current_context().get_parameter_source(name)
+    if found in (ParameterSource.COMMANDLINE, ParameterSource.PROMPT, ParameterSource.ENVIRONMENT):
+        return "option"
+    return "file" if found is ParameterSource.DEFAULT_MAP else "default"
+
+
+def _pair(text: str, name: str) -> tuple[float, float]:
+    found = common.number_list(str(text), name, float)
+    if len(found) not in (1, 2):
+        raise BadInput(f"{name} {text!r} is not one number or two", remedy="Write 0.2, or LOW,HIGH as in 0.2,0.28.")
+    return found[0], found[-1]
+
+
+def _check_adapters(options: Mapping[str, Any]) -> None:
+    if options["adapter"] is not None and options["lora"] is not None:
+        told = "--adapter and --lora contradict each other: an adapter has its own rank"
+        raise BadInput(told, remedy="Leave one of them out.")
+    alone = [name for name in ("lora_alpha", "lora_targets", "lora_dropout") if options[name] is not None]
+    if alone and options["lora"] is None:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in alone)
+        raise BadInput(f"{flags} without --lora sets nothing", remedy="Add --lora RANK, or leave them out.")
+
+
+def settle_open(settled: Settled, model: Local, taskset: Taskset, folder: Path | None) -> None:
+    """Choose what is left open: the learning rate by the model's size, and how often to evaluate.
+
+    A training that goes on takes what it was begun with.
+    """
+    from clew.train import rates
+
+    options, begun = settled.options, _begun(folder)
+    adapters = options["lora"] is not None or options["adapter"] is not None
+    if settled.recipe.lr is None:
+        lr = begun.get("lr", settled.recipe.rate(model, adapters))
+        settled.recipe = replace(settled.recipe, lr=lr)
+        settled.sources["lr"] = (
+            "as begun" if "lr" in begun else f"size of the model, {rates.size(model.module):,} weights"
+        )
+    assert settled.recipe.lr is not None
+    if told := rates.warning(settled.recipe.lr, model.module, adapters):
+        settled.notes.append(f"warning: {told}")
+    before = begun.get("plan", {})
+    for name in ("eval_every", "eval_tasks"):
+        if options[name] is None and name in before:
+            options[name], settled.sources[name] = before[name], "as begun"
+    if options["eval_every"] is None:
+        _hold_out(settled, taskset)
+    options["eval_tasks"] = options["eval_tasks"] or MOST
+
+
+def _begun(folder: Path | None) -> dict[str, Any]:
+    path = folder / "settings.json" if folder is not None else None
+    found: dict[str, Any] = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    return found
+
+
+def _hold_out(settled: Settled, taskset: Taskset) -> None:
+    options = settled.options
+    options["eval_every"], settled.sources["eval_every"] = 0, "cost"
+    runs = options["iterations"] * options["tasks"] * options["n"]
+    every, tasks = held_out(options["iterations"], runs, options["eval_tasks"])
+    if not every:
+        settled.notes.append(
+            f"no held-out curve: {runs:,} rollouts are too few to pay for one (--eval-every K asks for it)"
+        )
+        return
+    split = options["eval_split"]
+    try:
+        tasks = len(taskset.sample(tasks, 0, split))  # a file may hold fewer
+    except Exception as error:  # the taskset may be anyone's, and nobody asked for this
+        settled.notes.append(f"no held-out curve: no {tasks} tasks of split {split!r} ({type(error).__name__})")
+        return
+    options["eval_every"], options["eval_tasks"] = every, tasks
+    settled.sources["eval_tasks"] = (
+        "cost" if settled.sources["eval_tasks"] == "default" else settled.sources["eval_tasks"]
+    )
+    spent = tasks * (math.ceil(options["iterations"] / every) + 1)
+    when = "at the start" if every == options["iterations"] else f"at the start, every {every} iterations"
+    settled.notes.append(
+        f"held-out curve: {tasks} tasks of split {split!r} {when} and at the end: "
+        f"{spent:,} runs beside {runs:,} of the training"
+    )
+
+
+def held_out(iterations: int, runs: int, tasks: int | None = None) -> tuple[int, int]:
+    """(iterations between two evaluations, tasks of each) such that all evaluations take at most a fifth of ``runs``.
+
+    (0, 0) where that buys no curve worth looking at. ``tasks``: so many, however few evaluations that leaves.
+    """
+    budget = int(PART * runs)
+    for points in range(min(POINTS, iterations), 0, -1):
+        every = math.ceil(iterations / points)
+        times = math.ceil(iterations / every) + 1
+        size = tasks or min(MOST, budget // times)
+        if times * size <= budget and (tasks or size >= MOST // 2 or (points == 1 and size >= FEW)):
+            return every, size
+    return (iterations, tasks) if tasks else (0, 0)
+
+
+def trainer(settled: Settled, model: Local) -> Trainer:
+    """The trainer that these settings describe; its first weights and its noise follow from the seed."""
+    import torch
+
+    o = settled.options
+    torch.manual_seed(o["seed"])  # what adapters begin with, and their dropout
+    lora = None
+    if o["lora"] is not None:
+        names = {"lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout"}
+        lora = {"r": o["lora"], **{key: o[name] for key, name in names.items() if o[name] is not None}}
+        if o["lora_targets"] is not None:
+            targets = [word.strip() for word in o["lora_targets"].split(",") if word.strip()]
+            lora["target_modules"] = targets if targets != ["all-linear"] else "all-linear"
+    settings = common.pick(o, "optimizer muon_lr weight_decay batch_tokens precision tolerance steady adapter")
+    betas = _pair(o["betas"], "--betas")
+    if not all(0 <= beta < 1 for beta in betas):
+        raise BadInput(f"--betas {o['betas']!r} are not two numbers from 0 to below 1", remedy="Write 0.9,0.95.")
+    settings |= {"chunk": o["chunk"]} if o["chunk"] is not None else {}
+    losses = settled.recipe.losses(**({"correction": o["correction"]} if o["correction"] != "none" else {}))
+    clip = o["max_grad_norm"] or None
+    return settled.recipe.trainer(model, losses=losses, betas=betas, clip=clip, lora=lora, **settings)
+
+
+def reference(settled: Settled, model: str) -> Local | None:
+    """The weights that the training begins with, frozen, where a penalty holds it to them."""
+    if not settled.recipe.kl:
+        return None
+    from clew.fit.adapter_files import begin
+
+    made = run_options.trainable(model)
+    if settled.options["adapter"] is not None:
+        begin(made.module, settled.options["adapter"])
+    made.module.requires_grad_(False)
+    return made
+
+
+def plan(settled: Settled, name: str, growth: Growth | None) -> Plan:
+    """The plan that these settings describe."""
+    return settled.recipe.plan(name, growth=growth, **common.pick(settled.options, OF_PLAN))
+
+
+def record(settled: Settled) -> dict[str, Any]:
+    """What a training records of its settings beside its plan; of later options only what is not their default."""
+    recipe, o = settled.recipe, settled.options
+    later = {"normalise": recipe.normalise, "loss": recipe.loss, "clip": list(recipe.clip), "ratio": recipe.ratio}
+    later |= {"weight_by": recipe.weight_by}
+    plain = {"normalise": (None, "std"), "loss": ("pg",), "clip": ([0.2, 0.2],), "ratio": ("token",)}
+    plain |= {"weight_by": ("token",)}
+    out = {name: value for name, value in later.items() if value not in plain[name]}
+    defaults = {param.name: param.default for param in click.get_current_context().command.params}
+    speed = {"chunk", "batch_tokens", "tolerance", "lora"}
+    names = [
+        name
+        for name in f"{OF_TRAINER} {OF_LORA}".split()
+        if o[name] not in (None, defaults[name]) and name not in speed
+    ]
+    return {"credit": recipe.credit, "lr": recipe.lr, "lora": o["lora"], **out, **{name: o[name] for name in names}}
+
+
+def trackers(options: Mapping[str, Any], name: str, folder: Path | None) -> Tracker | None:
+    """What --track asks for; without a place: beside the checkpoints, or a project called clew."""
+    from clew.fit.trackers import several, tracker
+
+    made = []
+    for spec in options["track"]:
+        kind, colon, _ = spec.partition(":")
+        places = {"tensorboard": f"{folder or '.'}/tensorboard", "jsonl": f"{folder or '.'}/metrics.jsonl"}
+        place = "" if colon else ":" + places.get(kind, "clew")
+        made.append(tracker(spec + place, run=name))
+    return several(made) if made else None
+
+
+def values(settled: Settled) -> dict[str, Any]:
+    """Every field with its value."""
+    found = {name: getattr(settled.recipe, name) for name in OF_RECIPE}
+    return found | {name: settled.options[name] for name in f"{OF_PLAN} {OF_TRAINER} {OF_LORA}".split()}
+
+
+def as_json(settled: Settled) -> dict[str, Any]:
+    """What ``tell`` prints, as JSON."""
+    fields = {name: {"value": value, "from": settled.sources[name]} for name, value in values(settled).items()}
+    return {"recipe": settled.recipe.name, "fields": fields, "notes": settled.notes}
+
+
+def tell(settled: Settled) -> None:
+    """Print every field with its value, those of one source together, and what else there is to say."""
+    recipe = settled.recipe
+    by: dict[str, list[str]] = {}
+    for name, value in values(settled).items():
+        by.setdefault(settled.sources[name], []).append(f"{name} {_short(value)}")
+    common.say(f"recipe {recipe.name}: {recipe.about}")
+    for source, told in by.items():
+        label = f"from {source}" if source in ("recipe", "option", "file", "default") else f"by {source}"
+        start, margin = f"  {label + ':':<14} ", " " * 17
+        text = textwrap.fill(
+            ", ".join(told), 120, initial_indent=start, subsequent_indent=margin, break_long_words=False
+        )
+        common.say(text)
+    for note in settled.notes:
+        common.say(note)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, tuple):
+        return "/".join(map(_short, value))
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
