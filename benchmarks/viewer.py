@@ -39,8 +39,8 @@ COMPARED = 500  # runs of each
 
 
 def make(path: Path, calls: int, steps: int) -> None:
-    """Runs of 12 steps until there are ``calls`` Calls, judged; two sides of 500 runs over 250 tasks; then the long run,
-    with values of one method."""
+    """Runs of 12 steps until there are ``calls`` Calls, judged; two sides of 500 runs over 250 tasks; then the long
+    run, with values of one method."""
     store = SQLiteStore(path)
     per_run, batch, total = 2 * STEPS + 2, 200, 0
     while total < calls:
