@@ -6,6 +6,7 @@ Names below are imported when first used, so that ``import clew`` costs nothing.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -24,11 +25,14 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names.spli
 _MODULES = ("core", "store", "models", "worlds", "harness", "fit", "credit", "train", "exchange", "view")
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from clew import core, credit, exchange, fit, harness, models, store, train, view, worlds
     from clew.core.protocols import Model, Taskset
     from clew.core.records import Cursor, Edit, Report
     from clew.core.registry import register
     from clew.core.values import Limits, Message, Observation, Sampling, StopReason, Task, ToolCall
+    from clew.exchange.dataset.tasks import Dataset
     from clew.fit.trainer import Trainer
     from clew.harness import LiveRun, Runner, tool
     from clew.store import Group, Groups, Run, open_store
@@ -36,8 +40,8 @@ if TYPE_CHECKING:
     from clew.view.terminal import tree
 
 __all__ = ["Cursor", "Edit", "Group", "Groups", "Limits", "LiveRun", "Message", "Observation", "Report", "Run"]
-__all__ += ["Runner", "Sampling", "StopReason", "Task", "ToolCall", "Trainer", "core", "credit", "exchange", "fit"]
-__all__ += ["harness", "model", "models", "open_store", "register", "rows", "store", "taskset", "tool", "train"]
+__all__ += ["Runner", "Sampling", "StopReason", "Task", "ToolCall", "Trainer", "core", "credit", "dataset", "exchange"]
+__all__ += ["fit", "harness", "model", "models", "open_store", "register", "rows", "store", "taskset", "tool", "train"]
 __all__ += ["tree", "view", "worlds"]
 
 
@@ -51,6 +55,22 @@ def taskset(ref: str) -> Taskset:
 
     made: Taskset = build("tasksets", ref)
     return made
+
+
+def dataset(path: str | Path | Iterable[Mapping[str, Any]], reward: object = (), **layout: Any) -> Dataset:
+    """Your own data as a taskset: each row of a file (JSONL, Parquet, CSV, a saved Hugging Face folder) is a task.
+
+    Args:
+        path: of the file or folder; or a Dataset of the package ``datasets``, or a list of mappings.
+        reward: the name of a scorer, ``"file.py:function"``, a function, or a list of these with weights.
+        layout: columns, prompt template, splits, system prompt; see ``clew.exchange.dataset.tasks.Dataset``.
+
+    Raises:
+        BadInput: there is no such file, column or reward, or a row is none.
+    """
+    from clew.exchange.dataset.tasks import Dataset
+
+    return Dataset(path, reward, **layout)
 
 
 def model(ref: str | Model, **options: Any) -> Model:

@@ -95,6 +95,27 @@ def test_training_on_pairs_goes_on_and_refuses_others(clew, tmp_path):
     assert "RUNS" in clew("tune", "--name", "x", "--loss", "dpo", "--store", path, code=2).output
 
 
+def test_training_on_what_people_prefer(clew, tmp_path):
+    register("tasksets", "sums", Sums)
+    path, folder = tmp_path / "made.db", tmp_path / "weights"
+    taskset = Sums(low=2, high=2)
+    model = small(taskset.vocabulary(), 16, 1, 2, 1, context=64, ref=str(folder))
+    model.save(folder)
+    runner = Runner("clew.harness.agents:player", taskset, model, path, sampling={"max_tokens": 6})
+    one, other = runner.collect(taskset.sample(1), n=2).runs
+    runner.store.close()
+    at = ("--model", folder, "--store", path)
+    line = ("tune", "origin=collect", "--name", "p", "--loss", "dpo", "--by-labels", *at)
+    assert "Label more runs of one task" in clew(*line, code=2).output
+    clew("label", one.id, "--stars", 2, "--by", "ann", "--store", path)
+    clew("label", other.id, "--stars", 4, "--by", "ann", "--store", path)
+    done = clew(*line)
+    assert "labels give 1 pairs" in done.output
+    assert "2 rows" in done.output
+    wrong = clew("tune", one.id, "--name", "q", "--loss", "cliff-dpo", "--by-labels", *at, code=2)
+    assert "Write --loss dpo" in wrong.output
+
+
 def test_released_rollouts_are_read(clew, tmp_path):
     """A planted cliff is kept, one dip that its neighbours do not share is flagged and not kept, noise is neither."""
     cliff, dip = [60] * 8 + [20] * 8, [60] * 8 + [40] + [60] * 7

@@ -52,7 +52,9 @@ def test_a_conversation_becomes_asks_and_acts():
     assert (run.reward, run.stop, run.row.origin) == (1.0, StopReason.RETURNED, "import")
     assert {a.method: a.value for a in store.annotations([run.id])} == {"reward": 1.0, "style": 0.5}
     assert not store.verify()
-    assert Runner.of(store, run).replay(run).calls == len(run.calls)
+    runner = Runner.of(store, run)
+    assert runner.replay(run).calls == len(run.calls)
+    assert store.row(run.id).agent_digest == runner.agent_digest != "", "else nobody hears that the agent has changed"
 
 
 messages = st.lists(

@@ -165,6 +165,50 @@ def test_what_was_given_up_is_shared_by_forks_at_calls_that_came_after_it() -> N
     assert runner.fork(run, at=beside.seq)[0].shared == never.seq, "it was given up after the Call there was issued"
 
 
+def test_a_fork_keeps_what_answered_beside_an_ask_that_it_makes_anew() -> None:
+    async def agent(run: LiveRun) -> None:
+        never, chat = asyncio.create_task(run.chat().ask("never")), run.chat()
+        await asyncio.sleep(0)
+        await chat.ask("first")
+        await chat.ask("second")
+        never.cancel()
+        with suppress(asyncio.CancelledError):
+            await never
+        await chat.ask("after")
+
+    class Late(Scripted):
+        async def complete(self, request: Request) -> Completion:
+            if request.path[-1].message.text == "never":
+                await asyncio.sleep(30)
+            return await super().complete(request)
+
+    runner = Runner(agent, None, Late({"": "yes"}))
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    never, first, second, _ = (c for c in run.calls if c.kind == "ask")
+    fork = runner.fork(run, at=second.seq)[0]
+    assert fork.shared == never.seq, "an ask that had not answered there is made anew, and all after it is the fork's"
+    assert [c.seq for c in fork.calls] == list(range(len(run.calls)))
+    assert fork.calls[first.seq] == first._replace(run=fork.id, cost=0.0)
+    assert runner.store.verify() == []
+    runner.replay(fork)
+
+
+def test_a_fork_goes_on_with_the_time_that_its_record_took() -> None:
+    class Slow(Scripted):
+        async def complete(self, request: Request) -> Completion:
+            return (await super().complete(request))._replace(seconds=100.0)
+
+    async def agent(run: LiveRun) -> None:
+        for _ in range(5):
+            await run.chat().ask("go on")
+
+    runner = Runner(agent, None, Slow({"": "yes"}), limits=Limits(seconds=250.0))
+    run = runner.collect([Task("t", "")], n=1).runs[0]
+    assert run.stop == StopReason.RETURNED, "live, the clock counts"
+    stops = [runner.fork(run, at=seq)[0].stop for seq in (2, 3, 4)]
+    assert stops == [StopReason.RETURNED, StopReason.RETURNED, StopReason.TIME_LIMIT]
+
+
 def test_token_forks_force_the_first_tokens() -> None:
     model = Markov(tokens=True)
     runner = Runner(chatter, None, model, sampling={"max_tokens": 12})

@@ -404,3 +404,27 @@ def test_work_between_two_effects_is_not_taken_from_a_timeout() -> None:
     waited = json.loads(run.calls[-2].text)
     assert waited["wall"] > 0.29
     assert waited["clock"] == pytest.approx(0.3, abs=0.1)
+
+
+def test_a_result_that_comes_as_the_agent_returns_is_in_the_record_or_cut_off() -> None:
+    """The model answers after some turns of the loop, the agent returns after others."""
+    turns = [0]
+
+    class Soon(Late):
+        async def complete(self, request: Request) -> Completion:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            return Completion(Message("assistant", "so"))
+
+    async def agent(run: LiveRun) -> None:
+        asking = asyncio.create_task(run.chat().ask("why"))
+        for _ in range(turns[0]):
+            await asyncio.sleep(0)
+        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    runner, errors = Runner(agent, None, Soon()), set[str]()
+    for turns[0] in range(1, 50):
+        run = runner.collect([Task("t", "")], n=1).runs[0]
+        errors |= {call.error for call in run.calls if call.kind == "ask"}
+        check(runner, run)
+    assert errors == {"", CUT_OFF}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from pathlib import Path
 
 import pytest
 
 from benchmarks import kills
 from clew.core.errors import CannotRestore, InDoubt, LeaseHeld
-from clew.core.values import StopReason
-from clew.harness import Runner
+from clew.core.values import StopReason, Task
+from clew.harness import LiveRun, Runner
 from clew.harness.agents import player
-from clew.models.fakes import Scripted
-from clew.store import Run, open_store
+from clew.models.fakes import Echo, Scripted
+from clew.store import MemoryStore, Run, open_store
 from clew.worlds.household import Household
 from clew.worlds.toys import Notepad
 
@@ -170,3 +171,20 @@ def test_a_run_that_ended_and_was_not_judged_is_judged_when_it_is_resumed(
     asked = wanderer.calls
     assert bare.resume(run.id).reward == run.reward is not None
     assert wanderer.calls == asked
+
+
+def test_a_run_of_an_hour_keeps_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each ask commits, and a commit renews what is held: nobody else may take the run over while it goes on."""
+    now, tick, gone = time.time, time.monotonic, [0.0]
+    monkeypatch.setattr(time, "time", lambda: now() + gone[0])
+    monkeypatch.setattr(time, "monotonic", lambda: tick() + gone[0])
+    store, held = MemoryStore(), []
+
+    async def agent(run: LiveRun) -> None:
+        for _ in range(4):
+            gone[0] += 25
+            await run.chat().ask("go on")
+            held.append(store.leased() == [run.id])
+
+    Runner(agent, None, Echo(), store).collect([Task("t", "")], n=1)
+    assert held == [True] * 4

@@ -45,7 +45,7 @@ def test_an_iteration_says_what_happened(house, model):
     work = training(house, model, ":memory:", eval_every=2, eval_tasks=4)
     done = list(work.run(on_run=seen.append))
     assert [d.number for d in done] == [0, 1, 2]
-    assert [d.evaluation is not None for d in done] == [True, True, False]
+    assert [d.evaluation is not None for d in done] == [True, True, True]
     assert done[0].evaluation.n == 4
     assert len(seen) == 3 * 2 * 3
     for d in done:
@@ -79,25 +79,30 @@ def test_no_signal_takes_no_step(house, model):
     assert all((w == before[name]).all() for name, w in weights(model).items())
 
 
-def test_stop_keeps_what_is_done_and_the_rest_follows(house, model, tmp_path):
+FALLING = {"schedule": "cosine", "warmup": 1, "epochs": 2, "minibatches": 2, "dynamic": 1, "tasks": 3}
+
+
+@pytest.mark.parametrize("plan", [{}, FALLING], ids=["plain", "schedule, minibatches, dynamic sampling"])
+def test_stop_keeps_what_is_done_and_the_rest_follows(house, tmp_path, plan):
     def fresh():
         return small(house.vocabulary(), 16, 1, 2, 1, context=256, ref="tiny", steady=True)
 
     whole = fresh()
-    list(training(house, whole, tmp_path / "a" / "runs.db").run())
+    list(training(house, whole, tmp_path / "a" / "runs.db", **plan).run())
     first = fresh()
-    work = training(house, first, tmp_path / "b" / "runs.db")
+    work = training(house, first, tmp_path / "b" / "runs.db", **plan)
     steps = work.run()
     next(steps)
     (work.folder / "stop").write_text("")
     assert list(steps) == []
     assert not (work.folder / "stop").exists()
     second = fresh()
-    again = training(house, second, tmp_path / "b" / "runs.db")
+    again = training(house, second, tmp_path / "b" / "runs.db", **plan)
     assert [d.number for d in again.run()] == [1, 2]
+    assert any((w != weights(fresh())[name]).any() for name, w in weights(second).items())
     assert all((w == weights(whole)[name]).all() for name, w in weights(second).items())
     assert [d.number for d in again.run()] == []  # finished: nothing is done twice
-    assert json.loads((work.folder / "settings.json").read_text())["plan"]["tasks"] == 2
+    assert json.loads((work.folder / "settings.json").read_text())["plan"]["tasks"] == plan.get("tasks", 2)
     for made in (whole, first, second):
         made.close()
 
@@ -107,6 +112,81 @@ def test_settings_are_held_to(house, model, tmp_path):
     training(house, model, tmp_path / "runs.db", iterations=9)  # longer is the same training
     with pytest.raises(BadInput, match="begun with another plan"):
         training(house, model, tmp_path / "runs.db", seed=4)
+
+
+def test_a_falling_rate_ends_where_it_was_said_to(house, model, tmp_path):
+    training(house, model, tmp_path / "runs.db", schedule="linear")
+    training(house, model, tmp_path / "runs.db", schedule="linear")
+    with pytest.raises(BadInput, match="lets its learning rate fall over 3 iterations, not 9") as refused:
+        training(house, model, tmp_path / "runs.db", schedule="linear", iterations=9)
+    assert "constant" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ({"warmup": 3}, "a warm-up of 3 iterations does not fit into a training of 3"),
+        ({"warmup": -1}, "a warm-up of -1"),
+        ({"schedule": "step"}, "schedule='step' is not known"),
+        ({"epochs": 0, "minibatches": 0}, "epochs=0, minibatches=0"),
+        ({"kl": -0.1}, "kl=-0.1"),
+        ({"dynamic": -1}, "dynamic=-1"),
+    ],
+)
+def test_plans_that_cannot_be_followed_are_refused(plan, told):
+    with pytest.raises(BadInput, match=told) as refused:
+        Plan(name="t", **{"iterations": 3, **plan})
+    assert refused.value.remedy
+
+
+def test_the_rate_follows_the_schedule_over_steps_and_iterations(house, model):
+    rates = []
+    work = training(house, model, ":memory:", schedule="linear", warmup=1, minibatches=2)
+    trainer = work.trainers[""]
+    step = trainer.optimizer.step
+    trainer.optimizer.step = lambda scale=1.0: (rates.append(scale), step(scale))[1]
+    done = list(work.run())
+    assert rates[:2] == [0.5, 1.0]  # two steps in the iteration of warm-up
+    assert rates[2:] == [1.0, 0.75, 0.5, 0.25]
+    assert trainer.steps == 6
+    assert [d.step.step for d in done] == [2, 4, 6], "the report is that of the iteration's last step"
+
+
+def test_dynamic_sampling_draws_tasks_until_enough_groups_have_a_signal(house, model):
+    """The judge is pleased by a third of the tasks half of the time, by the others never."""
+
+    class Picky(type(house)):
+        async def judge(self, task, run, world):
+            return {"reward": float(run.row.seed % 2 and int(task.id.rpartition("-")[2], 36) % 3 == 0)}
+
+    taskset = Picky(rooms=2, receptacles=2, objects=2, closed=1, steps=4)
+
+    def groups(dynamic):
+        runner = Runner(player, taskset, model, sampling={"max_tokens": 3})
+        plan = Plan(name="t", iterations=1, tasks=4, rollouts=4, dynamic=dynamic)
+        [done] = Training(runner, Trainer(model), clew.credit.grpo, plan).run()
+        return done.groups
+
+    plain, more = groups(0), groups(6)
+    assert len(plain) == 4 > sum(g.signal for g in plain)
+    assert [g.task_id for g in more][:4] == [g.task_id for g in plain]
+    assert sum(g.signal for g in more) == 4
+    assert more[-1].signal, "nothing is drawn beyond what was missing"
+    assert len({run.row.seed for run in more.runs}) == len(more.runs)
+
+
+def test_a_tracker_gets_the_numbers_of_every_iteration(house, model, tmp_path):
+    from clew.fit.trackers import tracker
+
+    work = training(house, model, ":memory:", eval_every=2, eval_tasks=2)
+    work.tracker = tracker(f"jsonl:{tmp_path}/log.jsonl")
+    done = list(work.run())
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert [line["success"] for line in lines] == [d.success.estimate for d in done]
+    assert lines[0]["before"] == done[0].before.estimate
+    assert "before" not in lines[1]
+    assert lines[2]["eval"] == done[2].evaluation.estimate
 
 
 def test_kl_towards_a_reference(house, model):

@@ -19,7 +19,7 @@ from clew.harness import Runner
 from clew.models.local import small
 from clew.train.losses import dpo
 from clew.train.offline import Passes, fit
-from clew.train.pairs import outcome_pairs, pair_rows
+from clew.train.pairs import labelled_pairs, outcome_pairs, pair_rows
 from clew.train.rows import reference
 from clew.worlds.sums import Sums
 
@@ -132,6 +132,35 @@ def test_whole_runs_are_paired_within_their_group(made):
     for row, run in zip(rows, group[::-1], strict=True):
         assert row.weights["dpo"].sum() == len(run.calls[1].logprobs)
     assert outcome_pairs([Told(group[:1])]) == []
+
+
+def test_what_people_prefer_is_paired_and_the_preferred_gain(made):
+    model, runner, runs = made
+    one, other = runs[0], next(run for run in runs[1:] if run.reply(1).ids != runs[0].reply(1).ids)
+    with pytest.raises(BadInput, match=r"order no two runs.*\n  Label more runs"):
+        labelled_pairs([one, other])
+    runner.store.label(one.id, by="ann", stars=5)
+    runner.store.label(other.id, by="ann", stars=1)
+    rows, pairs = labelled_pairs([one, other])
+    same_task = one.task_id == other.task_id
+    assert same_task
+    assert [(row.role, row.set) for row in rows] == [("rejected", "label/0"), ("chosen", "label/0")]
+    assert [row.weights["dpo"].sum() for row in rows] == [len(run.calls[1].logprobs) for run in (other, one)]
+    assert pairs.found[0].by == ("ann",)
+    start = reference(rows, model)
+    before = [float((row.ref * row.weights["dpo"]).sum()) for row in start]
+    for _ in fit(Trainer(model, 1e-2, {"dpo": partial(dpo, beta=0.1)}), start, Passes(epochs=3, batch=2)):
+        pass
+    after = [
+        float((s * row.weights["dpo"][1:]).sum())
+        for s, row in zip(model.score([r.ids.tolist() for r in rows]), rows, strict=True)
+    ]
+    assert after[1] - before[1] > after[0] - before[0] + 0.1
+    runner.store.label(f"{one.id}@1", by="bob", verdict="bad")
+    runner.store.label(f"{other.id}@1", by="bob", verdict="good")
+    both, _ = labelled_pairs([one, other])
+    reply = both[2:] if both[2].set == "label/1" else both[:2]
+    assert [int(row.weights["dpo"].sum()) for row in reply] == [len(run.calls[1].logprobs) for run in (one, other)]
 
 
 def plain_rows(n: int) -> list[LossRow]:

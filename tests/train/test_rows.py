@@ -15,6 +15,7 @@ from clew.fit.trainer import Trainer
 from clew.harness import Runner
 from clew.harness.agents import player
 from clew.models.markov import Markov
+from clew.store import Run
 from clew.train.dump import dump, load
 from clew.train.rows import leaves, reference, render, rows, sft_rows
 
@@ -83,6 +84,32 @@ def test_each_span_trains_once_over_conversations_and_forks(house, model):
     assert sum(cursor.run == run.id for row in shared for _, cursor in row.source) == 2
     first = next(row for row in made if run.id in {cursor.run for _, cursor in row.source})
     assert len(first.source) == 2  # the reply that both conversations share trains with the first of them
+
+
+async def helper(run):
+    await run.chat().ask("help")
+
+
+async def delegating(run):
+    await run.spawn(helper, "help")
+    await run.act(await run.chat().ask(run.view))
+
+
+def test_rows_name_the_run_that_forks_and_sub_agents_come_from(house, model):
+    runner, groups = collected(delegating, house, model, n=2, tasks=1)
+    run, other = groups.runs
+    child = Run(runner.store, next(call for call in run.calls if call.kind == "spawn").child)
+    asked = next(call.seq for call in run.calls if call.kind == "ask")
+    fork = runner.fork(run, at=asked)[0]
+    again = runner.fork(fork, at=asked)[0]
+    listed = [run, other, child, fork, again]
+    made = rows([listed], values([listed]))
+    assert Counter(row.run for row in made) == {run.id: 4, other.id: 1}
+    assert {row.run for row in sft_rows([again])} == {run.id}
+    trainer = Trainer(model, weight_by="run")
+    for row in made:
+        row.weights["pg"] = np.where(row.sampled, 1.0 if row.run == run.id else 3.0, 0).astype(np.float32)
+    assert trainer.step(made).loss["pg"] == pytest.approx(-2, abs=1e-5)
 
 
 def test_equal_samples_of_two_calls_both_train(house, model):
@@ -294,6 +321,7 @@ def test_dump_and_load(house, model, tmp_path):
             b.role,
             b.temperature,
         )
+        assert a.run == b.run != ""
         pairs = [(a.ids, b.ids), (a.sampled, b.sampled), (a.old, b.old)]
         pairs += [(a.weights[k], b.weights[k]) for k in a.weights] + [(a.targets[k], b.targets[k]) for k in a.targets]
         for x, y in pairs:

@@ -20,26 +20,27 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, next_lines, old_spellings, option
-from clew.core.errors import ClewError
+from clew.cli.shared import common, next_lines, old_spellings, option, project
+from clew.core.errors import BadInput, ClewError
 from clew.core.printable import visible
+from clew.core.sources import moved
 
 SECTIONS = {
     "Start": ("quickstart", "doctor", "worlds", "models"),
     "Make runs": ("run", "gateway", "import", "fork", "replay", "resume", "stop"),
-    "Look at runs": ("view", "log", "show", "diff", "export"),
+    "Look at runs": ("view", "log", "show", "diff", "label", "export"),
     "Learn from runs": ("credit", "audit", "train", "tune", "eval", "reproduce"),
     "Keep runs": ("store",),
     "Serve models": ("serve", "bench", "draft"),
     "Work on code": ("diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-LATER = {"stop", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "gate", "kernels"}
+LATER = {"stop", "label", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "gate", "kernels"}
 """Verbs that a newcomer does not need: only ``clew --all`` lists them. At most 20 others; a new verb begins here."""
 INTERRUPTED = 130  # exit code
 EPILOG = """`clew --all` lists every verb: serve a model, train from stored runs, diagnose bugs and more.
 
-The store is ./.clew/store.db; choose another with --store or CLEW_STORE."""
+The store is ./.clew/store.db; choose another with --store or CLEW_STORE. A file clew.toml says it for a project."""
 
 
 class Verbs(click.Group):
@@ -74,10 +75,24 @@ class Verbs(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            self._take_project(ctx)
             return super().invoke(ctx)
         except ClewError as error:
             error.remedy = next_lines.with_store(error.remedy, ctx.meta.get(common.STORE))
             raise
+
+    def _take_project(self, ctx: click.Context) -> None:
+        """Let click take defaults from clew.toml. `clew init` writes one; `clew doctor` says what is wrong with it."""
+        verb = next(iter(ctx._protected_args), "")
+        if verb == "init" or (path := project.find()) is None:
+            return
+        try:
+            ctx.meta[project.PROJECT] = found = project.Project(path)
+            found.use()
+            ctx.default_map = project.OfVerb(found, self, ctx)
+        except BadInput:
+            if verb != "doctor":
+                raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         hidden = set() if "--all" in ctx.meta["clew.leading"] else LATER
@@ -148,7 +163,7 @@ def _sentence(error: BaseException) -> tuple[str, int]:
     """What is said of an error, and the exit code."""
     if isinstance(error, click.ClickException):
         error.show(told := io.StringIO())
-        return told.getvalue().rstrip(), error.exit_code
+        return told.getvalue().rstrip() + _source(error), error.exit_code
     if isinstance(error, click.Abort | common.Interrupted):
         hint = f" Everything recorded so far is kept. Continue with: {error}" if str(error) else ""
         return f"\nInterrupted.{hint}", INTERRUPTED
@@ -163,10 +178,30 @@ def _sentence(error: BaseException) -> tuple[str, int]:
     return f"clew: {type(error).__name__}: {first}\n  This is an error in Clew; --debug shows where.", 1
 
 
+def _source(error: click.ClickException) -> str:
+    """Where a value that is refused stands, if not in the line."""
+    if isinstance(error, click.BadParameter) and error.ctx is not None and error.param is not None:
+        found = error.ctx.meta.get(project.PROJECT)
+        if found and error.ctx.get_parameter_source(str(error.param.name)) is click.core.ParameterSource.DEFAULT_MAP:
+            return f"\nThe value stands in {found.path}."
+    return ""
+
+
 def _help(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         common.echo(ctx.get_help())
         ctx.exit()
+
+
+def _moved(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> None:
+    for pair in pairs:
+        old, equals, new = pair.partition("=")
+        if not old or not equals or not new:
+            raise BadInput(f"--moved {pair!r} names no two places", remedy="Write --moved OLD=NEW.")
+        moved(old, new)
+
+
+MOVED_HELP = "A file or folder that runs name as OLD lies at NEW now; may be repeated."
 
 
 @click.group(
@@ -175,6 +210,7 @@ def _help(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
 @click.version_option(package_name="clew", message="clew %(version)s")
 @option("--all", is_flag=True, is_eager=True, expose_value=False, callback=_help, help="List every verb.")
 @option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere in the line.")
+@option("--moved", multiple=True, metavar="OLD=NEW", callback=_moved, expose_value=False, help=MOVED_HELP)
 def verbs(debug: bool) -> None:
     """Record the runs of LLM agents, go back to any step or token, change something there and continue, and train.
 
@@ -228,6 +264,7 @@ def main() -> None:
     """The script. After an interrupt it ends at once: threads inside native code would abort an orderly exit."""
     _settle_warnings()
     _keep_interrupts()
+    sys.path.append(os.getcwd())  # as with `python -m`, so that MODULE:NAME means a module of this folder too
     try:
         verbs()
     except SystemExit as end:

@@ -40,8 +40,7 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     groups = common.groups_of(common.some(store, runs))
     found = []
     for ref in methods.split("+"):
-        name, arguments = registry.parse_ref(ref)
-        found.append((ref, registry.lookup("credits", name)(groups, **arguments, store=not dry)))
+        found.append((ref, registry.bound("credits", ref)(groups, store=not dry)))
     summary = [_summary(ref, credit) for ref, credit in found]
     by_step = [(ref, credit) for ref, credit in found if hasattr(credit, "diagnostics")]  # tree values tokens
     pairs = [_compare(a, b) for a, b in itertools.combinations(by_step, 2)]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, project
 
 EXTRAS = {
     "local": (("torch", "transformers", "tokenizers", "safetensors", "peft"), "local weights, training, quickstart"),
@@ -23,6 +24,7 @@ EXTRAS = {
     "textworld": (("textworld",), "TextWorld games; needs a C compiler to install"),
     "gymnasium": (("gymnasium",), "Gymnasium environments"),
     "inspect": (("inspect_ai",), "Inspect .eval logs"),
+    "otel": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "OpenTelemetry spans to an endpoint"),
     "coding": (("tree_sitter", "mcp"), "diagnosis of other languages than Python, its tools by MCP"),
     "trackers": (("tensorboard", "trackio", "wandb"), "metrics elsewhere"),
     "bench": (("trl", "datasets"), "comparison with TRL"),
@@ -37,7 +39,7 @@ def command(as_json: bool, store_path: str) -> None:
     \b
     clew doctor
     """
-    rows = [*packages(), machine(), *store_row(store_path)]
+    rows = [*packages(), machine(), *project_row(), *store_row(store_path)]
     if as_json:
         common.print_json(rows)
     else:
@@ -54,16 +56,23 @@ def packages() -> list[dict[str, Any]]:
         {"what": "python", "ok": True, "found": platform.python_version(), "remedy": ""},
     ]
     for extra, (names, purpose) in EXTRAS.items():
-        missing = [name for name in names if importlib.util.find_spec(name) is None]
+        missing = [name for name in names if not _there(name)]
         found = " ".join(_version(name) for name in names if name not in missing)
         remedy = f"pip install 'clew[{extra}]'   for {purpose}; missing: {', '.join(missing)}" if missing else ""
         rows.append({"what": f"extra {extra}", "ok": not missing, "found": found, "remedy": remedy})
     return rows
 
 
+def _there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of a package that it lies in
+        return False
+
+
 def _version(name: str) -> str:
     try:
-        return f"{name} {importlib.metadata.version(name.replace('_', '-'))}"
+        return f"{name} {importlib.metadata.version(re.sub('[_.]', '-', name))}"
     except importlib.metadata.PackageNotFoundError:
         return name
 
@@ -77,6 +86,24 @@ def machine() -> dict[str, Any]:
     remedy = "" if threads == "1" else "set OMP_NUM_THREADS=1 for small models: more threads collapse on shared cores"
     found = f"{cores} cores, {accelerator}, OMP_NUM_THREADS={threads or 'unset'}"
     return {"what": "machine", "ok": None if remedy else True, "found": found, "remedy": remedy}
+
+
+def project_row() -> list[dict[str, Any]]:
+    """Which clew.toml is in force, what it says, and what is wrong with it."""
+    from clew.core.errors import ClewError
+
+    if (path := project.find()) is None:
+        return [{"what": project.NAME, "ok": None, "found": "none", "remedy": "clew init writes a project"}]
+    group = click.get_current_context().find_root().command
+    assert isinstance(group, click.Group)
+    try:
+        found = project.Project(path)
+        found.use()
+        found.check(group)
+    except ClewError as error:
+        return [{"what": project.NAME, "ok": False, "found": error.message, "remedy": error.remedy}]
+    keys = [*found.top, *(f"[{name}]" for name in found.tables)]
+    return [{"what": project.NAME, "ok": True, "found": f"{path}: {' '.join(keys)}", "remedy": ""}]
 
 
 def store_row(path: str) -> list[dict[str, Any]]:

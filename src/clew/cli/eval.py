@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.shared import common, data_options, option, run_options
 
 
 @click.command(short_help="Measure success rates of models on held-out tasks.")
@@ -19,6 +19,8 @@ from clew.cli.shared import common, option, run_options
 @option("-n", "--n", "n", default=1, help="Runs of each task.")
 @option("--name", default="", help="Name of the evaluation; the same line continues it where it stopped.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@data_options.data_options
+@run_options.tools_option
 @run_options.model_options
 @run_options.sampling_options
 @run_options.limit_options
@@ -34,7 +36,8 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     """
     from clew.harness import Runner
 
-    taskset = run_options.world_of(options, options["agent"])
+    options["agent"] = run_options.agent_for(options, options["agent"])
+    taskset = run_options.world_of(options, options["agent"], judged=True)
     tasks = taskset.sample(options["tasks"], seed=options["seed"], split=options["split"])
     config = common.json_object(options["config"], "--config")
     store = common.open_store(store_path, create=True)
@@ -43,7 +46,8 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     for index, ref in enumerate(models):
         model = run_options.load_model(ref, options)
         agent, how = run_options.agent_reference(options["agent"]), run_options.sampling(options)
-        runner = Runner(agent, taskset, model, store, config, limits=run_options.limits(options), sampling=how)
+        kept = {"tools": options["tools"], "limits": run_options.limits(options), "sampling": how}
+        runner = Runner(agent, taskset, model, store, config, **kept)
         with (
             run_options.interruptible("the same line again" if name else run_options.resume_line(options)),
             run_options.watching(len(tasks) * n, ref[-30:]) as watch,

@@ -1,4 +1,4 @@
-"""clew export: write runs for other programs to read, or as data for supervised fine-tuning."""
+"""clew export: write runs for other programs to read, as data for training, or what people say of them."""
 
 from __future__ import annotations
 
@@ -9,46 +9,86 @@ import click
 from clew.cli.shared import common, option
 from clew.core.errors import BadInput
 
+OTEL_HELP = "Write OpenTelemetry spans, to FILE or to a receiver of OTLP/HTTP (extra otel). All words are then RUNS."
 KEEP_HELP = "With --sft: keep detours and the way back, or cut out every return to an earlier state."
 
 
 @click.command(short_help="Write runs to a file, for other programs or as training data.")
-@click.argument("file")
+@click.argument("file", required=False)
 @click.argument("runs", nargs=-1)
-@option("--format", "form", help="openai, parquet, inspect or atif.  [default: by the file's name]")
+@option("--format", "form", help="openai, parquet, inspect, atif or otel.  [default: by the file's name]")
+@option("--otel", metavar="FILE|URL", help=OTEL_HELP)
 @option("--sft", is_flag=True, help="Write data for supervised fine-tuning: one conversation for each solved run.")
 @option("--keep-recoveries/--erase-loops", "keep", default=True, help=KEEP_HELP)
 @option("--all", "everything", is_flag=True, help="With --sft: also runs that were not solved.")
+@option("--pairs", is_flag=True, help="Write preference pairs that people's labels make: prompt, chosen, rejected.")
+@option("--labels", is_flag=True, help="Write people's labels: one line for each, earlier ones included.")
+@common.verdicts_option
 @common.output_options
 def command(
-    file: str, runs: tuple[str, ...], form: str | None, sft: bool, as_json: bool, store_path: str, **data: bool
+    file: str | None,
+    runs: tuple[str, ...],
+    form: str | None,
+    otel: str | None,
+    sft: bool,
+    pairs: bool,
+    labels: bool,
+    verdicts: str,
+    as_json: bool,
+    store_path: str,
+    **data: bool,
 ) -> None:
     """Export the chosen runs (all runs if none is chosen) with messages, tool calls, rewards and groups.
 
     The file's name decides the format: .jsonl for messages in OpenAI's format, .parquet, .eval for Inspect, .atif.json
-    for ATIF.
+    for ATIF, .otlp.jsonl for OpenTelemetry spans.
+
+    With --otel, runs are written as spans of OpenTelemetry's conventions for generative AI, to a file, or sent to a
+    collector, Phoenix or Langfuse at a URL. Credentials come from OTEL_EXPORTER_OTLP_HEADERS.
 
     With --sft, FILE is a .jsonl file with one conversation for each solved run (its reward is above 0): observations
     are user messages, actions are assistant messages. Each line names its run and steps, so that `clew audit coverage
     FILE` can look them up. With --erase-loops the data shows perfect solutions only; papers/E163_backtrack measures
     what a model loses by that.
 
+    With --pairs, FILE is a .jsonl file with one line for each two runs of a task, or two replies to the same messages,
+    that people order by their labels (`clew label`). `clew tune --loss dpo --by-labels` trains on the same pairs.
+
     \b
     clew export solved.jsonl 'return>0.5'
     clew export all.parquet
+    clew export 'return>0.5' --otel http://localhost:4318
     clew export --sft demos.jsonl world=maze
     clew export --sft golden.jsonl 'world=household return>0' --erase-loops
+    clew export --pairs preferred.jsonl has=label
+    clew export --labels labels.jsonl
     """
+    if sft + pairs + labels + (otel is not None) > 1:
+        raise BadInput("one file holds one kind of data", remedy="Give one of --sft, --pairs, --labels and --otel.")
+    if otel is not None:
+        words = (file, *runs) if file is not None else ()
+        _spans(otel, words, form, as_json, store_path, alone=data == {"keep": True, "everything": False})
+        return
+    if file is None:
+        raise click.UsageError("name the file to write, as in: clew export runs.jsonl")
     if sft:
         _sft(file, runs, form, as_json, store_path, **data)
         return
     if data != {"keep": True, "everything": False}:
         raise BadInput("--erase-loops and --all choose data for fine-tuning", remedy="Add --sft, or leave them out.")
+    if pairs or labels:
+        _labelled(file, runs, form, pairs, verdicts, as_json, store_path)
+        return
+    _runs(file, runs, form, as_json, store_path)
+
+
+def _runs(file: str, words: tuple[str, ...], form: str | None, as_json: bool, store_path: str) -> None:
+    """Write the chosen runs in a format that other programs read."""
     from clew.exchange import export, format_of
 
     format_of(file, form)
     store = common.open_store(store_path)
-    chosen = common.some(store, runs)
+    chosen = common.some(store, words)
     with common.bar("exporting", len(chosen)) as move:
         written = export(store, chosen, file, form, progress=lambda count: move(completed=count))
     if as_json:
@@ -56,6 +96,58 @@ def command(
     common.echo(f"{file}: {written} runs")
     if written < len(chosen):
         common.echo(f"Left out: {len(chosen) - written} runs that asked no model and hold no messages.")
+
+
+def _labelled(
+    file: str, words: tuple[str, ...], form: str | None, pairs: bool, verdicts: str, as_json: bool, store_path: str
+) -> None:
+    """Write what people say of the chosen runs, or what they prefer."""
+    from clew.exchange.labelled import write_labels, write_pairs
+    from clew.store.labels import verdict_set
+
+    if form not in (None, "openai"):
+        raise BadInput(f"labels are not written as {form}", remedy="Leave --format out.")
+    store = common.open_store(store_path)
+    chosen = common.some(store, words)
+    if not pairs:
+        count = write_labels(chosen, file)
+        if as_json:
+            common.end_with_json({"file": file, "labels": count})
+        common.echo(f"{file}: {count} labels")
+        return
+    count, alone, found = write_pairs(chosen, file, verdict_set(verdicts))
+    if as_json:
+        told = {"tied": found.tied, "left_out": found.left_out, "single": found.single, "without_prompt": alone}
+        common.end_with_json({"file": file, "pairs": count, **told})
+    common.echo(f"{file}: {count} pairs")
+    common.say(f"labels give {found}" + (f"; {alone} of them say the same or share no prompt" if alone else ""))
+
+
+def _spans(to: str, words: tuple[str, ...], form: str | None, as_json: bool, store_path: str, *, alone: bool) -> None:
+    """Write the spans of runs to a file, or send them to an address.
+
+    Raises:
+        BadInput: another way to export is asked for too, or no run is chosen. Unreachable: the receiver took nothing.
+    """
+    from clew.exchange import export
+    from clew.exchange.telemetry.send import endpoint_of, send
+
+    if not alone or form not in (None, "otel"):
+        raise BadInput("--otel writes spans and nothing else", remedy="Leave --sft, --format and their options out.")
+    remote = "://" in to
+    if remote:
+        endpoint_of(to)
+    store = common.open_store(store_path)
+    chosen = common.some(store, words)
+    with common.bar("sending" if remote else "exporting", len(chosen)) as move:
+
+        def moved(count: int) -> None:
+            move(completed=count)
+
+        sent = send(chosen, to, progress=moved) if remote else export(store, chosen, to, "otel", progress=moved)
+    if as_json:
+        common.end_with_json({"file": to, "runs": sent, "left_out": 0})
+    common.echo(f"{to}: {sent} runs")
 
 
 def _sft(

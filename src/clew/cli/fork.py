@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.shared import common, data_options, option, run_options
 from clew.core.errors import AgentFailed, BadInput
 from clew.core.values import StopReason
 
@@ -30,6 +30,7 @@ SAY_HELP = "Edit message I of a chat ([CHAT.]I); no TEXT drops it."
 @option("--model", help="Use another model from the place on.")
 @option("--seed", help="Sampling seed: same, fresh or a number.  [default: same with a change, else fresh]")
 @option("--keep", is_flag=True, help="Force the later recorded replies wherever the prompt is still the same.")
+@data_options.data_options
 @run_options.model_options
 @run_options.sampling_options
 @common.output_options
@@ -67,6 +68,8 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
         raise BadInput(f"{place!r} names a run, but no place in it", remedy="Write run@call, or add --step or --low.")
     arguments = wish.arguments()
     runner = runner_for(store, wish, lambda ref: run_options.load_model(ref, options))
+    if (data := data_options.dataset_of(options)) is not None:
+        runner.taskset = data
     if not wish.model and (differs := other_weights(run, at, runner)):
         common.say(f"note: {differs}")
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(n, "forks") as watch:

@@ -11,20 +11,29 @@ from clew.cli.shared import common, option
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput, BadRecord
 
+FORM_HELP = "openai, parquet, inspect, atif, otel, codex, claude-code, mini-swe-agent.  [default: by name and content]"
+
 
 @click.command("import", short_help="Import runs that other programs recorded.")
 @click.argument("files", nargs=-1, required=True)
-@option("--format", "form", help="openai, parquet, inspect or atif.  [default: by the file's name]")
+@option("--format", "form", help=FORM_HELP)
 @option("--skip-bad", is_flag=True, help="Import the good records of a file that also has broken ones.")
 @option("--name", default="", help="Name of the imported groups.  [default: the file's name]")
 @common.output_options
 def command(
     files: tuple[str, ...], form: str | None, skip_bad: bool, name: str, as_json: bool, store_path: str
 ) -> None:
-    """Import runs from messages in OpenAI's format, Parquet, Inspect .eval logs (extra inspect) or ATIF.
+    """Import runs: messages in OpenAI's format, Parquet, Inspect logs, ATIF, spans, session logs of coding agents.
 
     Messages in OpenAI's format come one run a line (.jsonl), or as one .json file: a run, a list of runs as tau-bench
     writes it, or a list of messages as mini-swe-agent writes it.
+
+    Session logs of Claude Code, Codex and mini-swe-agent are known by their content. FILES may be folders: all that can
+    be imported below them is.
+
+    Spans of OpenTelemetry come as OTLP in JSON, as the collector's file exporter writes it (.json, .jsonl): each trace
+    in which a model replied becomes a run. The names of the conventions for generative AI, of OpenInference (Phoenix),
+    OpenLLMetry and Langfuse are read.
 
     Runs of one task become a group, so that they can be compared. If a record is broken, nothing of its file is
     imported, except with --skip-bad.
@@ -33,23 +42,37 @@ def command(
     clew import airline.jsonl
     clew import gpt-4o-airline.json *.traj.json
     clew import logs/*.eval --skip-bad
+    clew import traces.json
+    clew import ~/.claude/projects/my-project ~/.codex/sessions
     """
-    from clew.exchange import format_of, import_file
+    from clew.exchange import files_in, format_of, import_file
 
+    found: dict[str, bool] = {}  # whether a file was found in a folder: then others count, if it holds no run
     for file in files:
+        if Path(file).is_dir():
+            found |= {str(path): True for path in files_in(Path(file))}
+            continue
         format_of(file, form)
         if not Path(file).is_file():
             raise BadInput(f"there is no file {file}", remedy="Name a file that exists.")
+        found[file] = False
     store = common.open_store(store_path, create=True)
     taken: dict[str, list[str]] = {}
     skipped: list[BadRecord] = []
     with common.progress() as bar:
-        for file in files:
+        for file, beside in found.items():
             job = bar.add_task(Path(file).name, total=None, note="")
             move = partial(lambda job, count: bar.update(job, completed=count), job)
-            taken[file] = import_file(
-                store, file, form, skip_bad=skip_bad, on_bad=skipped.append, progress=move, name=name
-            )
+            try:
+                taken[file] = import_file(
+                    store, file, form, skip_bad=skip_bad, on_bad=skipped.append, progress=move, name=name
+                )
+            except BadRecord as error:
+                if not beside:
+                    raise
+                skipped.append(error)
+    if not taken:
+        raise skipped[-1]
     if as_json:
         common.end_with_json({"runs": taken, "skipped": [str(error) for error in skipped]})
     for reason in skipped:

@@ -13,7 +13,7 @@ from clew.cli.shared.next_lines import command_line
 if TYPE_CHECKING:
     from clew.store import Keeper
 
-FIELDS = "run task model steps tokens reward stop cost parent group tags created"
+FIELDS = "run task model steps tokens reward stop cost parent group tags labels created"
 COLUMNS = "run when task model steps tokens reward stop from tags"
 
 
@@ -34,6 +34,8 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
     clew log 'tag:keep text:"open fridge"' --json
     clew log --zero-variance name=first/*
     """
+    from clew.store.labels import brief, by_run
+
     store = common.open_store(store_path)
     if zero_variance:
         _zero_variance(store, query, limit, as_json)
@@ -43,10 +45,14 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
     for name, named in store.tags().items():
         for run in named:
             tags.setdefault(run, []).append(name)
-    rows = []
+    rows, told = [], by_run(store, [run.id for run in runs])
     for it in (store.summary(run.id)._asdict() for run in runs):
         known = {name: it[name] or None for name in ("stop", "parent", "group")}
-        rows.append(common.pick(it | known | {"tags": tags.get(it["run"], [])}, FIELDS))
+        rows.append(
+            common.pick(
+                it | known | {"tags": tags.get(it["run"], []), "labels": brief(told.get(it["run"], ()))}, FIELDS
+            )
+        )
     if as_json:
         common.end_with_json(rows)
     if not rows:
@@ -59,14 +65,16 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
 def _runs(rows: list[dict[str, Any]]) -> None:
     from clew.core.printable import short
 
-    lines = []
+    lines, labelled = [], any(row["labels"] for row in rows)
+    columns = f"{COLUMNS} labels" if labelled else COLUMNS
     for row in rows:
         when, tags = time.strftime("%m-%d %H:%M", time.localtime(row["created"])), " ".join(row["tags"])
         model = short(str(row["model"]).rstrip("/").rsplit("/", 1)[-1], 28)
         stop = row["stop"] or "unfinished"
         changed = {"when": when, "model": model, "stop": stop, "from": row["parent"], "tags": tags}
-        lines.append(common.pick(row | changed, COLUMNS).values())
-    common.print_table(COLUMNS.split(), lines)
+        changed["labels"] = ", ".join(row["labels"])
+        lines.append(common.pick(row | changed, columns).values())
+    common.print_table(columns.split(), lines)
 
 
 def _zero_variance(store: Keeper, query: tuple[str, ...], limit: int, as_json: bool) -> None:

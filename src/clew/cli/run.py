@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.shared import common, data_options, option, run_options
 from clew.cli.shared.next_lines import command_line
 
 if TYPE_CHECKING:
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 @click.command(short_help="Run an agent on tasks of a world, with any model.")
 @click.argument("agent", default="player")
 @run_options.task_options
+@data_options.data_options
 @option("--model", default="household-sft", help="Model to ask: a name, folder or URL; see `clew models`.")
 @option("-n", "--n", "n", default=1, help="Runs of each task.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@run_options.tools_option
 @option("--name", default="", help="Name of this collection; the same line continues it where it stopped.")
 @option("--concurrency", default=256, help="Most runs at the same time.")
 @run_options.model_options
@@ -28,21 +30,29 @@ if TYPE_CHECKING:
 def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Run an agent on tasks of a world. Every model call, tool call and action is recorded in the store.
 
-    AGENT is a bundled agent (player, tool_user, chatter, demonstrator), module:function, or file.py:function.
+    AGENT is a bundled agent (player, tool_user, chatter, answerer, demonstrator), module:function, or file.py:function.
+    With --tools it is tool_user where none is named, with --data alone answerer.
 
     \b
     clew run --world household --tasks 8 --n 4
+    clew run --data questions.jsonl --reward numeric --model ./weights
     clew run --world 'household(rooms=2)' --model ./weights --temperature 0
+    clew run --world 'mine.py:Tasks(n=20)' --tools tools.py:search,add --model http://localhost:8000/v1#qwen3
     clew run my_agent.py:agent --world shop --model http://localhost:8000/v1#qwen3 --config '{"hints": true}'
     """
     from clew.harness import Runner
 
+    agent = run_options.agent_for(options, agent)
     config = common.json_object(options["config"], "--config")
     taskset = run_options.world_of(options, agent)
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
     ref, asked = run_options.agent_reference(agent), run_options.load_model(model, options)
-    how: dict[str, Any] = {"limits": run_options.limits(options), "sampling": run_options.sampling(options)}
+    how: dict[str, Any] = {
+        "tools": options["tools"],
+        "limits": run_options.limits(options),
+        "sampling": run_options.sampling(options),
+    }
     runner = Runner(ref, taskset, asked, store, config, concurrency=options["concurrency"], **how)
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
@@ -52,6 +62,7 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
 
 def report(groups: Groups, as_json: bool) -> None:
     """Print each run in a line, the success rate with its interval, and where to look next."""
+    from clew.store.protocol import undecided
     from clew.view.terminal import headline
 
     judged = [run for run in groups.runs if run.reward is not None]
@@ -65,6 +76,8 @@ def report(groups: Groups, as_json: bool) -> None:
         common.echo(headline(run))
     if len(groups.runs) > 20:
         common.echo(f"and {len(groups.runs) - 20} more: {command_line('log', limit=0)}")
+    if len(judged) < len(groups.runs) and (why := undecided(groups.runs[0].store, [run.id for run in groups.runs])):
+        common.say(f"note: {len(groups.runs) - len(judged)} of {len(groups.runs)} runs have no reward: {why}")
     if success is not None:
         common.echo(f"success {success}")
     if judged:

@@ -41,7 +41,9 @@ def command(runs: tuple[str, ...], full: bool, depth: int, width: int, as_json: 
 
 
 def record(run: Run) -> dict[str, Any]:
-    """A run as JSON: how to start it again, its calls, and their annotations."""
+    """A run as JSON: how to start it again, its calls, their annotations and labels."""
+    from clew.store.labels import as_json
+
     store = run.store
     calls = []
     for call in run.calls:
@@ -50,4 +52,5 @@ def record(run: Run) -> dict[str, Any]:
     asked = sorted({call.conversation for call in run.calls if call.kind == "ask"})
     found = run.row._asdict() | {"reward": run.reward, "stop": run.stop, "tags": run.tags, "calls": calls}
     found["conversations"] = {index: run.conversation(index) for index in asked}
+    found["labels"] = [as_json(label, True) for label in run.labels]
     return found | {"annotations": [a._asdict() for a in run.annotations()]}

@@ -125,11 +125,11 @@ def redact(target: str, yes: bool, as_json: bool, store_path: str) -> None:
         common.echo("the content was erased before")
 
 
-@command.command(short_help="List, or remove, runs that no tag, group, fork or report uses.")
+@command.command(short_help="List, or remove, runs that nothing uses.")
 @option("--yes", is_flag=True, help="Remove the runs; without --yes they are only listed.")
 @common.output_options
 def gc(yes: bool, as_json: bool, store_path: str) -> None:
-    """List the runs that no tag, group, fork or report uses, and remove them with --yes.
+    """List the runs that no tag, label, group, fork or report uses, and remove them with --yes.
 
     To keep a run, give it a tag, as in `clew store tag keep RUN`.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option, run_options, speculation, training_report
+from clew.cli.shared import common, data_options, option, run_options, speculation, training_report
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
@@ -40,7 +40,13 @@ tree_options = common.options(
 @option("--model", default="household-sft", help="Name or folder of local weights.")
 @option("--agent", default="player", help="Agent, as `clew run` takes it.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@option("--credit", "method", help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree]")
+@option(
+    "--credit",
+    "method",
+    help="Credit method, as in `clew credit`.  [default: g2po; with trees: tree; with --data: grpo]",
+)
+@data_options.data_options
+@run_options.tools_option
 @tree_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
@@ -62,27 +68,27 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
 
     \b
     clew train --name first --iterations 20
+    clew train --name own --data questions.jsonl --reward reward.py:score --model ./weights
     clew train --name wood --world sums --model FOLDER --rollouts tree --budget 256 --spare 0.3
     clew train --name quick --world sums --model FOLDER --draft FOLDER/drafters/dspark-7
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
-    from functools import partial
-
     from clew.core import registry
     from clew.fit.trainer import Trainer
     from clew.harness import Runner
     from clew.train.loop import Plan, Training, default_folder
 
     growth = _growth(options)
-    method = method or ("tree" if growth is not None else "g2po")
-    credit, arguments = registry.parse_ref(method)
-    estimator = partial(registry.lookup("credits", credit), **arguments)
-    taskset = run_options.world_of(options, options["agent"])
+    method = method or ("tree" if growth is not None else "grpo" if options["data"] else "g2po")
+    credit, estimator = registry.parse_ref(method)[0], registry.bound("credits", method)
+    options["agent"] = run_options.agent_for(options, options["agent"])
+    taskset = run_options.world_of(options, options["agent"], judged=True)
     config = common.json_object(options["config"], "--config")
     model: Any = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
     agent = run_options.agent_reference(options["agent"])
-    runner = Runner(agent, taskset, model, store, config, sampling=run_options.sampling(options))
+    how: dict[str, Any] = {"tools": options["tools"], "sampling": run_options.sampling(options)}
+    runner = Runner(agent, taskset, model, store, config, **how)
     sizes = common.pick(options, "iterations tasks seed eval_every eval_tasks eval_split")
     plan = Plan(name=name, rollouts=options["n"], growth=growth, **sizes)
     draft = None

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from clew.store import Run
 
 LOSS_HELP = """cliff-dpo: pairs of single tokens from `clew audit cliffs --pairs`. dpo: runs of one group that succeeded
-against runs that failed."""
+against runs that failed, or what people prefer (--by-labels)."""
+LABELS_HELP = "dpo: pair runs of a task, and replies to one prompt, by people's labels (`clew label`)."
 
 
 @click.command(short_help="Train local weights on preference pairs of stored runs.")
@@ -30,6 +31,8 @@ against runs that failed."""
 @option("--beta", default=0.1, help="DPO's beta: how strongly the model is held to its start.")
 @option("--lr", default=7e-4, type=common.Amount(float, 0, above=True), help="Learning rate of AdamW.")
 @option("--lora", type=int, help="Train only LoRA adapters of this rank.")
+@option("--by-labels", is_flag=True, help=LABELS_HELP)
+@common.verdicts_option
 @option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
 @option("--params", default="", help="cliff-dpo: only pairs whose parameter digest begins so.")
 @option("--compat-eos", is_flag=True, help="cliff-dpo: count an end token after each pair, as published.")
@@ -43,6 +46,7 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     \b
     clew tune world=sums --loss cliff-dpo --name steep --model FOLDER --lr 1e-4
     clew tune 'name=first/*' --loss dpo --name second --model FOLDER --epochs 3
+    clew tune has=label --loss dpo --by-labels --name preferred --model FOLDER
     """
     from functools import partial
 
@@ -90,8 +94,17 @@ def _rows(runs: Sequence[Run], model: Local, options: Mapping[str, Any]) -> list
     Raises:
         BadInput: these runs make no pairs.
     """
-    from clew.train.pairs import outcome_pairs, pair_rows
+    from clew.store.labels import verdict_set
+    from clew.train.pairs import labelled_pairs, outcome_pairs, pair_rows
 
+    if options["by_labels"]:
+        if options["loss"] != "dpo":
+            raise BadInput(
+                "labels make no pairs of single tokens", remedy="Write --loss dpo, or leave --by-labels out."
+            )
+        rows, pairs = labelled_pairs(runs, verdicts=verdict_set(options["verdicts"]))
+        common.say(f"labels give {pairs}")
+        return rows
     if options["loss"] == "dpo":
         rows = outcome_pairs(common.groups_of(runs))
         if not rows:

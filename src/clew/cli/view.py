@@ -23,19 +23,28 @@ TOKEN_HELP = "Secret that a browser must send (or set CLEW_VIEW_TOKEN)."
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), help=PORT_HELP)
 @option("--token", envvar="CLEW_VIEW_TOKEN", default="", help=TOKEN_HELP)
-@option("--read-only", is_flag=True, help="Do not write to the store: no forks from the page.")
+@option("--read-only", is_flag=True, help="Do not write to the store: no forks and no labels from the page.")
 @option("--no-open", is_flag=True, help="Do not open a browser.")
+@common.verdicts_option
 @common.store_option
 def command(
-    path: str | None, host: str, port: int | None, token: str, read_only: bool, no_open: bool, store_path: str
+    path: str | None,
+    host: str,
+    port: int | None,
+    token: str,
+    read_only: bool,
+    no_open: bool,
+    verdicts: str,
+    store_path: str,
 ) -> None:
-    """Serve a web page that shows a store, also while runs are being made, and that can fork runs.
+    """Serve a web page that shows a store, also while runs are being made, and that can fork and label runs.
 
     \b
     clew view
     clew view other.db --read-only
     CLEW_VIEW_TOKEN=$(openssl rand -hex 16) clew view --host 0.0.0.0
     """
+    from clew.store.labels import verdict_set
     from clew.view.serving import Server, listen
     from clew.view.web import Viewer
 
@@ -43,7 +52,9 @@ def command(
     place = path or store_path
     if not Path(place).exists():
         common.open_store(place)  # says how to make one
-    viewer = Viewer(place, host=host, token=token, readonly=read_only, load=run_options.load_model, papers=papers())
+    own = {"host": host, "token": token, "readonly": read_only}
+    known = verdict_set(verdicts)
+    viewer = Viewer(place, load=run_options.load_model, papers=papers(), verdicts=known, **own)  # type: ignore[arg-type]
     listener = listen(host, port)
     name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listener.getsockname()[1]}/"

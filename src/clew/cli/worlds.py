@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, option
+from clew.cli.shared import common, data_options, option
+from clew.core.errors import BadInput
+from clew.core.protocols import Taskset
 from clew.core.registry import Kind
 
 
@@ -16,20 +18,29 @@ from clew.core.registry import Kind
 @option("-n", default=3, help="How many tasks of REF to show.")
 @option("--seed", default=0, help="Seed of the tasks.")
 @option("--split", default="train", help="train, eval (checks during a training) or test, as the world has.")
+@data_options.data_options
 @common.json_option
-def command(ref: str | None, n: int, seed: int, split: str, as_json: bool) -> None:
-    """List the worlds (environments) that are installed, or show a few tasks of the world REF.
+def command(ref: str | None, n: int, seed: int, split: str, as_json: bool, **options: Any) -> None:
+    """List the worlds (environments) that are installed, or show a few tasks of the world REF or of
+    your own data.
 
     \b
     clew worlds
     clew worlds 'household(rooms=2)' -n 5
+    clew worlds --data questions.jsonl --prompt '{question} Be brief.'
     """
     from clew.core import registry
 
-    if ref is None:
+    data = data_options.dataset_of(options)
+    if data is not None and ref is not None:
+        raise BadInput(f"the line names data and the world {ref}", remedy="Leave out one of them.")
+    if data is not None:
+        taskset: Taskset = data
+    elif ref is not None:
+        taskset = registry.build("tasksets", ref)
+    else:
         print_registered("tasksets", "world", as_json)
         return
-    taskset = registry.build("tasksets", ref)
     tasks = taskset.sample(n, seed=seed, split=split)
     shown = []
     for task in tasks:

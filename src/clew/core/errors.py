@@ -22,6 +22,7 @@ ClewError
 │   ├── Busy            too many requests wait; the same one may be sent again later
 │   └── Refused         the endpoint answered with an error that a retry will not mend
 ├── WorldError          a world or tool failed
+├── Undecided           a judge cannot say; the run stays without a reward
 ├── PinBroken           a pinned rule is not what, or not where, the operator put it
 └── AgentFailed         the agent's own code failed in every run of a collection
 """
@@ -29,6 +30,7 @@ ClewError
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from types import ModuleType
 
 
@@ -134,6 +136,19 @@ class Refused(ModelError):
 
 class WorldError(ClewError):
     """A world or tool failed."""
+
+
+class Undecided(ClewError):
+    """A judge cannot say. The run stays without a reward, which is not a reward of zero.
+
+    Args:
+        parts: what it can say, by name; kept as annotations.
+        data: JSON to be kept with the reason.
+    """
+
+    def __init__(self, message: str, parts: Mapping[str, float] | None = None, data: str = "") -> None:
+        super().__init__(message)
+        self.parts, self.data = dict(parts or {}), data
 
 
 class PinBroken(ClewError):

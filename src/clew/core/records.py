@@ -340,7 +340,9 @@ class LossRow:
     ids: int32 [T]. sampled: bool [T], tokens the policy chose. weights: component name -> float32 [T], zero where the
     component does not apply. old: float32 [T], sampler logprobs in nats, NaN where not sampled. ref: the same of a
     reference policy. targets: name -> float32 [T]. source: (first index, cursor of the Call) per sampled span.
-    temperature: of the sampling in force, so that the trainer scores the distribution sampled from.
+    temperature: of the sampling in force, so that the trainer scores the distribution sampled from. run: the id of the
+    run that the row belongs to, of which several rows can be made; losses that weigh by run read it. Empty: the row is
+    all there is of its run.
     """
 
     ids: np.ndarray
@@ -354,6 +356,7 @@ class LossRow:
     set: str = ""
     role: str = ""
     temperature: float = 1.0
+    run: str = ""
 
 
 def task_json(task_id: str, prompt: str, data: Mapping[str, Any], limits: Limits) -> dict[str, Any]:

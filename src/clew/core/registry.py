@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import ast
 import difflib
-import hashlib
-import importlib.util
 import inspect
 import os
-import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from clew.core.errors import BadInput, UnknownName
+from clew.core.sources import file_of, gone, load_file
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 Kind = Literal["models", "tasksets", "credits", "losses", "commands"]
-METHODS: dict[str, tuple[str, ...]] = {"tasksets": ("sample", "find", "open", "judge")}
+METHODS: dict[str, tuple[str, ...]] = {"tasksets": ("sample", "find", "open", "judge"), "models": ("complete",)}
 _local: dict[str, dict[str, Any]] = {}
 
 
@@ -52,7 +50,7 @@ def lookup(kind: Kind, name: str) -> Any:
     """
     if name in _local.get(kind, {}):
         return _local[kind][name]
-    if ".py:" in name:
+    if file_of(name):
         return _in_file(kind, name)
     for entry in _entries(kind).select(name=name):
         return entry.load()
@@ -62,33 +60,21 @@ def lookup(kind: Kind, name: str) -> Any:
     raise UnknownName(f"no {kind.rstrip('s')} is called {name!r}", remedy=f"{remedy} Else write path/file.py:NAME.")
 
 
-def load_file(place: str) -> ModuleType:
-    """Execute a Python file as a module of its own.
-
-    Raises:
-        ImportError: there is no such file. Whatever the file raises.
-    """
-    name = f"clew_file_{hashlib.sha1(place.encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, place)
-    if spec is None or spec.loader is None or not Path(place).exists():
-        raise ImportError(f"no file {place}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def _in_file(kind: Kind, name: str) -> Any:
     place, _, thing = name.rpartition(":")
+    what = kind.rstrip("s")
+    if remedy := gone(place):
+        raise UnknownName(f"{what} {name!r} cannot be loaded: no file {place}", remedy=remedy)
     try:
         found = getattr(load_file(place), thing)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        remedy = f"Write path/file.py:NAME, seen from {Path.cwd()}."
-        raise UnknownName(f"{kind.rstrip('s')} {name!r} cannot be loaded: {error}", remedy=remedy) from error
+    except Exception as error:  # what a file raises that is executed here, of whatever kind
+        told = error if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
+        remedy = f"Write path/file.py:NAME, seen from {Path.cwd()}, and mend what the error names."
+        raise UnknownName(f"{what} {name!r} cannot be loaded: {told}", remedy=remedy) from error
     wanted = METHODS.get(kind, ())
     if not callable(found) or not all(hasattr(found, method) for method in wanted):
-        told = f" with the methods {', '.join(wanted)}" if wanted else ""
-        raise BadInput(f"{name!r} is no {kind.rstrip('s')}", remedy=f"Name a class{told}.")
+        told = f" with the method{'s' if len(wanted) > 1 else ''} {', '.join(wanted)}" if wanted else ""
+        raise BadInput(f"{name!r} is no {what}", remedy=f"Name a {'class' if wanted else 'function'}{told}.")
     return found
 
 
@@ -136,14 +122,40 @@ def build(kind: Kind, ref: str) -> Any:
     maker: Callable[..., Any] = lookup(kind, name)
     try:
         made = maker(**arguments)
-        if ".py:" in name and kind == "tasksets":  # by which another process finds it
-            place, _, thing = name.rpartition(":")
-            made.ref = make_ref(f"{os.path.abspath(place)}:{thing}", arguments)
-        return made
     except TypeError as error:
         if "argument" not in str(error):
             raise
         raise BadInput(f"{ref!r}: {error}", remedy=f"{name} takes {_taken(maker)}.") from error
+    if file_of(name) and kind in METHODS:  # by which another process finds it
+        try:
+            object.__setattr__(made, "ref", absolute(ref))
+        except AttributeError:
+            remedy = "Let `ref` be a plain attribute; it is set to the path of the file."
+            raise BadInput(f"the `ref` of {name} cannot be set", remedy=remedy) from None
+    return made
+
+
+def bound(kind: Kind, ref: str) -> Callable[..., Any]:
+    """The function of a reference with its arguments, as ``functools.partial``.
+
+    Raises:
+        UnknownName, BadInput: no such name, or arguments it does not take.
+    """
+    name, arguments = parse_ref(ref)
+    maker: Callable[..., Any] = lookup(kind, name)
+    try:
+        inspect.signature(maker).bind_partial(**arguments)
+    except TypeError as error:
+        raise BadInput(f"{ref!r}: {error}", remedy=f"{name} takes {_taken(maker)}.") from error
+    return partial(maker, **arguments)
+
+
+def absolute(ref: str) -> str:
+    """A reference as records keep it: the file that it names, if any, by its whole path."""
+    name, arguments = parse_ref(ref)
+    if not (place := file_of(name)):
+        return ref
+    return make_ref(os.path.abspath(place) + name[len(place) :], arguments)
 
 
 def _taken(maker: Callable[..., Any]) -> str:

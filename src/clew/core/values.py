@@ -244,6 +244,17 @@ class Task:
     secret: object = field(default=None, repr=False, compare=False)
 
 
+class Scored(float):
+    """A number of a verdict together with what it rests on: ``data``, JSON that is kept in its annotation."""
+
+    data: str
+
+    def __new__(cls, value: float, data: str = "") -> Scored:
+        made = super().__new__(cls, value)
+        made.data = data
+        return made
+
+
 class Unset:
     """Absent, where None is a value."""
 

@@ -10,9 +10,16 @@ parameter sets of one method under different ``name``s, lie side by side. Steps 
 ``rescale="rms"`` divides by the root mean square over the batch. Summed z-scores have a larger root mean square than
 one alone, so a comparison of estimators that leaves it out compares step sizes as well (specs/E165 section 7).
 
-Two warnings, measured in papers/E165_g2po. Where the state key hides something, graph methods lose what they won: ask
-``aliasing``. And values discounted by time or distance favour states that occur late in runs, even when the reward is
-drawn by lot; with ``gamma=1`` they do not, but learn more slowly.
+Three warnings; papers/E165_g2po measures the first two. Where the state key hides something, graph methods lose what
+they won: ask ``aliasing``. And values discounted by time or distance favour states that occur late in runs, even when
+the reward is drawn by lot; with ``gamma=1`` they do not, but learn more slowly.
+
+The third: a state key that tells no more than which turn it is makes node comparisons compare by turn index, and where
+the policy decides when a run ends they are biased. A set of M runs that includes the run itself scales what it says by
+(M - 1) / M, and fewer runs are left at a later turn: late turns count less, and the summed gradient can point the
+wrong way. tests/credit/test_turn_index.py shows it exactly, with the control (runs of fixed length: unbiased).
+``grpo`` compares whole runs and is unbiased in both. Terms on node values (``g2po``'s NC and EC, ``bellman``) give such
+a key no credit for an action whose worth only a later turn shows.
 """
 
 from __future__ import annotations

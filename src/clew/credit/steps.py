@@ -19,6 +19,7 @@ from clew.core.errors import BadInput
 from clew.core.reading import Grouped, Record, RecordGroup
 from clew.core.records import Call
 from clew.store.protocol import rewards as judged
+from clew.store.protocol import undecided
 
 F64 = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -215,7 +216,9 @@ def steps(groups: Grouped, rewards: Rewards = "auto", key: Key = "state") -> Ste
         paths.append(mine if dense else [_sparse(path) for path in mine])
         names += [run.id for run in members]
     if not names:
-        raise BadInput("no run of these groups has a reward", remedy="Judge them first: runner.judge(runs, judge).")
+        why = undecided(chosen[0].store, [run.id for group in chosen for run in group]) if chosen else ""
+        remedy = "" if why else "Judge them first: runner.judge(runs, judge)."
+        raise BadInput(f"no run of these groups has a reward{f': {why}' if why else ''}", remedy=remedy)
     return from_paths(paths, [g.id for g in chosen], names)
 
 

@@ -1,16 +1,16 @@
-"""Import and export of runs: messages in OpenAI's format, Parquet, Inspect logs, ATIF."""
+"""Import and export of runs: messages in OpenAI's format, Parquet, Inspect logs, ATIF, OpenTelemetry, session logs."""
 
 from __future__ import annotations
 
 import importlib
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from clew.core.errors import BadInput, BadRecord, UnknownName
-from clew.exchange.files import whole
+from clew.exchange.files import LINE, Skipped, head
 from clew.exchange.transcript import Transcript, recall, record, record_group, task_id_of, turns_of
 from clew.store import Keeper, Run, new_id, open_store
 
@@ -18,16 +18,38 @@ __all__ = ["FORMATS", "Transcript", "export", "format_of", "import_file", "recal
 
 
 class Format(Protocol):
-    """A module of this package that reads and writes one kind of file."""
+    """A module of this package that reads one kind of file."""
 
     SUFFIXES: tuple[str, ...]
 
     def read(self, path: Path) -> Iterator[Transcript | BadRecord]: ...
+
+
+@runtime_checkable
+class Writes(Protocol):
+    """A format that can be written, from what other programs know of a run."""
+
     def write(self, path: Path, transcripts: Iterable[Transcript]) -> int: ...
 
 
-_VERSIONED = re.compile(rb'"schema_version"\s*:')
+@runtime_checkable
+class WritesRuns(Protocol):
+    """A format that can be written, from all that is recorded of a run."""
+
+    def write_runs(self, path: Path, runs: Iterable[Run]) -> int: ...
+
+
+@runtime_checkable
+class Recognises(Protocol):
+    """A format whose files are known by how they begin."""
+
+    def recognises(self, head: bytes, suffix: str) -> bool: ...
+
+
 FORMATS = {"openai": "openai_jsonl", "parquet": "parquet", "inspect": "inspect_log", "atif": "atif"}
+FORMATS |= {"otel": "telemetry.file", "mini-swe-agent": "sessions.mini_swe"}
+FORMATS |= {"codex": "sessions.codex", "claude-code": "sessions.claude_code"}
+JSON = (".json", ".jsonl", ".ndjson", ".jsonl.gz")  # endings that say too little: the file itself is looked at
 
 
 def format_of(path: str | Path, format: str | None = None) -> str:
@@ -66,7 +88,7 @@ def import_file(
 
     Args:
         skip_bad: import the good records of a file that also has broken ones; else nothing of it is imported.
-        on_bad: called with each broken record that is skipped.
+        on_bad: called with each broken record that is skipped, and each broken line of a log that is read without it.
         progress: called with the number of runs so far.
         name: of the groups; the file's name by default.
 
@@ -78,15 +100,13 @@ def import_file(
         needs a package that is not installed.
     """
     keeper, path = open_store(store), Path(path)
-    chosen = format_of(path, format)
-    if format is None and chosen == "atif" and path.suffix == ".json" and not _VERSIONED.search(whole(path)):
-        chosen = "openai"  # ATIF's documents name their version
+    chosen = _inside(path) if format is None else format_of(path, format)
     reader = _module(chosen)
     transcripts = deque[Transcript]()  # all that is in the file, before anything is written
     for found in reader.read(path):
         if isinstance(found, Transcript):
             transcripts.append(found)
-        elif not skip_bad:
+        elif not skip_bad and not isinstance(found, Skipped):
             raise found
         elif on_bad is not None:
             on_bad(found)
@@ -125,24 +145,83 @@ def export(
         BadInput: there are none, none asked a model, or the file cannot be written. UnknownName: no such run or format.
     """
     keeper, path = open_store(store), Path(path)
+    form = format_of(path, format)
+    writer = _module(form)
     chosen = list(runs)
     if not chosen:
         raise BadInput("no run to export", remedy="Choose runs by id or by a query that selects some.")
 
+    def whole() -> Iterator[Run]:
+        for count, run in enumerate(chosen, 1):
+            yield run if isinstance(run, Run) else keeper.run(run)
+            if progress is not None:
+                progress(count)
+
     def recalled() -> Iterator[Transcript]:
         empty = True
-        for count, run in enumerate(chosen, 1):
-            found = recall(run if isinstance(run, Run) else keeper.run(run))
+        for run in whole():
+            found = recall(run)
             if found.messages:
                 empty = False
                 yield found
-            if progress is not None:
-                progress(count)
         if empty:
             remedy = "Choose runs with model calls; what other runs did is exported by `clew export --sft`."
             raise BadInput("none of these runs asked a model, so that they hold no messages", remedy=remedy)
 
-    return _module(format_of(path, format)).write(path, recalled())
+    if isinstance(writer, WritesRuns):
+        return writer.write_runs(path, whole())
+    if isinstance(writer, Writes):
+        return writer.write(path, recalled())
+    known = ", ".join(name for name in FORMATS if isinstance(_module(name), (Writes, WritesRuns)))
+    raise BadInput(f"{form} is read, not written", remedy=f"Export as one of these: {known}.")
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The files below a folder that can be imported, by their names and content; logs of sub-agents go with theirs.
+
+    Raises:
+        BadInput: there is none.
+    """
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.parent.name != "subagents":
+            with suppress(BadInput):
+                if path.name.lower().endswith(JSON):
+                    known = _recognised(path) is not None
+                else:
+                    known = format_of(path) in FORMATS
+                found += [path] if known else []
+    if not found:
+        remedy = "Name files, or a folder with session logs, spans, .parquet or .eval files in it."
+        raise BadInput(f"nothing below {folder} is known to hold runs", remedy=remedy)
+    return found
+
+
+def _inside(path: Path) -> str:
+    """The format of a file by its content where its name says too little, else by its name.
+
+    Raises:
+        BadInput: neither says one, or the file cannot be read.
+    """
+    if path.name.lower().endswith(JSON):
+        if (found := _recognised(path)) is not None:
+            return found
+        if path.suffix == ".json":
+            return "openai"  # all others say of themselves what they are
+    return format_of(path)
+
+
+def _recognised(path: Path) -> str | None:
+    """The format that a file's content says; None where it says none.
+
+    Raises:
+        BadInput: the file cannot be read.
+    """
+    begin = head(path, LINE if path.suffix == ".json" else 1 << 20)
+    for name in FORMATS:
+        if isinstance(module := _module(name), Recognises) and module.recognises(begin, path.suffix):
+            return name
+    return None
 
 
 def _module(format: str) -> Format:

@@ -7,6 +7,7 @@ one document a line. What ATIF has no field for is kept under ``extra.clew``; wh
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -28,8 +29,14 @@ VERSION = "ATIF-v1.8"
 SUFFIXES = (".json", ".atif.jsonl")
 SOURCES = {"system": "system", "user": "user", "agent": "assistant"}
 NEEDS = "Give a trajectory as Harbor writes it, with schema_version, agent and steps."
+VERSIONED = re.compile(rb'"schema_version"\s*:')
 STEP = {"step_id", "source", "message", "reasoning_content", "tool_calls", "observation", "metrics"}
 Json = dict[str, Any]
+
+
+def recognises(head: bytes, suffix: str) -> bool:
+    """Whether a file that begins so is a trajectory: all of them name their version."""
+    return suffix == ".json" and VERSIONED.search(head) is not None
 
 
 def read(path: Path) -> Iterator[Transcript | BadRecord]:

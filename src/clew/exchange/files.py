@@ -11,7 +11,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -104,8 +104,11 @@ def brief(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def lines(path: Path, long: Callable[[int], object] | None = None) -> Iterator[tuple[int, bytes]]:
     """Numbered lines that are not blank, of a text file or a gzipped one.
+
+    Args:
+        long: is told the number of each line that is too long, which is then passed over.
 
     Raises:
         BadInput: it cannot be opened. BadRecord: it breaks off, has too long a line, or unpacks to too much.
@@ -116,15 +119,40 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
             while line := file.readline(LINE + 1):
                 number += 1
-                if len(line) > LINE:
-                    raise BadRecord(f"{path.name}:{number}: a line of more than {LINE >> 20} MiB", remedy=SHORTER)
                 if path.suffix == ".gz":
                     budget.spend(len(line))
+                if len(line) > LINE:
+                    if long is None:
+                        raise BadRecord(f"{path.name}:{number}: a line of more than {LINE >> 20} MiB", remedy=SHORTER)
+                    long(number)
+                    while not line.endswith(b"\n") and (line := file.readline(1 << 20)):
+                        if path.suffix == ".gz":
+                            budget.spend(len(line))
+                    continue
                 if not line.isspace():
                     yield number, line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         remedy = "The file is damaged or was not copied whole."
         raise BadRecord(f"{path.name}:{number + 1}: {error}", remedy=remedy) from error
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+class Skipped(BadRecord):
+    """A line that is left out of a record which can do without it; the rest is imported."""
+
+
+def head(path: Path, size: int) -> bytes:
+    """How a file begins, gzipped or not; nothing of one that is not gzip though it is called so.
+
+    Raises:
+        BadInput: it cannot be opened.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            return file.read(size)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return b""
     except OSError as error:
         raise unusable(path, error) from error
 

@@ -47,6 +47,19 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
     """Transcripts of a file's rows; a row that is none gives its error in its place.
 
     Raises:
+        As ``rows_of``.
+    """
+    for number, row in rows_of(path, only="line"):
+        yield _transcript(row, f"{path.name}:{number}")
+
+
+def rows_of(path: Path, only: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rows of a file, numbered from 1.
+
+    Args:
+        only: read this column alone, where there is one of that name.
+
+    Raises:
         BadInput: it cannot be opened. BadRecord: it is no Parquet file, or unpacks to too much. MissingExtra: pyarrow
         is not installed.
     """
@@ -59,13 +72,13 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
                 about = file.metadata.row_group(group)
                 claimed.spend(max(0, about.total_byte_size))  # both sums may lie; what comes is counted below
                 claimed.spend(sum(max(0, about.column(i).num_values) for i in range(about.num_columns)))
-            columns = ["line"] if "line" in file.schema_arrow.names else None
+            columns = [only] if only in file.schema_arrow.names else None
             for batch in file.iter_batches(ROWS, columns=columns):
                 for at in range(batch.num_rows):  # one at a time: equal texts are one in the batch, many as values
                     number += 1
                     (row,) = batch.slice(at, 1).to_pylist()
                     unpacked.spend(_size(row))
-                    yield _transcript(row, f"{path.name}:{number}")
+                    yield number, row
     except (OSError, pa.ArrowException, ValueError) as error:  # UnicodeDecodeError is a ValueError
         if isinstance(error, OSError) and error.errno is not None:
             raise files.unusable(path, error) from error

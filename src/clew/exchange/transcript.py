@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
@@ -36,13 +37,16 @@ class Meter(NamedTuple):
     seconds: float = 0.0
     tokens: tuple[int, ...] | None = None
     logprobs: F32 | None = None
+    started: float = 0.0  # seconds since the epoch; 0 where it is not known
+    model: str = ""  # who replied, where that is not the transcript's ``model``
 
 
 class Transcript(NamedTuple):
     """One run as other programs know it: messages, tools, how it was judged.
 
     ``fields`` is what the file said and Clew has no name for; None for a run that was not imported. ``meters`` are
-    those of the replies, in order, as far as they are known.
+    those of the replies, in order, as far as they are known. ``others`` are further conversations of the run, of a
+    sub-agent or after a compaction; ``other_meters`` are theirs.
     """
 
     messages: tuple[Message, ...]
@@ -53,10 +57,11 @@ class Transcript(NamedTuple):
     model: str = ""
     meters: tuple[Meter, ...] = ()
     fields: Mapping[str, Any] | None = None
-    others: tuple[tuple[Message, ...], ...] = ()  # further conversations of the run
+    others: tuple[tuple[Message, ...], ...] = ()
     about: Mapping[str, Any] = {}  # of a run that was not imported: its id, agent, seed and the like
     where: str = ""  # file:line, for errors
     values: tuple[Value, ...] = ()  # what methods say of the replies
+    other_meters: tuple[tuple[Meter, ...], ...] = ()
 
 
 class Turn(NamedTuple):
@@ -121,30 +126,65 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
     opening, turns = turns_of(it.messages)
     task_id = it.task_id or task_id_of(opening)
     prompt = next((m.text for m in opening if m.role == "user"), "")
-    data = {"opening": [message_json(m) for m in opening], "turns": [turn.to_json() for turn in turns]}
+    chain = Chain(run)
+    chain.add("open", digest(REQUEST, b"open", encode(task_id)), setup=Setup(tools=it.tools) if it.tools else None)
+    nodes, written = list[Node](), list[dict[str, Any]]()
+    asked_at = _converse(chain, nodes, it, 0, opening, turns, it.meters)
+    written += [turn.to_json() for turn in turns]
+    conversations = 1
+    for messages, meters in zip_longest(it.others, it.other_meters[: len(it.others)], fillvalue=()):
+        begin, more = turns_of(messages)
+        if more:  # what nobody replied to is no conversation
+            _converse(chain, nodes, it, conversations, begin, more, meters)
+            conversations += 1
+            first, *rest = (turn.to_json() for turn in more)
+            written += [{**first, "opening": [message_json(m) for m in begin]}, *rest]
+    data = {"opening": [message_json(m) for m in opening], "turns": written}
+    source = {"format": format, "from": it.where, "fields": dict(it.fields or {})}
+    ended = StopReason.RETURNED if written else StopReason.CANCELLED
+    chain.add("end", digest(REQUEST, b"end"), action=ended, text="" if written else "stopped")
     name = plain(it.model)
-    setup = Setup(WRITTEN + name, 0, Sampling(), Sampling(), it.tools, name)
-    chain, nodes = Chain(run), list[Node]()
+    task, model = json.dumps(task_json(task_id, prompt, data, Limits())), WRITTEN + name if name else ""
+    row = RunRow(run, AGENT, "", model, task_id, task, _agent_digest(), group=group, order=order)
+    began = next((meter.started for meter in it.meters if meter.started > 0), time.time())
+    row = row._replace(origin="import", created=began, meta=json.dumps({"import": source}))
+    _put(store, it, chain, nodes, row)
+    store.annotate(as_annotations(it.values, run, asked_at))
+    return run
+
+
+def _converse(
+    chain: Chain,
+    nodes: list[Node],
+    it: Transcript,
+    index: int,
+    opening: Sequence[Message],
+    turns: Sequence[Turn],
+    meters: Sequence[Meter],
+) -> dict[int, int]:
+    """Add the Calls and nodes of one conversation; gives the Call that made each of its messages, by their places."""
+    start, asked_at = len(nodes), dict[int, int]()
 
     def say(message: Message) -> Node:
-        nodes.append(make_node(nodes[-1] if nodes else None, message, None, ""))
+        nodes.append(make_node(nodes[-1] if len(nodes) > start else None, message, None, ""))
         return nodes[-1]
 
-    chain.add("open", digest(REQUEST, b"open", encode(task_id)), setup=Setup(tools=it.tools) if it.tools else None)
     for message in opening:
         say(message)
     early = sum(m.role == "assistant" for m in opening)
     asked, offered = canonical(sampling_form(Sampling())), tools_digest(it.tools)
-    asked_at: dict[int, int] = {}  # the Call that made a message
-    for index, turn in enumerate(turns):
-        meter = it.meters[early + index] if early + index < len(it.meters) else Meter()
+    setups = dict[str, Setup]()
+    for place, turn in enumerate(turns):
+        meter = meters[early + place] if early + place < len(meters) else Meter()
         tip, reply = nodes[-1], say(turn.reply)
-        took = {"usage": meter.usage, "cost": meter.cost, "seconds": meter.seconds, "setup": setup}
-        place = {"conversation": 0, "node_in": tip.key, "node_out": reply.key, "seed": _seed(len(chain.calls))}
+        name = plain(meter.model or it.model)
+        setup = setups.setdefault(name, Setup(WRITTEN + name, 0, Sampling(), Sampling(), it.tools, name))
+        took = {"usage": meter.usage, "cost": meter.cost, "seconds": meter.seconds, "started": meter.started}
+        where = {"conversation": index, "node_in": tip.key, "node_out": reply.key, "seed": _seed(len(chain.calls))}
         finish = "tool_calls" if turn.reply.calls else "stop"
         request = digest(REQUEST, b"ask", tip.key, asked, offered, b"")
-        asked_at[len(nodes) - 1] = len(chain.calls)
-        chain.add("ask", request, finish=finish, **place, **took)
+        asked_at[len(nodes) - 1 - start] = len(chain.calls)
+        chain.add("ask", request, finish=finish, setup=setup, **where, **took)
         for n, answer in enumerate(turn.answers):
             tool = turn.acts == "calls"
             action = action_text(turn.reply.calls[n] if tool else turn.reply.text)
@@ -154,15 +194,7 @@ def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, 
             say(answer)
         for message in turn.say:
             say(message)
-    source = {"format": format, "from": it.where, "fields": dict(it.fields or {})}
-    ended = StopReason.RETURNED if turns else StopReason.CANCELLED
-    chain.add("end", digest(REQUEST, b"end"), action=ended, text="" if turns else "stopped")
-    task, model = json.dumps(task_json(task_id, prompt, data, Limits())), setup.model if name else ""
-    row = RunRow(run, AGENT, "", model, task_id, task, _agent_digest(), group=group, order=order)
-    row = row._replace(origin="import", created=time.time(), meta=json.dumps({"import": source}))
-    _put(store, it, chain, nodes, row)
-    store.annotate(as_annotations(it.values, run, asked_at))
-    return run
+    return asked_at
 
 
 @lru_cache(maxsize=1024)
@@ -213,19 +245,21 @@ def recall(run: Run) -> Transcript:
     said = ends(run, asks)
     main = max(range(len(said)), key=lambda i: (len(said[i]), -i), default=0)
     path = said.pop(main) if said else []
+    model = plain((last.served_by or last.model) if last is not None else run.model)
     return Transcript(
-        _opening(run, not asks) + tuple(node.message for node in path) + _after(run, asks),
+        _opening(run, not asks) + tuple(node.message for node in path) + _after(run, asks, path),
         run.task_id,
         last.tools if last is not None else opened.tools if opened is not None else (),
         run.reward,
         scores,
-        plain((last.served_by or last.model) if last is not None else run.model),
-        _meters(path, asks),
+        model,
+        _meters(path, asks, model),
         meta.get("fields", {}) if meta is not None else None,
         tuple(tuple(node.message for node in other) for other in said),
         {k: v for k, v in {**about, "group": run.group, "parent": run.row.parent}.items() if v != ""},
         run.id,
         of_run(run, path, asks),
+        tuple(_meters(other, asks, model) for other in said),
     )
 
 
@@ -236,18 +270,19 @@ def plain(model: str) -> str:
     return model
 
 
-def _meters(path: Sequence[Node], asks: Sequence[Call]) -> tuple[Meter, ...]:
+def _meters(path: Sequence[Node], asks: Sequence[Call], model: str) -> tuple[Meter, ...]:
     """What each reply on a path took; one that was said and not sampled took nothing."""
     made = {call.node_out: call for call in reversed(asks)}
-    return tuple(_meter(node, made.get(node.key)) for node in path if node.message.role == "assistant")
+    return tuple(_meter(node, made.get(node.key), model) for node in path if node.message.role == "assistant")
 
 
-def _meter(node: Node, call: Call | None) -> Meter:
+def _meter(node: Node, call: Call | None, usual: str) -> Meter:
     if call is None:
         return Meter()
     tokens = None if node.ids is None else node.ids[call.head + call.forced :]
     logprobs = call.logprobs if tokens is not None and call.logprobs is not None else None
-    return Meter(call.usage, call.cost, call.seconds, tokens, logprobs)
+    model = plain(call.setup.served_by or call.setup.model) if call.setup is not None else usual
+    return Meter(call.usage, call.cost, call.seconds, tokens, logprobs, call.started, "" if model == usual else model)
 
 
 def _written(run: Run) -> Mapping[str, Any]:
@@ -260,10 +295,10 @@ def _opening(run: Run, unasked: bool) -> tuple[Message, ...]:
     return tuple(as_message(m) for m in _written(run).get("opening", ())) if unasked else ()
 
 
-def _after(run: Run, asks: Sequence[Call]) -> tuple[Message, ...]:
-    """What the file of an imported run says after its last reply: no ask shows it."""
+def _after(run: Run, asks: Sequence[Call], path: Sequence[Node]) -> tuple[Message, ...]:
+    """What the file of an imported run says after the last reply of this path: no ask shows it."""
     turns = _written(run).get("turns", ())
-    if not asks or not asks[-1].node_out or len(asks) > len(turns):
+    if not asks or not asks[-1].node_out or len(asks) > len(turns) or path[-1].key != asks[-1].node_out:
         return ()
     turn, said = turns[len(asks) - 1], list[Message]()
     acts = [c for c in run.calls[asks[-1].seq + 1 :] if c.kind == "act" and not c.error]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clew.core.errors import BadInput
 from clew.core.records import LossRow
+from clew.core.values import F32
 
 
 class Tokens(NamedTuple):
@@ -19,7 +20,8 @@ class Tokens(NamedTuple):
     logp float32 [N]: the trainer's log-probability in nats, with gradient. old: the sampler's, 0 where not sampled.
     ref: of the reference policy, None unless every row has one. entropy: of the trainer's distribution, None unless
     the loss asks for it. weights float32 [N] and mask bool [N] are those of the component at hand. row int64 [N] says
-    which of the ``rows`` rows a token belongs to; sets and roles have one entry per row.
+    which of the ``rows`` rows a token belongs to; sets and roles have one entry per row. share float32 [rows]: what the
+    tokens of each row are multiplied by (see clew.fit.weighing); None leaves the mean to the loss.
     """
 
     logp: Tensor
@@ -33,6 +35,7 @@ class Tokens(NamedTuple):
     targets: dict[str, Tensor] = {}  # noqa: RUF012
     sets: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
+    share: Tensor | None = None
 
 
 class Micro(NamedTuple):
@@ -55,11 +58,13 @@ class Micro(NamedTuple):
     targets: dict[str, Tensor]
     sets: tuple[str, ...]
     roles: tuple[str, ...]
+    shares: dict[str, Tensor] = {}  # noqa: RUF012
 
     def tokens(self, component: str, logp: Tensor, entropy: Tensor | None = None) -> Tokens:
         """The view of one component."""
         weights, mask, ends = self.weights[component], self.mask[component], (self.targets, self.sets, self.roles)
-        return Tokens(logp, self.old, weights, mask, self.row, self.rows, self.ref, entropy, *ends)
+        share = self.shares.get(component)
+        return Tokens(logp, self.old, weights, mask, self.row, self.rows, self.ref, entropy, *ends, share)
 
 
 def check(rows: Sequence[LossRow]) -> None:
@@ -117,8 +122,13 @@ def plan(rows: Sequence[LossRow], tokens: int, waste: float = 0.25) -> list[list
     return out
 
 
-def collate(rows: Sequence[LossRow], version: int, device: torch.device) -> Micro:
-    """Rows of one micro-batch as tensors on ``device``; ``version`` names the trainer's present weights."""
+def collate(
+    rows: Sequence[LossRow], version: int, device: torch.device, shares: Mapping[str, F32] | None = None
+) -> Micro:
+    """Rows of one micro-batch as tensors on ``device``; ``version`` names the trainer's present weights.
+
+    ``shares``: component name -> float32 [rows], see Tokens.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row.weights))
     masks = {name: [applies(row, name) for row in rows] for name in names}
     longest = max(len(row.ids) for row in rows)
@@ -161,4 +171,5 @@ def collate(rows: Sequence[LossRow], version: int, device: torch.device) -> Micr
         targets={name: flat(target(name), np.float32) for name in dict.fromkeys(n for r in rows for n in r.targets)},
         sets=tuple(row.set for row in rows),
         roles=tuple(row.role for row in rows),
+        shares={name: torch.from_numpy(share).to(device) for name, share in (shares or {}).items()},
     )

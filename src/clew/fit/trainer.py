@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,12 @@ from clew.core import registry
 from clew.core.errors import BadInput
 from clew.core.protocols import Policy, Tracker
 from clew.core.records import LossRow
-from clew.fit import adapters, checkpoint, norms, optim
+from clew.fit import adapter_files, adapters, checkpoint, norms, optim, weighing
 from clew.fit.collate import Micro, Tokens, check, collate, plan
 from clew.fit.forward import CHUNK, Scorer
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +69,12 @@ class Trainer:
         lr: of AdamW; ``muon_lr`` of Muon's matrices when ``optimizer="muon"``.
         losses: component name -> function (see clew.train.losses) or registered name. A component that is not listed is
             served by the registered loss of its own name.
+        weight_by: what counts as one in every loss: "token", "row" or "run" (a run counts once, however many rows its
+            forks, compactions and sub-agents make); None leaves it to each loss. See clew.fit.weighing.
         clip: largest gradient norm, None for no limit.
         batch_tokens: padded tokens of a micro-batch; a step of more is cut, and gradients are accumulated.
         lora: settings of peft.LoraConfig, for instance ``{"r": 8}``; only the adapters are then trained.
+        adapter: folder of a LoRA adapter of this model, which is trained on, instead of ``lora``.
         precision: "auto" is bfloat16 autocast on a GPU and float32 elsewhere.
         tolerance: largest |sampler - trainer| logprob allowed, nats; None takes 1e-4, or 0.05 under autocast.
         steady: one thread and deterministic kernels, so that a step taken again gives the same bits.
@@ -87,9 +91,11 @@ class Trainer:
         muon_lr: float = 0.02,
         betas: tuple[float, float] = (0.9, 0.95),
         weight_decay: float = 0.0,
+        weight_by: weighing.By | None = None,
         clip: float | None = 1.0,
         batch_tokens: int = 16_384,
         lora: Mapping[str, Any] | None = None,
+        adapter: str | Path | None = None,
         precision: Literal["auto", "float32", "bfloat16"] = "auto",
         tolerance: float | None = None,
         steady: bool = True,
@@ -97,9 +103,18 @@ class Trainer:
         chunk: int = CHUNK,
     ) -> None:
         self.model, self.clip, self.batch_tokens, self.steady, self.tracker = model, clip, batch_tokens, steady, tracker
+        weighing.known(weight_by)
+        self.weight_by = weight_by
         self.losses: dict[str, Loss | str] = dict(losses or {})
+        if lora and adapter is not None:
+            raise BadInput(f"lora={dict(lora)!r} beside the adapter {adapter}", remedy="An adapter has its own rank.")
+        self.lora = bool(lora) or adapter is not None
+        self.base = model.ref
         self.module = adapters.attach(model.module, lora) if lora else model.module
-        self.lora = bool(lora)
+        if adapter is not None:
+            self.module = adapter_files.begin(model.module, adapter)
+            self.model.publish()  # the weights are not those of version 0 any more
+        self.noisy = any(isinstance(part, nn.Dropout) and part.p > 0 for part in self.module.modules())
         self.device = next(self.module.parameters()).device
         gpu = self.device.type == "cuda"
         self.autocast = precision == "bfloat16" or (precision == "auto" and gpu)
@@ -148,18 +163,18 @@ class Trainer:
         return report
 
     def _backward(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> tuple[dict[str, float], _Seen]:
-        micros = [
-            collate([rows[i] for i in part], self.model.version, self.device) for part in plan(rows, self.batch_tokens)
-        ]
+        micros = self._micros(rows, losses)
         counts = {name: sum(float(self._count(m, name, loss)) for m in micros) for name, loss in losses.items()}
-        entropy = any(_reads_entropy(loss) for loss in losses.values())
+        entropy = any(_told(loss, "reads_entropy", False) for loss in losses.values())
         sums = dict.fromkeys(losses, 0.0)
         seen = _Seen()
         for micro in micros:
             with self._precision():
                 logp, entropies = self.scorer(micro.ids, micro.at, micro.target, micro.temperature, entropy)
-            seen.add(micro, logp.detach())
+            seen.add(micro, logp.detach(), agree=not self.noisy)
             if not self._checked:
+                if self.noisy:
+                    seen.agrees(micro, self._plainly(micro))
                 self._compare(seen.mismatch())
             total: Tensor | None = None
             for name, loss in losses.items():
@@ -171,6 +186,26 @@ class Trainer:
                 torch.autograd.backward(total)
         self._checked = self._checked or bool(seen.gaps)
         return sums, seen
+
+    def _micros(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> list[Micro]:
+        share = {}
+        if self.weight_by is not None:
+            by = self.weight_by
+            share = {n: weighing.shares(rows, n, by, _told(loss, "measure", "tokens")) for n, loss in losses.items()}
+        return [
+            collate([rows[i] for i in part], self.model.version, self.device, {n: s[part] for n, s in share.items()})
+            for part in plan(rows, self.batch_tokens)
+        ]
+
+    @torch.no_grad()
+    def _plainly(self, micro: Micro) -> Tensor:
+        """Logprobs without dropout, which the sampler does not have: only they can be compared with its own."""
+        self.module.eval()
+        try:
+            with self._precision():
+                return self.scorer(micro.ids, micro.at, micro.target, micro.temperature, False)[0]
+        finally:
+            self.module.train()
 
     def _count(self, micro: Micro, name: str, loss: Loss) -> Tensor | float:
         if name not in micro.mask:
@@ -228,7 +263,8 @@ class Trainer:
         """Write weights, optimiser, RNG, step count and ``position`` (plain values: where the data stands).
 
         The folder appears whole or not at all, the one before it is kept as ``path.previous``, and it is also a model
-        folder that ``from_pretrained`` loads. ``also`` adds files of its own to it, the module's adapters merged.
+        folder that ``from_pretrained`` loads: adapters are merged into it, and lie in its folder ``adapter`` as well.
+        ``also`` adds files of its own to it, the module's adapters merged.
         """
 
         return checkpoint.replace(path, lambda folder: self.write(folder, position, also))
@@ -241,6 +277,8 @@ class Trainer:
             self.model.save(folder)
             if also is not None:
                 also(folder)
+        if self.lora:
+            adapter_files.write(self.module, folder / "adapter", self.base)
         state = {
             "optimizer": self.optimizer.state_dict(),
             "adapters": adapters.state(self.module) if self.lora else None,
@@ -282,11 +320,16 @@ class _Seen:
         self.gaps: list[Tensor] = []
         self.trained = 0
 
-    def add(self, micro: Micro, logp: Tensor) -> None:
+    def add(self, micro: Micro, logp: Tensor, agree: bool = True) -> None:
         self.trained += len(micro.at)
         gap = (logp - micro.old)[micro.known]
         if len(gap):
             self.ratios.append(gap.exp())
+        if agree:
+            self.agrees(micro, logp)
+
+    def agrees(self, micro: Micro, logp: Tensor) -> None:
+        """Note how far the sampler is from the trainer where the present weights have sampled."""
         if bool(micro.current.any()):
             self.gaps.append((logp - micro.old)[micro.current].abs().max())
 
@@ -301,7 +344,9 @@ class _Seen:
         return {"mean": float(r.mean()), "min": float(r.min()), "max": float(r.max()), "outside": float(outside)}
 
 
-def _reads_entropy(loss: Loss) -> bool:
+def _told(loss: Loss, name: str, default: T) -> T:
+    """What a loss says of itself by an attribute of its function: ``reads_entropy``, ``measure`` (see weighing)."""
     while isinstance(loss, partial):
         loss = loss.func
-    return bool(getattr(loss, "reads_entropy", False))
+    found: T = getattr(loss, name, default)
+    return found

@@ -80,21 +80,38 @@ async def chatter(run: LiveRun, system: str = "") -> str:
     return reply.text
 
 
+async def answerer(run: LiveRun) -> str:
+    """Answers the task's question once: says the messages of ``task.data`` where there are any, else the prompt, and
+    returns what the model replies. The agent of datasets.
+    """
+    chat = run.chat()
+    for message in run.task.data.get("messages", ()):
+        chat.say(message["role"], message["content"])
+    if not chat.nodes:
+        chat.say("user", run.task.prompt)
+    return (await chat.ask()).text
+
+
 async def transcript(run: LiveRun) -> None:
     """The agent of imported runs: re-issues what is written, then goes on as any chat would.
 
     ``task.data`` holds what no Call does: ``opening``, the messages before the first reply; ``turns``, for each
     recorded reply ``acts`` (``calls``, ``text`` or ``none``: what answered it), ``answers`` ([role, extra] of each
-    answer's message) and ``say`` (further messages before the next reply). Past the recorded turns a reply's tool
-    calls, else its text, are acts, at which a run without a world stops.
+    answer's message), ``say`` (further messages before the next reply) and, where another conversation begins with the
+    reply, its ``opening``. Past the recorded turns a reply's tool calls, else its text, are acts, at which a run
+    without a world stops.
     """
     chat = run.chat(tools=run.tools)
     turns = run.task.data.get("turns", ())
     for message in run.task.data.get("opening", ()):
         _say(chat, message)
     for index in range(max(len(turns), 1000)):
-        reply = await chat.ask()
         turn = turns[index] if index < len(turns) else {}
+        if "opening" in turn:
+            chat = run.chat(tools=run.tools)
+            for message in turn["opening"]:
+                _say(chat, message)
+        reply = await chat.ask()
         acts = turn.get("acts", "calls" if reply.calls else "text")
         answers: list[Observation] = []
         if acts == "calls" and reply.calls:

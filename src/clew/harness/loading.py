@@ -9,10 +9,12 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 from clew.core.errors import UnknownName
-from clew.core.registry import load_file
+from clew.core.registry import absolute
+from clew.core.sources import gone, is_file_module, load_file, placed
 
 Agent = Callable[..., Awaitable[Any]]
 BUNDLED = "clew.harness.agents"
@@ -22,11 +24,14 @@ MOVED = {"clew.audit.behaviour": "clew.audit.compaction.behaviour"}
 
 def agent_ref(agent: Agent | str) -> str:
     """``module:qualname`` of an agent, or ``file.py:qualname`` where its module cannot be imported by name."""
-    if isinstance(agent, str):
-        return agent
+    return absolute(agent) if isinstance(agent, str) else reference(agent)
+
+
+def reference(agent: object) -> str:
+    """As ``agent_ref``, for anything that a module or a file defines."""
     module = inspect.getmodule(agent)
     name = getattr(agent, "__qualname__", type(agent).__qualname__)
-    if module is None or module.__name__ == "__main__":
+    if module is None or module.__name__ == "__main__" or is_file_module(module):
         source = str(getattr(module, "__file__", None) or getattr(getattr(agent, "__code__", None), "co_filename", "?"))
         return f"{os.path.abspath(source) if os.path.exists(source) else '<interactive>'}:{name}"
     return f"{module.__name__}:{name}"
@@ -40,23 +45,42 @@ def load_agent(ref: str) -> Agent:
     """
     place, _, name = ref.rpartition(":")
     try:
-        if place.endswith(".py"):
-            module = load_file(place)
-        else:
-            module = importlib.import_module(MOVED.get(place, place) or BUNDLED)
-        found: Any = module
-        for part in name.split("."):
-            found = getattr(found, part)
-        return cast(Agent, found)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise UnknownName(f"agent {ref!r} cannot be loaded: {error}", remedy=_how(place, name, error)) from error
+        return cast(Agent, found_in(load_module(place), name))
+    except Exception as error:  # what a file or a module raises that is executed here, of whatever kind
+        plain = isinstance(error, ImportError | AttributeError | SyntaxError)
+        told = error if plain else f"{type(error).__name__}: {error}"
+        raise UnknownName(f"agent {ref!r} cannot be loaded: {told}", remedy=_how(place, name, error)) from error
+
+
+def load_module(place: str) -> ModuleType:
+    """The module of a file's path or of a module's name; an empty name is that of the bundled agents.
+
+    Raises:
+        ImportError: there is none. Whatever it raises as it is executed.
+    """
+    return load_file(place) if place.endswith(".py") else importlib.import_module(MOVED.get(place, place) or BUNDLED)
+
+
+def found_in(module: ModuleType, name: str) -> object:
+    """What a module calls so; the name may have dots.
+
+    Raises:
+        AttributeError: nothing.
+    """
+    found: object = module
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
 def _how(place: str, name: str, error: Exception) -> str:
     """What to do where an agent of that name could not be loaded."""
     if place in ("", BUNDLED):
-        return "Write one of player, tool_user, chatter and demonstrator, or module:function or path/file.py:function."
-    file = Path(place if place.endswith(".py") else place.replace(".", "/") + ".py")
+        known = "player, tool_user, chatter, answerer and demonstrator"
+        return f"Write one of {known}, or module:function or path/file.py:function."
+    if place.endswith(".py") and os.path.isabs(place) and (remedy := gone(place)):
+        return remedy
+    file = Path(placed(place) if place.endswith(".py") else place.replace(".", "/") + ".py")
     if not file.exists():
         what = "file" if place.endswith(".py") else "module or file"
         return f"No {what} of that name is seen from {Path.cwd()}. Write module:function or path/file.py:function."

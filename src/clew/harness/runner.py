@@ -15,6 +15,7 @@ from clew.core.aio import run_sync
 from clew.core.errors import AgentFailed, BadInput
 from clew.core.protocols import Judge, Model, Taskset, World
 from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow
+from clew.core.sources import changed, file_of
 from clew.core.values import Limits, Sampling, StopReason, Task, sampling_with
 from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.executors import IN_LOOP, Executor
@@ -25,6 +26,7 @@ from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, follow
 from clew.harness.run.restore import world_at
 from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
+from clew.harness.toolbox import again, given, recorded, told_of_tools
 from clew.harness.tools import Tool, as_tools
 from clew.harness.verdicts import verdict
 from clew.models.taps.tap import Tap
@@ -52,7 +54,8 @@ class Runner:
         config: keyword arguments of the agent (JSON).
         limits: bounds of each run; a task's own limits go before them.
         sampling: fields of ``Sampling`` every ask starts from.
-        tools: typed Python functions (or Tools) that agents may call beside the world.
+        tools: what agents may call beside the world: typed Python functions, Tools, or references such as
+            ``tools.py:search,add`` and ``mcp:COMMAND ARGUMENTS`` (see ``harness.toolbox``).
         concurrency: how many runs are live at once.
         snapshot_every: worlds with snapshots of 1 kB or more keep one every so many acts.
         judge_seconds: how long a verdict may take; a judge that takes longer leaves its run undecided.
@@ -69,7 +72,7 @@ class Runner:
         *,
         limits: Limits | None = None,
         sampling: Mapping[str, Any] | None = None,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool | Callable[..., Any] | str] = (),
         concurrency: int = 256,
         snapshot_every: int = 16,
         judge_seconds: float | None = 600.0,
@@ -82,7 +85,8 @@ class Runner:
         self.config = dict(config or {})
         self.limits, self.concurrency, self.snapshot_every = limits or Limits(), concurrency, snapshot_every
         self.judge_seconds = judge_seconds
-        self.tools = as_tools([*getattr(taskset, "functions", ()), *tools])
+        own = given(tools)
+        self.tools, self.kept_tools = as_tools([*getattr(taskset, "functions", ()), *own]), recorded(own)
         self.sampling = dict(sampling or {})
         sampling_with(Sampling(), self.sampling)
         self.owner, self.models, self.executor = owner_name(), Models(resolve_model), executor
@@ -294,11 +298,14 @@ class Runner:
         options.setdefault("limits", Limits(**known.get("limits", {})))
         options.setdefault("sampling", sampling_of(known))
         options.setdefault("snapshot_every", known.get("snapshot_every", 16))
+        options.setdefault("tools", again(known.get("tools", ()), lambda: told_of_tools(keeper, row.id)))
         runner = cls(row.agent, taskset, model, keeper, json.loads(row.config or "{}"), **options)
-        if row.agent_digest and runner.agent_digest not in ("", row.agent_digest):
-            warnings.warn(
-                f"the source of {row.agent} changed since run {row.id} was made; replay will tell", stacklevel=2
-            )
+        agent_changed = row.agent_digest and runner.agent_digest not in ("", row.agent_digest)
+        names = changed(known.get("sources", {}))
+        if agent_changed:
+            names = [row.agent, *(name for name in names if name != file_of(row.agent))]
+        for name in names:
+            warnings.warn(f"the source of {name} changed since run {row.id} was made; replay will tell", stacklevel=2)
         if model is None and row.model:
             try:
                 runner.model = runner.models.of(row.model)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, overload
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, WorldError
 from clew.core.values import Observation, ToolCall, ToolSpec
 from clew.worlds.schemas import read_arguments
 
@@ -19,32 +21,54 @@ _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool and the function behind it. ``idempotent``: calling it twice does no more than calling it once."""
+    """A tool and the function behind it.
+
+    Args:
+        idempotent: calling it twice does no more than calling it once.
+        parallel: calls of one reply may be performed side by side.
+        origin: by which another process finds it, as ``harness.toolbox`` records it; empty: the function's own place.
+        check: the schema by which arguments are checked, where that is not the one that models are shown.
+    """
 
     spec: ToolSpec
     function: Callable[..., Any]
     idempotent: bool = False
+    parallel: bool = False
+    origin: str | Mapping[str, Any] = ""
+    check: Mapping[str, Any] | None = None
 
     def call(self, action: ToolCall) -> Observation | Awaitable[Observation]:
-        """Perform a model's tool call: an Observation, or an awaitable of one where the function is async.
+        """Perform a model's tool call: an Observation, or an awaitable of one where the function is async or parallel.
 
         Arguments that are no JSON or do not fit the schema, and exceptions of the function, come back as an observation
         that begins with ``error:``, so that the model can correct its call. No argument is turned into another type.
+
+        Raises:
+            WorldError: what the tool needs is gone, as a server that has died; no other call would help.
         """
         try:
-            arguments = read_arguments(self.spec, action.arguments)
+            arguments = read_arguments(self.spec if self.check is None else self._checked(), action.arguments)
         except BadInput as error:
             return Observation(f"error: {self.spec.name}: {error.message}", call_id=action.id)
         if inspect.iscoroutinefunction(self.function):
-            return self._later(action, arguments)
+            return self._later(action, self.function(**arguments))
+        if self.parallel:
+            return self._later(action, asyncio.to_thread(self.function, **arguments))
         try:
             return _observation(action, self.function(**arguments))
+        except WorldError:
+            raise
         except Exception as error:
             return _failed(action, error)
 
-    async def _later(self, action: ToolCall, arguments: Mapping[str, Any]) -> Observation:
+    def _checked(self) -> ToolSpec:
+        return replace(self.spec, schema=self.check or {})
+
+    async def _later(self, action: ToolCall, work: Awaitable[Any]) -> Observation:
         try:
-            return _observation(action, await self.function(**arguments))
+            return _observation(action, await work)
+        except WorldError:
+            raise
         except Exception as error:
             return _failed(action, error)
 
@@ -60,13 +84,29 @@ def _failed(action: ToolCall, error: Exception) -> Observation:
     return Observation(f"error: {type(error).__name__}: {error}", call_id=action.id)
 
 
-def tool(function: Callable[..., Any], *, name: str = "", idempotent: bool = False) -> Tool:
-    """A Tool from a function: schema from its annotations, description from its docstring.
+@overload
+def tool(function: Callable[..., Any], *, name: str = "", idempotent: bool = False, parallel: bool = False) -> Tool: ...
+@overload
+def tool(
+    *, name: str = "", idempotent: bool = False, parallel: bool = False
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None, *, name: str = "", idempotent: bool = False, parallel: bool = False
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """A Tool from a function: schema from its annotations, description from its docstring. Also a decorator,
+    ``@tool`` or ``@tool(parallel=True)``.
+
+    Args:
+        name: what models call it by; default: the function's name.
+        idempotent: calling it twice does no more than calling it once, so a call in doubt is simply repeated.
+        parallel: calls of one reply may be performed side by side; an ordinary function then runs in a thread.
 
     Raises:
         BadInput: a parameter has no annotation, or one that JSON Schema cannot say.
     """
-    hints = get_type_hints(function)
+    if function is None:
+        return partial(tool, name=name, idempotent=idempotent, parallel=parallel)
+    hints = _hints(function)
     properties, required = {}, []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name not in hints or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -78,7 +118,16 @@ def tool(function: Callable[..., Any], *, name: str = "", idempotent: bool = Fal
         if parameter.default is parameter.empty:
             required.append(parameter.name)
     described = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return Tool(ToolSpec(name or function.__name__, inspect.getdoc(function) or "", described), function, idempotent)
+    spec = ToolSpec(name or function.__name__, inspect.getdoc(function) or "", described)
+    return Tool(spec, function, idempotent, parallel)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    told = getattr(function, "__qualname__", repr(function))
+    try:
+        return get_type_hints(function)
+    except Exception as error:  # an annotation in quotes is evaluated, and may name what is not there
+        raise BadInput(f"the annotations of {told} cannot be read: {error}", remedy="Import what they name.") from error
 
 
 def schema(hint: Any, where: str) -> dict[str, Any]:

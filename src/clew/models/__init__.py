@@ -11,6 +11,7 @@ from typing import Any
 from clew.core import registry
 from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Model
+from clew.core.sources import file_of
 
 ALIASES = {
     "openai": ("chat", "https://api.openai.com/v1"),
@@ -19,16 +20,19 @@ ALIASES = {
     "responses": ("responses", ""),
     "messages": ("messages", ""),
 }
-SHAPES = 'a name ("echo"), a folder or hub name of weights ("./weights", "org/model"), or an endpoint ("http://host/v1#model")'
+SHAPES = (
+    'a name ("echo"), a class of a file ("mine.py:Model"), a folder or hub name of weights ("./weights", "org/model"), '
+    'or an endpoint ("http://host/v1#model")'
+)
 
 
 def load(ref: str | Path | Model, *, api_key: str | Callable[[], str] | None = None, **options: Any) -> Model:
     """A model by reference; a Model is given back as it is.
 
     Args:
-        ref: ``name`` or ``name(key=value)`` of a registered model; ``http(s)://host/v1#model`` or
-            ``openai:model[@base_url]`` (also ``anthropic:``, ``responses:``, ``messages:``) for an endpoint; a folder
-            or hub name of weights.
+        ref: ``name`` or ``name(key=value)`` of a registered model; ``path/file.py:Class(key=value)`` of a file's;
+            ``http(s)://host/v1#model`` or ``openai:model[@base_url]`` (also ``anthropic:``, ``responses:``,
+            ``messages:``) for an endpoint; a folder or hub name of weights.
         api_key: credential of an endpoint; not looked at for other models.
         options: passed to the model.
 
@@ -55,6 +59,8 @@ def load(ref: str | Path | Model, *, api_key: str | Callable[[], str] | None = N
         if not url:
             raise BadInput(f"{text!r} does not say where", remedy=f"Write {scheme}:{model}@http://host/v1.")
         return _remote(url, model, api_key, {"dialect": dialect} | options)
+    if file_of(text):
+        return _in_file(text, options)
     if text and Path(text).expanduser().is_dir():
         return _local(str(Path(text).expanduser()), options)
     name, arguments = registry.parse_ref(text) if re.match(r"[\w.-]+(\(|$)", text) else ("", {})
@@ -68,6 +74,12 @@ def load(ref: str | Path | Model, *, api_key: str | Callable[[], str] | None = N
         + (", and there is no such folder" if "/" in text or text.startswith(".") else ""),
         remedy=(f"Did you mean {', '.join(near)}? " if near else "") + f"Give {SHAPES}; `clew models` lists the names.",
     )
+
+
+def _in_file(text: str, options: dict[str, Any]) -> Model:
+    name, arguments = registry.parse_ref(text)
+    made: Model = registry.build("models", registry.make_ref(name, arguments | options))
+    return made
 
 
 def _registered(text: str, name: str, arguments: dict[str, Any]) -> Model:

@@ -5,10 +5,12 @@ Each method with a body is a few lines over ``run``, ``upkeep`` and ``verify``, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, Self
 
 from clew.core.records import Fault
 from clew.store import upkeep
+from clew.store.labels import VERDICTS, Label, current, put
 from clew.store.names import resolve
 from clew.store.protocol import Tables
 from clew.store.run import Run
@@ -44,6 +46,35 @@ class Keeper(Tables, Protocol):
         """
         return [row.run for row in self.page(query, limit).rows]
 
+    def label(
+        self,
+        place: str,
+        *,
+        by: str,
+        stars: int | None = None,
+        verdict: str = "",
+        note: str = "",
+        withdraw: Sequence[str] = (),
+        verdicts: Sequence[str] = VERDICTS,
+    ) -> Label:
+        """Say something of a run, a Call (``run@call``) or a span of a reply (``run@call+3:9``), as one author.
+
+        A later label of the same author stands, the earlier stays in the record (see ``clew.store.labels``).
+
+        Raises:
+            BadInput: no such place, no name, or a value that is none. StoreReadOnly: nothing is written.
+        """
+        said = {"stars": stars, "verdict": verdict, "note": note}
+        return put(self, place, by=by, withdraw=withdraw, verdicts=verdicts, **said)  # type: ignore[arg-type]
+
+    def labels(self, query: str = "") -> list[Label]:
+        """The labels that stand on the runs a query selects and on their own Calls, the oldest first.
+
+        Raises:
+            BadQuery: the query does not parse.
+        """
+        return current(self, self.find(query) if query else None)
+
     def verify(self, rebuild: bool = False) -> list[Fault]:
         """Derive every key anew and check every rule of the record; empty for a sound store.
 
@@ -64,5 +95,5 @@ class Keeper(Tables, Protocol):
         return upkeep.redact(self, target)
 
     def gc(self, dry_run: bool = True) -> upkeep.Garbage:
-        """What no tag, group, report or live run reaches; removed unless ``dry_run``."""
+        """What no tag, label, group, report or live run reaches; removed unless ``dry_run``."""
         return upkeep.collect(self, dry_run)

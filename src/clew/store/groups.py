@@ -12,7 +12,7 @@ import numpy.typing as npt
 from clew.core import stats
 from clew.core.errors import BadInput, need
 from clew.core.records import GroupRow, Report
-from clew.store.protocol import Tables, rewards
+from clew.store.protocol import Tables, rewards, undecided
 from clew.store.run import Run
 
 if TYPE_CHECKING:
@@ -102,16 +102,22 @@ class Groups(Sequence[Group]):
                 if not np.isnan(reward):
                     yield run, float(reward)
 
+    def _verdicts(self) -> list[tuple[Run, float]]:
+        """Judged runs with their rewards. Raises BadInput where there is none."""
+        judged = list(self._judged())
+        if not judged:
+            why = undecided(self.runs[0].store, [run.id for run in self.runs]) if self.runs else ""
+            said = f"no run of these groups has a reward: {why}" if why else "no run of these groups was judged"
+            raise BadInput(said, remedy="" if why else "Judge them with `Runner.judge`.")
+        return judged
+
     def worst(self) -> Run:
         """The run with the lowest reward; among equals the longest, then the first.
 
         Raises:
             BadInput: no run was judged.
         """
-        judged = list(self._judged())
-        if not judged:
-            raise BadInput("no run of these groups was judged", remedy="Judge them with `Runner.judge`.")
-        return min(judged, key=lambda pair: (pair[1], -len(pair[0].calls)))[0]
+        return min(self._verdicts(), key=lambda pair: (pair[1], -len(pair[0].calls)))[0]
 
     def success(self, threshold: float = 0.5) -> Report:
         """Share of judged runs whose reward exceeds ``threshold``, with Wilson's interval (1927) at 95 %.
@@ -122,9 +128,7 @@ class Groups(Sequence[Group]):
         Raises:
             BadInput: no run was judged.
         """
-        judged = list(self._judged())
-        if not judged:
-            raise BadInput("no run of these groups was judged", remedy="Judge them with `Runner.judge`.")
+        judged = self._verdicts()
         wins, n = sum(reward > threshold for _, reward in judged), len(judged)
         low, high = stats.wilson(wins, n, stats.deviate(0.95))
         tasks = len({run.task_id for run, _ in judged})

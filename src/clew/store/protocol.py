@@ -6,6 +6,7 @@ Nothing here reads or writes a file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -172,6 +173,13 @@ def rewards(store: Store, runs: Sequence[str] | None = None) -> dict[str, float]
     """The judge's reward of each judged run; of several versions the highest counts."""
     found = sorted(store.annotations(runs, "reward", "run"), key=lambda a: (a.version, a.params, a.scope))
     return {a.run: a.value for a in found if a.value is not None}
+
+
+def undecided(store: Store, runs: Sequence[str]) -> str:
+    """Why the first of these runs has no verdict, in the judge's words; empty where none was undecided."""
+    found = {a.run: a.data for a in store.annotations(runs, "undecided", "run")}
+    data = next((found[run] for run in runs if run in found), "")
+    return str(json.loads(data).get("error", "")) if data else ""
 
 
 def ranges(rows: Iterable[Annotation]) -> list[Range]:

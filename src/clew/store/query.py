@@ -21,18 +21,19 @@ from typing import NamedTuple
 
 from clew.core.errors import BadQuery
 from clew.core.values import StopReason
+from clew.store import labels
 from clew.store.protocol import Summary, Tables
 from clew.store.summary import words
 
 Test = Callable[[Summary], bool]
 NUMBERS = {"return": "reward"} | {n: n for n in ("reward", "steps", "calls", "tokens", "cost", "seconds", "seed")}
 NAMES = ("world", "task", "agent", "model", "group", "stop", "origin", "id", "parent")
-ELSEWHERE = ("tag", "name", "has", "text")
+ELSEWHERE = ("tag", "name", "has", "text", *labels.FIELDS)
 DATES = ("after", "before")
 FIELDS = (*NUMBERS, *NAMES, *ELSEWHERE, *DATES, "sort")
 MOST = 100  # terms of a query; a database bounds how deep its expressions nest
 _COMPARE = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, "!=": ne}
-_TERM = re.compile(r'(-?)([A-Za-z_]+)(!=|<=|>=|<|>|=|:)("(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)')
+_TERM = re.compile(r'(-?)([A-Za-z_]+(?:-[A-Za-z]+)*)(!=|<=|>=|<|>|=|:)("(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)')
 _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -99,7 +100,7 @@ def _check(term: Term) -> None:
         raise _bad(term, "there is no such field", f"{'Near' if near else 'Known'}: {', '.join(near or FIELDS)}.")
     if not value:
         raise _bad(term, "it has no value", f"Write {field}{op}VALUE.")
-    if field in NUMBERS:
+    if field in NUMBERS or field == "stars":
         if op not in _COMPARE:
             raise _bad(term, "it is a number", f"Compare with < <= > >= = or !=, as in {field}>1.")
         try:
@@ -173,14 +174,21 @@ def _bind(term: Term, store: Tables) -> Test:
         moment_, later = moment(term), field == "after"
         return lambda row: (row.created >= moment_) if later else (row.created < moment_)
     if field in ELSEWHERE:
-        chosen = elsewhere(term, store)
-        return lambda row: (row.run in chosen) != (op == "!=")
+        chosen, without = elsewhere(term, store), turned(term)
+        return lambda row: (row.run in chosen) != without
     return lambda row: named(getattr(row, column(field)), field, op, value) != (op == "!=")
 
 
+def turned(term: Term) -> bool:
+    """Whether a term means the runs that ``elsewhere`` does not find; a run without stars fulfils no comparison."""
+    return term.op == "!=" and term.field != "stars"
+
+
 def elsewhere(term: Term, store: Tables) -> set[str]:
-    """Runs that a term selects by what is not in their summary."""
+    """Runs that a term selects by what is not in their summary; ``!=`` is left to the caller, but for stars."""
     field, value = term.field, term.value
+    if field in labels.FIELDS:
+        return labels.chosen(store, field, term.op, value)
     if field == "tag":
         return {run for name, runs in store.tags().items() if fnmatchcase(name, value) for run in runs}
     if field == "has":

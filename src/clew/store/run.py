@@ -11,6 +11,7 @@ from clew.core.errors import BadInput, need
 from clew.core.reading import Step
 from clew.core.records import Annotation, Call, Cursor, Intervention, Node, RunRow
 from clew.core.values import F32, Observation, StopReason
+from clew.store.labels import METHOD, Label, read, standing
 from clew.store.protocol import Tables, rewards
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ class Run:
     def reward(self) -> float | None:
         """The judge's verdict: annotation ``reward`` on the run. None where it was not judged."""
         return rewards(self.store, [self.id]).get(self.id)
+
+    @property
+    def labels(self) -> list[Label]:
+        """What people say of this run and of the Calls on its path, where it stands; the oldest first."""
+        return standing(read(self.annotations(METHOD)))
 
     @property
     def tokens(self) -> int:

@@ -15,6 +15,7 @@ from clew.core.errors import BadInput, LeaseHeld, StoreError, UnknownName
 from clew.core.legality import issue_key
 from clew.core.records import Annotation, Call, Cursor, Node, RunRow
 from clew.core.values import Message
+from clew.store import labels
 from clew.store.names import resolve, some
 from clew.store.protocol import Burial, Tables, place
 
@@ -196,6 +197,9 @@ def redact(store: Tables, target: str) -> list[str]:
     texts.discard("")
     burial = _burial(store, [rows[run] for run in rows if run in family], texts, keys, calls)
     store.bury(burial)
+    gone = calls | {(run, call.seq) for run, call, _ in burial.calls}
+    store.annotate(labels.unsaid(store, sorted(family), gone, lambda note: _says(note, texts)))
+    store.commit()
     return sorted([*(f"{run}@{call.seq}" for run, call, _ in burial.calls), *(node.key.hex() for node in burial.nodes)])
 
 
@@ -311,7 +315,7 @@ def _family(rows: dict[str, RunRow], run: str) -> set[str]:
 
 
 def collect(store: Tables, dry_run: bool = True) -> Garbage:
-    """What no tag, group, report or live lease reaches, with the nodes and blobs that only it used.
+    """What no tag, label, group, report or live lease reaches, with the nodes and blobs that only it used.
 
     A run is also reached if a run that is kept shares its Calls, was forked from it, spawned it or was spawned by it.
 
@@ -323,7 +327,7 @@ def collect(store: Tables, dry_run: bool = True) -> Garbage:
     if leased and not dry_run:
         raise LeaseHeld(f"runs are being written: {some(leased)}", remedy="Stop those processes first.")
     rows = {run: store.row(run) for run in store.run_ids()}
-    edge = [run for runs in store.tags().values() for run in runs]
+    edge = [run for runs in store.tags().values() for run in runs] + sorted(store.annotated(labels.METHOD))
     edge += [run for group in store.groups() for run in store.group(group).runs]
     edge += [run for report in store.reports().values() for run in report.runs] + leased
     kept: set[str] = set()
@@ -336,9 +340,7 @@ def collect(store: Tables, dry_run: bool = True) -> Garbage:
     keys = set[bytes]()
     for run in kept:
         keys |= _tree(store, rows[run])
-    named = set[bytes]()
-    for run in kept:
-        named |= _named(rows[run].changes, rows[run].config, rows[run].meta)
+    named = _named(*(text for run in kept for text in (rows[run].changes, rows[run].config, rows[run].meta)))
     used = store.used_blobs(kept) | named
     garbage = Garbage(
         lost,

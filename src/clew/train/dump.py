@@ -12,7 +12,7 @@ import numpy as np
 from clew.core.errors import BadInput, BadRecord
 from clew.core.records import Cursor, LossRow
 
-PLAIN = ("version", "set", "role", "temperature")  # fields of a row that are JSON as they are
+PLAIN = ("version", "set", "role", "temperature", "run")  # fields of a row that are JSON as they are
 
 
 def dump(rows: Sequence[LossRow], path: str | Path) -> Path:
@@ -76,5 +76,6 @@ def load(path: str | Path) -> list[LossRow]:
         weights = {name: take(f"weights/{name}", n) for name in h["weights"]}
         old, ref = take("old", n), take("ref", n) if h["ref"] else None
         targets = {name: take(f"targets/{name}", n) for name in h["targets"]}
-        rows.append(LossRow(ids, sampled, weights, old, ref, targets, source, **{name: h[name] for name in PLAIN}))
+        plain = {name: h[name] for name in PLAIN if name in h}  # dumps made before rows named their run lack it
+        rows.append(LossRow(ids, sampled, weights, old, ref, targets, source, **plain))
     return rows

@@ -16,15 +16,16 @@ from typing import Any, NamedTuple
 
 from clew.core.errors import BadInput
 from clew.core.keys import derive
-from clew.core.protocols import Scores
+from clew.core.protocols import Scores, Tracker
 from clew.core.records import Annotation, LossRow, Report
 from clew.core.values import Task
-from clew.fit import checkpoint
+from clew.fit import checkpoint, schedules
 from clew.fit.trainer import StepReport, Trainer
 from clew.harness import Runner
 from clew.harness.trees import grow
 from clew.store import Groups
 from clew.store.run import sampled
+from clew.train import minibatches
 from clew.train.drafters.refresh import Drafting
 from clew.train.rows import Annotated, reference, rows
 
@@ -36,9 +37,17 @@ class Plan:
     """What a training does; recorded, and compared when it is taken up again.
 
     Every iteration draws ``tasks`` fresh tasks and runs each ``rollouts`` times. ``eval_every`` k evaluates on the
-    first ``eval_tasks`` tasks of ``eval_split`` before the first and after each k-th iteration (0: never). ``kl``
-    weighs a k3 penalty towards the reference model (0: none). A checkpoint follows every ``checkpoint_every``
-    iterations. With ``growth`` each task's runs are a tree grown by forks, and ``rollouts`` is not read.
+    first ``eval_tasks`` tasks of ``eval_split`` before the first iteration, after each k-th and after the last (0:
+    never). ``kl`` weighs a k3 penalty towards the reference model (0: none). A checkpoint follows every
+    ``checkpoint_every`` iterations. With ``growth`` each task's runs are a tree grown by forks, and ``rollouts`` is not
+    read.
+
+    An iteration's rows are gone over ``epochs`` times, each time cut into ``minibatches`` optimiser steps. The learning
+    rate follows ``schedule`` after ``warmup`` iterations of rising. ``dynamic`` is how many times at most an iteration
+    draws fresh tasks in place of those whose runs were all rewarded alike (dynamic sampling, DAPO, arXiv 2503.14476).
+
+    Raises:
+        BadInput: an unknown schedule, a warm-up that the training does not outlast, or a count that is too small.
     """
 
     name: str
@@ -53,6 +62,30 @@ class Plan:
     eval_split: str = "eval"
     checkpoint_every: int = 5
     growth: grow.Growth | None = None
+    schedule: schedules.Schedule = "constant"
+    warmup: int = 0
+    epochs: int = 1
+    minibatches: int = 1
+    dynamic: int = 0
+
+    def __post_init__(self) -> None:
+        schedules.check(self.schedule, self.iterations, self.warmup)
+        counts = ("tasks", "rollouts", "epochs", "minibatches", "checkpoint_every", "eval_tasks")
+        small = [name for name in counts if getattr(self, name) < 1]
+        small += [name for name in ("eval_every", "dynamic", "kl") if not getattr(self, name) >= 0]
+        if small:
+            told = ", ".join(f"{name}={getattr(self, name)}" for name in small)
+            raise BadInput(f"a plan with {told}", remedy="Counts are at least 1; eval_every, dynamic and kl 0 or more.")
+
+    def told(self) -> dict[str, Any]:
+        """The fields as they are recorded: those of ``LATER`` only where they are not their defaults."""
+        return {k: v for k, v in asdict(self).items() if k not in LATER or v != LATER[k]}
+
+
+LATER: dict[str, Any] = {
+    "growth": None, "schedule": "constant", "warmup": 0, "epochs": 1, "minibatches": 1, "dynamic": 0,
+}  # fmt: skip
+"""Fields that plans recorded earlier lack, with what those trainings did."""
 
 
 class Iteration(NamedTuple):
@@ -68,6 +101,7 @@ class Iteration(NamedTuple):
     seconds: dict[str, float]  # collect, credit, rows, fit; draft (its refresh) where there is a drafter
     draft: Mapping[str, float] = {}  # what came of drafts, see Drafting.end
     steps: Mapping[str, StepReport] = {}  # by policy, of several; one whose rows had no signal is left out
+    before: Report | None = None  # the evaluation before the first iteration
 
     def metrics(self) -> dict[str, float]:
         out = {"success": self.success.estimate, "zero_variance": self.dead, "tokens": float(self.tokens)}
@@ -77,12 +111,9 @@ class Iteration(NamedTuple):
         for policy, step in (self.steps or alone).items():
             prefix = f"step/{policy}/" if policy else "step/"
             out |= {prefix + name: value for name, value in step.metrics().items()}
-        if self.evaluation is not None:
-            out |= {
-                "eval": self.evaluation.estimate,
-                "eval_low": self.evaluation.low,
-                "eval_high": self.evaluation.high,
-            }
+        for name, report in (("eval", self.evaluation), ("before", self.before)):
+            if report is not None:
+                out |= {name: report.estimate, f"{name}_low": report.low, f"{name}_high": report.high}
         return out
 
 
@@ -101,6 +132,7 @@ class Training:
         draft: the drafter under which runs are decoded. It lies in the checkpoint; a training may be taken up again
             with it, with another, or without.
         settings: further JSON to record, for whoever rebuilds the training.
+        tracker: gets the metrics of every iteration, under its number.
 
     Raises:
         BadInput: a training of that name was begun with another plan; kl without a reference model; several policies
@@ -118,6 +150,7 @@ class Training:
         ref: Scores | None = None,
         draft: Drafting | None = None,
         settings: Mapping[str, Any] | None = None,
+        tracker: Tracker | None = None,
     ) -> None:
         if runner.taskset is None:
             raise BadInput("a training needs a taskset", remedy="Give the Runner one.")
@@ -129,7 +162,7 @@ class Training:
         if several:
             _check_policies(self.trainers, self.credits, bool(plan.kl) or draft is not None)
         self.runner, self.plan, self.ref = runner, plan, ref
-        self.draft = draft
+        self.draft, self.tracker = draft, tracker
         self.taskset, self.store = runner.taskset, runner.store
         self.folder = Path(folder) if folder is not None else default_folder(self.store.path, plan.name)
         self._stop = False
@@ -139,14 +172,19 @@ class Training:
     def _record(self, settings: dict[str, Any]) -> None:
         assert self.folder is not None
         path = self.folder / "settings.json"
-        plan = {k: v for k, v in asdict(self.plan).items() if k != "growth" or v is not None}
-        mine = {"plan": plan, "agent": self.runner.agent_ref, "taskset": self.taskset.ref, **settings}
+        mine = {"plan": self.plan.told(), "agent": self.runner.agent_ref, "taskset": self.taskset.ref, **settings}
         if "" not in self.trainers:
             mine["policies"] = {name: trainer.model.ref for name, trainer in self.trainers.items()}
         mine = json.loads(json.dumps(mine))
         if path.exists():
             before = json.loads(path.read_text())
             longer = {**before, "plan": {**before["plan"], "iterations": self.plan.iterations}}
+            if self.plan.schedule != "constant" and longer == mine != before:
+                raise BadInput(
+                    f"training {self.plan.name!r} lets its learning rate fall over {before['plan']['iterations']} "
+                    f"iterations, not {self.plan.iterations}",
+                    remedy=f"Begin another training from {self.checkpoint}, or leave the schedule constant.",
+                )
             changed = sorted(k for k in {*longer, *mine} if longer.get(k) != mine.get(k))
             if changed:
                 raise BadInput(
@@ -210,7 +248,7 @@ class Training:
 
     def _iterate(self, index: int, on_run: Callable[[Any], None] | None) -> Iteration:
         plan, seconds = self.plan, {}
-        evaluation = self.evaluate(0) if index == 0 and plan.eval_every else None
+        evaluation = before = self.evaluate(0) if index == 0 and plan.eval_every else None
         if self.draft is not None:
             self.draft.begin()
         clock = time.perf_counter()
@@ -220,8 +258,7 @@ class Training:
             now = time.perf_counter()
             seconds[name], clock = now - clock, now
 
-        tasks = self.taskset.sample(plan.tasks, derive(plan.seed, "tasks", index), "train")
-        groups = self._collect(tasks, index, on_run)
+        groups = self._collected(index, on_run)
         lap("collect")
         drafted = {} if self.draft is None else self.draft.end(seconds["collect"])
         credits = {name: credit(groups) for name, credit in self.credits.items()}
@@ -229,12 +266,12 @@ class Training:
         made = {name: self._rows(name, groups, credits[name]) for name in self.trainers}
         lap("rows")
         signal = {name: any(row.weights[plan.component].any() for row in rows) for name, rows in made.items()}
-        steps = {name: self.trainers[name].step(made[name]) for name in made if signal[name]}
+        steps = {name: self._fit(name, made[name], index) for name in made if signal[name]}
         lap("fit")
         if self.draft is not None:
             self.draft.refresh(groups.runs, derive(plan.seed, "refresh", index))
             lap("draft")
-        if plan.eval_every and (index + 1) % plan.eval_every == 0:
+        if plan.eval_every and ((index + 1) % plan.eval_every == 0 or index + 1 == plan.iterations):
             evaluation = self.evaluate(index + 1)
         done = Iteration(
             number=index,
@@ -247,10 +284,24 @@ class Training:
             seconds=seconds,
             draft=drafted,
             steps={name: step for name, step in steps.items() if name},
+            before=before,
         )
         self.store.put_metrics(plan.name, index, done.metrics())
         self.store.commit()
+        if self.tracker is not None:
+            self.tracker.log(done.metrics(), index + 1)
         return done
+
+    def _fit(self, policy: str, made: list[LossRow], index: int) -> StepReport:
+        """Every optimiser step of an iteration; minibatches in which nothing weighs take none."""
+        plan, trainer = self.plan, self.trainers[policy]
+        parts = minibatches.cut(made, plan.epochs, plan.minibatches, derive(plan.seed, "fit", index))
+        reports = []
+        for i, part in enumerate(parts):
+            if any(row.weights[plan.component].any() for row in part):
+                at = (index * len(parts) + i, plan.iterations * len(parts), plan.warmup * len(parts))
+                reports.append(trainer.step(part, schedules.factor(plan.schedule, *at)))
+        return minibatches.together(reports)
 
     def _rows(self, policy: str, groups: Groups, credit: Annotated) -> list[LossRow]:
         if policy:
@@ -260,11 +311,27 @@ class Training:
             reference(made, self.ref)
         return made
 
-    def _collect(self, tasks: Sequence[Task], index: int, on_run: Callable[[Any], None] | None) -> Groups:
-        plan, name = self.plan, self.plan.name
+    def _collected(self, index: int, on_run: Callable[[Any], None] | None) -> Groups:
+        """The groups of an iteration; with dynamic sampling also those drawn in place of groups without a signal."""
+        plan, seed = self.plan, derive(self.plan.seed, "tasks", index)
+        groups = self._collect(self.taskset.sample(plan.tasks, seed, "train"), plan.seed, index, plan.name, on_run)
+        for again in range(1, plan.dynamic + 1):
+            missing = plan.tasks - sum(group.signal for group in groups)
+            if missing <= 0:
+                break
+            more = self.taskset.sample(missing, derive(seed, "again", again), "train")
+            name, fresh = f"{plan.name}/{index}.again{again}", derive(plan.seed, "again", again)
+            extra = self._collect(more, fresh, index, name, on_run)  # a task drawn twice gets other samples
+            groups = Groups([*groups, *extra])
+        return groups
+
+    def _collect(
+        self, tasks: Sequence[Task], seed: int, index: int, name: str, on_run: Callable[[Any], None] | None
+    ) -> Groups:
+        plan = self.plan
         if plan.growth is None:
-            return self.runner.collect(tasks, plan.rollouts, plan.seed, on_run=on_run, name=name, iteration=index)
-        return grow.collect(self.runner, tasks, plan.growth, plan.seed, on_run=on_run, name=name, iteration=index)
+            return self.runner.collect(tasks, plan.rollouts, seed, on_run=on_run, name=name, iteration=index)
+        return grow.collect(self.runner, tasks, plan.growth, seed, on_run=on_run, name=name, iteration=index)
 
     def evaluate(self, iteration: int) -> Report:
         """Success on the fixed evaluation tasks, one run each, under seeds that do not depend on the iteration."""

@@ -3,6 +3,9 @@
 Each returns ``(sum, count)``. The trainer adds up the sums of all micro-batches and divides by the total count of that
 component, so the result does not depend on how a step was cut. The count must not depend on ``logp``. Weights are
 what a credit method put on the tokens (for ``pg`` the advantage); each component has its own.
+
+What counts as one in the mean is each loss' own choice, told below, unless the trainer hands over the rows' shares
+(``weight_by``: token, row or run). Then every loss is the sum over the units, divided by their number.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ def pg(
     at ``cap`` ("truncate": Yao et al. 2025, fengyao.notion.site/off-policy-rl) or set to 0 outside [1/cap, cap]
     ("mask": IcePop, 2510.18855).
     """
-    return _total(_surrogate(t, t.logp, t.old, clip, correction, cap), t.mask)
+    return _total(_surrogate(t, t.logp, t.old, clip, correction, cap), t)
 
 
 def pg_sequence(
@@ -48,7 +51,8 @@ def pg_sequence(
     """The same, averaged within each row first and then over rows (GRPO, arXiv 2402.03300 eq. 3).
 
     With ``ratio="sequence"`` all tokens of a row share s = exp(mean(logp - old)), its gradient spread evenly over them
-    (GSPO-token, 2507.18071 section 4.3). Count: rows with at least one token.
+    (GSPO-token, 2507.18071 section 4.3). Count: rows with at least one token. The ratio is that of a row also where
+    the mean is taken over runs: what the policy saw before a cut is not what it saw after it.
     """
     lengths = t.logp.new_zeros(t.rows).index_add(0, t.row, t.mask.to(t.logp.dtype))
     logp, old = t.logp, t.old
@@ -58,13 +62,19 @@ def pg_sequence(
         # the value is that of the sequence, the gradient passes through each token's own logprob
         logp, old = mean.detach()[t.row] + t.logp - t.logp.detach(), torch.zeros_like(old)
     loss = _surrogate(t, logp, old, clip, correction, cap)
+    if t.share is not None:
+        return _total(loss, t)
     share = t.mask / lengths[t.row].clamp(min=1)
     return (loss * share).sum(), (lengths > 0).sum()
 
 
 def sft(t: Tokens) -> Pair:
     """Cross-entropy in nats, weighted mean: sum of ``-w logp`` over the sum of w."""
-    return -(t.weights * t.logp * t.mask).sum(), (t.weights * t.mask).sum()
+    weights = t.weights * t.mask if t.share is None else t.weights * t.mask * t.share[t.row]
+    return -(weights * t.logp).sum(), weights.sum()
+
+
+sft.measure = "weights"  # type: ignore[attr-defined]
 
 
 def kl(t: Tokens, estimator: Literal["k1", "k2", "k3"] = "k3") -> Pair:
@@ -82,13 +92,13 @@ def kl(t: Tokens, estimator: Literal["k1", "k2", "k3"] = "k3") -> Pair:
         )
     d = t.ref - t.logp
     value = {"k1": lambda: -d, "k2": lambda: d.square() / 2, "k3": lambda: d.exp() - d - 1}[estimator]()
-    return _total(t.weights * value, t.mask)
+    return _total(t.weights * value, t)
 
 
 def entropy(t: Tokens) -> Pair:
     """Minus the policy's entropy, times the weight: a positive weight keeps the policy from narrowing."""
     assert t.entropy is not None, "the trainer computes entropies for losses that set reads_entropy"
-    return _total(-t.weights * t.entropy, t.mask)
+    return _total(-t.weights * t.entropy, t)
 
 
 entropy.reads_entropy = True  # type: ignore[attr-defined]
@@ -118,11 +128,19 @@ def dpo(t: Tokens, beta: float = 0.1) -> Pair:
         raise BadInput(f"set {lost[0]!r} has no rejected row", remedy="A set is one rejected row and its chosen ones.")
     against = [worse[t.sets[i]] for i in better]
     loss = -torch.nn.functional.logsigmoid(beta * (margin[better] - margin[against]))
+    if t.share is not None:
+        return (loss * t.share[better]).sum(), t.share[better].sum()
     return loss.sum(), torch.tensor(len(better), device=t.logp.device)
 
 
-def _total(loss: Tensor, mask: Tensor) -> Pair:
-    return torch.where(mask, loss, 0.0).sum(), mask.sum()
+dpo.measure = "pairs"  # type: ignore[attr-defined]
+
+
+def _total(loss: Tensor, t: Tokens) -> Pair:
+    if t.share is None:
+        return torch.where(t.mask, loss, 0.0).sum(), t.mask.sum()
+    share = torch.where(t.mask, t.share[t.row], 0.0)
+    return torch.where(t.mask, loss * share, 0.0).sum(), share.sum()
 
 
 def _surrogate(

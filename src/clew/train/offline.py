@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,13 +12,14 @@ import numpy as np
 from clew.core.errors import BadInput
 from clew.core.keys import derive, value_digest
 from clew.core.records import LossRow
-from clew.fit import checkpoint
+from clew.fit import checkpoint, schedules
 from clew.fit.trainer import StepReport, Trainer
+from clew.train.minibatches import units as together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """How rows are gone over: ``epochs`` times, about ``batch`` rows a step, rows of one set together.
+    """How rows are gone over: ``epochs`` times, about ``batch`` rows a step, rows of one set or run together.
 
     The rate rises over the first share ``warmup`` of the steps and falls to 0 along a cosine. A checkpoint follows
     every ``checkpoint_every`` steps.
@@ -37,10 +37,7 @@ class Passes:
 
     def steps(self, rows: Sequence[LossRow]) -> list[list[int]]:
         """The rows of every step, by number."""
-        sets: dict[object, list[int]] = {}
-        for i, row in enumerate(rows):
-            sets.setdefault(row.set or i, []).append(i)
-        units, out = list(sets.values()), list[list[int]]()
+        units, out = together(rows), list[list[int]]()
         for epoch in range(self.epochs):
             fresh = True
             for unit in np.random.default_rng(derive(self.seed, "epoch", epoch)).permutation(len(units)).tolist():
@@ -52,10 +49,7 @@ class Passes:
 
     def rate(self, step: int, total: int) -> float:
         """Factor of the learning rate at a step, from 0."""
-        ramp = max(1, round(self.warmup * total))
-        if step < ramp:
-            return (step + 1) / ramp
-        return 0.5 * (1 + math.cos(math.pi * (step - ramp) / max(1, total - ramp)))
+        return schedules.factor("cosine", step, total, max(1, round(self.warmup * total)))
 
 
 def fit(

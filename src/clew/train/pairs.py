@@ -1,4 +1,4 @@
-"""Preference pairs as LossRows, of single tokens (cliffs, E172) or of whole replies (DPO).
+"""Preference pairs as LossRows, of single tokens (cliffs, E172), or of replies and whole runs (DPO).
 
 A set is one rejected row and the chosen rows that are preferred to it. The weight stream marks the tokens that count,
 so that one loss (``losses.dpo``) serves both kinds of pairs.
@@ -16,7 +16,12 @@ import numpy as np
 from clew.core.errors import BadInput
 from clew.core.reading import Record, RecordGroup
 from clew.core.records import Annotation, Call, Cursor, LossRow
+from clew.store.labels import VERDICTS
 from clew.store.paths import leaves
+from clew.store.preferences import Pairs, preferences
+from clew.store.protocol import Tables
+from clew.store.run import Run
+from clew.train.rows import origin
 
 METHOD = "cliff-pair"
 LOSS = "cliff-dpo"
@@ -71,7 +76,8 @@ def pair_rows(
             name, source = str(Cursor(owner, seq, token)), [(len(before), Cursor(owner, seq, token))]
             tail = [] if eos is None else [eos]
             ends = [(REJECTED, items[0]["rejected"]), *((CHOSEN, item["chosen"]) for item in items)]
-            out += [_row([*before, int(i), *tail], len(before), component, name, role, source) for role, i in ends]
+            made = [_row([*before, int(i), *tail], len(before), component, name, role, source) for role, i in ends]
+            out += [replace(row, run=owner) for row in made]
     if not out:
         raise BadInput(
             f"these {len(listed)} runs have no {method!r} values" + (f" of kind {', '.join(kinds)}" if kinds else ""),
@@ -93,20 +99,64 @@ def outcome_pairs(groups: Iterable[RecordGroup], component: str = "dpo") -> list
         good = [run for run in group if run.reward is not None and run.reward > 0.5]
         bad = [run for run in group if run.reward is not None and run.reward <= 0.5]
         for i, (win, loss) in enumerate(zip(good, bad, strict=False)):
-            for run, role in ((loss, REJECTED), (win, CHOSEN)):
-                paths = leaves(run)
-                if len(paths) != 1:
-                    raise BadInput(f"run {run.id} has {len(paths)} conversations", remedy="Pair runs that have one.")
-                path, spans = paths[0]
-                ids = [i for node in path for i in node.ids or ()]
-                weight = np.zeros(len(ids), np.float32)
-                for span in spans:
-                    weight[span.start : span.stop] = 1
-                source = [(s.start, _at(s.call)) for s in spans]
-                row = _row(ids, len(ids), component, f"{group.id}/{i}", role, source)
-                row.weights = {component: weight}
-                out.append(row)
+            out += [_whole(run, component, f"{group.id}/{i}", role) for run, role in ((loss, REJECTED), (win, CHOSEN))]
     return out
+
+
+def labelled_pairs(
+    runs: Iterable[Run], component: str = "dpo", verdicts: Sequence[str] = VERDICTS
+) -> tuple[list[LossRow], Pairs]:
+    """Rows of what people prefer (``clew.store.preferences``), and the pairs they were made of.
+
+    Of two runs of a task all sampled tokens count; of two replies to the same messages the tokens of the reply.
+
+    Raises:
+        BadInput: no label orders anything, a run holds several conversations, or a reply has no token ids.
+    """
+    known = {run.id: run for run in runs}
+    pairs = preferences(known.values(), verdicts)
+    if not pairs.found:
+        told = f"the labels of these {len(known)} runs order no two runs of a task and no two replies to one prompt"
+        raise BadInput(
+            told, remedy="Label more runs of one task, some better and some worse: clew label RUN --stars 2."
+        )
+    out: list[LossRow] = []
+    for i, pair in enumerate(pairs.found):
+        for label, role in ((pair.rejected, REJECTED), (pair.chosen, CHOSEN)):
+            if label.seq < 0:
+                out.append(_whole(known[label.run], component, f"label/{i}", role))
+            else:
+                store = next(iter(known.values())).store
+                out.append(
+                    _reply(store, store.calls(label.run, label.seq, label.seq + 1)[0], component, f"label/{i}", role)
+                )
+    return out, pairs
+
+
+def _whole(run: Record, component: str, name: str, role: str) -> LossRow:
+    """A whole run, of which the sampled tokens count."""
+    paths = leaves(run)
+    if len(paths) != 1:
+        raise BadInput(f"run {run.id} has {len(paths)} conversations", remedy="Pair runs that have one.")
+    path, spans = paths[0]
+    ids = [i for node in path for i in node.ids or ()]
+    weight = np.zeros(len(ids), np.float32)
+    for span in spans:
+        weight[span.start : span.stop] = 1
+    row = _row(ids, len(ids), component, name, role, [(s.start, _at(s.call)) for s in spans])
+    row.weights, row.run = {component: weight}, origin(run)
+    return row
+
+
+def _reply(store: Tables, call: Call, component: str, name: str, role: str) -> LossRow:
+    """One reply after what was sent, of which its own tokens count."""
+    path, reply = store.thread(call.node_in), store.node(call.node_out).ids
+    if reply is None or any(node.ids is None for node in path):
+        remedy = "Label replies of models with token ids, or write the pairs as text: `clew export --pairs`."
+        raise BadInput(f"the reply of {call.run}@{call.seq} has no token ids", remedy=remedy)
+    before = [i for node in path for i in node.ids or ()]
+    start = len(before) + call.head + call.forced
+    return replace(_row([*before, *reply], start, component, name, role, [(start, _at(call))]), run=call.run)
 
 
 def _at(call: Call) -> Cursor:

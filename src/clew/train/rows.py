@@ -6,11 +6,12 @@ The training loop calls this. A sampled token is trained once, with the logprob 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeGuard, cast
 
 import numpy as np
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Renderer, Scores
 from clew.core.reading import Record, Runs
 from clew.core.records import Annotation, Call, Cursor, LossRow, Node
@@ -58,13 +59,31 @@ def rows(
             found = [(s, v) for s, v in fresh if v is not None]
             taken.update((s.call.run, s.call.seq) for s, _ in fresh)
             if found:
-                out.append(_policy_row(run.id, path, found, component, also or {}))
+                out.append(replace(_policy_row(run.id, path, found, component, also or {}), run=origin(run)))
     if not out and isinstance(credit, str):
         raise BadInput(
             f"method {credit!r} values no ask of these {len(listed)} runs",
             remedy=f"Annotate them first: clew.credit.{credit}(groups). Groups rewarded all alike get no values.",
         )
     return out
+
+
+def origin(run: Record) -> str:
+    """The id of the run that this one was forked or spawned from, directly or through others; its own where neither.
+
+    Losses that weigh by run count that run once, with all that its forks and sub-agents said.
+    """
+    row, seen = run.row, {run.id}
+    while above := row.spawned_by or row.parent:
+        name = Cursor.parse(above).run
+        if name in seen:
+            break  # no store of ours holds a circle; a file from elsewhere could
+        seen.add(name)
+        try:
+            row = run.store.row(name)
+        except UnknownName:
+            return name  # it was not carried over with its fork
+    return row.id
 
 
 def _policy_row(
@@ -185,7 +204,8 @@ def sft_rows(
     for item in data:
         if not _is_conversation(item):
             for run in _runs([cast(Runs, item)]):
-                out += [_sft_row(_spans(path), observation_weight, component) for path, _ in leaves(run)]
+                made = [_sft_row(_spans(path), observation_weight, component) for path, _ in leaves(run)]
+                out += [replace(row, run=origin(run)) for row in made]
         elif renderer is None:
             raise BadInput("conversations need a renderer", remedy="Pass renderer=model.renderer.")
         else:

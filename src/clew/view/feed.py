@@ -14,6 +14,7 @@ from clew.core.errors import StoreError, UnknownName
 from clew.store import Keeper, Summary
 from clew.store.protocol import rewards
 from clew.view.json_values import plain
+from clew.view.pages import labels_page
 from clew.view.pages.list_pages import Names
 
 Event = tuple[str, dict[str, Any]]
@@ -72,7 +73,7 @@ class Watcher:
             if row is not None:
                 self._note(row, before, now)
                 rows.append(names.row(row))
-        return rows
+        return labels_page.add(self.store, rows)
 
     def _open(self, run: str) -> bool:
         row = self._summary(run)

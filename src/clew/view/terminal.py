@@ -10,7 +10,7 @@ from typing import NamedTuple
 from clew.core.printable import short, store_option, visible
 from clew.core.records import Annotation, Call, Cursor, Edit, action_of
 from clew.core.values import Message, ToolCall
-from clew.store import Run
+from clew.store import Run, labels
 from clew.store.protocol import Tables
 from clew.store.run import sampled
 
@@ -177,7 +177,9 @@ class _Drawing:
             yield Line(lead + "│ ", "task: " + short(json.loads(run.row.task).get("prompt", ""), self.width), "saw")
         for note in self._grades(run):
             yield Line(lead + "│ ", note, "note")
-        values = _values(run)
+        values, told = _values(run), dict[tuple[str, int], list[labels.Label]]()
+        for label in run.labels:
+            told.setdefault((label.run, label.seq), []).append(label)
         forks = children_of(self.store, run)
         step, errands = 0, relayed(run)
         for beat in self._beats(run.calls):
@@ -188,6 +190,9 @@ class _Drawing:
                     yield from self._beat(beat, step, lead, values)
                 elif beat[-1].text == "nobody listens":
                     yield Line(lead + "│ ", f"@{beat[-1].seq}  the program had hung up", "bad")
+                for label in (label for call in beat for label in told.get((call.run, call.seq), ())):
+                    part = "" if label.span is None else f" of {label.place.partition('+')[2]}"
+                    yield Line(lead + "│ ", f"label{part}: {labels.said(label)}", "note")
                 for call in beat:
                     for fork in forks.get(call.seq, ()):
                         yield from self._fork(fork, lead, depth)
@@ -287,10 +292,11 @@ class _Drawing:
             yield Line(lead + "│ ╰ ", f"fork {fork.id}  {edits}  > {act}   {outcome(fork)}", "fork")
 
     def _grades(self, run: Run) -> Iterator[str]:
-        """Values on the whole run, and the tags it bears."""
+        """Values and labels on the whole run, and the tags it bears."""
         grades = [f"{a.method} {a.value:g}" for a in run.annotations(target="run") if a.value is not None]
         if grades:
             yield "grades: " + "  ".join(grades)
+        yield from (f"label: {labels.said(label)}" for label in run.labels if label.seq < 0)
         if tags := run.tags:
             yield "tags: " + "  ".join(tags)
 

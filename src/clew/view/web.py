@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,17 @@ from clew.core.printable import DEFAULT_STORE
 from clew.core.protocols import Model
 from clew.serve.incoming import body_of, parsed
 from clew.store import Keeper, resolve
+from clew.store.labels import VERDICTS
 from clew.store.slices import Unfinished
-from clew.view import assets
+from clew.view import assets, labelling
 from clew.view.feed import Feed
 from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
 from clew.view.jobs import Jobs
-from clew.view.pages import graph, reports, training, transcript_page
+from clew.view.pages import graph, labels_page, reports, training, transcript_page
 from clew.view.pages import list_pages as lists
 from clew.view.pages import run_page as run_page
+from clew.view.pages.pictures import picture
 from clew.view.pages.strip import strip
 from clew.view.stores import Stores
 
@@ -58,6 +60,7 @@ class Viewer:
         readonly: write nothing, and fork nothing.
         load: gives the model of a reference, for forks; without it there are none.
         papers: the folder of the papers of a checkout, whose reports are shown too.
+        verdicts: the words that a label's verdict may be, the best first.
     """
 
     def __init__(
@@ -69,7 +72,9 @@ class Viewer:
         readonly: bool = False,
         load: Callable[[str], Model] | None = None,
         papers: Path | None = None,
+        verdicts: Sequence[str] = VERDICTS,
     ) -> None:
+        self.verdicts = verdicts
         self.stores = Stores(store, readonly)
         self.host, self.token, self.papers = host, token, papers
         self.feed = Feed(lambda: self.stores.of("feed"))
@@ -126,6 +131,7 @@ class Viewer:
             get("/api/run/{run}/call/{seq:int}", _call),
             get("/api/run/{run}/marks", lambda s, r: strip(s, _run(s, r), r.query_params.get("value", "")), "find"),
             get("/api/node/{key}/text", _text),
+            get("/api/node/{key}/image/{at:int}", _image),
             get("/api/find", _find, "find"),
             get("/api/diff", lambda s, r: run_page.diff(s, *(resolve(s, r.query_params.get(x, "")) for x in "ab"))),
             get("/api/group/{group}", _group, "find"),
@@ -138,6 +144,8 @@ class Viewer:
             Route("/api/fork", self._fork, methods=["POST"]),
             Route("/api/jobs", lambda request: Json(self.jobs.list() if self.jobs else [])),
             Route("/api/jobs/{id}/stop", self._stop, methods=["POST"]),
+            get("/api/run/{run}/labels", lambda s, r: labels_page.page(s, r.path_params["run"], self.verdicts)),
+            Route("/api/label", self._label, methods=["POST"]),
         ]
 
     def _about(self, store: Keeper, request: Request) -> dict[str, Any]:
@@ -175,6 +183,17 @@ class Viewer:
         if self.jobs is None:
             return denied(403, "this viewer forks nothing", READING)
         return Json(self.jobs.stop(request.path_params["id"]))
+
+    async def _label(self, request: Request) -> Response:
+        if self.stores.readonly:
+            return denied(403, "this viewer writes nothing", READING)
+        data = parsed(await body_of(request, labelling.BODY))
+        told = await asyncio.to_thread(labelling.file, self.stores, data, self.verdicts)
+        self.feed.tell("label", {"run": told["run"], "place": told["filed"]})
+        with suppress(Unfinished):  # a list that is still being counted shows the label when it is there
+            rows = await asyncio.to_thread(self.stores.reading, "lists", lambda s: lists.some(s, [told["run"]]))
+            self.feed.tell("runs", {"rows": rows})
+        return Json(told, 201)
 
     @property
     def path(self) -> str:
@@ -238,6 +257,18 @@ def _text(store: Keeper, request: Request) -> Response:
         except ValueError:
             raise UnknownName(f"no node {key!r}") from None
     return PlainTextResponse(text.encode("utf-8", "replace"))
+
+
+def _image(store: Keeper, request: Request) -> Response:
+    """An image of a message, of a type that no browser runs anything of."""
+    try:
+        message = store.node(bytes.fromhex(request.path_params["key"])).message
+    except ValueError:
+        raise UnknownName(f"no node {request.path_params['key']!r}") from None
+    found = picture(message, request.path_params["at"])
+    return Response(
+        found.body, media_type=found.kind, headers={"Content-Security-Policy": "default-src 'none'; sandbox"}
+    )
 
 
 def _find(store: Keeper, request: Request) -> dict[str, Any]:

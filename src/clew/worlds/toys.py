@@ -345,7 +345,7 @@ class Slow:
         world = open_world(self.inner, task, asks)
         return (SlowExactWorld if world.restores == "exact" else SlowWorld)(world, self.seconds)
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float | None]:
         return await self.inner.judge(task, run, world.inner if isinstance(world, SlowWorld) else world)
 
 

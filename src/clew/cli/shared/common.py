@@ -74,6 +74,17 @@ class Amount(click.ParamType):  # type: ignore[type-arg]  # click is generic fro
         return number
 
 
+class FromProject(click.Option):
+    """An option whose help says where its default stands, if in clew.toml."""
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """As ``click.Option``."""
+        extra = super().get_help_extra(ctx)
+        if "default" in extra and self.name in (ctx.default_map or {}):
+            extra["default"] += ", by clew.toml"
+        return extra
+
+
 def option(*names: str, choices: str = "", **settings: Any) -> Callable[[F], F]:
     """As ``click.option``; help shows the default unless that is empty. The words of ``choices`` are the values.
 
@@ -84,6 +95,7 @@ def option(*names: str, choices: str = "", **settings: Any) -> Callable[[F], F]:
         settings["type"] = click.Choice(choices.split())
     elif kind in (int, float) and "--seed" not in names:
         settings["type"] = Amount(kind, int(kind is int and settings.get("default") != 0))
+    settings.setdefault("cls", FromProject)
     return click.option(*names, **{"show_default": settings.get("default") not in ("", "{}"), **settings})
 
 
@@ -109,6 +121,8 @@ def _note_store(ctx: click.Context, param: click.Parameter, value: str) -> str:
 store_option = option(
     "--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, callback=_note_store, help=STORE_HELP
 )
+VERDICTS_HELP = "Words of a verdict, the best first (or set CLEW_VERDICTS)."
+verdicts_option = option("--verdicts", envvar="CLEW_VERDICTS", default="good,unsure,bad", help=VERDICTS_HELP)
 HOST_HELP = "Address to serve at; any but loopback needs a secret that clients send."
 host_option = option("--host", default="127.0.0.1", help=HOST_HELP)
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

@@ -6,17 +6,18 @@ A printed line works as it is printed: it names the store of the present line, a
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, project
 from clew.core.printable import quoted, store_option
 
 MENTION = re.compile(r"`clew ([^`]+)`")
 
 
 def command_line(verb: str, *words: object, **options: object) -> str:
-    """The command line of a verb; an option that is None or has its default is left out.
+    """The command line of a verb; an option that is None or has its default, of clew.toml if there, is left out.
 
     Args:
         verb: as it is typed, ``audit why``.
@@ -25,10 +26,11 @@ def command_line(verb: str, *words: object, **options: object) -> str:
     known = {param.name: param for param in command_of(verb).params if isinstance(param, click.Option)}
     if "store_path" in known:
         options.setdefault("store_path", present_store())
+    said = said_by_project(verb)
     typed = ["clew", *verb.split(), *map(str, words)]
     for name, value in options.items():
         option = known[name]
-        if value is None or value == option.default:
+        if value is None or value == said.get(name, option.default):
             continue
         flag = option.opts[0]
         if option.is_flag:
@@ -51,6 +53,18 @@ def command_of(verb: str) -> click.Command:
     return found
 
 
+def said_by_project(verb: str) -> dict[str, Any]:
+    """The defaults that clew.toml gives to a verb, or to a verb of a group."""
+    found = project.present()
+    if found is None:
+        return {}
+    first, *inner = verb.split()
+    said = found.defaults(first, command_of(first))
+    for name in inner:
+        said = said.verbs[name]
+    return said
+
+
 def present_store() -> str | None:
     """The store of the present command line; None where it has none."""
     context = click.get_current_context(silent=True)
@@ -61,7 +75,11 @@ def with_store(text: str, store: str | None) -> str:
     """A remedy, written without knowing the store: each ``clew VERB`` in it names the store, where it takes one."""
     from clew.cli import VERBS
 
-    named_store = store_option(store or "")
+    said = project.present()
+    if said is not None and "store" in said.top:
+        named_store = "" if store == said_by_project("log").get("store_path") else f" --store {quoted(store or '')}"
+    else:
+        named_store = store_option(store or "")
     if not named_store:
         return text
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from clew.cli.shared import common, option
+from clew.cli.shared import common, data_options, option
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
@@ -49,6 +49,9 @@ task_options = common.options(
     option("--split", default="train", help="train, eval (checks during a training) or test, as the world has."),
     option("--seed", default=0, help="Seed of tasks and sampling."),
 )
+TOOLS_HELP = """Tools for the agent beside the world's: file.py:NAME,NAME, a module, or "mcp:COMMAND ARGUMENTS" for an
+MCP server; may be repeated."""
+tools_option = option("--tools", multiple=True, metavar="REF", help=TOOLS_HELP)
 model_options = common.options(
     option("--max-cost", type=float, help="Most US dollars to spend at an endpoint, in total."),
     option("--model-options", default="{}", help="More settings of the model, as JSON: price, stream, device, ..."),
@@ -66,20 +69,38 @@ def limits(options: Mapping[str, Any]) -> Limits:
     return Limits(options["max_steps"], options["run_tokens"], options["max_seconds"], options["run_cost"])
 
 
-def world_of(options: Mapping[str, Any], agent: str) -> Taskset:
-    """The world that a line names. The default suits bundled agents; an agent of the user's own plays what is named.
+def world_of(options: Mapping[str, Any], agent: str, *, judged: bool = False) -> Taskset:
+    """The world, or the data, that a line names. The default world suits bundled agents; an agent of the user's own
+    plays what is named.
+
+    Args:
+        judged: of data, a reward is needed.
 
     Raises:
-        BadInput: the agent is no bundled one, and no world is named.
+        BadInput: the agent is no bundled one, and no world is named; see ``data_options.dataset_of``.
     """
     from clew.core.registry import build
 
-    source = click.get_current_context().get_parameter_source("world")
-    if ":" in agent_reference(agent).removeprefix(BUNDLED) and source is click.core.ParameterSource.DEFAULT:
+    if (data := data_options.dataset_of(options, judged=judged)) is not None:
+        data.load_model = lambda ref: load_model(ref, options)  # of a judge: by the line's credential and bounds
+        return data
+    if ":" in agent_reference(agent).removeprefix(BUNDLED) and is_default("world"):
         remedy = "Name the world that it acts in with --world; `clew worlds` lists them."
         raise BadInput(f"{agent} is an agent of your own, and the line names no world", remedy=remedy)
     made: Taskset = build("tasksets", options["world"])
     return made
+
+
+def is_default(name: str) -> bool:
+    """Whether neither the line nor clew.toml says the option."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.DEFAULT
+
+
+def agent_for(options: Mapping[str, Any], agent: str) -> str:
+    """The agent of a line; where it names none, with tools the one that calls tools, with data the one that answers."""
+    if not is_default("agent"):
+        return agent
+    return "tool_user" if options.get("tools") else "answerer" if options.get("data") else agent
 
 
 def draw(taskset: Taskset, tasks: int, task_ids: tuple[str, ...], split: str, seed: int) -> list[Task]:
@@ -178,8 +199,8 @@ def resume_line(options: Mapping[str, Any], *runs: str, redo: bool = False) -> s
 
 
 def agent_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """World, agent and sampling of a line, for the line that goes on with what it made."""
-    return common.pick(options, "world agent config temperature top_p max_tokens")
+    """World or data, agent, tools and sampling of a line, for the line that goes on with what it made."""
+    return common.pick(options, "world agent tools config temperature top_p max_tokens") | data_options.given(options)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ async def fork(
     """
     store, identity, task = spec.store, new_id(), spec.task_of(view.row)
     shared = store.calls(view.id, 0, seq)
-    if spec.taskset is not None and seq > 1:
+    if spec.taskset is not None and seq > 0:
         probe = await world_at(spec, task, shared, changes)
         if probe is not None:
             probe.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from clew.core.errors import BadInput, ClewError, WorldError
@@ -66,6 +68,29 @@ async def act(run: RunState, action: str | ToolCall) -> Observation:
     if outcome is None or isinstance(outcome, (Observation, Exception)):
         return await pending.taken()  # it failed before it was performed
     return await _awaited(run, pending, world, outcome)
+
+
+async def several(run: RunState, calls: Sequence[ToolCall]) -> list[Observation]:
+    """Issue the acts of one reply in order; those of parallel tools that follow each other are issued together.
+
+    Where one fails, the failure is raised when all that were issued with it have ended.
+    """
+    found: list[Observation] = []
+    for apart, one_kind in groupby(calls, lambda call: not _parallel(run, call)):
+        if apart:
+            found += [await act(run, call) for call in one_kind]
+            continue
+        ended = await asyncio.gather(*(act(run, call) for call in one_kind), return_exceptions=True)
+        for outcome in ended:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            found.append(outcome)
+    return found
+
+
+def _parallel(run: RunState, call: ToolCall) -> bool:
+    tool = run.spec.tools.get(call.name)
+    return tool is not None and tool.parallel
 
 
 def _unknown(run: RunState, action: str | ToolCall) -> Observation | None:

@@ -82,15 +82,16 @@ class LiveRun:
     async def act(self, action: Reply | str | ToolCall) -> Observation | list[Observation]:
         """Perform an action in the world, or a tool call of the model.
 
-        A reply with tool calls performs each in order, one Call each, and gives a list of Observations; a reply
-        without them acts by its text.
+        A reply with tool calls performs each in order, one Call each, and gives a list of Observations; calls of
+        tools that are ``parallel`` and follow each other are performed side by side. A reply without calls acts by its
+        text.
 
         Raises:
             WorldError: the world failed or there is none.
         """
         if isinstance(action, Reply):
             if action.calls:
-                return [await acts.act(self._run, call) for call in action.calls]
+                return await acts.several(self._run, action.calls)
             action = action.text
         return await acts.act(self._run, action)
 

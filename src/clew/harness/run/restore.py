@@ -44,6 +44,9 @@ async def world_at(
         return None
     asks = asks or Asks()
     world = open_world(taskset, task, asks)
+    if world is None:  # the agent works by tools, or only talks
+        doubt(doubtful, redo)
+        return None
     acts = [c for c in calls if c.kind in ("open", "act") and c.done >= 0 and c.state]
     done = [c for c in acts if c.kind == "act"]
     where = f"{calls[-1].run}@{calls[-1].seq}" if calls else ""

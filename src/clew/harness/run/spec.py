@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Model, Taskset
 from clew.core.records import Call, RunRow, Setup, task_json
+from clew.core.sources import digests
 from clew.core.values import Completion, Limits, StopReason, Task
 from clew.harness.loading import Agent
+from clew.harness.toolbox import references
 from clew.harness.tools import Tool
 from clew.store.base import Keeper
 from clew.store.names import new_id
@@ -78,7 +80,8 @@ class RunSpec:
     """What all runs of one collection share.
 
     ``judge_seconds`` bounds each verdict (None does not), and with ``judge_thread`` each judge computes in a thread of
-    its own, where it cannot stop the loop. Arguments of ``Runner`` explain the other settings.
+    its own, where it cannot stop the loop. ``kept_tools`` is what the record keeps of the tools, as
+    ``toolbox.recorded`` gives it. Arguments of ``Runner`` explain the other settings.
     """
 
     agent: Agent
@@ -88,6 +91,7 @@ class RunSpec:
     taskset: Taskset | None
     model: Model | None
     tools: Mapping[str, Tool]
+    kept_tools: Sequence[str | Mapping[str, Any]]
     sampling: Mapping[str, Any]
     limits: Limits
     snapshot_every: int
@@ -101,12 +105,17 @@ class RunSpec:
     def row(self, task: Task, *, name: str = "", **fields: Any) -> RunRow:
         """The row of a new run of ``task`` in the collection ``name``; ``fields`` of RunRow go before all others."""
         known = {"sampling": self.sampling, "limits": asdict(self.limits), "snapshot_every": self.snapshot_every}
+        if self.kept_tools:
+            known["tools"] = self.kept_tools
+        taskset, model = (getattr(it, "ref", "") for it in (self.taskset, self.model))
+        if sources := digests([self.agent_ref, taskset, model, *references(self.kept_tools)]):
+            known["sources"] = sources
         told = task_json(task.id, task.prompt, task.data, task.limits)
         row = RunRow(
             id=new_id(),
             agent=self.agent_ref,
-            taskset=self.taskset.ref if self.taskset is not None else "",
-            model=self.model.ref if self.model is not None else "",
+            taskset=taskset,
+            model=model,
             task_id=task.id,
             task=json.dumps(told, ensure_ascii=False, allow_nan=False),
             agent_digest=self.agent_digest,

@@ -18,6 +18,8 @@ return>0.4 | -return>0.4 | return!=1 | steps>1 sort:-return | sort:return sort:-
 stop!=done | group=g1 | group!=g1 | tag:odd | tag!=odd | -tag:odd | name=first* | has:m | has!=m | text:result
 id=r0 | id!=r0 | parent=r1 | world=toy | world!=toy | model:TIN | agent=play | sort:id | sort:-id
 sort:task sort:-id | before:1d cost>0 tokens<7 | task=t? sort:-created | origin=fork
+label=good | label:GO | label!=good | -label:bad | stars>3 | stars!=5 | stars<=5 -stars=5 | labelled-by:AN
+labelled-by=b* | labelled-by!=ann | note:"too slow" | has=label
 """  # one between two bars or line ends; the first and the last are empty
 
 
@@ -36,7 +38,11 @@ def pages_runs(make: Factory) -> None:
     store.tag("r01", "odd")
     store.tag("r03", "odd")
     store.annotate([Annotation("call", "m", 1.0, "r02", 1), Annotation("run", "reward", 0.9, "r02", version="2")])
+    store.label("r04", by="ann", stars=4, verdict="good")
+    store.label("r05@1", by="bob", stars=5, note="too slow")
+    store.label("r06", by="ann", stars=1, verdict="bad")
     store.commit()
+    assert [store.find(q) for q in ("stars!=5 sort:id", "labelled-by=b*")] == [["r04", "r06"], ["r05"]]
     for _ in range(2):  # before and after the derived tables are filled
         rows = store.summaries()
         assert [row.run for row in rows] == store.run_ids()

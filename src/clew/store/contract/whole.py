@@ -244,7 +244,7 @@ def redacts(make: Factory) -> None:
 
 
 def collects_garbage(make: Factory) -> None:
-    """Only what no tag, group, report or lease reaches goes, and nothing in a dry run."""
+    """Only what no tag, label, group, report or lease reaches goes, and nothing in a dry run."""
     store = make()
     tagged, grouped, reported = (Script(store, created=float(n)).play(1) for n in range(3))
     lonely = Script(store).play(2)

@@ -16,7 +16,7 @@ from typing import Any
 from clew.core.errors import StoreError
 from clew.core.records import Fault, RunRow, Segment
 from clew.store.protocol import Folds, Page, Summary, rewards
-from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, named, parse
+from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, named, parse, turned
 from clew.store.slices import Slice, Unfinished
 from clew.store.sqlite.database import our_errors
 from clew.store.sqlite.row_codec import BITS, RUN_COLUMNS, readable, storable
@@ -258,10 +258,10 @@ class Listing(Records):
             return f"coalesce({_place(field)} {op} ?, FALSE)", [float(value)]
         if field in DATES:
             return f"(created {'>=' if field == 'after' else '<'} ?)", [moment(term)]
-        negation = "NOT " if op == "!=" else ""
         if field in ELSEWHERE:
             numbers = [self._known(run) for run in elsewhere(term, self)]
-            return f"({negation}run IN (SELECT value FROM json_each(?)))", [json.dumps(numbers)]
+            return f"({'NOT ' if turned(term) else ''}run IN (SELECT value FROM json_each(?)))", [json.dumps(numbers)]
+        negation = "NOT " if op == "!=" else ""
         return f"({negation}named({_place(field)}, ?, ?, ?))", [field, op, value]
 
     @contextmanager

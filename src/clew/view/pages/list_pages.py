@@ -10,6 +10,7 @@ from clew.core.errors import UnknownName
 from clew.core.stats import deviate, wilson
 from clew.store import Keeper, Summary
 from clew.view.json_values import plain
+from clew.view.pages import labels_page
 
 LIMIT = 1000  # rows of one answer at most
 
@@ -48,9 +49,15 @@ class Names:
         rewards = [row.reward for row in rows]
         judged = [reward for reward in rewards if reward is not None]
         mean, low, high = spread(judged)
+        broken = sum(row.stop.endswith("_error") for row in rows)
         found: dict[str, Any] = {"group": first.group, "kind": kind, "name": name}
         found |= {field: getattr(first, field) for field in ("task", "world", "model")}
-        found |= {"n": len(rows), "ended": sum(bool(row.stop) for row in rows), "rewards": plain(rewards)}
+        found |= {
+            "n": len(rows),
+            "ended": sum(bool(row.stop) for row in rows),
+            "rewards": plain(rewards),
+            "broken": broken,
+        }
         found |= {"mean": mean, "low": low, "high": high, "signal": len(set(judged)) > 1 if judged else None}
         return found | {"created": max(row.created for row in rows), "run": first.run if len(rows) == 1 else ""}
 
@@ -89,7 +96,8 @@ def runs(store: Keeper, query: str, limit: int, after: int) -> dict[str, Any]:
         BadQuery: the query does not parse.
     """
     page, names = store.page(query, limit, after), Names(store)
-    return {"rows": [names.row(row) for row in page.rows], **_place(page.total, after, len(page.rows))}
+    rows = labels_page.add(store, [names.row(row) for row in page.rows])
+    return {"rows": rows, **_place(page.total, after, len(page.rows))}
 
 
 def groups(store: Keeper, query: str, limit: int, after: int) -> dict[str, Any]:
@@ -110,7 +118,7 @@ def some(store: Keeper, chosen: Iterable[str]) -> list[dict[str, Any]]:
             rows.append(names.row(store.summary(run)))
         except UnknownName:
             continue
-    return rows
+    return labels_page.add(store, rows)
 
 
 def about(store: Keeper) -> dict[str, Any]:

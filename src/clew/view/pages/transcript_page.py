@@ -6,32 +6,27 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clew.core.records import Annotation, Call, Node, RunRow
-from clew.core.values import F32, Message
-from clew.models.dialects import media, tags
+from clew.core.records import Annotation, Call, Node, RunRow, action_of
+from clew.core.values import F32, ToolCall
 from clew.store import Keeper
+from clew.store.labels import METHOD as LABELS
 from clew.store.slices import Slice, Unfinished
 from clew.view.json_values import plain
+from clew.view.pages.pictures import parts
 from clew.view.pages.tokens import SHOWN, tokens
 from clew.view.terminal import did
 
 CUT = 20_000  # characters of one text in a page; the whole is read by itself
 PAGE = 500  # Calls of one page at most
 COUNTED = 2_000  # Calls up to which messages are counted from the first; beyond, only their keys name them
-PARTS = 20  # images and the like that are named of one message at most
 SAID = 200  # messages before one ask at most
 LOOK_BACK = 64  # Calls before a page in which the conversation's last ask is looked for first
+LOOK_AHEAD = 64  # Calls after a page in which the results of its last reply are looked for
 
 
 def cut(text: str) -> dict[str, Any]:
     """A text, and its whole length where only its beginning is given."""
     return {"text": text} if len(text) <= CUT else {"text": text[:CUT], "cut": len(text)}
-
-
-def parts(message: Message) -> list[str]:
-    """What a message holds beside text: kind and length of each image, file or other part. The page only names them."""
-    found = media(tags(message)) if message.extra else []
-    return [f"{part['type'][:40]}, {len(json.dumps(part))} characters" for part in found[:PARTS]]
 
 
 def _head(values: F32 | None) -> F32 | None:
@@ -49,7 +44,8 @@ def calls(store: Keeper, run: str, start: int, stop: int) -> list[dict[str, Any]
     stop = min(stop, start + PAGE)
     before = _before(store, run, start, stop)
     page = store.calls(run, start, stop)
-    shown = _Page(store, row, [*before, *page], values_on(store, row, start, stop))
+    path = [*before, *page, *_after(store, run, page)]
+    shown = _Page(store, row, path, values_on(store, row, start, stop))
     return [shown.call(call) for call in page]
 
 
@@ -64,6 +60,22 @@ def _before(store: Keeper, run: str, start: int, stop: int) -> list[Call]:
         if back >= start or wanted <= {call.conversation for call in found if call.kind == "ask"}:
             return found
         back *= 8
+
+
+def _after(store: Keeper, run: str, page: Sequence[Call]) -> list[Call]:
+    """Calls after a page that ends among tool calls, up to the ask that passes their results on."""
+    last = page[-1] if page else None
+    if last is None or not (last.finish == "tool" or (last.kind == "ask" and last.finish == "tool_calls")):
+        return []
+    found = store.calls(run, last.seq + 1, last.seq + 1 + LOOK_AHEAD)
+    asked = next((place for place, call in enumerate(found) if call.kind == "ask"), len(found))
+    return found[: asked + 1]
+
+
+def failed(text: str, error: str = "") -> bool:
+    """Whether the result of a tool call is an error: the call broke, or its text begins as `clew.harness.tools` and
+    most programs begin an error."""
+    return bool(error) or text[:8].lower().startswith(("error:", "error "))
 
 
 def values_on(store: Keeper, row: RunRow, start: int, stop: int, method: str | None = None) -> list[Annotation]:
@@ -82,7 +94,29 @@ class _Page:
         runs = [row.id, *dict.fromkeys(s.run for s in row.lineage)]
         self.drifted = {a.node for a in store.annotations(runs, "drift", "node")}
         self.marks = by_call(row, values)
-        self.said = self._said(path)
+        self.wished: dict[str, tuple[int, ToolCall]] = {}  # by its id: the ask that wished a tool call, and the call
+        self.acts: dict[tuple[int, str], int] = {}  # by ask and id: the act that performed it
+        self.asks: dict[int, int] = {}  # by act: the ask that wished it
+        self.said: dict[int, list[dict[str, Any]]] = {}
+        self._follow(path)
+        self.passed = {m["from"]: m for said in self.said.values() for m in said if m.get("passed")}
+
+    def _follow(self, path: Sequence[Call]) -> None:
+        """Along the path: which act performs which tool call, and what was said before each ask."""
+        told = self._said(path)
+        for call in path:
+            if call.kind == "ask":
+                self.said[call.seq] = [m | self._answers(m["call_id"]) for m in told[call.seq]]
+                node = self.nodes.get(call.node_out)
+                self.wished |= {one.id: (call.seq, one) for one in (node.message.calls if node else ())}
+            elif call.finish == "tool" and (known := self.wished.get(_id(call))) is not None:
+                self.acts[known[0], known[1].id] = call.seq
+                self.asks[call.seq] = known[0]
+
+    def _answers(self, id: str | None) -> dict[str, Any]:
+        """Which tool call a message answers: its name, and the ask that wished it."""
+        known = self.wished.get(id or "")
+        return {"tool": known[1].name[:CUT], "of": known[0]} if known else {}
 
     def _said(self, path: Sequence[Call]) -> dict[int, list[dict[str, Any]]]:
         """By ask the messages that the agent said since the conversation's last ask."""
@@ -104,7 +138,9 @@ class _Page:
                 index = len(known) if counts else None
                 known.add(node.key)
                 message = {"key": node.key.hex(), "role": node.message.role, "index": index, **cut(node.message.text)}
-                message |= {"parts": parts(node.message)}
+                message |= {"parts": parts(node.message), "call_id": node.message.call_id}
+                wrong = '"is_error":true' in node.message.extra or failed(node.message.text)
+                message |= {"failed": node.message.role == "tool" and wrong}
                 if source := next((one for one in observed if one.text == node.message.text), None):
                     message |= {"passed": True, "from": source.seq}
                     if len(observed) > 1:  # of two equal results each is passed on once
@@ -126,12 +162,17 @@ class _Page:
 
     def call(self, call: Call) -> dict[str, Any]:
         values, token_values = self.marks.get(call.seq, ({}, {}))
+        passed = self.passed.get(call.seq, {})
         row = {name: getattr(call, name) for name in _PLAIN_FIELDS}
         row |= {
             **cut(call.text),
             "action": did(call)[:CUT],
             "error": call.error[:CUT],
             "tool": call.finish == "tool",
+            "asked": self.asks.get(call.seq),
+            "failed": call.finish == "tool" and (passed.get("failed") or failed(call.text, call.error)),
+            "called": _call(call) if call.finish == "tool" else None,
+            "parts": [part | {"key": passed["key"]} for part in passed.get("parts", ())],
             "said": self.said.get(call.seq, []),
             "reply": self.reply(call),
             "values": {"logprob": _head(call.logprobs), "entropy": _head(call.entropies)},
@@ -154,10 +195,26 @@ class _Page:
             "key": node.key,
             **cut(node.message.text),
             "reasoning": node.message.reasoning[:CUT],
-            "calls": [tool._replace(arguments=tool.arguments[:CUT]) for tool in node.message.calls],
+            "calls": [_tool(tool) | {"act": self.acts.get((call.seq, tool.id))} for tool in node.message.calls],
             "tokens": tokens(call, node),
             "parts": parts(node.message),
         }
+
+
+def _tool(tool: ToolCall) -> dict[str, Any]:
+    """A tool call as the page draws it."""
+    return {"id": tool.id, "name": tool.name[:CUT], **cut(tool.arguments)}
+
+
+def _call(call: Call) -> dict[str, Any] | None:
+    """The tool call that an act performed."""
+    action = action_of(call)
+    return _tool(action) if isinstance(action, ToolCall) else None
+
+
+def _id(call: Call) -> str:
+    action = action_of(call)
+    return action.id if isinstance(action, ToolCall) else ""
 
 
 _PLAIN_FIELDS = ["seq", "run", "kind", "conversation", "reward", "terminal", "legal", "state", "child", "error"]
@@ -204,7 +261,7 @@ def call(store: Keeper, run: str, seq: int) -> dict[str, Any] | None:
         "seed": str(found.seed),  # 64 bits: more than a number of JavaScript holds
         "setup": plain(setup),
         "snapshot": bool(found.snapshot),
-        "annotations": [_told(a) for a in values],
+        "annotations": [_told(a) for a in values if a.method != LABELS],
         "drift": [_data(a) for a in near if a.method == "drift"],
         "samples": [{"seed": str(s.seed), "text": s.message.text[:CUT], "finish": s.finish} for s in found.packed],
     }

@@ -77,7 +77,7 @@ export function plotting() {
 // Server-sent events, handed to whoever listens; the browser reconnects by itself.
 const listeners = new Map();
 
-/** Hear of events: `runs`, `training`, `live`, `reports`, `job`; `up` with whether there was
+/** Hear of events: `runs`, `training`, `live`, `reports`, `job`, `label`; `up` with whether there was
  * a gap, and `down` as the connection comes and goes; `wait` as `get` waits. Returns how to stop. */
 export function listen(kind, run) {
   if (!listeners.has(kind)) listeners.set(kind, new Set());

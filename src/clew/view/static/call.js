@@ -1,15 +1,14 @@
 // One Call of a transcript: what was seen, said and done there.
 
-import { textPath, wholeText } from "./api.js";
-import { button, failure, h, plain, put, said, visible } from "./dom.js";
-import { bytes, number, plural, whole as count } from "./format.js";
-import { markdown } from "./markdown.js";
+import { textPath } from "./api.js";
+import { button, h, plain, said } from "./dom.js";
+import { bytes, number, plural, seconds, whole as count } from "./format.js";
+import { labelTags } from "./labels.js";
+import { isOpen, logs, long, messages, open } from "./longtext.js";
 import { drawTokens } from "./tokens.js";
+import { attached, callPart, callsLine, part, resultPart, together } from "./toolcard.js";
 
-const PIECE = 100_000; // characters added at once to a text that was cut
-const [TALL, HEAD, TAIL] = [60, 20, 12]; // lines of a text that is folded, and of its two ends that are shown
 const FORKS = 8; // forks of a Call that are named at once
-const opened = new WeakSet(); // Calls that were unfolded
 
 /**
  * ctx: {run, shade, selected, token, before(call) -> the Call before it, forks: Map seq -> runs, choose(seq, token),
@@ -21,8 +20,8 @@ export function drawCall(call, ctx) {
   const el = h(
     "article",
     {
-      class: `call ${call.kind} ${shared ? "shared" : ""} ${call.error ? "failed" : ""}`,
-      "aria-current": chosen ? "true" : null, "aria-label": `Call ${call.seq}, ${call.kind}`, data: { seq: call.seq },
+      class: `call ${call.kind} ${call.called ? "tool" : ""} ${shared ? "shared" : ""} ${call.error || call.failed ? "failed" : ""}`,
+      "aria-current": chosen ? "true" : null, "aria-label": `Call ${call.seq}, ${call.called ? plain(call.called.name).slice(0, 80) : call.kind}${call.error || call.failed ? ", failed" : ""}`, data: { seq: call.seq },
     },
     h("a", { class: "seq", href: place(ctx.run, call.seq), title: shared ? `shared with ${call.run}` : `Call ${call.seq}`, tabindex: -1 }, `@${call.seq}`),
     h("div", { class: "parts" }, BODIES[call.kind]?.(call, ctx, chosen) ?? quiet(call), call.error && part("error", said(call.error)), forks(ctx, call)),
@@ -58,7 +57,9 @@ const BODIES = {
 function ask(call, ctx, chosen) {
   const chat = call.conversation > 0 ? h("span", { class: "tag" }, `chat ${call.conversation}`) : null;
   const before = (call.said ?? []).filter((message) => !message.passed);
-  const out = before.map((message) => part(message.role, long(message.text, message.cut, textPath(message.key), message.role === "tool" ? logs(call, ctx) : messages(call, ctx)), attached(message)));
+  const out = together(before, (message) => message.role === "tool", (message, i) => message.role === "tool"
+    ? resultPart({ ...message, name: message.tool, path: textPath(message.key) }, call, ctx, i)
+    : part(message.role, long(message.text, message.cut, textPath(message.key), messages(call, ctx)), attached(message)));
   if (!call.reply) return [...out, part("model", h("em", { class: "dim" }, call.done < 0 ? "asked, no answer yet" : "no answer"))];
   const { text, cut, key, reasoning, calls, tokens } = call.reply;
   if (reasoning) out.push(part("thought", h("details", { open: chosen }, h("summary", {}, bytes(reasoning.length)), messages(call, ctx)(reasoning))));
@@ -66,83 +67,25 @@ function ask(call, ctx, chosen) {
   const spelled = drawn && tokens.every(([piece]) => piece !== null);
   const body = spelled ? drawn : [long(text, cut, textPath(key), messages(call, ctx)), drawn];
   if (text || tokens || !calls?.length) out.push(part("model", chat, body, attached(call.reply)));
-  for (const tool of calls ?? []) out.push(part("call", drawTool(tool)));
+  const [done, wished] = [(calls ?? []).filter((tool) => tool.act !== null), (calls ?? []).filter((tool) => tool.act === null)];
+  if (done.length) out.push(callsLine(done, (seq) => place(ctx.run, seq)));
+  out.push(...together(wished, () => true, (tool) => callPart(tool, call, ctx)));
   if (call.samples) out.push(part("", h("span", { class: "dim" }, `and ${plural(call.samples, "more sample")} of the same request`)));
   return out;
 }
 
-/** Images and files of a message, named: nothing that a run holds is fetched or drawn. */
-function attached({ parts }) {
-  return (parts ?? []).map((one) => h("span", { class: "tag" }, plain(one)));
-}
-
-/** A tool call: its name, and its arguments as they were written, or indented where they are JSON. */
-export function drawTool({ name, arguments: given }) {
-  let text = given;
-  try {
-    const value = JSON.parse(given);
-    text = JSON.stringify(value, null, given.length > 60 ? 2 : 0);
-  } catch { /* shown as the model wrote it */ }
-  return h("span", { class: "toolcall" }, h("b", {}, said(name)), said(text.length > 20_000 ? `${text.slice(0, 20_000)} …` : text, { class: "args" }));
-}
-
 function act(call, ctx) {
-  const prior = ctx.before?.(call);
-  const echo = prior?.reply && (prior.reply.text.trim() === call.action.trim() || (call.tool && prior.reply.calls?.length === 1));
-  const done = echo ? null : part("act", said(call.action, { class: "did" }));
   const end = call.terminal ? h("span", { class: "tag" }, "the world ended") : null;
-  return [done, part(call.tool ? "tool" : "world", long(call.text, call.cut, whole(call), logs(call, ctx)), end)];
+  if (call.called) return [callPart(call.called, call, ctx, call), resultPart({ ...call, path: whole(call) }, call, ctx), end];
+  const echo = ctx.before?.(call)?.reply?.text.trim() === call.action.trim();
+  return [echo ? null : part("act", said(call.action, { class: "did" })), part("world", long(call.text, call.cut, whole(call), logs(call, ctx)), end)];
 }
 
 function quiet(call) {
   return [part(call.kind, call.action && said(`${call.action} `), said(call.text, { class: "dim" }))];
 }
 
-function part(role, ...body) {
-  const known = ["world", "model", "system", "user", "assistant", "tool", "act", "call", "thought", "error", "child", "end", ""].includes(role);
-  return h("div", { class: `part as-${known ? role || "rest" : "other"}` }, h("span", { class: "role" }, plain(role)), h("div", { class: "body" }, body));
-}
-
 const whole = (call) => textPath("", `${call.run}@${call.seq}`);
-
-/** How a text is drawn as it was written: where it has many lines, its two ends, and the rest when asked for. */
-const logs = (call, ctx) => (text) => {
-  const lines = text.split("\n");
-  if (lines.length <= TALL || opened.has(call) || (ctx.sought && text.toLowerCase().includes(ctx.sought))) return said(text);
-  const show = button(`Show the ${count(lines.length - HEAD - TAIL)} lines between`, () => {
-    opened.add(call);
-    box.replaceWith(said(text));
-  }, { class: "more" });
-  const box = h("div", { class: "folded" }, said(lines.slice(0, HEAD).join("\n")), show, said(lines.slice(-TAIL).join("\n")));
-  return box;
-};
-
-/** How a message is drawn: as its Markdown means it, where it has any and that is wanted. */
-const messages = (call, ctx) => (text) => (ctx.markdown && markdown(text, logs(call, ctx))) || logs(call, ctx)(text);
-
-/** A text, cut where it is very long, with controls for the rest: piece by piece, or as plain text in a tab of its own. */
-function long(text, cut, path, draw) {
-  let body = draw(text);
-  if (!cut) return body;
-  let rest = null;
-  let at = text.length;
-  const more = button(`Show ${bytes(Math.min(PIECE, cut - at))} more`, async () => {
-    more.disabled = true;
-    try {
-      rest ??= await wholeText(path);
-      if (at === text.length) body.replaceWith((body = said(text))); // from here on as it was written
-      body.append(...visible(rest.slice(at, (at += PIECE))));
-      put(more, `Show ${bytes(Math.min(PIECE, Math.max(rest.length - at, 0)))} more`);
-      more.disabled = false;
-      if (at >= rest.length) foot.remove();
-    } catch (error) {
-      foot.append(failure(error));
-    }
-  }, { class: "more" });
-  const tab = h("a", { href: path, target: "_blank", rel: "noopener noreferrer" }, "All as plain text");
-  const foot = h("div", { class: "foot" }, h("span", { class: "dim" }, `cut, ${bytes(cut)} in all`), more, tab);
-  return h("div", {}, body, foot);
-}
 
 function aside(call, ctx) {
   const out = [];
@@ -153,7 +96,9 @@ function aside(call, ctx) {
       out.push(ctx.shade.name === "logprob" ? el : ctx.shade.paint(el, value));
     }
   }
+  if (call.kind === "ask" && call.started && call.seconds >= 0.01) out.push(h("span", { class: "val", title: "wall time" }, seconds(call.seconds)));
   if (call.reward !== null && call.reward !== undefined) out.push(h("span", { class: `val reward ${call.reward > 0 ? "some" : ""}`, title: "reward the world claims" }, number(call.reward)));
+  out.push(...labelTags(ctx.labels?.(call.seq)));
   if (call.drift) out.push(h("span", { class: "tag warn", title: "the policy moved away from the weights that sampled this" }, "drift"));
   if (call.forced) out.push(h("span", { class: "tag", title: "tokens given, not sampled" }, `${call.forced} forced`));
   if (call.finish && !["stop", "tool", "tool_calls", "forced"].includes(call.finish)) out.push(h("span", { class: "tag warn" }, plain(call.finish)));
@@ -165,9 +110,9 @@ function forks(ctx, call) {
   const runs = ctx.forks?.get(call.seq) ?? [];
   if (!runs.length) return null;
   const link = (run) => h("a", { class: "id", href: `#/run/${encodeURIComponent(run.run)}@${call.seq}`, title: plain(run.edits.join(", ") || "sampled again") }, plain(run.run));
-  const few = opened.has(call) ? runs : runs.slice(0, FORKS);
+  const few = isOpen(call, "forks") ? runs : runs.slice(0, FORKS);
   const rest = runs.length > few.length && button(`Show the other ${count(runs.length - few.length)}`, () => {
-    opened.add(call);
+    open(call, "forks");
     rest.replaceWith(...runs.slice(few.length).map(link));
   }, { class: "more" });
   return h("div", { class: "forks" }, h("span", { class: "tag fork" }, plural(runs.length, "fork")), few.map(link), rest);

@@ -5,7 +5,7 @@ import { button, h, loading, failure, notice, plain, put, said } from "./dom.js"
 import { number, plural, whole } from "./format.js";
 import { drawCall } from "./call.js";
 import { FlowList } from "./flowlist.js";
-import { dot, runLink } from "./runrow.js";
+import { dot, ending, runLink } from "./runrow.js";
 import { Shade } from "./tokens.js";
 
 export async function diffView(root, where) {
@@ -60,8 +60,7 @@ class Diff {
   }
 
   side(s, which) {
-    const end = s.stop ? s.stop.replaceAll("_", " ") : "running";
-    return h("div", { class: `head ${which}` }, dot(s), runLink(s.run), h("span", {}, "return ", h("b", {}, number(s.reward))), h("span", { class: "dim" }, `${end}, ${plural(s.steps, "step")}, ${whole(s.tokens)} tokens`));
+    return h("div", { class: `head ${which}` }, dot(s), runLink(s.run), h("span", {}, "return ", h("b", {}, number(s.reward))), h("span", { class: "dim" }, ending(s), `, ${plural(s.steps, "step")}, ${whole(s.tokens)} tokens`));
   }
 
   /** What differs in the Call where they part, field by field. */

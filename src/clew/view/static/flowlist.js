@@ -40,9 +40,10 @@ class Heights {
 }
 
 export class FlowList {
-  /** root: scrolls. load(start, stop) -> {rows, total}. draw(row, index) -> element. guess: pixels of an item not yet seen. */
-  constructor(root, { load, draw, guess = 64, page = 100, failed, arrived }) {
-    Object.assign(this, { root, draw, guess, told: arrived });
+  /** root: scrolls. load(start, stop) -> {rows, total}. draw(row, index) -> element. guess: pixels of an item not yet seen.
+   * anchor(index): the item that draws it; another one where several items are drawn as one, side by side. */
+  constructor(root, { load, draw, guess = 64, page = 100, failed, arrived, anchor = (i) => i }) {
+    Object.assign(this, { root, draw, guess, told: arrived, anchor });
     this.drawn = new Map();
     this.spacer = h("div", { class: "flow" });
     put(root, this.spacer);
@@ -81,6 +82,7 @@ export class FlowList {
 
   /** Draw an item anew at the next render. */
   redraw(i) {
+    if (this.anchor(i) !== i) this.redraw(this.anchor(i));
     const el = this.drawn.get(i);
     if (!el) return;
     this.sight.unobserve(el);
@@ -121,7 +123,8 @@ export class FlowList {
   ensure(i) {
     if (this.drawn.has(i)) return;
     const row = this.pages.at(i);
-    const el = h("div", { class: "item", role: "listitem", data: { index: i } }, row ? this.draw(row, i) : h("div", { class: "waiting" }));
+    const alone = this.anchor(i) === i;
+    const el = h("div", { class: "item", hidden: !alone, role: "listitem", data: { index: i } }, row ? alone && this.draw(row, i) : h("div", { class: "waiting" }));
     insert(this.spacer, this.drawn, i, el);
     this.drawn.set(i, el);
     this.sight.observe(el);
@@ -131,7 +134,7 @@ export class FlowList {
     let changed = false;
     for (const [i, el] of this.drawn) {
       const height = el.offsetHeight;
-      if (height && height !== this.heights.of[i]) {
+      if (height !== this.heights.of[i]) {
         this.heights.set(i, height);
         changed = true;
       }
@@ -141,20 +144,31 @@ export class FlowList {
 
   /** Scroll so that an item begins a little below the top. */
   goto(i, margin = 40) {
+    const at = this.anchor(Math.max(0, Math.min(i, this.heights.of.length - 1)));
     for (let round = 0; round < 3; round++) {
-      this.root.scrollTop = this.heights.before(Math.max(0, Math.min(i, this.heights.of.length - 1))) - margin;
+      this.root.scrollTop = this.heights.before(at) - margin;
       this.render();
     }
   }
 
   /** Scroll only as far as needed for an item to be seen. */
-  show(i) {
+  show(item) {
     if (!this.heights?.of.length) return;
+    const i = this.anchor(item);
     const top = this.heights.before(i);
     const bottom = top + this.heights.of[i];
     if (top < this.root.scrollTop || top > this.root.scrollTop + this.root.clientHeight) this.goto(i);
     else if (bottom > this.root.scrollTop + this.root.clientHeight && this.heights.of[i] < this.root.clientHeight)
       this.root.scrollTop = bottom - this.root.clientHeight + 8;
+    this.render();
+    this.showWithin(i, item);
+  }
+
+  /** Scroll to one of several that are drawn as one. */
+  showWithin(i, item) {
+    const [box, one] = [this.root.getBoundingClientRect(), this.drawn.get(i)?.querySelector(`.batch > [data-seq="${item}"]`)?.getBoundingClientRect()];
+    if (!one || (one.top >= box.top && one.bottom <= box.bottom)) return;
+    this.root.scrollTop += one.top < box.top || one.height > box.height ? one.top - box.top - 40 : one.bottom - box.bottom + 8;
     this.render();
   }
 

@@ -4,7 +4,7 @@ import { get, name, plotting } from "./api.js";
 import { button, h, loading, failure, notice, plain, put, said } from "./dom.js";
 import { number, plural, signed, tail, whole } from "./format.js";
 import { Graph } from "./graph.js";
-import { dot, runLink } from "./runrow.js";
+import { dot, ending, runLink } from "./runrow.js";
 
 export async function groupView(root, where) {
   put(root, loading("Reading the group"));
@@ -72,7 +72,7 @@ class GroupView {
 
   row(row, i) {
     return h("tr", { data: { i }, on: { click: (event) => event.target.closest("a") || this.select(i) } }, h("td", {}, dot(row), runLink(row.run)),
-      h("td", { class: "num" }, number(row.reward)), h("td", { class: "num" }, whole(row.steps)), h("td", { class: "num" }, whole(row.tokens)), h("td", {}, (row.stop || "running").replaceAll("_", " ")));
+      h("td", { class: "num" }, number(row.reward)), h("td", { class: "num" }, whole(row.steps)), h("td", { class: "num" }, whole(row.tokens)), h("td", {}, ending(row)));
   }
 
   select(i) {

@@ -94,7 +94,7 @@ function values(annotations, methods) {
   if (!annotations?.length) return null;
   const row = (a) => {
     const about = [`version ${a.version}`, a.params && `params ${a.params}`, a.scope && `computed in ${a.scope}`].filter(Boolean).join("\n");
-    const value = a.value === null ? h("span", { class: "dim" }, a.n ? plural(a.n, "token") : said(a.data ?? "")) : bar(a.value, methods.find((m) => m.method === a.method), a.method);
+    const value = a.value === null ? h("span", { class: "dim" }, a.n ? plural(a.n, "token") : said(typeof a.data === "string" ? a.data : JSON.stringify(a.data ?? ""))) : bar(a.value, methods.find((m) => m.method === a.method), a.method);
     return h("tr", { title: plain(about) }, h("td", {}, said(a.method)), h("td", { class: "dim" }, a.target === "call" ? "" : a.target), h("td", { class: "num" }, value));
   };
   return h("section", {}, h("h3", {}, "What methods say"), h("table", { class: "grid values" }, h("tbody", {}, annotations.map(row))));

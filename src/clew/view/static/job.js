@@ -2,7 +2,7 @@
 
 import { button, failure, h, plain } from "./dom.js";
 import { crashed, number, plural, share, whole } from "./format.js";
-import { dot } from "./runrow.js";
+import { dot, ending } from "./runrow.js";
 
 const OVER = ["done", "failed", "stopped"];
 
@@ -13,7 +13,7 @@ export function drawJob(job, parent, stop) {
   const count = broken ? `${job.done}/${job.n}, ${broken} crashed` : `${job.done}/${job.n}`;
   const rows = (job.runs ?? []).map((run) => h("tr", {},
     h("td", {}, dot(run), h("a", { class: "id", href: `#/run/${encodeURIComponent(run.run)}${job.at?.includes?.("@") ? `@${job.at.split("@")[1].split("+")[0]}` : ""}` }, plain(run.run))),
-    h("td", { class: "num" }, number(run.reward)), h("td", { class: "num" }, `${whole(run.tokens)} tok`), h("td", {}, run.stop ? run.stop.replaceAll("_", " ") : "running"),
+    h("td", { class: "num" }, number(run.reward)), h("td", { class: "num" }, `${whole(run.tokens)} tok`), h("td", {}, ending(run)),
     h("td", {}, h("a", { href: `#/diff/${encodeURIComponent(parent)}/${encodeURIComponent(run.run)}` }, "diff"))));
   return h("section", { class: `job ${state}`, data: { job: job.id } },
     h("header", {}, h("span", { class: "id" }, plain(job.at ? String(job.at) : "")), h("span", { class: `state ${over ? "" : "beat"} ${broken ? "warn" : ""}` }, `${state} ${count}`),

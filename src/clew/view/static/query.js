@@ -1,6 +1,6 @@
 // The query a person types and the one that is asked: loose words are searched in the messages.
 
-const TERM = /(?<!\S)-?[A-Za-z_]+(?:!=|<=|>=|<|>|=|:)(?:"(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)/g;
+const TERM = /(?<!\S)-?[A-Za-z_]+(?:-[A-Za-z]+)*(?:!=|<=|>=|<|>|=|:)(?:"(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)/g;
 const ID = /^[a-z2-7]{12}$/;
 
 /** Terms as they stand; words without a field become one text:"..." and a run's id becomes id=.... */
@@ -47,5 +47,6 @@ export const FIELDS = {
   "cost>": "US dollars", "seconds>": "wall time", "world=": "taskset", "task=": "id of the task", "agent=": "its function",
   "model:": "part of a model's name", "stop=": "why it ended; open while it runs", "origin=": "collect, fork, spawn, import",
   "tag:": "a name given by `clew store tag`", "group=": "id of a group", "name=": "name of a collection", "has=": "a method's values",
+  "label=": "a verdict given by hand", "stars>": "stars given by hand", "labelled-by:": "who labelled it", "note:": "words of a label's note",
   "parent=": "forked from", "after:": "a date, or 2h for two hours ago", "before:": "the same", "sort:-": "by a field, large first",
 };

@@ -7,6 +7,7 @@ import { Finder } from "./finder.js";
 import { FlowList } from "./flowlist.js";
 import { ForkPanel } from "./fork.js";
 import { drawInspector, drawRun } from "./inspector.js";
+import { LabelRow } from "./labelrow.js";
 import { runHead } from "./runhead.js";
 import { Strip } from "./strip.js";
 import { Shade, tokensOf } from "./tokens.js";
@@ -32,6 +33,13 @@ async function readCalls(run, start, stop) {
   return { rows: calls, total };
 }
 
+/** The first of the tool calls that were made at once with Call `i`, as far as its page reaches. */
+function batchStart(pages, i) {
+  const asked = pages?.at(i)?.asked ?? null;
+  while (asked !== null && i % PAGE && pages.at(i - 1)?.asked === asked) i -= 1;
+  return i;
+}
+
 class RunView {
   constructor(root, facts, store) {
     Object.assign(this, { root, facts, store, run: facts.summary.run, seq: null, token: null });
@@ -51,6 +59,7 @@ class RunView {
       g: ["Open its group", () => this.group()],
       v: ["Next value to shade by", () => this.nextShade()],
       w: ["Messages as they were written, or as their Markdown", () => this.toggleMarkdown()],
+      a: ["Label it: then 1 to 5 for stars, a letter for a verdict, n for a note, Enter to save", () => this.labels.open()],
       c: ["Copy the place as clew fork takes it", () => copy(this.placeText())],
       esc: ["Close the fork panel", () => this.setPanel("inspect")],
     };
@@ -70,7 +79,8 @@ class RunView {
         return first ?? readCalls(this.run, start, stop);
       },
       page: PAGE,
-      draw: (call) => drawCall(call, this.context()),
+      draw: (call, i) => this.drawItem(call, i),
+      anchor: (i) => batchStart(this.list?.pages, i),
       failed: (error) => put(this.notes, failure(error)),
     });
     this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
@@ -86,8 +96,17 @@ class RunView {
     this.transcript.focus({ preventScroll: true });
   }
 
+  /** A Call; tool calls that were made at once side by side. */
+  drawItem(call, i) {
+    const calls = [call];
+    for (let next = i + 1; next % PAGE && batchStart(this.list.pages, next) === i; next++) calls.push(this.list.pages.at(next));
+    const drawn = calls.map((one) => drawCall(one, this.context()));
+    return drawn.length > 1 ? h("div", { class: "batch", role: "group", "aria-label": `${drawn.length} calls at once` }, drawn) : drawn[0];
+  }
+
   close() {
     this.finder.leave();
+    this.labels.leave();
     this.stops?.forEach((stop) => stop());
     this.list?.destroy();
     this.strip?.destroy();
@@ -107,6 +126,7 @@ class RunView {
     this.finder = new Finder(this.run, () => this.seq, (seq) => this.choose(seq, null, true));
     this.transcript = h("div", { class: "transcript", tabindex: 0, role: "list", "aria-label": "Transcript" });
     this.notes = h("div", { class: "notes" });
+    this.labels = new LabelRow(this);
     this.treeBox = h("nav", { class: "side left", "aria-label": "Forks" });
     this.inspector = h("div", { class: "inspect" });
     this.forkBox = h("div", { class: "forkbox", hidden: true });
@@ -115,7 +135,7 @@ class RunView {
     const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.raw, this.finder.field);
     this.tabs = TABS.map((label) => button(label, () => this.setTab(label), { role: "tab" }));
     put(this.root, this.head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, this.tabs),
-      h("div", { class: "columns3" }, this.treeBox, h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.notes, this.transcript), this.side));
+      h("div", { class: "columns3" }, this.treeBox, h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.notes, this.labels.box, this.transcript), this.side));
     this.panel = new ForkPanel(this.forkBox, this.store, { close: () => this.setPanel("inspect"), path: (seq) => this.callAt(seq) });
     this.setTab("Transcript");
     this.drawHead();
@@ -127,7 +147,7 @@ class RunView {
 
   context() {
     return {
-      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks, markdown: this.markdown, sought: this.finder.sought,
+      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks, markdown: this.markdown, sought: this.finder.sought, labels: (seq) => this.labels.on(seq),
       before: (call) => this.list.pages.at(call.seq - 1), choose: (seq, token) => this.choose(seq, token, false, true),
     };
   }
@@ -175,6 +195,7 @@ class RunView {
     const before = this.seq;
     if (seq !== null) seq = Math.max(0, Math.min(this.total - 1, seq));
     Object.assign(this, { seq, token });
+    this.labels.aim();
     for (const i of new Set([before, seq])) if (i !== null) this.list.redraw(i);
     if (seq !== null && show) this.list.show(seq);
     else this.list.render();

@@ -1,7 +1,8 @@
 // One line of the list of runs, and one of the list of groups.
 
 import { h, plain, said } from "./dom.js";
-import { money, moment, number, plural, seconds, tail, verdict, when, whole } from "./format.js";
+import { crashed, money, moment, number, plural, seconds, tail, verdict, when, whole } from "./format.js";
+import { labelTags } from "./labels.js";
 
 export const RUN_COLUMNS = [
   { kind: "run", label: "Run" },
@@ -43,6 +44,12 @@ export function runLink(run, place = "") {
   return h("a", { class: "id", href: `#/run/${encodeURIComponent(run)}${place}` }, plain(run) + place);
 }
 
+/** How a run ended, in red where it broke. */
+export function ending(row) {
+  const text = row.stop ? row.stop.replaceAll("_", " ") : "running";
+  return crashed(row) ? h("span", { class: "broke" }, text) : text;
+}
+
 export function runRow(row, { fresh = false, marked = false } = {}) {
   const cell = (kind, ...body) => h("span", { class: `c-${kind}` }, body);
   const text = (kind, value, whole = value) => h("span", { class: `c-${kind}`, title: plain(whole || "") }, said(value || ""));
@@ -60,9 +67,9 @@ export function runRow(row, { fresh = false, marked = false } = {}) {
     cell("tokens", whole(row.tokens)),
     h("span", { class: `c-cost ${row.cost ? "" : "nil"}` }, money(row.cost)),
     cell("seconds", seconds(row.seconds)),
-    cell("stop", row.stop ? row.stop.replaceAll("_", " ") : "running"),
+    cell("stop", ending(row)),
     h("span", { class: "c-tags" }, row.parent && h("span", { class: "tag fork", title: plain(`fork of ${row.parent}`) }, "fork"),
-      (row.tags ?? []).map((tag) => h("span", { class: "tag" }, said(tag))), row.name && h("span", { class: "dim" }, said(row.name))),
+      (row.tags ?? []).map((tag) => h("span", { class: "tag" }, said(tag))), labelTags(row.labels), row.name && h("span", { class: "dim" }, said(row.name))),
   );
 }
 
@@ -83,7 +90,7 @@ export function groupRow(row) {
     cell("mean", number(row.mean), h("span", { class: "dim" }, interval)),
     cell("spread", spread(row.rewards ?? [])),
     h("span", { class: "c-signal" }, row.n < 2 || row.signal === null || row.signal === undefined ? "" : row.signal ? "yes" : h("span", { class: "dim" }, "none")),
-    h("span", { class: "c-tags" }, row.kind && row.kind !== "iid" && h("span", { class: "tag" }, row.kind), h("span", { class: "dim" }, said(row.name || ""))),
+    h("span", { class: "c-tags" }, row.broken > 0 && h("span", { class: "tag bad" }, `${whole(row.broken)} crashed`), row.kind && row.kind !== "iid" && h("span", { class: "tag" }, row.kind), h("span", { class: "dim" }, said(row.name || ""))),
   );
 }
 

@@ -2,7 +2,7 @@
 // streams that each tab held would leave none for requests. As a shared worker this file holds the stream and hands it to
 // the tabs; api.js, which starts it, opens a stream of its own where a browser has no shared workers.
 
-const KINDS = ["runs", "training", "live", "reports", "job"];
+const KINDS = ["runs", "training", "live", "reports", "job", "label"];
 
 /** Open the stream. `tell(kind, data)` hears of each event, and of `up` (data: after a gap?) and `down`. */
 export function open(tell) {
