@@ -145,7 +145,7 @@ def test_states_are_of_the_weights_that_are_served_next(make: Make) -> None:
 @pytest.mark.parametrize("family", ["Qwen3", "Gemma2"])
 def test_what_cannot_be_read_is_said(family: str) -> None:
     model = built(family)
-    for layers in ([3], [-1], ["top"], [0, 0], []):
+    for layers in ([3], [-1], ["top"], [0.5], [True], [0, 0], []):
         with pytest.raises(BadInput, match=r"no layer|name none, or one twice") as caught:
             model.states([[1, 2]], layers)
         assert caught.value.remedy

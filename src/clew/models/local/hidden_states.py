@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +44,9 @@ def numbered(layers: Sequence[int | str], count: int) -> list[int]:
         BadInput: there is no such layer, or none is named.
     """
     named = {"embed": -1, "norm": count}
-    out = [named.get(layer, -2) if isinstance(layer, str) else index(layer) for layer in layers]
+    out = [named.get(layer, -2) if isinstance(layer, str) else layer for layer in layers]
+    if wrong := [layer for layer in out if isinstance(layer, bool) or not isinstance(layer, (int, np.integer))]:
+        raise no_layer(wrong[0], count)
     for given, number in zip(layers, out, strict=True):
         if not (isinstance(given, str) and number in named.values()) and not 0 <= number < count:
             raise no_layer(given, count)
