@@ -15,11 +15,11 @@ from scipy import stats
 
 from clew.core.errors import BadInput, ContextOverflow, ModelError, Refused
 from clew.core.protocols import Batches, Scores
-from clew.core.records import Tap
 from clew.core.values import Completion
 from clew.models.engine.fast import LEAST
 from clew.models.engine.state import Result, Waiting
 from clew.models.local import Local, small
+from clew.models.taps.tap import Tap
 from tests.engine.helpers import WORDS, Talk, ask, expected, sharpen
 
 Make = Callable[..., Local]

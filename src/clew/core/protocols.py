@@ -8,7 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from clew.core.reading import Record as Record
 from clew.core.reading import Store as Store
-from clew.core.records import Node, Request, Setup
+from clew.core.records import Node, Request, Setup, Tapped
 from clew.core.values import F32, Completion, Message, Observation, Ranked, Task, ToolCall, ToolSpec
 
 Restores = Literal["exact", "reenact", "caller", "none"]
@@ -138,6 +138,20 @@ class Ranks(Protocol):
     """What ``score`` says of given ids at temperature 1, and the ``k`` likeliest tokens at the same places."""
 
     def ranked(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[F32, tuple[Ranked, ...]]]: ...
+
+
+@runtime_checkable
+class Taps(Protocol):
+    """Hidden states of given ids, float32 [positions, layers, width] for each row; see ``Local.states``."""
+
+    def states(
+        self,
+        ids: Sequence[Sequence[int]],
+        layers: Sequence[int | str],
+        positions: Sequence[Sequence[int]] | None = None,
+        taps: Sequence[Sequence[Tapped]] | None = None,
+        prompts: Sequence[int] | None = None,
+    ) -> list[F32]: ...
 
 
 class Tracker(Protocol):

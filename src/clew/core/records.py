@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -155,33 +155,6 @@ def action_of(call: Call) -> str | ToolCall:
     return ToolCall(*json.loads(call.action)) if call.finish == "tool" else call.action
 
 
-@dataclass(frozen=True, slots=True)
-class Tap:
-    """Hidden states that a request reads, or changes: the output of one block of the model.
-
-    ``layer`` counts blocks from 0. ``positions`` are places in prompt and reply, none for all of them. ``add`` is the
-    vector that is added to the hidden states there (steering); empty where they are only read.
-    """
-
-    layer: int
-    positions: tuple[int, ...] = ()
-    add: tuple[float, ...] = ()
-
-    @classmethod
-    def several(cls, value: object) -> tuple[Tap, ...]:
-        """One Tap, or a list of Taps or of their fields, as an Edit keeps them.
-
-        Raises:
-            BadInput: it is something else.
-        """
-        given: Any = value if isinstance(value, (list, tuple)) else [value]
-        try:
-            made = [one if isinstance(one, cls) else cls(**one) for one in given]
-            return tuple(cls(int(one.layer), tuple(one.positions), tuple(one.add)) for one in made)
-        except TypeError:
-            raise BadInput(f"{value!r} is no tap", remedy="Give Tap(layer=3), or a list of them.") from None
-
-
 class Wire(NamedTuple):
     """A request as a program that Clew did not write sent it: its dialect, its body, and the headers and the query
     that belong to it. An endpoint of the same dialect is sent it as it came; every other model reads the Request."""
@@ -190,6 +163,13 @@ class Wire(NamedTuple):
     body: Mapping[str, object]
     headers: Mapping[str, str] = {}
     query: Mapping[str, str] = {}
+
+
+class Tapped(Protocol):
+    """A ``clew.models.taps.Tap``: what is written into the output of a block of the model."""
+
+    @property
+    def layer(self) -> int: ...
 
 
 class Request(NamedTuple):
@@ -202,7 +182,7 @@ class Request(NamedTuple):
     head: tuple[int, ...] = ()  # generation prompt: first tokens of the reply's node
     forced: tuple[int, ...] = ()  # reply tokens given; sampling starts after them
     forced_text: str = ""  # the same for models without token ids
-    taps: tuple[Tap, ...] = ()
+    taps: tuple[Tapped, ...] = ()
     deadline: float | None = None  # seconds from now
     order: tuple[int, ...] = ()  # steady mode: rows of a batch are sorted by it, never by arrival
     run: str = ""  # id of the run that asks; with the next two, who reuses the cache row next

@@ -144,6 +144,15 @@ class Inner(NamedTuple):
     weights: str = ""  # content name of the model's local weights, as Setup has it
 
 
+class Reach(NamedTuple):
+    """How many tokens of a request a write into hidden states reached (``clew.models.taps.Tap``): of the prompt, of the
+    reply, and of those that an earlier request with the same writes left in the cache."""
+
+    prompt: int = 0
+    reply: int = 0
+    cached: int = 0
+
+
 class Completion(NamedTuple):
     """A model's answer.
 
@@ -154,7 +163,8 @@ class Completion(NamedTuple):
     the logprobs (nats, float32) of the sampled ones, both of the model's own law: temperature 1, before top-k, top-p
     and grammar, which is what OpenAI's API and vLLM report. At temperature 1 without the others it is the law in force.
 
-    ``inner`` says what a model over models asked of each of them; ``usage`` and ``cost`` include theirs.
+    ``inner`` says what a model over models asked of each of them; ``usage`` and ``cost`` include theirs. ``reached``
+    has one entry for each of ``Request.taps``.
     """
 
     message: Message
@@ -173,6 +183,7 @@ class Completion(NamedTuple):
     plain: F32 | None = None
     tops: tuple[Ranked, ...] | None = None
     inner: tuple[Inner, ...] = ()
+    reached: tuple[Reach, ...] = ()
 
 
 class Piece(str):

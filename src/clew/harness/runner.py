@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Unpack
 from clew.core.aio import run_sync
 from clew.core.errors import AgentFailed, BadInput
 from clew.core.protocols import Judge, Model, Taskset, World
-from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow, Tap
+from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow
 from clew.core.sources import changed, file_of
 from clew.core.values import Limits, Sampling, StopReason, Task, sampling_with
 from clew.harness.collecting import Collecting, ended, open_groups
@@ -29,6 +29,7 @@ from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
 from clew.harness.toolbox import again, given, recorded, told_of_tools
 from clew.harness.tools import Tool, as_tools
 from clew.harness.verdicts import verdict
+from clew.models.taps.tap import Tap
 from clew.store import Group, Groups, Run, open_store
 from clew.store.base import Keeper
 from clew.store.owners import owner_name
@@ -194,7 +195,7 @@ class Runner:
             world: actions to perform (or a snapshot to restore) in the world before going live.
             model: the run's default model from the place on.
             sampling: fields of Sampling from the place on.
-            tap: hidden states to read or change from the place on. No bundled model takes taps yet.
+            tap: writes into hidden states from the place on, in each request of it; () ends those of the forked run.
             seed: ``same``, ``fresh`` or a number. Default: ``same`` where something is changed, else ``fresh``.
             limits: bounds of the forks; default: those of the run, what it has used up counted.
             keep: after the change, force the later replies as they were, by ordinal, where they still come up.

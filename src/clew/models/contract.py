@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from clew.core.keys import node_key, text_key
-from clew.core.protocols import Batches, Model, Ranks, Scores, Streams, Tops
+from clew.core.protocols import Batches, Model, Ranks, Scores, Streams, Taps, Tops
 from clew.core.records import Node, Request
 from clew.core.values import Completion, Message, Sampling
 
@@ -62,6 +62,7 @@ def check_model(model: Model, prompts: Sequence[str] = ("Where is the cup?", "Go
         (isinstance(model, Scores) and model.renderer is not None, check_scores),
         (isinstance(model, Ranks) and model.renderer is not None, check_ranked),
         (isinstance(model, Tops) and model.renderer is not None, check_top),
+        (isinstance(model, Taps) and model.renderer is not None, check_states),
     ]
     for applies, check in powers:
         if applies:
@@ -245,3 +246,16 @@ def check_top(model: Model, prompts: Sequence[str]) -> None:
         f"a sampled token is listed with {own}, was sampled with {done.logprobs[0]}"
     )
     assert len(model.top([ids], 1)[0][0]) == 1, "more than k are listed"
+
+
+def check_states(model: Model, prompts: Sequence[str]) -> None:
+    """Hidden states of a row do not depend on the rows beside it, on what follows, or on which positions are read."""
+    assert isinstance(model, Taps), "the model has no such power"
+    ids = [[i for node in request(model, prompt).path for i in node.ids or ()] for prompt in prompts]
+    whole = model.states(ids, [0, "norm"])
+    for row, states in zip(ids, whole, strict=True):
+        assert states.dtype == np.float32, f"states are {states.dtype}, not float32"
+        assert states.shape[:2] == (len(row), 2), f"{states.shape} states of {len(row)} ids and 2 layers"
+        (part,) = model.states([row[: len(row) // 2 + 1]], ["norm"], [[len(row) // 2]])
+        off = np.abs(part[0, 0] - states[len(row) // 2, 1]).max()
+        assert off < 1e-3 * max(1.0, float(np.abs(states).max())), f"alone a state differs by {off}"

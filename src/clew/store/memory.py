@@ -339,12 +339,13 @@ class MemoryStore(Keeper):
             for node in burial.nodes:
                 self._nodes[node.key] = node
                 self._tombstones[node.key.hex()] = b""
+            loose = {self._calls[run][call.seq].snapshot for run, call, _ in burial.calls}
             for run, call, issue in burial.calls:
                 self._calls[run][call.seq] = call
                 self._tombstones[f"{run}@{call.seq}"] = issue
             self._rows.update((row.id, row) for row in burial.rows)
-            used = self.used_blobs(set(self._rows))
-            self._blobs = {key: body for key, body in self._blobs.items() if key in used}
+            for key in loose - self.used_blobs(set(self._rows)):
+                self._blobs.pop(key, None)
 
     def remove(self, runs: Iterable[str], nodes: Iterable[bytes], blobs: Iterable[bytes]) -> None:
         gone, lost = set(runs), set(nodes)

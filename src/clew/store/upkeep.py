@@ -340,10 +340,7 @@ def collect(store: Tables, dry_run: bool = True) -> Garbage:
     keys = set[bytes]()
     for run in kept:
         keys |= _tree(store, rows[run])
-    named = set[bytes]()
-    for run in kept:
-        text = " ".join((rows[run].changes, rows[run].config, rows[run].meta))
-        named.update(map(bytes.fromhex, re.findall(r"\b[0-9a-f]{32}\b", text)))
+    named = _named(*(text for run in kept for text in (rows[run].changes, rows[run].config, rows[run].meta)))
     used = store.used_blobs(kept) | named
     garbage = Garbage(
         lost,
@@ -354,6 +351,11 @@ def collect(store: Tables, dry_run: bool = True) -> Garbage:
     if not dry_run and (garbage.runs or garbage.nodes or garbage.blobs):
         store.remove(garbage.runs, garbage.nodes, garbage.blobs)
     return garbage
+
+
+def _named(*texts: str) -> set[bytes]:
+    """Keys that texts name in hex; an edit names the vectors of its taps so."""
+    return {bytes.fromhex(key) for text in texts for key in re.findall(r"\b[0-9a-f]{32}\b", text)}
 
 
 def _reaches(store: Tables, row: RunRow) -> Iterator[str]:
@@ -378,6 +380,8 @@ def _copied(into: Tables, store: Tables, run: str) -> Iterator[str]:
     row, calls = store.row(run), store.calls(run)
     for owner in (row, *(store.row(s.run) for s in row.lineage)):
         into.put_run(owner)
+        for key in store.blob_keys(list(_named(owner.changes))):
+            into.put_blob(store.blob(key))
     tips: dict[bytes, None] = {}
     for call in calls:
         tips |= dict.fromkeys(key for key in (call.node_in, call.node_out) if key)

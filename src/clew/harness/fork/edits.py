@@ -6,15 +6,16 @@ import base64
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from clew.core.errors import BadInput
 from clew.core.keys import derive
-from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment, Tap
+from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment
 from clew.core.values import Message, Sampling, sampling_with
 from clew.harness.run.nodes import Said, as_message, message_json
 from clew.harness.run.tape import unanswered
+from clew.models.taps.forms import form_of, taps_of
+from clew.models.taps.tap import Tap
 from clew.store.names import new_id
 from clew.store.run import Run
 
@@ -64,7 +65,8 @@ def plan(
                 remedy="Give a token offset or prefix=, not both.",
             )
         made.append(Edit(name, seq, plain(value)))
-    taps = None if tap is None else [asdict(one) for one in Tap.several(tap)]
+    made = [_stored(run, edit) if edit.kind == "tap" else edit for edit in made]
+    taps = None if tap is None else _stored(run, Edit("tap", seq, tap)).value
     for name, later in (("model", model), ("sampling", dict(sampling) if sampling else None), ("tap", taps)):
         if later is not None:
             made.append(Edit(name, seq, later))
@@ -72,6 +74,14 @@ def plan(
         made.append(Edit("world", seq, base64.b85encode(world).decode() if isinstance(world, bytes) else list(world)))
     sampling_with(Sampling(), sampling or {})
     return seq, Intervention((*(e for e in run.changes.edits if inherits(e, seq)), *made), keep)
+
+
+def _stored(run: Run, edit: Edit) -> Edit:
+    """An edit of kind ``tap`` as it is recorded: its vectors are blobs of the store, which it names."""
+    taps = taps_of(edit.value, run.store.blob)
+    for vector in {vector for tap in taps for vector in tap.vectors}:
+        run.store.put_blob(vector.data)
+    return edit._replace(value=[form_of(tap) for tap in taps])
 
 
 def place(run: Run, at: Cursor | int | None, edits: Sequence[Edit]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Acting: in the world, one act at a time, or by a tool; and what of an act may be done twice."""
+"""Acting: in the world, one act at a time, or by a tool; what may be done twice of it; what a world asks meanwhile."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import asyncio
 import inspect
 import json
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 from clew.core.errors import BadInput, ClewError, WorldError
-from clew.core.keys import REQUEST, digest, encode
-from clew.core.protocols import World
+from clew.core.keys import REQUEST, derive, digest, encode
+from clew.core.protocols import Model, World, weights_of
 from clew.core.records import Call, action_text, changed
-from clew.core.values import Observation, StopReason, ToolCall, Usage
-from clew.harness.run.pending import Pending, Stop, away, revive, snapshots
+from clew.core.values import Completion, Inner, Message, Observation, StopReason, ToolCall, Usage
+from clew.harness.run.asks import Asked, as_model_error
+from clew.harness.run.path import Path
+from clew.harness.run.pending import Handed, Pending, Stop, away, revive, snapshots
 from clew.harness.run.run_state import RunState
 from clew.harness.tools import Tool
+from clew.worlds.world_asks import Asks
 
 SMALL = 1000  # bytes; a snapshot below this is kept with every act
 TOLD = 20  # names of tools that a model is told which called one that there is not
@@ -221,3 +225,41 @@ def snapshot(run: RunState, world: World | None) -> bytes:
     data = world.snapshot()
     run.snapshot_size = len(data)
     return run.dispatch.store.put_blob(data)
+
+
+# ---- what a world asks -----------------------------------------------------------------------------------------------
+
+
+def of_world(run: RunState) -> Asks:
+    """The models, and the luck, as the world of a run reaches them."""
+    return Asks(partial(_told, run), partial(_luck, run))
+
+
+def _luck(run: RunState) -> int:
+    """A seed that the run's own and the act under way fix; it is recorded with the act. 0 in no act."""
+    run.luck = derive(run.row.seed, run.within, "luck") if run.within >= 0 else 0
+    return run.luck
+
+
+async def _told(run: RunState, messages: Sequence[Message], named: str, sampling: Mapping[str, Any]) -> str:
+    """Ask a model for the world. What it answers goes with the act under way; its own prompt is on no path."""
+    path, count = Path(run, -1, named or None, (), dict(sampling)), len(run.inner)
+    for message in messages:
+        path.say(message.role, message)
+    asked = Asked(run, path, {})
+    model = asked.live(run)
+    run.put_fresh()
+    pending = Pending(Call(run.row.id, -1, "ask", b"", -1), b"", Handed(), partial(_completed, model))
+    request = asked.request(run, path, run.within, derive(run.row.seed, run.within, "world", count), count)
+    run.dispatch.ask(pending, model, request)
+    done = await pending.taken()
+    facts = (model.ref, done.model, done.version, done.usage, done.cost, done.seconds)
+    run.inner.append(Inner(*facts, done.message.text, done.tokens, weights_of(model)))
+    return done.message.text
+
+
+def _completed(model: Model, result: object) -> Completion:
+    if isinstance(result, BaseException):
+        raise as_model_error(model, result)
+    assert isinstance(result, Completion)
+    return result

@@ -10,14 +10,14 @@ from typing import Any
 
 from clew.core.errors import BadInput, ClewError, ModelError
 from clew.core.keys import REQUEST, canonical, derive, digest, encode, sampling_form, value_digest
-from clew.core.protocols import Model, weights_of
-from clew.core.records import Call, Cursor, Edit, Node, Request, Sample, Tap, changed
-from clew.core.values import F32, UNSET, Completion, Inner, Message, Sampling, ToolSpec, Unset, Usage
+from clew.core.protocols import Model
+from clew.core.records import Annotation, Call, Cursor, Edit, Node, Request, Sample, changed
+from clew.core.values import F32, UNSET, Completion, Message, Reach, Sampling, ToolSpec, Unset, Usage
 from clew.harness.run.nodes import Reply, as_message, make_node
 from clew.harness.run.path import Path
-from clew.harness.run.pending import Handed, Pending, batches, revive
+from clew.harness.run.pending import Pending, batches, revive
 from clew.harness.run.run_state import RunState
-from clew.worlds.world_asks import Asks
+from clew.models.taps.forms import forms_of, taps_of
 
 
 @lru_cache(maxsize=4096)
@@ -38,7 +38,10 @@ def tools_digest(tools: tuple[ToolSpec, ...]) -> bytes:
 
 
 class Asked:
-    """How one ask is made: its model (None while a record is followed without one), sampling and taps."""
+    """How one ask is made: its model (None while a record is followed without one), sampling and taps.
+
+    Taps stay forms, which name their vectors, until a model is asked: a replay needs no vector.
+    """
 
     __slots__ = ("model", "sampling", "taps")
 
@@ -47,7 +50,7 @@ class Asked:
         if path.waiting:
             raise BadInput("a conversation was asked while its last ask is unanswered", remedy="Use chat.branch().")
         changed: dict[str, Any] = {}
-        self.taps: tuple[Tap, ...] = ()
+        self.taps: Sequence[Mapping[str, Any]] = ()
         for edit in run.later:
             if edit.seq > run.seq:
                 break
@@ -58,13 +61,14 @@ class Asked:
             elif edit.kind == "sampling":
                 changed.update(edit.value)
             elif edit.kind == "tap":
-                self.taps = Tap.several(edit.value)
+                self.taps = forms_of(edit.value)
         self.sampling = path.resolve(run.sampling, overrides, changed)
         self.model = path.model
 
     def key(self, path: Path) -> bytes:
         tip, tools = path.nodes[-1].key, tools_digest(path.tools)
-        return digest(REQUEST, b"ask", tip, _sampling_bytes(self.sampling), tools, encode(path.named))
+        written = (canonical(self.taps),) if self.taps else ()
+        return digest(REQUEST, b"ask", tip, _sampling_bytes(self.sampling), tools, encode(path.named), *written)
 
     def meet(self, run: RunState, path: Path, key: Callable[[], bytes], what: str) -> tuple[bytes, int]:
         """Digest of the request and the number of its Call, with the path in the tokens of the record where that says
@@ -107,8 +111,8 @@ class Asked:
             sampling=self.sampling,
             seed=seed,
             tools=path.tools,
-            head=_head(self.model),
-            taps=self.taps,
+            head=head_of(self.model),
+            taps=taps_of(self.taps, run.dispatch.store.blob) if self.taps else (),
             deadline=run.budget.deadline(),
             order=(*run.row.order, path.index),
             run=run.row.id,
@@ -119,7 +123,7 @@ class Asked:
         )
 
 
-def _head(model: Model | None) -> tuple[int, ...]:
+def head_of(model: Model | None) -> tuple[int, ...]:
     return model.renderer.head() if model is not None and model.renderer is not None else ()
 
 
@@ -149,7 +153,7 @@ async def ask(run: RunState, path: Path, overrides: dict[str, Any]) -> Reply:
                 return await run.result(pending, None)
         model = asked.live(run)
         seed = derive(run.row.seed, seq) if own is None or _reseeded(run) else own
-        head, (forced, text) = _head(model), _forced(model, run.at.get(("prefix", seq)))
+        head, (forced, text) = head_of(model), _forced(model, run.at.get(("prefix", seq)))
         pending.call = changed(pending.call, head=len(head), forced=len(forced) or len(text), seed=seed)
         answered = partial(_answered, run, path, pending, model, (*head, *forced), made)
         pending.record = run.issuing(pending, ModelError)(answered)
@@ -198,7 +202,7 @@ def _given(
     made: list[Node],
 ) -> Reply:
     """Record a reply that is given and not sampled: an edit's text, Message fields or token ids, or a kept node."""
-    renderer, start = model.renderer if model is not None else None, _head(model)
+    renderer, start = model.renderer if model is not None else None, head_of(model)
     value: Any = edit.value if edit is not None else kept.message if kept is not None else ""
     by_ids = isinstance(value, (list, tuple)) and not isinstance(value, Message)
     if by_ids:
@@ -234,7 +238,7 @@ def _answered(
 ) -> Reply:
     """Record a model's completion and give the Reply, or record its failure and raise it."""
     if isinstance(result, BaseException):
-        error = _as_model_error(model, result)
+        error = as_model_error(model, result)
         run.fail(pending, error, attempts=getattr(error, "attempts", ()))
     call = pending.call
     assert call.setup is not None
@@ -245,6 +249,7 @@ def _answered(
     node = make_node(path.tip, result.message, ids, tokenizer)
     made.append(node)
     run.dispatch.store.put_nodes((node,))
+    _note_reach(run, call, [result])
     return run.complete(
         pending,
         node_out=node.key,
@@ -260,7 +265,16 @@ def _answered(
     )
 
 
-def _as_model_error(model: Model, error: BaseException) -> ClewError:
+def _note_reach(run: RunState, call: Call, results: Sequence[Completion]) -> None:
+    """Note on a Call how many tokens each of its writes into hidden states reached, over all its samples."""
+    counts = [done.reached for done in results if done.reached]
+    if counts:
+        each = [Reach(*map(sum, zip(*write, strict=True)))._asdict() for write in zip(*counts, strict=True)]
+        data = json.dumps({"reached": each})
+        run.drifted.append(Annotation("call", "taps", run=call.run, seq=call.seq, scope=run.row.id, data=data))
+
+
+def as_model_error(model: Model, error: BaseException) -> ClewError:
     return error if isinstance(error, ClewError) else ModelError(f"{model.ref}: {type(error).__name__}: {error}")
 
 
@@ -324,8 +338,9 @@ def _gathered(
     done = [result for result in results if not isinstance(result, BaseException)]
     if len(done) < len(results):
         failed = next(result for result in results if isinstance(result, BaseException))
-        run.fail(pending, _as_model_error(model, failed))
-    head, call = _head(model), pending.call
+        run.fail(pending, as_model_error(model, failed))
+    head, call = head_of(model), pending.call
+    _note_reach(run, call, done)
     packed = tuple(
         Sample(
             derive(call.seed, index),
@@ -360,41 +375,3 @@ def _unpacked(run: RunState, path: Path, call: Call) -> list[Reply]:
         node = make_node(tip, sample.message, sample.ids, tip.tokenizer if sample.ids is not None else "")
         replies.append(_reply(run, call, node, sample.logprobs, sample.finish))
     return replies
-
-
-# ---- what a world asks -----------------------------------------------------------------------------------------------
-
-
-def of_world(run: RunState) -> Asks:
-    """The models, and the luck, as the world of a run reaches them."""
-    return Asks(partial(_told, run), partial(_luck, run))
-
-
-def _luck(run: RunState) -> int:
-    """A seed that the run's own and the act under way fix; it is recorded with the act. 0 in no act."""
-    run.luck = derive(run.row.seed, run.within, "luck") if run.within >= 0 else 0
-    return run.luck
-
-
-async def _told(run: RunState, messages: Sequence[Message], named: str, sampling: Mapping[str, Any]) -> str:
-    """Ask a model for the world. What it answers goes with the act under way; its own prompt is on no path."""
-    path, count = Path(run, -1, named or None, (), dict(sampling)), len(run.inner)
-    for message in messages:
-        path.say(message.role, message)
-    asked = Asked(run, path, {})
-    model = asked.live(run)
-    run.put_fresh()
-    pending = Pending(Call(run.row.id, -1, "ask", b"", -1), b"", Handed(), partial(_completed, model))
-    request = asked.request(run, path, run.within, derive(run.row.seed, run.within, "world", count), count)
-    run.dispatch.ask(pending, model, request)
-    done = await pending.taken()
-    facts = (model.ref, done.model, done.version, done.usage, done.cost, done.seconds)
-    run.inner.append(Inner(*facts, done.message.text, done.tokens, weights_of(model)))
-    return done.message.text
-
-
-def _completed(model: Model, result: object) -> Completion:
-    if isinstance(result, BaseException):
-        raise _as_model_error(model, result)
-    assert isinstance(result, Completion)
-    return result

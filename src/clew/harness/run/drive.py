@@ -28,7 +28,7 @@ from clew.core.records import Call, Cursor, Edit, Intervention, RunRow
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.fork.edits import fork_row, kept_replies
 from clew.harness.loading import Agent, agent_ref, load_agent, play, source_digest
-from clew.harness.run import asks, lifecycle
+from clew.harness.run import acts, lifecycle
 from clew.harness.run.dispatch import LEASE_SECONDS, Dispatcher
 from clew.harness.run.live import LiveRun
 from clew.harness.run.pending import GIVEN_UP, Pending, Stop, away, batches, revive
@@ -76,7 +76,7 @@ async def drive(
                 state = begin(spec, dispatch, row, task, calls)
                 if state.tape is not None:
                     resuming = any(c.run == row.id for c in calls)
-                    known, asking = state.tape.known(row.id), asks.of_world(state)
+                    known, asking = state.tape.known(row.id), acts.of_world(state)
                     state.world = await world_at(
                         spec, task, known, state.edits, resuming=resuming, redo=redo == "redo", asks=asking
                     )
@@ -147,7 +147,7 @@ def tape_of(store: Keeper, row: RunRow, calls: list[Call], changes: Intervention
 def touches_request(changes: Intervention, hold: Call | None) -> bool:
     """Whether an edit alters what is asked at the fork point, so that it cannot be compared with the record."""
     return hold is None or any(
-        e.kind in ("say", "insert", "delete") or (e.kind in ("model", "sampling") and e.seq <= hold.seq)
+        e.kind in ("say", "insert", "delete") or (e.kind in ("model", "sampling", "tap") and e.seq <= hold.seq)
         for e in changes.edits
     )
 
@@ -216,7 +216,7 @@ def _reason(state: RunState, error: BaseException) -> tuple[StopReason, str]:
 
 
 def _opened(state: RunState, taskset: Taskset | None) -> World | None:
-    return open_world(taskset, state.task, asks.of_world(state)) if taskset is not None else None
+    return open_world(taskset, state.task, acts.of_world(state)) if taskset is not None else None
 
 
 def innermost(error: BaseException) -> BaseException:

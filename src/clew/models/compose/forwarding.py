@@ -11,11 +11,11 @@ from contextlib import aclosing
 from functools import cache
 from typing import Any, cast
 
-from clew.core.protocols import Batches, Done, Model, Ranks, Scores, Streams, Tops, weights_of
+from clew.core.protocols import Batches, Done, Model, Ranks, Scores, Streams, Taps, Tops, weights_of
 from clew.core.records import Request
 from clew.core.values import Completion, Inner, Usage
 
-POWERS: tuple[type, ...] = (Batches, Streams, Scores, Tops, Ranks)
+POWERS: tuple[type, ...] = (Batches, Streams, Scores, Tops, Ranks, Taps)
 
 
 class Forwarding:

@@ -19,7 +19,7 @@ from clew.models.engine.generic import Generic
 from clew.models.engine.slots import NOBODY
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.state import Ended, Joining, Waiting
-from clew.models.taps import refuse_taps
+from clew.models.engine.taps.placing import Write, apart, placed
 
 PIECE = 128  # tokens of a long prompt that are prefilled between two decode steps
 SHARE = 16  # shortest prefix for which a request waits until another of the same tick has cached it
@@ -37,7 +37,6 @@ def place(rows: Rows, entry: Waiting, stops: npt.NDArray[np.bool_], clock: int) 
     """
     request, slots, forward = entry.request, rows.slots, rows.forward
     check_sampling(request.sampling)
-    refuse_taps(request, "this engine")
     forced = request.forced
     limit = request.sampling.max_tokens - len(forced)
     own = slots.where.get(request.holder) if request.run else None
@@ -47,6 +46,10 @@ def place(rows: Rows, entry: Waiting, stops: npt.NDArray[np.bool_], clock: int) 
         new = ids = _prompt(request)
     start = 0 if ids is not None or own is None else int(slots.length[own])
     total = start + len(new)
+    prompt = total - len(forced)
+    written = placed(request.taps, prompt, forward.writes.target) if request.taps else ()
+    if ids is None and own is not None and apart(written, slots.written[own]) < start:
+        new, start = (ids := _prompt(request)), 0
     if not new or min(new) < 0 or max(new) >= forward.vocabulary:
         raise BadInput(
             f"a prompt of {len(new)} tokens has none, or ids outside 0..{forward.vocabulary - 1}",
@@ -67,7 +70,7 @@ def place(rows: Rows, entry: Waiting, stops: npt.NDArray[np.bool_], clock: int) 
     rows.fit(total + reply + 1, reply + 1, slot)
     source, wave = slot, 0
     if ids is not None:
-        source, start, wave = _shared(rows, np.array(ids, np.int32), slot)
+        source, start, wave = _shared(rows, np.array(ids, np.int32), slot, written)
         new, rows.pinned = ids[start:], max(rows.pinned, source)
     rows.count[slot] = 0
     slots.tokens[slot, start:total] = new
@@ -76,6 +79,8 @@ def place(rows: Rows, entry: Waiting, stops: npt.NDArray[np.bool_], clock: int) 
     slots.hold(slot, request.holder if own is None or own == slot else NOBODY)
     slots.path[slot], slots.busy[slot], slots.used[slot], slots.length[slot] = (), True, clock, total
     slots.ready[slot], slots.wave[slot] = start if source == slot else 0, wave
+    slots.written[slot] = written
+    forward.writes.begin(slot, written, prompt, total)
     return Joining(entry, slot, new, start, source, wave, limit)
 
 
@@ -149,6 +154,7 @@ class Filling:
             if j.entry is entry:
                 self._queue.remove(j)
                 self._rows.slots.busy[j.slot] = False
+                self._rows.forward.writes.drop(j.slot)
                 self.follow()
                 self._note()
                 return j
@@ -194,11 +200,11 @@ def prefill(forward: Fast | Generic, joining: list[Joining], drafts: Drafts | No
     return logits
 
 
-def _shared(rows: Rows, ids: npt.NDArray[np.int32], slot: int) -> tuple[int, int, int]:
-    """Row with the longest prefix of ``ids``, its length, and the wave that may copy it."""
+def _shared(rows: Rows, ids: npt.NDArray[np.int32], slot: int, written: tuple[Write, ...]) -> tuple[int, int, int]:
+    """Row with the longest prefix of ``ids`` under the same writes, its length, and the wave that may copy it."""
     if not rows.forward.reuses:
         return slot, 0, 0
-    source, start = rows.slots.match(ids, slot)
+    source, start = rows.slots.match(ids, slot, written)
     ready = int(rows.slots.ready[source])
     if start <= ready:
         return source, start, 0

@@ -62,5 +62,6 @@ class Answers:
         usage, seconds = Usage(prompt, len(ids), cached), time.monotonic() - entry.arrived
         done = (message, ids, *numbers, finish, in_force, version, self._model, usage, 0.0, seconds)
         if request.tops is None:
-            return Completion(*done)
-        return Completion(*done, plain=np.array(entry.plain, np.float32), tops=tuple(entry.tops))
+            return Completion(*done, reached=entry.reached)
+        plain, tops = np.array(entry.plain, np.float32), tuple(entry.tops)
+        return Completion(*done, plain=plain, tops=tops, reached=entry.reached)

@@ -31,6 +31,7 @@ from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Drafted
 from clew.models.engine.state import Fresh, Inbox, Result, Stats, Waiting
 from clew.models.engine.stream import Stream
+from clew.models.engine.taps.deep import Deep
 
 LINGER = 1.0  # seconds an idle thread waits before it ends
 HOLD = 0.05  # seconds the first result waits for others, as each hand-back costs the caller a commit
@@ -175,6 +176,16 @@ class Engine:
         """The run sends no more: all its rows may be used for others first."""
         with self._change:
             self._released.add(run)
+
+    def reader(self) -> Deep | Generic:
+        """A forward of one's own over the weights that are served, or are to be next, which reads hidden states."""
+        with self._change:
+            coming = self._next
+        forward = self._batch.forward
+        found = Deep(forward) if isinstance(forward, Fast) else forward.twin()
+        if coming is not None:
+            found.use(coming[1])
+        return found
 
     def load(self, version: int) -> None:
         """Serve the module's present weights, copied now, from the next tick that starts afresh; caches are void."""

@@ -20,7 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clew.models.engine.weights import Layer, Shape, Weights, packed, packs, read, times
+from clew.models.engine.taps.blocks import target_of
+from clew.models.engine.taps.writes import Plan, Writes, apply
+from clew.models.engine.weights import Layer, Shape, Weights, packed, packs, plus, read, times
 
 I64 = npt.NDArray[np.int64]
 CHUNK = 512  # longest stretch of one row in a packed prefill
@@ -66,10 +68,12 @@ class Fast:
     Attributes:
         taps: layers (0-based, not the last) whose outputs are kept in a pass; set it between passes.
         hidden: these outputs, before any norm, [N, taps * width], for the tokens of the last pass, row after row.
+        writes: what requests write into hidden states, by row; what is kept is as written.
     """
 
     reuses = True
     taps: tuple[int, ...] = ()
+    _picked: Tensor | None = None  # tokens whose outputs are kept, where not all
     hidden: Tensor
 
     def __init__(self, module: nn.Module, shape: Shape, context: int, steady: bool = False) -> None:
@@ -80,6 +84,7 @@ class Fast:
         self.vocabulary, self.layers, self.width = shape.vocabulary, shape.layers, shape.width
         self.rows, self.size = 0, 0
         self._kv, self.hidden = torch.empty(0), torch.empty(0)
+        self.writes = Writes(target_of(module, shape.layers, shape.width, context), self.device, self.dtype)
 
     def read(self) -> Weights:
         """A snapshot of the module's present weights, for ``use``."""
@@ -132,16 +137,17 @@ class Fast:
         given, index = self._ids(tokens), self._ids(self._base[rows] + positions[:, None]).view(-1)
         turn, mask = self._w.turn.index_select(0, self._ids(positions)), self._mask(positions, span)
         x, where = self._w.embed.index_select(0, given), self._where(rows)
+        plan = self.writes.plan(rows, positions) if self.writes else {}
         for number, layer in enumerate(self._w.layers):
             q = self._store(number, self._projected(number, layer, x, given), turn, index)
             x = self._rest(layer, x, self._attend_one(q, self._rows(number, where, span), mask))
-            self._keep(number, x)
+            self._keep(number, x, plan)
         return self._logits(x)
 
     @torch.inference_mode()
     def verify(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
         """Cache tokens of rows, each from its start; logits [N, V] after every one of them, row after row."""
-        return self._packed(rows, ids, starts, every=True)
+        return self._logits(self._packed(rows, ids, starts, depth=self.shape.layers))[: sum(map(len, ids))]
 
     @torch.inference_mode()
     def prefill(self, slots: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
@@ -162,7 +168,7 @@ class Fast:
                 run(np.array([i]), [ids[i][:CHUNK]], False)
                 ids[i], starts[i], counts[i] = ids[i][CHUNK:], starts[i] + CHUNK, counts[i] - CHUNK
                 first[i] += CHUNK
-        groups = _similar(counts)
+        groups = similar(counts)
         if len(groups) == 1:
             logits = run(np.arange(len(ids)), ids)
         else:
@@ -175,9 +181,13 @@ class Fast:
         return logits
 
     def _packed(
-        self, slots: I64, ids: Sequence[Sequence[int]], starts: I64, wanted: bool = True, every: bool = False
+        self, slots: I64, ids: Sequence[Sequence[int]], starts: I64, wanted: bool = True, depth: int | None = None
     ) -> Tensor:
-        """One pass over the new tokens of some rows, packed; logits after every token, or each row's last if wanted."""
+        """One pass over the new tokens of some rows, packed; logits after each row's last if wanted.
+
+        With ``depth`` every token passes so many layers, and their last outputs are given.
+        """
+        every = depth is not None
         m, counts = len(slots), np.array([len(i) for i in ids], dtype=np.int64)
         ends = counts.cumsum()
         tokens = np.fromiter(chain.from_iterable(ids), np.int64, int(ends[-1]))
@@ -191,13 +201,15 @@ class Fast:
         given, index = self._ids(tokens), self._ids(self._base[slots[row]] + at[:, None]).view(-1)
         turn = self._w.turn.index_select(0, self._ids(at))
         x, where = self._w.embed.index_select(0, given), self._where(slots)
-        attend = self._attention(pack, every)
-        for number, layer in enumerate(self._w.layers if every else self._w.layers[:-1]):
+        attend, new = self._attention(pack, every), int(ends[-1])
+        plan = self.writes.plan(slots[row], at, np.arange(len(at)) < new, every) if self.writes else {}
+        self._keep(-1, x, {}, new)
+        for number, layer in enumerate(self._w.layers[: self.shape.layers - 1 if depth is None else depth]):
             q = self._store(number, self._projected(number, layer, x, given), turn, index)
             x = self._rest(layer, x, attend(q, self._rows(number, where, pack.span)))
-            self._keep(number, x, int(ends[-1]))
+            self._keep(number, x, plan, new)
         if every:
-            return self._logits(x)[: int(ends[-1])]
+            return x
         number, layer = self.shape.layers - 1, self._w.layers[-1]
         self._store(number, self._project(layer, x, keys_only=True), turn, index)
         if not wanted:
@@ -208,11 +220,18 @@ class Fast:
         mask = self._mask(starts + counts - 1, pack.span)
         a = self._attend_one(q[:m], self._rows(number, where, pack.span), mask)
         a = F.pad(a, (0, 0, 0, len(q) - m))  # nothing, unless steady
-        return self._logits(self._rest(layer, x, a))[:m]
+        x = self._rest(layer, x, a)
+        if self.writes:
+            self._keep(number, x[:m], self.writes.at_last(slots, starts + counts - 1))
+        return self._logits(x)[:m]
 
-    def _keep(self, number: int, x: Tensor, count: int | None = None) -> None:
-        """Keep the output of a tapped layer for the first ``count`` tokens."""
+    def _keep(self, number: int, x: Tensor, plan: Plan, count: int | None = None) -> None:
+        """Write into the output of a layer; of a tapped one keep the first ``count`` tokens, or those picked."""
+        if number in plan:
+            apply(plan[number], x)
         if number in self.taps:
+            if self._picked is not None:
+                x, count = x.index_select(0, self._picked), None
             if number == self.taps[0]:
                 self._kept = x.new_empty(len(x) if count is None else count, len(self.taps), x.shape[-1])
                 self.hidden = self._kept.view(len(self._kept), -1)
@@ -332,11 +351,11 @@ class Fast:
         """Output projection and feed-forward, each with its residual; changes x in place."""
         if layer.out_bias is not None:
             x += layer.out_bias
-        x = _plus(x, a, layer.out)
+        x = plus(x, a, layer.out)
         gate, up = times(self._unit(x, self._least), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
         if layer.down_bias is not None:
             x += layer.down_bias
-        return _plus(x, F.silu(gate, inplace=True).mul_(up), layer.down)
+        return plus(x, F.silu(gate, inplace=True).mul_(up), layer.down)
 
     def _logits(self, x: Tensor) -> Tensor:
         return times(self._unit(x, self._least).mul_(self._w.norm), self._w.head, self._w.head_bias)
@@ -366,14 +385,7 @@ class Fast:
         return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
 
 
-def _plus(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
-    """x + a @ matrix; may change x."""
-    if matrix.layout is torch.strided:
-        return x.addmm_(a, matrix)
-    return torch.ops.mkldnn._linear_pointwise.binary(a, x, matrix, None, "add")
-
-
-def _similar(counts: I64) -> list[I64]:
+def similar(counts: I64) -> list[I64]:
     """Split rows so that padding a group to its longest wastes little and fits into ``PACK`` positions."""
     order = np.argsort(-counts, kind="stable")
     groups: list[I64] = []

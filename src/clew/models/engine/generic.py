@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from clew.models.engine.fast import I64
+from clew.models.engine.taps.blocks import target_of, watched
+from clew.models.engine.taps.writes import Writes, apply
 from clew.models.engine.weights import text_config
 
 
@@ -20,7 +24,7 @@ class Generic:
     module that hands out no ``past_key_values`` at all computes the whole row at every token.
 
     Attributes:
-        taps, hidden: as in ``Fast``.
+        taps, hidden, writes: as in ``Fast``. module: the copy in use.
     """
 
     taps: tuple[int, ...] = ()
@@ -41,6 +45,14 @@ class Generic:
         self.hidden = torch.empty(0)
         self._caches: list[Any] = []  # past_key_values, or the row's token ids where there are none
         self.reuses = False
+        self.writes = Writes(target_of(module, self.layers, self.width, context), self.device, self.dtype)
+
+    def twin(self) -> Generic:
+        """Another forward over the module in use, with caches and writes of its own, for another thread."""
+        other = copy.copy(self)
+        other.rows, other.size, other._caches, other.taps = 0, 0, [], ()
+        other.writes = Writes(self.writes.target, self.device, self.dtype)
+        return other
 
     def read(self) -> Any:
         """A copy of the module, for ``use``."""
@@ -48,7 +60,7 @@ class Generic:
 
     def use(self, weights: Any) -> None:
         """Compute with this module from now on; what is cached is void."""
-        self._module = weights
+        self.module: Any = weights
         self.clear()
         self.reuses = self._cuts_back()
 
@@ -105,12 +117,19 @@ class Generic:
             cache.crop(-surplus)
         given = torch.tensor([ids], device=self.device)
         past = {} if cache is None else {"past_key_values": cache}
-        out = self._module(input_ids=given, use_cache=True, output_hidden_states=bool(self.taps), **past)
+        with self._written(row, start + new - len(ids), len(ids), start) if self.writes else nullcontext():
+            out = self.module(input_ids=given, use_cache=True, output_hidden_states=bool(self.taps), **past)
         self._caches[row] = ids if (cache := getattr(out, "past_key_values", None)) is None else cache
         logits = out.logits[0, -new:]
         if not self.taps:
             return logits, logits[:, :0]
         return logits, torch.cat([out.hidden_states[i + 1][0, -new:] for i in self.taps], -1)
+
+    def _written(self, row: int, first: int, count: int, start: int) -> AbstractContextManager[None]:
+        """What a row writes while ``count`` tokens from position ``first`` pass; those from ``start`` on are new."""
+        at = np.arange(first, first + count)
+        plan = self.writes.plan(np.full(count, row), at, at >= start)
+        return watched(self.module, plan.keys(), lambda number, x: apply(plan[number], x[0].clone())[None])
 
     def _cuts_back(self) -> bool:
         """Whether a cache cut to a prefix continues as a fresh one does."""

@@ -82,6 +82,7 @@ class Batch:
         self._rows.slots.busy[:] = False
         self._forget()
         self.forward.clear()
+        self.forward.writes.clear()
         self._filling.clear()
         self._rows.joined = [None] * self._rows.slots.rows
         self._live, self.active = self._lively(np.zeros(0, np.int64)), 0
@@ -191,6 +192,7 @@ class Batch:
         guided = [(int(np.searchsorted(run, i)), entry) for i, entry in asking(self._rows, live, live.guided)]
         free = np.ones(len(run), bool)
         free[[i for i, _ in guided]] = False  # a drafter knows no grammar
+        free &= ~live.steered[run]  # nor writes into hidden states, of which each token counts once
         index = self._rows.offset[rows] + count.astype(np.uint64)
         noise_of = partial(uniforms, self._rows.seed[rows], index, drafts.drafter.block)
         drafted = drafts.propose(rows, last, at, laws, noise_of, free)
@@ -288,6 +290,7 @@ class Batch:
         entries = [(i, j.entry) for i, j in enumerate(joined) if j is not None]
         live.guided = [i for i, entry in entries if entry.guide is not None]
         live.listed = [i for i, entry in entries if entry.request.tops is not None]
+        live.steered = np.array([r is not None and bool(r.taps) for r in asked], bool)
         live.told = [i for i, entry in entries if entry.inbox is not None]
         live.ahead = AHEAD
         return live
@@ -362,6 +365,7 @@ class Batch:
     def _fail(self, entry: Waiting, error: ClewError, results: list[Result]) -> None:
         """Answer one request with an error, and let its row go."""
         self._rows.joined[entry.slot] = None
+        self.forward.writes.drop(entry.slot)
         self._rows.slots.busy[entry.slot] = False
         self.active -= 1
         _answer(entry, error, results)
@@ -378,6 +382,7 @@ class Batch:
             entry, prompt = joined.entry, joined.start + len(joined.new)
             request, ids = entry.request, tuple(written[i][:count])
             numbers = logprobs[i, :count], entropies[i, :count]
+            entry.reached = self.forward.writes.end(slot, joined.start) if request.taps else ()
             done = self._answers.completion(entry, self.version, prompt, joined.start, finish, ids, numbers)
             _answer(entry, done, results)
             every.joined[slot] = None

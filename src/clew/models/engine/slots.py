@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.core.records import Node, Request
+from clew.models.engine.taps.placing import Write, apart
 
 I32 = npt.NDArray[np.int32]
 Holder = tuple[str, int, int]  # as of ``Request``: run, conversation, sample
@@ -19,7 +20,8 @@ class Slots:
 
     Per row: ``tokens`` int32 [rows, size], of which the first ``length`` are cached; ``used``, the last tick it was
     used in; ``holder``, who comes back to it; ``busy``, whether a request runs in it. ``ready`` tokens can be copied
-    at once, the others when the prefill of wave ``wave`` is done.
+    at once, the others when the prefill of wave ``wave`` is done. ``written`` is what was written into hidden states
+    while the tokens were computed: rows share a prefix no further than their writes are the same.
     """
 
     def __init__(self) -> None:
@@ -33,6 +35,7 @@ class Slots:
         self.holder: list[Holder] = []
         self.path: list[tuple[Node, ...]] = []
         self.reply: list[tuple[int, ...]] = []
+        self.written: list[tuple[Write, ...]] = []
         self.where: dict[Holder, int] = {}
 
     def resize(self, rows: int, size: int) -> None:
@@ -49,6 +52,7 @@ class Slots:
         self.holder = self.holder[:kept] + [NOBODY] * more
         self.path = self.path[:kept] + [()] * more
         self.reply = self.reply[:kept] + [()] * more
+        self.written = self.written[:kept] + [()] * more
         self.tokens, self.rows, self.size = tokens, rows, size
 
     def clear(self) -> None:
@@ -58,7 +62,7 @@ class Slots:
 
     def free(self, slot: int) -> None:
         self.where.pop(self.holder[slot], None)
-        self.holder[slot], self.path[slot], self.reply[slot] = NOBODY, (), ()
+        self.holder[slot], self.path[slot], self.reply[slot], self.written[slot] = NOBODY, (), (), ()
         self.length[slot] = self.ready[slot] = self.used[slot] = 0
 
     def release(self, runs: Collection[str]) -> None:
@@ -101,13 +105,18 @@ class Slots:
             new += node.ids or ()
         return [*new, *request.head, *request.forced]
 
-    def match(self, ids: I32, own: int) -> tuple[int, int]:
-        """The row that shares the longest prefix with ``ids`` and its length; of equals ``own``, then ready rows."""
+    def match(self, ids: I32, own: int, written: tuple[Write, ...] = ()) -> tuple[int, int]:
+        """The row that shares the longest prefix with ``ids`` under the same writes, and its length.
+
+        Of equals ``own``, then ready rows.
+        """
         reach = min(len(ids) - 1, int(self.length.max(initial=0)))
         if reach <= 0:
             return own, 0
         same = self.tokens[:, :reach] == ids[:reach]
         common = np.minimum(np.where(same.all(1), reach, same.argmin(1)), self.length)
+        if written or any(self.written):
+            common = np.minimum(common, [apart(written, other) for other in self.written])
         score = (common << 16) - np.where(common > self.ready, self.wave + 1, 0)
         score[own] += 1
         best = int(score.argmax())

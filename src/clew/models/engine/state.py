@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from clew.core.protocols import Done
 from clew.core.records import Request
-from clew.core.values import F32, Completion, Ranked
+from clew.core.values import F32, Completion, Ranked, Reach
 from clew.models.sampling import Laws
 
 I64 = npt.NDArray[np.int64]
@@ -39,6 +39,7 @@ class Waiting:
         default_factory=list
     )  # of the tokens sampled so far, where the request asks for ``tops``
     tops: list[Ranked] = field(default_factory=list)
+    reached: tuple[Reach, ...] = ()  # tokens that each of its writes into hidden states reached
 
 
 class Fresh(NamedTuple):
@@ -123,4 +124,5 @@ class Live:
     watched: bool  # some row has stop strings or a deadline
     guided: list[int]  # places of rows whose reply has a grammar
     listed: list[int]  # places of rows that ask for the likeliest tokens
+    steered: npt.NDArray[np.bool_]  # bool, writes into hidden states
     told: list[int]  # places of rows whose tokens go out as they come

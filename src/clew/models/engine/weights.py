@@ -162,6 +162,13 @@ def times(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, matrix, bias, "none", [], "")
 
 
+def plus(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
+    """x + a @ matrix; may change x."""
+    if matrix.layout is torch.strided:
+        return x.addmm_(a, matrix)
+    return torch.ops.mkldnn._linear_pointwise.binary(a, x, matrix, None, "add")
+
+
 def _layer(block: Any, shape: Shape) -> Layer:
     attention, mlp = block.self_attn, block.mlp
     q, k, v = attention.q_proj, attention.k_proj, attention.v_proj

@@ -13,7 +13,7 @@ import httpx
 from clew.core.errors import BadInput, MissingExtra, UnknownName, need
 from clew.core.keys import value_digest
 from clew.core.protocols import Done, Renderer
-from clew.core.records import Request
+from clew.core.records import Request, Tapped
 from clew.core.values import F32, Completion, Ranked
 from clew.models.rendering import ChatTemplateRenderer, WordRenderer
 
@@ -32,15 +32,16 @@ from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.stream import Stream
+from clew.models.engine.taps.deep import Deep
 from clew.models.engine.weights import shape_of, text_config, unwrap, weights_digest
-from clew.models.local import token_scores
+from clew.models.local import hidden_states, token_scores
 
 REACHED = 10.0  # seconds in which a hub answers that can be used
 SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
 
 
 class Local:
-    """A causal LM in this process: a Model with ``Batches``, ``Streams``, ``Scores``, ``Ranks`` and ``Tops``.
+    """A causal LM in this process: a Model with ``Batches``, ``Streams``, ``Scores``, ``Ranks``, ``Tops``, ``Taps``.
 
     Args:
         source: folder or hub name of a Hugging Face model, or a module.
@@ -58,6 +59,7 @@ class Local:
         draft, lengths: see Engine.
 
     Attributes:
+        vocabulary: how many tokens it has.
         module: the nn.Module, which a trainer changes in place, followed by ``publish``.
         version: of the weights the engine serves.
         weights_name: where ``ref`` is a folder, the content name of the weights that it held when this was made, by
@@ -103,6 +105,7 @@ class Local:
         self.weights_name = _content_name(self.module) if Path(self.ref).is_dir() else ""
         self.version = 0
         self._config = text_config(self.module)
+        self.vocabulary: int = self._config.vocab_size
         own = getattr(self._config, "max_position_embeddings", None) or 4096
         self.context = min(context or own, own)
         shape = shape_of(self.module)
@@ -185,10 +188,42 @@ class Local:
         self._fits(ids)
         return token_scores.top(self.module, ids, k)
 
+    def states(
+        self,
+        ids: Sequence[Sequence[int]],
+        layers: Sequence[int | str],
+        positions: Sequence[Sequence[int]] | None = None,
+        taps: Sequence[Sequence[Tapped]] | None = None,
+        prompts: Sequence[int] | None = None,
+    ) -> list[F32]:
+        """Hidden states behind blocks of the model, float32 [positions, layers, width] for each row of ids.
+
+        A block's output is read before any norm, as ``hidden_states[layer + 1]`` of transformers is. What rows have in
+        common at their beginning passes once. The weights are those that the engine serves.
+
+        Args:
+            ids: token ids of each row.
+            layers: blocks, counted from 0; "embed" is what enters the first, "norm" what the head reads.
+            positions: of each row, rising, from 0; all where not given. No token behind the last of them is computed.
+            taps: of each row, what is written meanwhile.
+            prompts: of each row, how many of its tokens are the prompt, which the positions of taps count from.
+
+        Raises:
+            BadInput: a row, layer, position or tap that cannot be; quantised weights.
+        """
+        found = hidden_states.numbered(layers, self._config.num_hidden_layers)
+        self._fits(ids)
+        forward = self.engine.reader()
+        rows = hidden_states.rows_of(ids, positions, taps, prompts, forward)
+        rising = sorted(set(found))
+        read = hidden_states.fast_states if isinstance(forward, Deep) else hidden_states.module_states
+        states = read(forward, rows, rising)  # type: ignore[arg-type]
+        return states if rising == found else [state[:, [rising.index(n) for n in found]] for state in states]
+
     def _fits(self, ids: Sequence[Sequence[int]]) -> None:
         if any(not 1 <= len(row) <= self.context for row in ids):
             raise BadInput(
-                f"cannot score rows of {sorted({len(row) for row in ids})} tokens",
+                f"cannot compute rows of {sorted({len(row) for row in ids})} tokens",
                 remedy=f"Give 1 to {self.context} tokens a row.",
             )
 
