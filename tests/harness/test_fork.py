@@ -36,6 +36,15 @@ def counts(store: MemoryStore) -> tuple[int, int]:
     return len(store._nodes), sum(len(calls) for calls in store._calls.values())
 
 
+class Late(Scripted):
+    """Gives no answer in time to ``never``."""
+
+    async def complete(self, request: Request) -> Completion:
+        if request.path[-1].message.text == "never":
+            await asyncio.sleep(30)
+        return await super().complete(request)
+
+
 def test_every_step_forks_and_stores_only_what_is_new(runner: Runner, run: Run) -> None:
     store = runner.store
     assert isinstance(store, MemoryStore)
@@ -151,12 +160,6 @@ def test_what_was_given_up_is_shared_by_forks_at_calls_that_came_after_it() -> N
             await never
         await run.chat().ask("after")
 
-    class Late(Scripted):
-        async def complete(self, request: Request) -> Completion:
-            if request.path[-1].message.text == "never":
-                await asyncio.sleep(30)
-            return await super().complete(request)
-
     runner = Runner(agent, None, Late({"": "yes"}))
     run = runner.collect([Task("t", "")], n=1).runs[0]
     never, beside, after = (c for c in run.calls if c.kind == "ask")
@@ -175,12 +178,6 @@ def test_a_fork_keeps_what_answered_beside_an_ask_that_it_makes_anew() -> None:
         with suppress(asyncio.CancelledError):
             await never
         await chat.ask("after")
-
-    class Late(Scripted):
-        async def complete(self, request: Request) -> Completion:
-            if request.path[-1].message.text == "never":
-                await asyncio.sleep(30)
-            return await super().complete(request)
 
     runner = Runner(agent, None, Late({"": "yes"}))
     run = runner.collect([Task("t", "")], n=1).runs[0]

@@ -79,6 +79,7 @@ class Trainer:
         tolerance: largest |sampler - trainer| logprob allowed, nats; None takes 1e-4, or 0.05 under autocast.
         steady: one thread and deterministic kernels, so that a step taken again gives the same bits.
         chunk: logits held at once, in numbers.
+        seed: what new adapters begin with, and their dropout; None leaves torch's own state.
     """
 
     def __init__(
@@ -101,7 +102,10 @@ class Trainer:
         steady: bool = True,
         tracker: Tracker | None = None,
         chunk: int = CHUNK,
+        seed: int | None = None,
     ) -> None:
+        if seed is not None:
+            torch.manual_seed(seed)
         self.model, self.clip, self.batch_tokens, self.steady, self.tracker = model, clip, batch_tokens, steady, tracker
         weighing.known(weight_by)
         self.weight_by = weight_by

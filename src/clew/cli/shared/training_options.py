@@ -248,10 +248,7 @@ def held_out(iterations: int, runs: int, tasks: int | None = None) -> tuple[int,
 
 def trainer(settled: Settled, model: Local) -> Trainer:
     """The trainer that these settings describe; its first weights and its noise follow from the seed."""
-    import torch
-
     o = settled.options
-    torch.manual_seed(o["seed"])  # what adapters begin with, and their dropout
     lora = None
     if o["lora"] is not None:
         names = {"lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout"}
@@ -259,7 +256,7 @@ def trainer(settled: Settled, model: Local) -> Trainer:
         if o["lora_targets"] is not None:
             targets = [word.strip() for word in o["lora_targets"].split(",") if word.strip()]
             lora["target_modules"] = targets if targets != ["all-linear"] else "all-linear"
-    settings = common.pick(o, "optimizer muon_lr weight_decay batch_tokens precision tolerance steady adapter")
+    settings = common.pick(o, "optimizer muon_lr weight_decay batch_tokens precision tolerance steady adapter seed")
     betas = _pair(o["betas"], "--betas")
     if not all(0 <= beta < 1 for beta in betas):
         raise BadInput(f"--betas {o['betas']!r} are not two numbers from 0 to below 1", remedy="Write 0.9,0.95.")

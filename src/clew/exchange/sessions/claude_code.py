@@ -15,7 +15,18 @@ from typing import Any
 from clew.core.errors import BadRecord
 from clew.exchange.files import Skipped
 from clew.exchange.openai_jsonl import number
-from clew.exchange.sessions.log_lines import BROKEN, Row, Talk, begins, in_order, refused, rows, seconds
+from clew.exchange.sessions.log_lines import (
+    BROKEN,
+    Row,
+    Said,
+    Talk,
+    begins,
+    in_order,
+    refused,
+    rows,
+    seconds,
+    transcript,
+)
 from clew.exchange.transcript import Meter, Transcript
 from clew.models.dialects import messages as anthropic
 
@@ -50,20 +61,8 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
     folder = path.with_suffix("") / "subagents"
     for file in sorted(folder.glob("agent-*.jsonl"))[:AGENTS] if folder.is_dir() else ():
         yield from session.take(file, beside=file.stem)
-    found = [talk for talk in map(Thread.finish, session.threads()) if talk is not None]
-    if not found:
-        yield BadRecord(f"{path.name}: no replies", remedy=NEEDS)
-        return
-    (messages, meters), *others = found
-    yield Transcript(
-        messages,
-        model=next((meter.model for _, took in found for meter in took if meter.model), ""),
-        meters=meters,
-        fields={"claude_code": session.about},
-        where=path.name,
-        others=tuple(talk for talk, _ in others),
-        other_meters=tuple(took for _, took in others),
-    )
+    talks = [thread.finish() for thread in session.threads()]
+    yield transcript(path, talks, {"claude_code": session.about}) or BadRecord(f"{path.name}: no replies", remedy=NEEDS)
 
 
 class Session:
@@ -184,7 +183,7 @@ class Thread(Talk):
         again._last = self._last
         return again
 
-    def finish(self) -> Any:
+    def finish(self) -> Said | None:
         self.messages = in_order(anthropic.messages_from_wire(self._turns))
         self.meters = [meter for _, meter in sorted(self._took.values(), key=lambda pair: pair[0])]
         return super().finish()

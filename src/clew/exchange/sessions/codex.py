@@ -15,7 +15,7 @@ from typing import Any
 from clew.core.errors import BadRecord
 from clew.core.values import Message, Usage
 from clew.exchange.files import Skipped, brief
-from clew.exchange.sessions.log_lines import BROKEN, Row, Talk, begins, refused, rows, seconds
+from clew.exchange.sessions.log_lines import BROKEN, Row, Talk, begins, refused, rows, seconds, transcript
 from clew.exchange.transcript import Meter, Transcript
 from clew.models.dialects import count, responses
 
@@ -54,20 +54,8 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
             session.line(row)
         except (BadRecord, *BROKEN) as error:
             yield refused(path, row, error)
-    found = [talk for talk in (part.finish() for part in session.finish()) if talk is not None]
-    if not found:
-        yield BadRecord(f"{path.name}: no replies", remedy=NEEDS)
-        return
-    (messages, meters), *others = found
-    yield Transcript(
-        messages,
-        model=next((meter.model for _, took in found for meter in took if meter.model), ""),
-        meters=meters,
-        fields={"codex": session.about},
-        where=path.name,
-        others=tuple(talk for talk, _ in others),
-        other_meters=tuple(took for _, took in others),
-    )
+    talks = [part.finish() for part in session.finish()]
+    yield transcript(path, talks, {"codex": session.about}) or BadRecord(f"{path.name}: no replies", remedy=NEEDS)
 
 
 class Session:

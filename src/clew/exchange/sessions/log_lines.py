@@ -16,7 +16,7 @@ from clew.core.errors import BadRecord
 from clew.core.values import Message
 from clew.exchange import files
 from clew.exchange.files import Skipped
-from clew.exchange.transcript import Meter
+from clew.exchange.transcript import Meter, Transcript
 
 Json = dict[str, Any]
 BYTES, LINES = 1 << 30, 1_000_000  # of one log
@@ -111,6 +111,10 @@ def in_order(messages: Sequence[Message]) -> list[Message]:
     return out
 
 
+Said = tuple[tuple[Message, ...], tuple[Meter, ...]]
+"""The messages of a conversation, and what each of its replies took."""
+
+
 class Talk:
     """One conversation as it is read: its messages, and what each of its replies took."""
 
@@ -118,8 +122,29 @@ class Talk:
         self.messages: list[Message] = []
         self.meters: list[Meter] = []
 
-    def finish(self) -> tuple[tuple[Message, ...], tuple[Meter, ...]] | None:
+    def finish(self) -> Said | None:
         """The conversation; None for one without a reply."""
         if not any(message.role == "assistant" for message in self.messages):
             return None
         return tuple(in_order(self.messages)), tuple(self.meters)
+
+
+def transcript(path: Path, talks: Sequence[Said | None], about: Json) -> Transcript | None:
+    """A log as one transcript, the first conversation with a reply as its main one; None where no one replied.
+
+    Args:
+        about: what the log says of the session, under the name of its program.
+    """
+    said = [talk for talk in talks if talk is not None]
+    if not said:
+        return None
+    (messages, meters), *others = said
+    return Transcript(
+        messages,
+        model=next((meter.model for _, took in said for meter in took if meter.model), ""),
+        meters=meters,
+        fields=about,
+        where=path.name,
+        others=tuple(talk for talk, _ in others),
+        other_meters=tuple(took for _, took in others),
+    )
