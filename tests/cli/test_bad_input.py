@@ -282,14 +282,14 @@ def test_an_agent_that_is_not_async_is_named_without_a_traceback(clew, tmp_path)
 
 
 def test_how_an_agent_is_named_hangs_on_what_is_there(clew, tmp_path):
-    (tmp_path / "own.py").write_text("async def agent(run):\n    pass\n")
-    (tmp_path / "broken.py").write_text("import no_such_module\n")
+    (tmp_path / "named_here.py").write_text("async def agent(run):\n    pass\n")
+    (tmp_path / "breaks_here.py").write_text("import no_such_module\n")
     at = ("--world", "household", "--model", "echo")
-    refused(clew("run", "own.py", *at, code=2), "own.py:FUNCTION")
-    refused(clew("run", "own.py:nothing", *at, code=2), "own.py:FUNCTION", "nothing")
-    refused(clew("run", "own:agent", *at, code=2), "own.py:agent")
+    refused(clew("run", "named_here.py", *at, code=2), "named_here.py:FUNCTION")
+    refused(clew("run", "named_here.py:nothing", *at, code=2), "named_here.py:FUNCTION", "nothing")
+    clew("run", "named_here:agent", *at)
     refused(clew("run", "elsewhere:agent", *at, code=2), "elsewhere", str(tmp_path))
-    refused(clew("run", "broken.py:agent", *at, code=2), "no_such_module", "Mend")
+    refused(clew("run", "breaks_here.py:agent", *at, code=2), "no_such_module", "Mend")
     refused(clew("run", "nobody", *at, code=2), "nobody", "tool_user")
 
 

@@ -125,7 +125,7 @@ def test_scores_are_logprobs_of_the_modules_forward_and_of_the_sampler(make: Mak
     scored = model.score([[*talk.ids, *talk.renderer.head(), *answer.tokens]])[0][-len(answer.tokens) :]
     assert np.abs(scored - answer.logprobs).max() < 1e-4
     for bad in ([[]], [[1] * 300]):
-        with pytest.raises(BadInput, match="cannot score"):
+        with pytest.raises(BadInput, match="Give 1 to 256 tokens a row"):
             model.score(bad)
 
 

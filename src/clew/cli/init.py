@@ -24,7 +24,8 @@ NEXT = (
 
 @click.command(short_help="Write a small project: agent, tools, data, reward and tests.")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
-def command(folder: Path) -> None:
+@common.json_option
+def command(folder: Path, as_json: bool) -> None:
     """Write a small project that runs at once, to be changed into your own. No file that is there is touched.
 
     \b
@@ -40,7 +41,10 @@ def command(folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x") as file:
             file.write(text)
-        common.echo(f"wrote {path}")
+        if not as_json:
+            common.echo(f"wrote {path}")
+    if as_json:
+        common.end_with_json({"wrote": [str(path) for path in made]})
     common.echo("\nNext:")
     if folder.resolve() != Path.cwd():
         common.echo(f"  cd {shlex.quote(str(folder))}")

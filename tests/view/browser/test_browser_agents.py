@@ -51,7 +51,7 @@ def test_tool_calls_are_cards_with_arguments_results_and_errors(chrome, base, si
     look.press("j", "k")
     assert LOG in card.inner_text(), "it stays unfolded"
     look.open("#/run/longagent@4")
-    call(look, 4).locator(".json").wait_for()
+    call(look, 4).locator(".json").first.wait_for()
     assert call(look, 4).locator(".json > .in").all_inner_texts()[:2] == ["def area(r):", "    return 3.14159 * r ** 2"]
 
     look.open("#/run/longagent@7")

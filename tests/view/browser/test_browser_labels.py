@@ -145,7 +145,7 @@ def test_hostile_notes_are_text_and_everything_fits(chrome, base, place, run, si
     look.page.get_by_role("button", name="Label a").click()
     look.page.wait_for_selector(".labelform:not([hidden])")
     assert look.fits()
-    assert not look.page.locator("main .notice.error").count()
+    assert not look.page.locator("main .notice.error").all_inner_texts()
     assert until(lambda: '{"why":"no value"}' in "".join(look.page.locator(".inspect td").all_text_contents()))
     small = look.page.locator(".labelform button").evaluate_all(
         "all => all.filter((one) => one.offsetHeight < 20).length"

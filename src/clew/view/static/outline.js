@@ -41,7 +41,7 @@ export class Facts {
 export class Outline {
   /** jump(seq) goes to a Call; leave() gives the keys back to the transcript; forks() are Calls that something was forked at. */
   constructor(root, facts, { jump, leave, forks }) {
-    Object.assign(this, { root, facts, jump, leave, forks, facet: "all" });
+    Object.assign(this, { root, facts, jump, leave, forks, facet: "all", rows: [] });
     this.tabs = h("div", { class: "facets", role: "group", "aria-label": "Outline of" });
     this.box = h("div", { class: "list lines" });
     put(root, h("h2", {}, "Outline", h("span", { class: "dim hint-key" }, h("kbd", {}, "o"))), this.tabs, this.box);
@@ -51,7 +51,6 @@ export class Outline {
       draw: (row) => this.line(row), open: () => this.leave(), selected: (row) => row && this.jump(row.seq),
       empty: () => h("p", { class: "hint notice" }, "Nothing here"),
     });
-    this.rows = [];
   }
 
   destroy() {
