@@ -26,9 +26,8 @@ def walked(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
         return
     context = click.Context(command)
     for name in command.list_commands(context):
-        inner = command.get_command(context, name)
-        assert inner is not None
-        yield from walked(inner, (*path, name))
+        if (inner := command.get_command(context, name)) is not None:
+            yield from walked(inner, (*path, name))
 
 
 COMMANDS = dict(walked(verbs))
