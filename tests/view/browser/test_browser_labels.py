@@ -41,6 +41,7 @@ def run(place):
 
 def enter(look, run, at=""):
     look.open(f"#/run/{run}{at}")
+    look.page.get_by_text(run).first.wait_for()  # the page of the run before may still be there
     look.page.wait_for_selector(".call")
     return look
 
@@ -176,3 +177,34 @@ def test_verdicts_of_ones_own_have_letters(chrome, place, run):
         look.close()
     with open_store(place) as store:
         assert [e.verdict for e in store.labels()] == ["harmful"]
+
+
+def test_what_another_says_meanwhile_takes_no_key(chrome, base, place, run):
+    """The labels of a run arrive while its form is open: at first, and whenever somebody files one."""
+    look = Watched(chrome, base)
+    held, late = [], [True]
+    look.page.route("**/labels", lambda route: held.append(route) if late[0] else route.continue_())
+    look.open("#/run/" + run)
+    look.page.wait_for_selector(".call")
+    look.page.evaluate("localStorage.setItem('author', 'ann')")
+    give(look, "4")
+    assert until(lambda: held)
+    late[0] = False
+    for route in held:
+        route.continue_()
+    look.page.wait_for_selector(".labelform [aria-label=Verdict] kbd")
+    assert focused(look) == "4 stars"
+    other = enter(Watched(chrome, base), run)
+    other.page.evaluate("localStorage.setItem('author', 'bob')")
+    give(other, "b", "Enter")
+    saved(other, f"{run} by bob")
+    other.close()
+    assert until(lambda: "run bad bob" in look.texts(".labellist li"))
+    look.press("g", "Enter")
+    saved(look, f"{run} by ann")
+    with open_store(place) as store:
+        assert {(e.by, e.stars, e.verdict) for e in store.labels() if e.run == run} == {
+            ("ann", 4, "good"),
+            ("bob", None, "bad"),
+        }
+    look.close()

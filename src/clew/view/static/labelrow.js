@@ -41,10 +41,16 @@ export class LabelRow {
     }
   }
 
+  /** What another person says meanwhile must not take the keys from who is labelling: the form is drawn anew for its words alone. */
   take(data) {
+    const other = data.verdicts.join() !== this.verdicts.join();
     Object.assign(this, { labels: data.labels, verdicts: data.verdicts, letters: letters(data.verdicts) });
     this.list();
-    if (!this.form.hidden) this.aim();
+    if (!this.form.hidden && other) {
+      const held = this.form.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
+      this.draw();
+      if (held) (this.form.querySelector(`[aria-label="${CSS.escape(held)}"]`) ?? this.stars.firstChild).focus({ preventScroll: true });
+    }
     this.view.list?.redrawAll();
   }
 
