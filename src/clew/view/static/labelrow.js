@@ -44,6 +44,7 @@ export class LabelRow {
   /** What another person says meanwhile must not take the keys from who is labelling: the form is drawn anew for its words alone. */
   take(data) {
     const other = data.verdicts.join() !== this.verdicts.join();
+    const same = JSON.stringify(data.labels) === JSON.stringify(this.labels);
     Object.assign(this, { labels: data.labels, verdicts: data.verdicts, letters: letters(data.verdicts) });
     this.list();
     if (!this.form.hidden && other) {
@@ -51,7 +52,7 @@ export class LabelRow {
       this.draw();
       if (held) (this.form.querySelector(`[aria-label="${CSS.escape(held)}"]`) ?? this.stars.firstChild).focus({ preventScroll: true });
     }
-    this.view.list?.redrawAll();
+    if (!same) this.view.list?.redrawAll();
   }
 
   /** What is said of a Call, in short, for the transcript. */
