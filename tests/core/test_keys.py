@@ -180,7 +180,7 @@ ALTERED = {
     "node_out": b"", "action": "x", "text": "x", "reward": 0.0, "terminal": True, "legal": ("x",), "state": b"z",
     "child": "x", "head": 9, "forced": 9, "logprobs": None, "entropies": None, "seed": 9,
     "setup": SETUP._replace(served_by="else"), "finish": "cut", "packed": (), "error": "x",
-    "inner": (Inner("small"),),
+    "inner": (Inner("small"),), "extra": "{}",
 }  # fmt: skip
 OUTSIDE = {
     "run": "other", "key": b"x", "snapshot": b"x" * 16, "cost": 1.0, "started": 5.0, "seconds": 5.0, "usage": (1, 2, 3),
@@ -198,6 +198,8 @@ def test_every_field_of_a_call_is_covered_or_named_as_left_out():
         changed = ASK._replace(**{field: value})
         assert call_key(issue_key(b"", changed), changed) == key, field
     assert issue_key(b"p", ASK) != issue_key(b"", ASK)
+    said = call_key(b"", ASK._replace(inner=(Inner("small"),), extra="{}"))
+    assert said != call_key(b"", ASK._replace(inner=(Inner("small"),), extra="[]"))
 
 
 def test_answers_inside_an_answer_enter_its_key_and_their_absence_leaves_it_as_it_was():

@@ -8,8 +8,10 @@ import os
 import sys
 import time
 
-PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(24)).decode()
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(24)).decode()  # no header follows
+SHOT = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + (640).to_bytes(4, "big") + (480).to_bytes(4, "big") + bytes(2000)
 WHOLE = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+PLAIN = ("fail", "show", "nap", "die", "flood", "big", "data", "shot", "many")
 NONE = {"type": "object", "properties": {}}
 
 
@@ -49,7 +51,7 @@ def listed(way):
         return []
     return [
         {"name": "add", "description": "Add.", "inputSchema": WHOLE, "annotations": {"readOnlyHint": True}},
-        *({"name": name, "inputSchema": NONE} for name in ("fail", "show", "nap", "die", "flood", "big", "data")),
+        *({"name": name, "inputSchema": NONE} for name in PLAIN),
         {"name": "dots.and/slashes", "inputSchema": NONE},
         {"name": "variable", "inputSchema": {"type": "object", "properties": {"key": {"type": "string"}}}},
     ]
@@ -62,6 +64,15 @@ def called(name, given):
         return [{"type": "text", "text": "the disk is full"}], True
     if name == "show":
         return [{"type": "text", "text": "a dot:"}, {"type": "image", "data": PNG, "mimeType": "image/png"}], False
+    if name == "shot":
+        held = {"data": base64.b64encode(SHOT).decode(), "mimeType": "image/jpeg"}
+        blob = {"uri": "shot:2", "blob": held["data"], "mimeType": "image/png"}
+        said = [{"type": "text", "text": "before"}, {"type": "image", **held}, {"type": "text", "text": "after"}]
+        said += [{"type": "resource", "resource": blob}, {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}]
+        return [*said, {"type": "image", "data": "***", "mimeType": "image/png"}], False
+    if name == "many":
+        held = {"type": "image", "data": base64.b64encode(SHOT).decode(), "mimeType": "image/png"}
+        return [held] * 30, False
     if name == "nap":
         time.sleep(60)
     if name == "die":

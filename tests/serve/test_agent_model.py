@@ -97,6 +97,13 @@ def test_equal_seeds_give_equal_runs_and_limits_cut_an_answer() -> None:
     assert (one.seed, one.task_id) == (other.seed, other.task_id)
 
 
+def test_an_image_is_not_lost_in_silence() -> None:
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    seen = {**HI, "messages": [{"role": "user", "content": [{"type": "text", "text": "what is it?"}, part]}]}
+    answer = post(Server(AgentModel(silent, loud()), names=("m",)), CHAT, seen)
+    assert (answer.status_code, "is handed text alone" in answer.text) == (400, True)
+
+
 def test_what_an_agent_cannot_do_is_refused_and_its_failures_are_told() -> None:
     server = Server(AgentModel(helper, Scripted([Busy("later")], by="call")), names=("m",))
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}

@@ -32,7 +32,7 @@ from clew.harness import Runner
 from clew.models.fakes import Scripted
 from clew.store import Keeper, MemoryStore, Run, open_store
 from clew.store.contract import Script, fork_at
-from clew.store.contract.script import same
+from clew.store.contract.script import PICTURE, make_node, same
 from clew.store.sqlite import SQLiteStore, migrations
 from clew.store.sqlite.row_codec import dump
 from clew.store.sqlite.run_tables import Records
@@ -120,6 +120,39 @@ def test_fixture_of_the_first_shape_still_verifies(tmp_path):
     assert len(store.find("world=toy")) == 3
     assert store.run("old0").reply(1).message.text == "> act 0"
     store.close()
+
+
+def test_images_as_older_versions_kept_them_stay_as_they_are(tmp_path):
+    """Once they stood in the row of a node; such a row is read, proved and merged, and its key is what it was."""
+    path = tmp_path / "old.db"
+    store = SQLiteStore(path)
+    run = Script(store, "old")
+    run.open()
+    asked = run.ask("look", "a dot")
+    told = make_node(run.tip, "user", "see", extra=PICTURE)
+    store.put_nodes([told])
+    run.end()
+    store.close()
+    old = sqlite3.connect(path)
+    old.execute("UPDATE node SET more = ? WHERE key = ?", (json.dumps(["", [], None, PICTURE]), told.key))
+    old.execute("DELETE FROM blob WHERE key = ?", (blob_key(bytes(range(256)) * 8),))
+    old.commit()
+    before = old.execute("SELECT key, more FROM node ORDER BY key").fetchall()
+    old.close()
+    store = SQLiteStore(path)
+    assert store.verify() == []
+    assert store.node(told.key) == told
+    other = SQLiteStore(tmp_path / "new.db")
+    other.merge(store)
+    assert other.node(told.key) == told
+    assert other.verify() == []
+    assert other.calls("old")[1].key == asked.key
+    assert other.blob(blob_key(bytes(range(256)) * 8))
+    other.close()
+    store.close()
+    old = sqlite3.connect(path)
+    assert old.execute("SELECT key, more FROM node ORDER BY key").fetchall() == before
+    old.close()
 
 
 def test_settings_move_out_of_meta(tmp_path):

@@ -13,7 +13,7 @@ from clew.core.records import Annotation
 from clew.store import MemoryStore
 from clew.store.contract import Script
 from clew.view.pages import list_pages
-from clew.view.pages.overview import export, histogram, over, overview
+from clew.view.pages.overview import export, histogram, over, overview, table
 from tests.view.conftest import serving
 
 FORMULA = '=HYPERLINK("http://example.invalid","x")'
@@ -74,7 +74,8 @@ def test_an_export_holds_every_run_once_as_jsonl_and_csv(monkeypatch):
     store = filled()
     lines = [json.loads(line) for line in export(store, "sort:task", "jsonl")]
     assert [line["run"] for line in lines] == store.find("sort:task")
-    assert lines == [*list_pages.runs(store, "sort:task", 100, 0)["rows"]]
+    shown = [*list_pages.runs(store, "sort:task", 100, 0)["rows"]]
+    assert [{name: line[name] for name in row} for line, row in zip(lines, shown, strict=True)] == shown
     table = list(csv.DictReader(io.StringIO("".join(export(store, "", "csv")))))
     assert {row["run"] for row in table} == set(store.find())
     crash = next(row for row in table if row["run"] == "crash")
@@ -84,6 +85,24 @@ def test_an_export_holds_every_run_once_as_jsonl_and_csv(monkeypatch):
         export(store, "", "xlsx")
     with pytest.raises(BadQuery):
         export(store, "wrld=x", "csv")
+
+
+def test_labels_are_columns_of_an_export():
+    store = filled()
+    run, other = store.find()[:2]
+    store.label(run, by="ann", stars=2, verdict="bad", note="=SUM(A1)")
+    store.label(run, by="bob", stars=5, verdict="good")
+    store.label(f"{other}@1", by="cem", verdict="bad")
+    for line in (*csv.DictReader(io.StringIO("".join(export(store, "", "csv")))),):
+        told = {"stars": "3.5", "verdicts": "bad good", "labelled_by": "ann bob", "notes": "ann: =SUM(A1)"}
+        if line["run"] == run:
+            assert line.items() >= told.items()
+        else:
+            assert (line["stars"], line["verdicts"], line["notes"]) == ("", "", "")
+            assert line["labels_inside"] == ("1" if line["run"] == other else "0")
+    best = next(json.loads(line) for line in export(store, "sort:-stars", "jsonl"))
+    assert (best["run"], best["stars"], best["labelled_by"]) == (run, 3.5, ["ann", "bob"])
+    assert list(csv.DictReader(io.StringIO("".join(table(store, [other, run])))))[1]["stars"] == "3.5"
 
 
 def test_the_server_streams_an_export_and_explains_what_it_cannot():

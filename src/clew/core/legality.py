@@ -45,7 +45,7 @@ def issue_key(prev: bytes, call: Call) -> bytes:
 def call_key(issue: bytes, call: Call) -> bytes:
     """The key of a completed Call: its result on top of its issue digest."""
     (_, _, _, _, _, done, _, _, _, node_out, _, text, reward, terminal, legal, state, _, child, head, forced, logprobs,
-     entropies, seed, setup, packed, finish, _, _, _, _, _, error, inner) = call  # fmt: skip
+     entropies, seed, setup, packed, finish, _, _, _, _, _, error, inner, extra) = call  # fmt: skip
     chances = b"" if logprobs is None else logprobs.astype("<f4", copy=False).tobytes()
     spreads = b"" if entropies is None else entropies.astype("<f4", copy=False).tobytes()
     said, why = encode(text), encode(error)
@@ -53,7 +53,8 @@ def call_key(issue: bytes, call: Call) -> bytes:
     more = [b"" if setup is None else setup_bytes(setup)]
     for sample in packed:
         more += _sample_pieces(sample)
-    more += map(_inner_bytes, inner)  # a record without inner answers keeps its key
+    more += map(_inner_bytes, inner)  # a record without inner answers keeps its key, and one without images
+    more += (b"", encode(extra)) if extra else ()  # no inner answer is empty
     legal_lengths, legal_bytes = _legal_bytes(legal) if legal else _NO_LEGAL
     shape = (*map(len, pieces), logprobs is None, entropies is None, setup is None)
     head_bytes = (

@@ -121,6 +121,7 @@ class Call(NamedTuple):
     attempts: tuple[Attempt, ...] = ()
     error: str = ""
     inner: tuple[Inner, ...] = ()  # ask: what a model over models asked of each; act: what the world asked
+    extra: str = ""  # open, act: images of the observation
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -145,9 +146,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # 
 
 def action_text(action: str | ToolCall) -> str:
     """How an action is recorded: text as it is, a tool call as a JSON list of id, name, arguments."""
-    if isinstance(action, ToolCall):
-        return _encode(action)
-    return action
+    return _encode(action) if isinstance(action, ToolCall) else action
 
 
 def action_of(call: Call) -> str | ToolCall:

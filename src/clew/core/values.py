@@ -41,7 +41,7 @@ class ToolCall(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message of a conversation. ``extra`` holds, as JSON text, wire fields that have no name here."""
+    """One message of a conversation. ``extra`` holds, as JSON text, images and wire fields that have no name here."""
 
     role: str  # system, user, assistant, tool
     text: str
@@ -61,13 +61,14 @@ class ToolSpec:
 
 
 class Observation(NamedTuple):
-    """What a world answers. ``reward`` is the world's claim, not the judge's verdict."""
+    """What a world or a tool answers. ``reward`` is the world's claim, not the judge's verdict."""
 
     text: str
     reward: float | None = None
     done: bool = False
     legal: tuple[str, ...] = ()  # admissible actions, where the world lists them
     call_id: str | None = None  # set where the observation answers a tool call
+    extra: str = ""  # images, as ``Message.extra`` holds them
 
 
 class Sampling(NamedTuple):
@@ -218,8 +219,7 @@ class Piece(str):
     ) -> Piece:
         piece = super().__new__(cls, text)
         piece.tokens, piece.logprobs, piece.plain = tokens, logprobs, plain
-        piece.tops, piece.reasoning = tops, reasoning
-        piece.before, piece.part = before, part
+        piece.tops, piece.reasoning, piece.before, piece.part = tops, reasoning, before, part
         return piece
 
 

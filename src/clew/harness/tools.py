@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, ov
 
 from clew.core.errors import BadInput, WorldError
 from clew.core.values import Observation, ToolCall, ToolSpec
+from clew.models.images import Image, media
 from clew.worlds.schemas import read_arguments
 
 _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -42,6 +43,7 @@ class Tool:
 
         Arguments that are no JSON or do not fit the schema, and exceptions of the function, come back as an observation
         that begins with ``error:``, so that the model can correct its call. No argument is turned into another type.
+        A function may give an image (``clew.image``), or a list of texts and images; any other value is sent as JSON.
 
         Raises:
             WorldError: what the tool needs is gone, as a server that has died; no other call would help.
@@ -74,10 +76,19 @@ class Tool:
 
 
 def _observation(action: ToolCall, value: object) -> Observation:
+    """What a function gave, as a result; an image stands in the text as a note of what it is."""
     if isinstance(value, Observation):
         return value._replace(call_id=action.id)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return Observation(text, call_id=action.id)
+    parts = value if isinstance(value, list | tuple) else [value]
+    if given := [part for part in parts if isinstance(part, Image)]:
+        return Observation("\n".join(map(_text, parts)), call_id=action.id, extra=media(*given))
+    return Observation(_text(value), call_id=action.id)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str | Image):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _failed(action: ToolCall, error: Exception) -> Observation:

@@ -20,7 +20,7 @@ from clew.harness import LiveRun, Runner
 from clew.harness.loading import Agent
 from clew.harness.run.nodes import message_json
 from clew.harness.run.pending import revive
-from clew.models.dialects import dumps
+from clew.models.dialects import dumps, media, tags
 from clew.store import Keeper, Run
 
 FINISH = dict.fromkeys(("step_limit", "token_limit", "time_limit", "cost_limit"), "length")
@@ -61,12 +61,14 @@ class AgentModel:
         """Run the agent once.
 
         Raises:
-            BadInput: tools or a begun reply are offered, which an agent has no use for. ModelError: its run failed.
+            BadInput: tools, a begun reply or images are sent, which an agent is not handed. ModelError: its run failed.
         """
         if request.tools or request.forced or request.forced_text:
             raise BadInput(
                 f"agent {self.ref} takes neither tools nor the beginning of a reply", remedy="Send messages alone."
             )
+        if any(media(tags(node.message)) for node in request.path):
+            raise BadInput(f"agent {self.ref} is handed text alone", remedy="Leave images and files out.")
         messages = [message_json(node.message._replace(extra="")) for node in request.path]
         prompt = next((m["text"] for m in reversed(messages) if m["role"] == "user"), "")
         task = Task(f"chat-{value_digest(messages).hex()[:12]}", prompt, {"messages": messages})

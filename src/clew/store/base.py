@@ -64,8 +64,7 @@ class Keeper(Tables, Protocol):
         Raises:
             BadInput: no such place, no name, or a value that is none. StoreReadOnly: nothing is written.
         """
-        said = {"stars": stars, "verdict": verdict, "note": note}
-        return put(self, place, by=by, withdraw=withdraw, verdicts=verdicts, **said)  # type: ignore[arg-type]
+        return put(self, place, by=by, stars=stars, verdict=verdict, note=note, withdraw=withdraw, verdicts=verdicts)
 
     def labels(self, query: str = "") -> list[Label]:
         """The labels that stand on the runs a query selects and on their own Calls, the oldest first.

@@ -276,6 +276,33 @@ def brief(labels: Iterable[Label]) -> list[str]:
     return [*told, f"{inside} inside"] if inside else told
 
 
+COLUMNS = ("stars", "verdicts", "labelled_by", "notes", "labels_inside")
+
+
+def columns(labels: Iterable[Label]) -> dict[str, Any]:
+    """What a table says of a run's labels: the mean of the stars on the whole run, its verdicts, who labelled it, their
+    notes, each an author's; and how many labels lie inside."""
+    found = list(labels)
+    whole = [label for label in found if label.seq < 0]
+    stars = [label.stars for label in whole if label.stars is not None]
+    return {
+        "stars": sum(stars) / len(stars) if stars else None,
+        "verdicts": [label.verdict for label in whole if label.verdict],
+        "labelled_by": sorted({label.by for label in found}),
+        "notes": "; ".join(f"{label.by}: {label.note}" for label in whole if label.note),
+        "labels_inside": len(found) - len(whole),
+    }
+
+
+def stars(store: Tables) -> dict[str, float]:
+    """The mean of the stars that stand on each run as a whole; a run without stars is left out."""
+    given: dict[str, list[int]] = {}
+    for label in current(store):
+        if label.seq < 0 and label.stars is not None:
+            given.setdefault(label.run, []).append(label.stars)
+    return {run: sum(found) / len(found) for run, found in given.items()}
+
+
 def said(label: Label) -> str:
     """A label in one line: ``good 4★ by ann: too slow``. A note is somebody's text, made fit for a terminal."""
     told = [label.verdict, "" if label.stars is None else f"{label.stars}★", f"by {label.by}"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from clew.core.errors import StoreError, UnknownName
 from clew.core.keys import blob_key
@@ -331,7 +331,7 @@ class MemoryStore(Keeper):
     def tombstones(self) -> dict[str, bytes]:
         return dict(self._tombstones)
 
-    def used_blobs(self, runs: set[str]) -> set[bytes]:
+    def used_blobs(self, runs: set[str], nodes: Container[bytes] | None = None) -> set[bytes]:
         return {call.snapshot for run in runs for call in self._calls[run].values()} - {b""}
 
     def bury(self, burial: Burial) -> None:

@@ -31,6 +31,11 @@ def check_name(name: str) -> str:
     return name
 
 
+def is_query(word: str) -> bool:
+    """Whether a word is meant as a query: it holds ``=``, ``<``, ``>`` or ``:``, which no id and no tag does."""
+    return bool(_OPERATOR.search(word))
+
+
 def resolve(store: Tables, text: str) -> str:
     """The run id meant by a full id, a unique prefix of one, or a tag that one run has.
 
@@ -61,7 +66,7 @@ def chosen(store: Tables, words: Sequence[str], find: Callable[[str], list[str]]
         UnknownName, BadInput: nothing or too much is meant by a word. BadQuery: the query does not parse.
     """
     words = [word for word in words if word.strip()]
-    if not words or any(_OPERATOR.search(word) for word in words):
+    if not words or any(map(is_query, words)):
         return find(" ".join(words))
     found: dict[str, None] = {}
     for word in words:

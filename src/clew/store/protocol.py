@@ -7,7 +7,8 @@ Nothing here reads or writes a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +19,8 @@ from clew.core.reading import Store
 from clew.core.records import Annotation, Call, Fault, Node, Report, RunRow
 
 Place = tuple[str, str, int, bytes, str, str, str, str]  # key of an annotation
+# long base64, as of an image in ``extra``: redaction looks for it, SQLite keeps its bytes apart, once
+PACKED = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{1022,}={0,2}", re.ASCII)
 
 
 class Outcomes(NamedTuple):
@@ -135,7 +138,7 @@ class Tables(Store, Protocol):
     def search(self, words: Sequence[str]) -> set[str]: ...
     def bury(self, burial: Burial) -> None: ...
     def tombstones(self) -> dict[str, bytes]: ...
-    def used_blobs(self, runs: set[str]) -> set[bytes]: ...
+    def used_blobs(self, runs: set[str], nodes: Container[bytes] | None = None) -> set[bytes]: ...
     def remove(self, runs: Iterable[str], nodes: Iterable[bytes], blobs: Iterable[bytes]) -> None: ...
     def check(self) -> list[Fault]: ...
     def rebuild(self) -> None: ...

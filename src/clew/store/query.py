@@ -5,7 +5,7 @@
 A run must fulfil every term; ``-`` before a term negates the term. ``=`` compares whole names; ``*`` and ``?`` are
 wildcards, and the name of a reference stands for all its arguments (``household`` for ``household(rooms=3)``). ``:``
 looks for a part of the text, whatever its case. A run without a number (it was not judged, say) fulfils no comparison
-of that number and sorts last.
+of that number and sorts last. ``sort:stars`` sorts by the mean of the stars on a run as a whole.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def parse(text: str) -> Query:
 
 def _check(term: Term) -> None:
     field, op, value = term.field, term.op, term.value
-    sortable = (*NUMBERS, *NAMES, "created")
+    sortable = (*NUMBERS, *NAMES, "created", "stars")
     if field not in FIELDS:
         near = difflib.get_close_matches(field, FIELDS, 3)
         raise _bad(term, "there is no such field", f"{'Near' if near else 'Known'}: {', '.join(near or FIELDS)}.")
@@ -146,10 +146,11 @@ def choose(store: Tables, query: Query, rows: Sequence[Summary]) -> list[Summary
         found = [pair for pair in found if test(pair[1]) != term.negated]
     found.sort(key=lambda pair: (pair[1].created, pair[0]), reverse=True)
     for field, down in reversed(query.order):
-        name = column(field)
-        present = [pair for pair in found if getattr(pair[1], name) is not None]
-        absent = [pair for pair in found if getattr(pair[1], name) is None]
-        present.sort(key=lambda pair, name=name: getattr(pair[1], name), reverse=down)  # type: ignore[misc]
+        given, name = labels.stars(store) if field == "stars" else {}, column(field)
+        values = {row.run: given.get(row.run) if field == "stars" else getattr(row, name) for _, row in found}
+        present = [pair for pair in found if values[pair[1].run] is not None]
+        absent = [pair for pair in found if values[pair[1].run] is None]
+        present.sort(key=lambda pair, values=values: values[pair[1].run], reverse=down)  # type: ignore[misc]
         found = present + absent
     return [row for _, row in found]
 

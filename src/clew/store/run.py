@@ -179,7 +179,7 @@ class Run:
     def view(self, seq: int) -> Observation:
         """What the agent saw when it issued Call ``seq``."""
         call = self.before(seq)
-        return Observation(call.text, call.reward, call.terminal, call.legal) if call else Observation("")
+        return observed(call) if call else Observation("")
 
     def state(self, seq: int) -> bytes:
         """State key of the world before Call ``seq``; empty where the world names none."""
@@ -282,6 +282,11 @@ class Run:
             for s in self.steps
         )
         return f"{head}<table><tr><th>step<th>saw<th>did<th>reward</tr>{body}</table>"
+
+
+def observed(call: Call) -> Observation:
+    """What an open or an act showed."""
+    return Observation(call.text, call.reward, call.terminal, call.legal, extra=call.extra)
 
 
 def cut(calls: Iterable[Call]) -> list[Step]:

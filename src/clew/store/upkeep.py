@@ -17,7 +17,7 @@ from clew.core.records import Annotation, Call, Cursor, Node, RunRow
 from clew.core.values import Message
 from clew.store import labels
 from clew.store.names import resolve, some
-from clew.store.protocol import Burial, Tables, place
+from clew.store.protocol import PACKED, Burial, Tables, place
 
 T = TypeVar("T")
 LONG = 32  # characters; a text this long is redacted wherever another contains it, a shorter one where it stands alone
@@ -189,7 +189,7 @@ def redact(store: Tables, target: str) -> list[str]:
         if not found or found[0].kind == "end":
             raise BadInput(f"{target} holds nothing to redact", remedy="Name an open, ask, act or note, as run@call.")
         call = found[0]
-        texts = set(call.said)
+        texts = {*call.said, *PACKED.findall(call.extra)}
         keys = {call.node_out} - {b""}
         for key in keys:
             texts |= _texts(store.node(key))
@@ -220,7 +220,7 @@ def _burial(
             places[row.id].append((call.run, call.seq))
             here = f"{call.run}@{call.seq}"
             prev = tombs.get(here) or issue_key(prev, call)
-            said = (*call.said, *call.legal)
+            said = (*call.said, *call.legal, *PACKED.findall(call.extra))
             hit = (call.run, call.seq) in targets or call.node_out in nodes or any(_says(s, texts) for s in said)
             if call.run == row.id and call.kind != "end" and here not in tombs and hit:
                 calls.append((row.id, _erase(call), prev))
@@ -231,7 +231,7 @@ def _burial(
 
 
 _BLANK = Call("", 0, "note", b"", 0)
-CONTENT = ["action", "text", "legal", "snapshot", "packed", "logprobs", "entropies", "error", "inner"]
+CONTENT = ["action", "text", "legal", "snapshot", "packed", "logprobs", "entropies", "error", "inner", "extra"]
 
 
 def _says(text: str, texts: set[str]) -> bool:
@@ -271,7 +271,8 @@ def _without(value: object, texts: set[str]) -> object:
 
 def _texts(node: Node) -> set[str]:
     message = node.message
-    return {message.text, message.reasoning, *(call.arguments for call in message.calls)} - {""}
+    said = (message.text, message.reasoning, *(call.arguments for call in message.calls))
+    return {*said, *PACKED.findall(message.extra)} - {""}
 
 
 def _empty(node: Node) -> Node:
@@ -341,7 +342,7 @@ def collect(store: Tables, dry_run: bool = True) -> Garbage:
     for run in kept:
         keys |= _tree(store, rows[run])
     named = _named(*(text for run in kept for text in (rows[run].changes, rows[run].config, rows[run].meta)))
-    used = store.used_blobs(kept) | named
+    used = store.used_blobs(kept, keys) | named
     garbage = Garbage(
         lost,
         sum(len(own_calls(store, rows[run])) for run in lost),

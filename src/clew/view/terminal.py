@@ -10,6 +10,7 @@ from typing import NamedTuple
 from clew.core.printable import short, store_option, visible
 from clew.core.records import Annotation, Call, Cursor, Edit, action_of
 from clew.core.values import Message, ToolCall
+from clew.models.images import unnamed
 from clew.store import Run, labels
 from clew.store.protocol import Tables
 from clew.store.run import sampled
@@ -93,6 +94,11 @@ def did(call: Call) -> str:
     """An act as one reads it: its text, or ``tool(arguments)``."""
     action = action_of(call)
     return f"{action.name}({action.arguments})" if isinstance(action, ToolCall) else action
+
+
+def seen(text: str, extra: str) -> str:
+    """What was seen, with a note of each image that the text does not name."""
+    return " ".join(filter(None, (text, *(unnamed(Message("", text, extra=extra)) if extra else ()))))
 
 
 def said(message: Message) -> str:
@@ -224,7 +230,7 @@ class _Drawing:
     ) -> Iterator[Line]:
         call = beat[-1]
         if call.kind == "open":
-            yield from self._text(lead, call.text)
+            yield from self._text(lead, seen(call.text, call.extra))
         elif call.kind == "ask":
             yield from self._ask(call, lead, values)
         elif call.kind == "act":
@@ -232,7 +238,7 @@ class _Drawing:
             reward = "" if call.reward is None else f"  reward {call.reward:g}"
             text = f"{step}@{beat[0].seq}  > {self._cut(did(call))}{reward}  {told}"
             yield Line(lead + "├ ", text.rstrip(), "good" if (call.reward or 0) > 0 else "act")
-            yield from self._text(lead, call.text)
+            yield from self._text(lead, seen(call.text, call.extra))
         elif call.kind == "spawn":
             yield Line(lead + "├ ", f"@{call.seq}  child {call.child}", "fork")
             if call.child:
@@ -251,10 +257,10 @@ class _Drawing:
 
     def _context(self, run: Run, call: Call, lead: str) -> Iterator[Line]:
         """What the agent said since the last ask, but for what it only passed on from the world."""
-        seen = run.view(call.seq).text
+        shown = run.view(call.seq).text
         for node in self.store.thread(call.node_in):
-            if node.key not in self.drawn and node.message.text != seen:
-                yield from self._text(lead, f"{node.message.role}: {node.message.text}")
+            if node.key not in self.drawn and node.message.text != shown:
+                yield from self._text(lead, f"{node.message.role}: {seen(node.message.text, node.message.extra)}")
             self.drawn.add(node.key)
         self.drawn.add(call.node_out)
 

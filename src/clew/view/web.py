@@ -20,6 +20,7 @@ from starlette.routing import Route
 from clew.core.errors import BadInput, ClewError, MissingExtra, StoreError, UnknownName
 from clew.core.printable import DEFAULT_STORE
 from clew.core.protocols import Model
+from clew.core.values import Message
 from clew.serve.incoming import body_of, parsed
 from clew.store import Keeper, resolve
 from clew.store.labels import VERDICTS
@@ -249,28 +250,28 @@ def _call(store: Keeper, request: Request) -> dict[str, Any]:
 
 def _text(store: Keeper, request: Request) -> Response:
     """The whole of a message, or (``?call=RUN@SEQ``) of an observation, as plain text."""
+    return PlainTextResponse(_message(store, request).text.encode("utf-8", "replace"))
+
+
+def _message(store: Keeper, request: Request) -> Message:
+    """The message that a request names by its node's key, or (``?call=RUN@SEQ``) an observation as one."""
     place, key = request.query_params.get("call", ""), request.path_params["key"]
-    if place:
-        run, _, seq = place.rpartition("@")
-        call = next(iter(store.calls(resolve(store, run), int(seq), int(seq) + 1)), None) if seq.isdecimal() else None
-        if call is None:
-            raise UnknownName(f"no Call {place}")
-        text = call.text
-    else:
+    if not place:
         try:
-            text = transcript_page.text(store, bytes.fromhex(key))
+            return store.node(bytes.fromhex(key)).message
         except ValueError:
             raise UnknownName(f"no node {key!r}") from None
-    return PlainTextResponse(text.encode("utf-8", "replace"))
+    run, _, seq = place.rpartition("@")
+    known = seq.isdecimal() and len(seq) < 10
+    call = next(iter(store.calls(resolve(store, run), int(seq), int(seq) + 1)), None) if known else None
+    if call is None:
+        raise UnknownName(f"no Call {place}")
+    return Message("tool", call.text, extra=call.extra)
 
 
 def _image(store: Keeper, request: Request) -> Response:
-    """An image of a message, of a type that no browser runs anything of."""
-    try:
-        message = store.node(bytes.fromhex(request.path_params["key"])).message
-    except ValueError:
-        raise UnknownName(f"no node {request.path_params['key']!r}") from None
-    found = picture(message, request.path_params["at"])
+    """An image of a message or of an observation, of a type that no browser runs anything of."""
+    found = picture(_message(store, request), request.path_params["at"])
     return Response(
         found.body, media_type=found.kind, headers={"Content-Security-Policy": "default-src 'none'; sandbox"}
     )

@@ -53,9 +53,12 @@ LIAR = image(b"<html><script>window.hit=6</script></html>", "image/png")
 class Agent(Script):
     """Writes a run of an agent with tools: replies, tool calls and their results, as a Runner records them."""
 
-    def say(self, role: str, text: str, call_id: str | None = None, content: list[object] | None = None) -> None:
+    def say(
+        self, role: str, text: str, call_id: str | None = None, content: list[object] | None = None, extra: str = ""
+    ) -> None:
         """A message before the next reply; ``content`` is what the wire said beside its text."""
-        extra = json.dumps({"chat": {"content": content}}, sort_keys=True, separators=(",", ":")) if content else ""
+        if content:
+            extra = json.dumps({"chat": {"content": content}}, sort_keys=True, separators=(",", ":"))
         self.tip = make_node(self.tip, role, text, call_id=call_id, extra=extra)
         self.store.put_nodes([self.tip])
 

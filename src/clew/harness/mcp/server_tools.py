@@ -1,8 +1,8 @@
 """The tools of an MCP server as Tools of Clew.
 
 ``harness.toolbox`` calls it. What a server says is hostile: names and schemas that no model may be offered are left out
-with a warning, results are bounded, and an error of the server comes back to the model as one. A server that dies ends
-the run, since what the model then sees would say nothing about the model.
+with a warning, results and their images are bounded, and an error of the server comes back to the model as one. A
+server that dies ends the run, since what the model then sees would say nothing about the model.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import asyncio
 import json
 import re
 import warnings
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from clew.core.errors import BadInput, ClewError, WorldError
 from clew.core.printable import short
-from clew.core.values import ToolSpec
+from clew.core.values import Observation, ToolSpec
 from clew.harness.mcp.foreign_schemas import checkable, fault
 from clew.harness.mcp.server_process import Command, Server
 from clew.harness.tools import Tool
+from clew.models.images import LARGEST, MOST, Image, image, media
 
 if TYPE_CHECKING:
     from mcp import types
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 SCHEME = "mcp:"
 TOOLS, PAGES = 128, 20  # most of one server, and most pages of its list
 LONGEST = 400_000  # characters of one result
+IMAGES = 32 << 20  # bytes of its images together
 TOLD = 8_000  # characters of a tool's description
 NAME = re.compile(r"[\w./-]{1,64}", re.ASCII)
 
@@ -126,10 +130,10 @@ def _offered(server: Server, listed: Iterable[types.Tool]) -> dict[str, types.To
     return found
 
 
-def _caller(server: Server, name: str) -> Callable[..., Awaitable[str]]:
+def _caller(server: Server, name: str) -> Callable[..., Awaitable[Observation]]:
     """What calls one tool of the server."""
 
-    async def call(**arguments: Any) -> str:
+    async def call(**arguments: Any) -> Observation:
         from mcp import types
 
         asked = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
@@ -138,29 +142,42 @@ def _caller(server: Server, name: str) -> Callable[..., Awaitable[str]]:
             told = await asyncio.wrap_future(waiting)
         except BadInput as error:  # it cannot be started
             raise WorldError(error.message, remedy=error.remedy) from error
-        text = text_of(told)
-        return f"error: {text or name + ' failed'}" if told.is_error and not text.startswith("error:") else text
+        seen = observation_of(told)
+        if told.is_error and not seen.text.startswith("error:"):
+            return seen._replace(text=f"error: {seen.text or name + ' failed'}")
+        return seen
 
     return call
 
 
-def text_of(result: types.CallToolResult) -> str:
-    """What a result says, as text; what no text can be is named by kind and size."""
-    said = [_part(part) for part in result.content]
-    text = "\n".join(said) if said else ""
+def observation_of(result: types.CallToolResult) -> Observation:
+    """What a result says, as text, and its images; these and what else no text can be is named by kind and size."""
+    parts, room = list[str | Image](), IMAGES
+    for part in result.content:
+        said = _part(part)
+        if isinstance(said, Image):
+            room -= len(said.body)
+        parts.append(str(said) if room < 0 else said)
+    text = "\n".join(map(str, parts))
     if not text and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
     left = len(text) - LONGEST
-    return text if left <= 0 else f"{text[:LONGEST]}\n… ({left:,} further characters of the result were cut)"
+    if left > 0:
+        text = f"{text[:LONGEST]}\n… ({left:,} further characters of the result were cut)"
+    return Observation(text, extra=media(*[part for part in parts if isinstance(part, Image)][:MOST]))
 
 
-def _part(part: Any) -> str:
+def _part(part: Any) -> str | Image:
     if part.type == "text":
         return str(part.text)
-    if part.type == "resource" and hasattr(part.resource, "text"):
-        return str(part.resource.text)
+    resource: Any = getattr(part, "resource", None)
+    if part.type == "resource" and hasattr(resource, "text"):
+        return str(resource.text)
     if part.type == "resource_link":
         return f"[resource {short(str(part.uri), 200)}]"
-    data = getattr(part, "data", "") or getattr(getattr(part, "resource", None), "blob", "")
-    kind = getattr(part, "mime_type", "") or getattr(getattr(part, "resource", None), "mime_type", "") or part.type
-    return f"[{short(str(kind), 60)}, {len(data) * 3 // 4:,} bytes]"
+    data = str(getattr(part, "data", "") or getattr(resource, "blob", ""))
+    kind = str(getattr(part, "mime_type", "") or getattr(resource, "mime_type", "") or part.type)
+    if kind.startswith("image") and len(data) <= LARGEST * 4 // 3 + 4:
+        with suppress(ValueError, BadInput):  # neither base64 nor an image: named alone
+            return image(b64decode(data, validate=True))
+    return f"[{short(kind, 60)}, {len(data) * 3 // 4:,} bytes]"

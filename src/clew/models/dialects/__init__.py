@@ -7,6 +7,9 @@ Each module has the same names: ``messages_to_wire`` and ``messages_from_wire``,
 What a wire message says beyond our ``Message`` is kept in ``Message.extra`` as ``{dialect: patch}``: what must be
 changed in our own way of writing the message to get the original. Written back in the same dialect it is restored to
 the letter; a message that was edited meanwhile keeps its unknown fields, but never an old text.
+
+Images that an agent, a tool or a world gave stand in ``Message.extra`` as ``{"media": [part]}``, which
+``clew.models.images`` makes and each dialect writes in its own form.
 """
 
 from __future__ import annotations
@@ -139,7 +142,7 @@ def tags(message: Message) -> Json:
     """What ``extra`` holds for each dialect."""
     try:
         found = json.loads(message.extra or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -157,6 +160,39 @@ def media(change: object) -> list[Any]:
 
     walk(change)
     return found
+
+
+def images(message: Message) -> list[tuple[str, str]]:
+    """Media type and base64 of each image that was given in no dialect's form.
+
+    Raises:
+        BadRecord: ``extra`` holds something else there.
+    """
+    held = tags(message).get("media", []) if '"media"' in message.extra else []
+    parts = [part for part in held if isinstance(part, dict)] if isinstance(held, list) else []
+    found = [(part.get("media_type"), part.get("data")) for part in parts if part.get("type") == "image"]
+    given = [(kind, data) for kind, data in found if isinstance(kind, str) and isinstance(data, str)]
+    if not isinstance(held, list) or len(given) != len(held):
+        raise bad(
+            "the media of a message must be images in base64", held, "Make them with clew.media(clew.image(...))."
+        )
+    return given
+
+
+def seen(messages: Iterable[Message]) -> None:
+    """Refuse images where no endpoint takes any.
+
+    Raises:
+        BadRecord: a message has some that is neither a user's nor a tool's.
+    """
+    for m in messages:
+        if m.role not in ("user", "tool") and images(m):
+            raise bad(f"a message of the role {m.role} cannot hold an image", m.text, "Say the image as the user.")
+
+
+def address(kind: str, data: str) -> str:
+    """An image as a data URL."""
+    return f"data:{kind};base64,{data}"
 
 
 def text_of(content: object) -> str:

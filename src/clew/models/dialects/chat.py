@@ -14,7 +14,7 @@ import numpy as np
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.models import dialects
-from clew.models.dialects import Asked, Json, bad, count, keep, logprobs, media, restore, tags, text_of
+from clew.models.dialects import Asked, Json, bad, count, images, keep, logprobs, media, restore, tags, text_of
 from clew.models.dialects.logprobs import Shown
 
 NAME, PATH = "chat", "/chat/completions"
@@ -51,7 +51,29 @@ def message_from_wire(raw: Json) -> Message:
 
 
 def messages_to_wire(messages: Sequence[Message]) -> list[Json]:
+    """Messages as they are kept in files: images stand in the message that holds them, a tool's too."""
     return [message_to_wire(m) for m in messages]
+
+
+def _sent(messages: Sequence[Message]) -> list[Json]:
+    """Messages as endpoints take them. OpenAI's tool messages hold text alone, so the images of a turn's results
+    follow them as one message of the user, which names the calls."""
+    out: list[Json] = []
+    held: list[Json] = []
+    for m in messages:
+        found = images(m)
+        if m.role != "tool" and held:
+            out.append({"role": "user", "content": held})
+            held = []
+        if m.role == "tool" and found:
+            held += [{"type": "text", "text": f"Images of the result of {m.call_id}:"}, *_pictures(found)]
+            m = m._replace(extra="")
+        out.append(message_to_wire(m))
+    return [*out, {"role": "user", "content": held}] if held else out
+
+
+def _pictures(found: Sequence[tuple[str, str]]) -> list[Json]:
+    return [{"type": "image_url", "image_url": {"url": dialects.address(*one)}} for one in found]
 
 
 def messages_from_wire(raw: Sequence[Json]) -> list[Message]:
@@ -72,7 +94,8 @@ def tool_from_wire(raw: Json) -> ToolSpec:
 
 
 def request_to_wire(asked: Asked) -> Json:
-    messages = messages_to_wire(asked.messages)
+    dialects.seen(asked.messages)
+    messages = _sent(asked.messages)
     s = asked.sampling
     body: Json = {"model": asked.model, "messages": messages, "max_tokens": s.max_tokens, "temperature": s.temperature}
     body |= dialects.sampling_to(s)
@@ -299,6 +322,8 @@ def without_nothing(raw: Json) -> Json:
 
 def _write(m: Message) -> Json:
     out: Json = {"role": m.role, "content": None if m.calls and not m.text else m.text}
+    if found := images(m):
+        out["content"] = [*([{"type": "text", "text": m.text}] if m.text else []), *_pictures(found)]
     if m.reasoning:
         out["reasoning_content"] = m.reasoning
     if m.calls:

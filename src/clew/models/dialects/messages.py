@@ -13,7 +13,21 @@ from typing import Any, cast
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.models import dialects
-from clew.models.dialects import Asked, Json, apply, bad, count, dumps, media, patch, restore, tags, text_of
+from clew.models.dialects import (
+    Asked,
+    Json,
+    apply,
+    bad,
+    count,
+    dumps,
+    images,
+    media,
+    patch,
+    restore,
+    seen,
+    tags,
+    text_of,
+)
 
 NAME, PATH = "messages", "/messages"
 VERSION = "2023-06-01"
@@ -77,6 +91,7 @@ def tool_from_wire(raw: Json) -> ToolSpec:
 
 
 def request_to_wire(asked: Asked) -> Json:
+    seen(asked.messages)
     s = asked.sampling
     system = _system([m for m in asked.messages if m.role == "system"])
     turns = messages_to_wire([m for m in asked.messages if m.role != "system"])
@@ -319,11 +334,24 @@ def _write(turn: list[Message]) -> Json:
         plain = not first.reasoning and not first.calls
         return {"role": "assistant", "content": first.text if plain else blocks}
     if first.role != "tool":
-        return {"role": first.role, "content": first.text}
+        return {"role": first.role, "content": _content(first)}
     blocks = [
-        {"type": "tool_result", "tool_use_id": m.call_id or "", "content": m.text} for m in turn if m.role == "tool"
+        {"type": "tool_result", "tool_use_id": m.call_id or "", "content": _content(m)}
+        for m in turn
+        if m.role == "tool"
     ]
-    return {"role": "user", "content": blocks + [{"type": "text", "text": m.text} for m in turn if m.role == "user"]}
+    said = [block for m in turn if m.role == "user" for block in _blocks(_content(m))]
+    return {"role": "user", "content": blocks + said}
+
+
+def _content(message: Message) -> str | list[Json]:
+    """The text of a message, or blocks of its images and its text."""
+    held = images(message)
+    if not held:
+        return message.text
+    sources = [{"type": "base64", "media_type": kind, "data": data} for kind, data in held]
+    said = [{"type": "text", "text": message.text}] if message.text else []
+    return [*({"type": "image", "source": source} for source in sources), *said]
 
 
 def _read(turn: Json) -> list[Message]:

@@ -16,15 +16,18 @@ from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.models.dialects import (
     Asked,
     Json,
+    address,
     bad,
     called,
     count,
     dumps,
+    images,
     keep,
     logprobs,
     media,
     restore,
     sampling_from,
+    seen,
     tags,
     text_of,
 )
@@ -74,6 +77,7 @@ def tool_from_wire(raw: Json) -> ToolSpec:
 
 
 def request_to_wire(asked: Asked) -> Json:
+    seen(asked.messages)
     first = asked.messages[0] if asked.messages else None
     told = first is not None and bool(tags(first).get(NAME, {}) == {"instructions": True})
     items = messages_to_wire(asked.messages[told:])
@@ -326,15 +330,22 @@ def _keep(items: list[Json]) -> Message:
 
 def _write(m: Message) -> list[Json]:
     if m.role == "tool":
-        return [{"type": "function_call_output", "call_id": m.call_id or "", "output": m.text}]
+        return [{"type": "function_call_output", "call_id": m.call_id or "", "output": _content(m)}]
     items: list[Json] = []
     if m.reasoning:
         items.append({"type": "reasoning", "summary": [{"type": "summary_text", "text": m.reasoning}]})
     if m.text or not (m.calls or m.reasoning):
-        items.append({"type": "message", "role": m.role, "content": m.text})
+        items.append({"type": "message", "role": m.role, "content": _content(m)})
     for call in m.calls:
         items.append({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments})
     return items
+
+
+def _content(m: Message) -> str | list[Json]:
+    """The text of a message, or parts: its text and its images."""
+    held = [{"type": "input_image", "detail": "auto", "image_url": address(*one)} for one in images(m)]
+    said = [{"type": "input_text", "text": m.text}] if m.text else []
+    return [*said, *held] if held else m.text
 
 
 def _read(items: list[Json]) -> Message:

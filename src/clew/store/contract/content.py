@@ -8,7 +8,7 @@ import numpy as np
 from clew.core.errors import BadInput, StoreError, UnknownName
 from clew.core.records import Annotation, Call, GroupRow, Report, RunRow, Sample, Segment
 from clew.core.values import Attempt, Inner, Message, ToolCall, Usage
-from clew.store.contract.script import SETUP, Factory, Script, expect, fork_at, make_node, same
+from clew.store.contract.script import PICTURE, SETUP, Factory, Script, expect, fork_at, make_node, same
 from clew.store.run import Run
 
 
@@ -56,11 +56,12 @@ def keeps_calls(make: Factory) -> None:
     full = full._replace(seed=2**63 - 1, setup=SETUP, packed=(sample, sample._replace(ids=None, logprobs=None)))
     full = full._replace(finish="length", usage=Usage(5, 2, 3), cost=0.02, started=1.7e9, seconds=0.5, error="boom")
     inner = (Inner("small", "s-1", 2, Usage(1, 2, 0), 0.01, 0.3, "hi \ud802", (1, 2), "5e"), Inner("large"))
-    full = full._replace(attempts=(Attempt(0.1, 429, "slow down"), Attempt(0.4, 200)), inner=inner)
+    full = full._replace(attempts=(Attempt(0.1, 429, "slow down"), Attempt(0.4, 200)), inner=inner, extra=PICTURE)
     assert not [name for name, unset in Call._field_defaults.items() if same(getattr(full, name), unset)]
     calls = [Call("r", 0, "open", b"", 0, 0, text="see"), full]
     calls += [Call("r", 2 + n, kind, b"r", 2 + n, action="x") for n, kind in enumerate(("act", "spawn", "note"))]  # type: ignore[arg-type]
     calls.append(full._replace(seq=5, packed=(), inner=full.inner[:1], setup=SETUP._replace(weights="5e")))
+    calls += [Call("r", 6, "act", b"r", 6, extra='{"a": "short"}'), Call("r", 7, "act", b"r", 7, extra=f"{PICTURE}x")]
     for call in calls:
         store.put_call("r", call)
     assert same(tuple(store.calls("r")), tuple(calls)), "before commit"

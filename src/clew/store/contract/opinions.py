@@ -31,8 +31,14 @@ def keeps_labels(make: Factory) -> None:
     }
     assert [e.stars for e in entries(store, [run.id])][:3] == [2, 5, 4], "earlier words stay in the record"
     assert [e.at for e in entries(store)] == sorted(e.at for e in entries(store))
+    other = [Script(store, created=float(n)).play(1, 1.0).id for n in (2, 3)]
+    store.label(other[0], by="ann", stars=5)
+    store.label(f"{other[1]}@1", by="ann", stars=5)
+    assert store.find("sort:-stars") == [other[0], run.id, other[1]], "the mean of the stars on the whole run"
+    assert store.find("sort:stars") == [run.id, other[0], other[1]], "a run without stars sorts last"
     store.label(run.id, by="ann", withdraw=["stars", "note"])
-    assert [e.by for e in store.labels() if e.seq < 0] == ["bob"] and len(entries(store)) == 7
+    assert [e.by for e in store.labels() if e.seq < 0 and e.run == run.id] == ["bob"]
+    assert len(entries(store, [run.id])) == 7
     fork = fork_at(store, run, 4)
     fork.end()
     assert store.label(f"{fork.run}@3", by="cem", verdict="good").run == run.id, "a shared Call has one place"
@@ -42,13 +48,13 @@ def keeps_labels(make: Factory) -> None:
         expect(BadInput, lambda place=place: store.label(place, by="ann", stars=1))  # type: ignore[misc]
     expect(UnknownName, lambda: store.label("nobody", by="ann", stars=1))
     assert store.verify() == []
-    other = make()
-    other.merge(store)
-    other.merge(store)
-    assert entries(other) == entries(store), "a union holds every entry once"
-    other.label(run.id, by="dee", verdict="bad")
-    store.merge(other)
-    assert {e.by for e in store.labels() if e.seq < 0} == {"bob", "dee"}
+    twin = make()
+    twin.merge(store)
+    twin.merge(store)
+    assert entries(twin) == entries(store), "a union holds every entry once"
+    twin.label(run.id, by="dee", verdict="bad")
+    store.merge(twin)
+    assert {e.by for e in store.labels() if e.seq < 0 and e.run == run.id} == {"bob", "dee"}
 
 
 def forgets_labels(make: Factory) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from clew.store.run import Run
 Factory = Callable[[], Keeper]
 LOOK = ToolSpec("look", "Look round.", {"type": "object", "properties": {"at": {"type": "string"}}})
 SETUP = Setup("tiny", 3, Sampling(16, 0.7, stop=("\n",)), Sampling(16), (LOOK,), "tiny-1")
+PICTURE = json.dumps({"media": [{"type": "image", "data": b64encode(bytes(range(256)) * 8).decode()}]})
 
 
 def make_node(parent: Node | None, role: str, text: str, ids: tuple[int, ...] | None = None, **more: Any) -> Node:

@@ -15,6 +15,7 @@ from typing import Any
 
 from clew.core.errors import StoreError
 from clew.core.records import Fault, RunRow, Segment
+from clew.store import labels
 from clew.store.protocol import Folds, Page, Summary, rewards
 from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, named, parse, turned
 from clew.store.slices import Slice, Unfinished
@@ -48,6 +49,8 @@ class Listing(Records):
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
         super().__init__(path, readonly=readonly)
         self._db.create_function("named", 4, _fits, deterministic=True)
+        self._starred: dict[int, float] = {}  # mean stars by number of a run, while a query sorts by them
+        self._db.create_function("starred", 1, self._starred.get)  # not the store, which it would keep alive
         self._marks: dict[int, tuple[Any, ...]] = {}  # runs of the fresh table, and what their last Calls looked like
         self._last = (-1, -1)  # what the file looked like when it was last read: others' commits, own changes
         self._newest = -1  # highest number of a run
@@ -246,6 +249,9 @@ class Listing(Records):
             where.append(f"NOT {condition}" if term.negated else condition)
             values += bound
         order = []
+        if any(field == "stars" for field, _ in asked.order):
+            self._starred.clear()
+            self._starred |= {no: n for run, n in labels.stars(self).items() if (no := self._known(run)) is not None}
         for field, down in asked.order:
             place = _place(field)
             order.append(f"{place} IS NULL, {place} {'DESC' if down else 'ASC'}")
@@ -303,7 +309,7 @@ class Listing(Records):
 def _place(field: str) -> str:
     """The SQL of what a field of the language reads."""
     name = column(field)
-    return {"reward": _REWARD, "run": _ID}.get(name, f'listed."{name}"')
+    return {"reward": _REWARD, "run": _ID, "stars": "starred(listed.run)"}.get(name, f'listed."{name}"')
 
 
 def _fits(has: str | bytes, field: str, op: str, value: str) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from clew.core.errors import StoreError
 from clew.core.keys import encode
 from clew.core.records import Node
 from clew.store.protocol import Burial, Tables
 from clew.store.sqlite.database import our_errors
-from clew.store.sqlite.row_codec import BITS, NODE_COLUMNS
+from clew.store.sqlite.row_codec import BITS, EXTRA, NODE_COLUMNS, PARTS
 from clew.store.sqlite.run_tables import Records
 
 
@@ -56,8 +56,8 @@ class Maintenance(Records):
         """Places whose content was redacted (``run@seq``, or a node's hex key), Calls with their issue digest."""
         return dict(self._read("SELECT place, issue FROM tombstone"))
 
-    def used_blobs(self, runs: set[str]) -> set[bytes]:
-        """Blobs that the given runs use, interned ones included."""
+    def used_blobs(self, runs: set[str], nodes: Container[bytes] | None = None) -> set[bytes]:
+        """Blobs that the given runs and nodes use (None: all nodes), interned ones included."""
         with self._lock:
             marks = ", ".join(str(self._known(run)) for run in runs)
             sql = f"SELECT DISTINCT snapshot, setup, legal FROM call WHERE at >> {BITS} IN ({marks})"
@@ -67,6 +67,11 @@ class Maintenance(Records):
                 f"SELECT DISTINCT setup FROM call WHERE setup NOTNULL AND at >> {BITS} IN ({marks})"
             ):
                 used |= self._codec.tool_keys(setup)
+            shown = f"SELECT packed FROM call WHERE packed LIKE '{EXTRA}%' AND at >> {BITS} IN ({marks})"
+            used |= {key for (packed,) in self._read(shown) for key in self._codec.shown_keys(packed)}
+            for key, more in self._read(f"SELECT key, more FROM node WHERE more LIKE '%{PARTS}'"):
+                if nodes is None or key in nodes:
+                    used |= self._codec.image_keys(more)
             return used
 
     def bury(self, burial: Burial) -> None:
@@ -83,12 +88,16 @@ class Maintenance(Records):
                 loose: set[bytes] = set()
                 for node in burial.nodes:
                     db.execute("INSERT OR REPLACE INTO tombstone VALUES (?, ?, x'')", (node.key.hex(), now))
+                    for (more,) in db.execute("SELECT more FROM node WHERE key = ?", (node.key,)).fetchall():
+                        loose |= self._codec.image_keys(more)
                     row = self._codec.node(node)
                     db.execute("UPDATE node SET text = ?, more = ?, ids = NULL WHERE key = ?", (row[3], row[4], row[0]))
                 for run, call, issue in burial.calls:
                     at = (self._number(run) << BITS) + call.seq
                     db.execute("INSERT OR REPLACE INTO tombstone VALUES (?, ?, ?)", (f"{run}@{call.seq}", now, issue))
                     loose.update(*db.execute("SELECT snapshot, legal FROM call WHERE at = ?", (at,)).fetchall())
+                    for (packed,) in db.execute("SELECT packed FROM call WHERE at = ?", (at,)).fetchall():
+                        loose |= self._codec.shown_keys(packed)
                     db.execute(
                         "UPDATE call SET action = '', text = '', legal = NULL, snapshot = x'', packed = NULL, "
                         "logprobs = NULL, entropies = NULL, error = '' WHERE at = ?",

@@ -18,6 +18,7 @@ from clew.core.errors import BadInput, StoreBroken
 from clew.core.keys import encode, pack_ids
 from clew.core.records import Call, GroupRow, Node, Report, RunRow, Sample, Segment, Setup
 from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
+from clew.store.sqlite import attachments
 
 T = TypeVar("T")
 KINDS = ("open", "ask", "act", "spawn", "note", "draw", "now", "end")
@@ -27,6 +28,7 @@ _PLAIN = Message("", "")[2:]
 _NO_USAGE = Usage()
 BITS = 24  # of a Call's place that hold its seq
 NODE_COLUMNS = "key, parent, role, text, more, ids, tokenizer, text_key"
+EXTRA, PARTS = '{"extra":', '"]]'  # how `packed` begins where it holds images, and how `more` ends where it does
 CALL_COLUMNS = (
     "at, kind, request, after, done, key, conversation, node_in, node_out, action, text, reward, terminal, legal, "
     "state, snapshot, child, head, forced, logprobs, entropies, seed, setup, packed, finish, prompt, completion, "
@@ -140,9 +142,14 @@ class Codec:
 
     def node(self, node: Node) -> tuple[Any, ...]:
         key, parent, message, ids, tokenizer, text_key = node
-        more = None if message[2:] == _PLAIN else dump(message[2:])
+        more = None if message[2:] == _PLAIN else self._more(message)
         packed = None if ids is None else pack_ids(ids)
         return key, parent, self._number(message.role), message.text, more, packed, self._number(tokenizer), text_key
+
+    def _more(self, message: Message) -> str:
+        """The column ``more``: what a message says beside its role and text. Images lie in blobs, if there are any."""
+        parts = attachments.apart(message.extra, self._keep)
+        return dump([*message[2:5], "", parts] if parts else message[2:])
 
     @ours("node")
     def read_node(self, row: tuple[Any, ...]) -> Node:
@@ -150,7 +157,8 @@ class Codec:
         if more is None:
             message = Message(self._name(role), readable(text))
         else:
-            reasoning, calls, call_id, extra = _decode(more)
+            reasoning, calls, call_id, extra, *parts = _decode(more)
+            extra = attachments.joined(parts[0], self._load) if parts else extra
             tools = tuple(ToolCall(*call) for call in calls)
             message = Message(self._name(role), readable(text), reasoning, tools, call_id, extra)
         return Node(key, parent, message, unpack_ids(ids), self._name(tokenizer), text_key)
@@ -160,13 +168,13 @@ class Codec:
     def call(self, place: int, call: Call) -> tuple[Any, ...]:
         (_, _, kind, request, after, done, key, conversation, node_in, node_out, action, text, reward, terminal, legal,
          state, snapshot, child, head, forced, logprobs, entropies, seed, setup, packed, finish, usage, cost, started,
-         seconds, attempts, error, inner) = call  # fmt: skip
+         seconds, attempts, error, inner, extra) = call  # fmt: skip
         return (
             place, _KIND[kind], request, after, done, key, conversation, node_in, node_out, action, text, reward,
             terminal, self._legal(legal) if legal else None, state, snapshot, self._number(child) if child else 0,
             head, forced,
             pack_floats(logprobs), pack_floats(entropies),
-            seed, None if setup is None else self._setup(setup), _pack(packed, inner) if packed or inner else None,
+            seed, None if setup is None else self._setup(setup), self._pack(call) if packed or inner or extra else None,
             self._number(finish) if finish else 0, *usage, cost, started, seconds,
             dump(attempts) if attempts else None, error,
         )  # fmt: skip
@@ -176,7 +184,7 @@ class Codec:
         (place, kind, request, after, done, key, conversation, node_in, node_out, action, text, reward, terminal, legal,
          state, snapshot, child, head, forced, logprobs, entropies, seed, setup, packed, finish, prompt, completion,
          cached, cost, started, seconds, attempts, error) = row  # fmt: skip
-        samples, inner = _unpack(json.loads(packed)) if packed else ((), ())
+        samples, inner, extra = self._unpack(json.loads(packed)) if packed else ((), (), "")
         return Call(
             run, place & ((1 << BITS) - 1), cast(Any, KINDS[kind]), request, after, done, key, conversation, node_in,
             node_out, readable(action), readable(text), reward, bool(terminal),
@@ -185,8 +193,22 @@ class Codec:
             None if setup is None else self._recall(setup, self._read_setup),
             samples, self._name(finish) if finish else "",
             Usage(prompt, completion, cached) if prompt or completion or cached else _NO_USAGE, cost, started, seconds,
-            tuple(Attempt(*one) for one in json.loads(attempts)) if attempts else (), readable(error), inner,
+            tuple(Attempt(*one) for one in json.loads(attempts)) if attempts else (), readable(error), inner, extra,
         )  # fmt: skip
+
+    def _pack(self, call: Call) -> str:
+        """The column ``packed``: a list of samples, as it was before there were inner answers, or an object of these,
+        inner answers, and images."""
+        listed, asked = [*map(_sample, call.packed)], [*map(_inner, call.inner)]
+        if not call.extra:
+            return dump({"samples": listed, "inner": asked} if asked else listed)
+        parts = attachments.apart(call.extra, self._keep) or [call.extra]
+        return dump({"samples": listed, "inner": asked, "extra": parts})
+
+    def _unpack(self, packed: dict[str, Any] | list[Any]) -> tuple[tuple[Sample, ...], tuple[Inner, ...], str]:
+        held = packed if isinstance(packed, dict) else {"samples": packed, "inner": ()}
+        extra = attachments.joined(held.get("extra", ()), self._load)
+        return tuple(map(_read_sample, held["samples"])), tuple(map(_read_inner, held["inner"])), extra
 
     def _legal(self, legal: tuple[str, ...]) -> bytes:
         key = self._lists.get(legal)
@@ -207,6 +229,17 @@ class Codec:
             body += [setup.weights] if setup.weights else []  # a setup without is written as before there were any
             known = self._setups[id(setup)] = (setup, self._keep(dump(body).encode()))
         return known[1]
+
+    @ours("node")
+    def image_keys(self, more: str | None) -> set[bytes]:
+        """Blobs that the column ``more`` of a node refers to."""
+        return attachments.keys(_decode(more)[4]) if more and _decode(more)[4:] else set()
+
+    @ours("call")
+    def shown_keys(self, packed: str | None) -> set[bytes]:
+        """Blobs that the column ``packed`` of a Call refers to."""
+        held = json.loads(packed) if packed else None
+        return attachments.keys(held.get("extra", ())) if isinstance(held, dict) else set()
 
     def tool_keys(self, setup: bytes) -> set[bytes]:
         """Blobs that the blob of a setup refers to."""
@@ -284,17 +317,6 @@ def _sampling(sampling: Sampling | None) -> list[Any] | None:
 
 def _read_sampling(fields: list[Any] | None) -> Sampling | None:
     return None if fields is None else Sampling._make([*fields[:4], tuple(fields[4]), *(fields[5:] or [""])])
-
-
-def _pack(samples: tuple[Sample, ...], inner: tuple[Inner, ...]) -> str:
-    """The column ``packed``: a list of samples, as it was before there were inner answers, or an object of both."""
-    listed, asked = [*map(_sample, samples)], [*map(_inner, inner)]
-    return dump({"samples": listed, "inner": asked} if inner else listed)
-
-
-def _unpack(packed: dict[str, Any] | list[Any]) -> tuple[tuple[Sample, ...], tuple[Inner, ...]]:
-    held = packed if isinstance(packed, dict) else {"samples": packed, "inner": ()}
-    return tuple(map(_read_sample, held["samples"])), tuple(map(_read_inner, held["inner"]))
 
 
 def _inner(one: Inner) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from clew.store import Keeper, Run, resolve
-from clew.store.labels import METHOD, as_json, brief, by_run, read, standing
+from clew.store.labels import METHOD, as_json, brief, by_run, columns, read, standing
 
 SHOWN = 500  # labels of one run at most, the newest
 
@@ -30,3 +30,9 @@ def add(store: Keeper, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Lines of a list of runs, each with what it shows of the run's labels."""
     told = by_run(store, [row["run"] for row in rows])
     return [row | {"labels": brief(told.get(row["run"], ()))} for row in rows]
+
+
+def with_columns(store: Keeper, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lines of a table, each with what people say of its run in columns."""
+    told = by_run(store, [row["run"] for row in rows])
+    return [row | columns(told.get(row["run"], ())) for row in rows]

@@ -18,7 +18,8 @@ from clew.audit import design
 from clew.core.errors import BadInput
 from clew.core.printable import visible
 from clew.store import Keeper, Summary
-from clew.view.pages import list_pages
+from clew.store.labels import COLUMNS
+from clew.view.pages import labels_page, list_pages
 from clew.view.pages.compare import GOOD, METRICS, broken
 from clew.view.pages.list_pages import share
 
@@ -139,11 +140,17 @@ def export(store: Keeper, query: str, form: str) -> Iterator[str]:
     )
 
 
+def table(store: Keeper, runs: Sequence[str]) -> Iterator[str]:
+    """The lines of some runs as CSV, in their order; `clew export FILE.csv` writes them."""
+    pieces = (runs[start : start + PIECE] for start in range(0, len(runs), PIECE))
+    yield from _csv(row for piece in pieces for row in labels_page.with_columns(store, list_pages.some(store, piece)))
+
+
 def _lines(store: Keeper, query: str) -> Iterator[dict[str, Any]]:
     sent: set[str] = set()
     for start in range(0, LONGEST, PIECE):
         rows = list_pages.runs(store, query, PIECE, start)["rows"]
-        for row in rows:
+        for row in labels_page.with_columns(store, rows):
             if row["run"] not in sent:
                 sent.add(row["run"])
                 yield row
@@ -152,7 +159,7 @@ def _lines(store: Keeper, query: str) -> Iterator[dict[str, Any]]:
 
 
 def _csv(lines: Iterator[dict[str, Any]]) -> Iterator[str]:
-    fields = [*Summary._fields, "name", "tags"]
+    fields = [*Summary._fields, "name", "tags", *COLUMNS]
     yield ",".join(fields) + "\r\n"
     for line in lines:
         text = io.StringIO()

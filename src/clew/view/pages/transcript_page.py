@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from clew.core.records import Annotation, Call, Node, RunRow, action_of
-from clew.core.values import F32, ToolCall
+from clew.core.values import F32, Message, ToolCall
 from clew.store import Keeper
 from clew.store.labels import METHOD as LABELS
 from clew.store.slices import Slice, Unfinished
@@ -138,10 +138,12 @@ class _Page:
                 index = len(known) if counts else None
                 known.add(node.key)
                 message = {"key": node.key.hex(), "role": node.message.role, "index": index, **cut(node.message.text)}
-                message |= {"parts": parts(node.message), "call_id": node.message.call_id}
+                source = next((one for one in observed if _passed(one, node)), None)
+                shown = [] if source is not None and source.extra else parts(node.message)  # else where it was made
+                message |= {"parts": shown, "call_id": node.message.call_id}
                 wrong = '"is_error":true' in node.message.extra or failed(node.message.text)
                 message |= {"failed": node.message.role == "tool" and wrong}
-                if source := next((one for one in observed if one.text == node.message.text), None):
+                if source is not None:
                     message |= {"passed": True, "from": source.seq}
                     if len(observed) > 1:  # of two equal results each is passed on once
                         observed = [one for one in observed if one is not source]
@@ -172,7 +174,7 @@ class _Page:
             "asked": self.asks.get(call.seq),
             "failed": call.finish == "tool" and (passed.get("failed") or failed(call.text, call.error)),
             "called": _call(call) if call.finish == "tool" else None,
-            "parts": [part | {"key": passed["key"]} for part in passed.get("parts", ())],
+            "parts": _shown(call) or [part | {"key": passed["key"]} for part in passed.get("parts", ())],
             "said": self.said.get(call.seq, []),
             "reply": self.reply(call),
             "values": {"logprob": _head(call.logprobs), "entropy": _head(call.entropies)},
@@ -199,6 +201,16 @@ class _Page:
             "tokens": tokens(call, node),
             "parts": parts(node.message),
         }
+
+
+def _passed(call: Call, node: Node) -> bool:
+    """Whether a message says what an open or an act showed, and no more."""
+    return call.text == node.message.text and call.extra in ("", node.message.extra)
+
+
+def _shown(call: Call) -> list[dict[str, Any]]:
+    """The images that a Call holds itself, each with its place."""
+    return [part | {"call": f"{call.run}@{call.seq}"} for part in parts(Message("", "", extra=call.extra))]
 
 
 def _tool(tool: ToolCall) -> dict[str, Any]:
@@ -310,12 +322,3 @@ def _texts(call: Call, nodes: Mapping[bytes, Node], seen: str) -> Iterable[str]:
         if node is not None and (key == call.node_out or node.message.text != seen):
             yield from (node.message.text, node.message.reasoning)
             yield from (f"{tool.name}({tool.arguments})" for tool in node.message.calls)
-
-
-def text(store: Keeper, key: bytes) -> str:
-    """The whole text of one message.
-
-    Raises:
-        UnknownName: no such node.
-    """
-    return store.node(key).message.text

@@ -56,6 +56,11 @@ export function textPath(key, place = "") {
   return place ? `/api/node/call/text?call=${encodeURIComponent(place)}` : `/api/node/${key}/text`;
 }
 
+/** An image of a message, or of what a Call showed. */
+export function imagePath(at, key, place = "") {
+  return place ? `/api/node/call/image/${at}?call=${encodeURIComponent(place)}` : `/api/node/${key}/image/${at}`;
+}
+
 export async function wholeText(path) {
   return (await call(path)).text();
 }

@@ -62,7 +62,7 @@ export function cursor(text) {
 }
 
 const BODIES = {
-  open: (call, ctx) => [part("world", call.text ? long(call.text, call.cut, whole(call), logs(call, ctx)) : h("em", { class: "dim" }, "opened, nothing to see"))],
+  open: (call, ctx) => [part("world", call.text ? long(call.text, call.cut, whole(call), logs(call, ctx)) : !call.parts?.length && h("em", { class: "dim" }, "opened, nothing to see"), attached(call))],
   ask,
   act,
   spawn: (call) => [part("child", h("a", { href: `#/run/${encodeURIComponent(call.child)}` }, plain(call.child)), " ", said(call.action, { class: "dim" }))],
@@ -93,7 +93,7 @@ function act(call, ctx) {
   const end = call.terminal ? h("span", { class: "tag" }, "the world ended") : null;
   if (call.called) return [callPart(call.called, call, ctx, call), resultPart({ ...call, path: whole(call) }, call, ctx), end];
   const echo = ctx.before?.(call)?.reply?.text.trim() === call.action.trim();
-  return [echo ? null : part("act", said(call.action, { class: "did" })), part("world", long(call.text, call.cut, whole(call), logs(call, ctx)), end)];
+  return [echo ? null : part("act", said(call.action, { class: "did" })), part("world", long(call.text, call.cut, whole(call), logs(call, ctx)), attached(call), end)];
 }
 
 function quiet(call) {

@@ -17,7 +17,7 @@ export const RUN_COLUMNS = [
   { kind: "cost", label: "Cost", sort: "cost", title: "US dollars" },
   { kind: "seconds", label: "Time", sort: "seconds", title: "Wall time of its own Calls" },
   { kind: "stop", label: "Stop", sort: "stop", title: "Why it ended" },
-  { kind: "tags", label: "" },
+  { kind: "tags", label: "Labels", sort: "stars", title: "Tags, and what people say of the run; sorts by the mean of its stars" },
 ];
 
 export const GROUP_COLUMNS = [

@@ -3,6 +3,7 @@
 // What a model and a tool say is hostile: it enters through text nodes alone, is folded past a dozen lines, and nothing of
 // it is fetched. Images are those of the record, which the server reads and checks.
 
+import { imagePath } from "./api.js";
 import { button, h, plain, said, visible } from "./dom.js";
 import { bytes, plural, seconds, whole } from "./format.js";
 import { jsonLines } from "./jsontext.js";
@@ -10,6 +11,7 @@ import { RESULT, isOpen, logs, long, open } from "./longtext.js";
 
 const NAMES = 12; // tool calls that one reply names
 const KNOWN = ["world", "model", "system", "user", "assistant", "tool", "act", "call", "thought", "error", "child", "end", ""];
+const [WIDE, TALL] = [420, 300]; // pixels of an image in the transcript at most
 const ROWS = 2_000; // lines of one JSON value that are drawn
 
 /** A part of a Call: who says it, and what. */
@@ -85,14 +87,15 @@ function pretty(text, cut, call, ctx, what) {
   return box;
 }
 
-/** Images of a message, which the server reads from the record, and other parts by their names. */
+/** Images of a message or of what a Call showed, which the server reads from the record, and other parts by their names. */
 export function attached({ parts, key }) {
   if (!parts?.length) return null;
   return h("div", { class: "images" }, parts.map((one, at) => {
     if (!one.image) return h("span", { class: "tag" }, plain([one.kind, one.bytes ? `${whole(one.size)} bytes` : bytes(one.size), one.note].filter(Boolean).join(", ")));
-    const src = `/api/node/${one.key ?? key}/image/${at}`;
+    const src = imagePath(at, one.key ?? key, one.call);
     const title = `${one.image}, ${one.width} × ${one.height}, ${whole(one.size)} bytes`;
-    const picture = h("img", { src, alt: `image ${title}`, width: one.width, height: one.height, loading: "lazy" });
+    const wide = one.width * Math.min(1, WIDE / one.width, TALL / one.height); // known before it is loaded, so that nothing moves when it is
+    const picture = h("img", { src, alt: `image ${title}`, width: one.width, height: one.height, style: { "--wide": `${wide}px` }, loading: "lazy" });
     picture.addEventListener("error", () => picture.replaceWith(h("span", { class: "tag" }, `${title}, cannot be drawn`)), { once: true });
     return h("a", { href: src, target: "_blank", rel: "noopener noreferrer", title }, picture);
   }));
