@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from clew.cli.shared import common, option
+from clew.cli.shared import common, live_spans, option
 from clew.core.errors import BadInput
 
 OTEL_HELP = "Write OpenTelemetry spans, to FILE or to a receiver of OTLP/HTTP (extra otel). All words are then RUNS."
@@ -16,8 +16,9 @@ KEEP_HELP = "With --sft: keep detours and the way back, or cut out every return 
 @click.command(short_help="Write runs to a file, for other programs or as training data.")
 @click.argument("file", required=False)
 @click.argument("runs", nargs=-1)
-@option("--format", "form", help="openai, parquet, inspect, atif or otel.  [default: by the file's name]")
+@option("--format", "form", help="openai, parquet, inspect, atif, otel or csv.  [default: by the file's name]")
 @option("--otel", metavar="FILE|URL", help=OTEL_HELP)
+@option("--follow", is_flag=True, help="With --otel URL: go on, and send each run as it ends, until Ctrl-C.")
 @option("--sft", is_flag=True, help="Write data for supervised fine-tuning: one conversation for each solved run.")
 @option("--keep-recoveries/--erase-loops", "keep", default=True, help=KEEP_HELP)
 @option("--all", "everything", is_flag=True, help="With --sft: also runs that were not solved.")
@@ -30,6 +31,7 @@ def command(
     runs: tuple[str, ...],
     form: str | None,
     otel: str | None,
+    follow: bool,
     sft: bool,
     pairs: bool,
     labels: bool,
@@ -41,10 +43,11 @@ def command(
     """Export the chosen runs (all runs if none is chosen) with messages, tool calls, rewards and groups.
 
     The file's name decides the format: .jsonl for messages in OpenAI's format, .parquet, .eval for Inspect, .atif.json
-    for ATIF, .otlp.jsonl for OpenTelemetry spans.
+    for ATIF, .otlp.jsonl for OpenTelemetry spans, .csv for the list of the runs: figures, tags and labels in columns.
 
     With --otel, runs are written as spans of OpenTelemetry's conventions for generative AI, to a file, or sent to a
-    collector, Phoenix or Langfuse at a URL. Credentials come from OTEL_EXPORTER_OTLP_HEADERS.
+    collector, Phoenix or Langfuse at a URL. Credentials come from OTEL_EXPORTER_OTLP_HEADERS. With --follow each run
+    is sent as it ends, whichever process makes it.
 
     With --sft, FILE is a .jsonl file with one conversation for each solved run (its reward is above 0): observations
     are user messages, actions are assistant messages. Each line names its run and steps, so that `clew audit coverage
@@ -57,7 +60,9 @@ def command(
     \b
     clew export solved.jsonl 'return>0.5'
     clew export all.parquet
+    clew export list.csv has=label
     clew export 'return>0.5' --otel http://localhost:4318
+    clew export --otel http://localhost:4318 --follow
     clew export --sft demos.jsonl world=maze
     clew export --sft golden.jsonl 'world=household return>0' --erase-loops
     clew export --pairs preferred.jsonl has=label
@@ -65,16 +70,17 @@ def command(
     """
     if sft + pairs + labels + (otel is not None) > 1:
         raise BadInput("one file holds one kind of data", remedy="Give one of --sft, --pairs, --labels and --otel.")
-    if otel is not None:
+    alone = data == {"keep": True, "everything": False}  # no option is given that is for --sft
+    if otel is not None or follow:
         words = (file, *runs) if file is not None else ()
-        _spans(otel, words, form, as_json, store_path, alone=data == {"keep": True, "everything": False})
+        _spans(otel or "", words, form, as_json, store_path, alone=alone, follow=follow)
         return
     if file is None:
         raise click.UsageError("name the file to write, as in: clew export runs.jsonl")
     if sft:
         _sft(file, runs, form, as_json, store_path, **data)
         return
-    if data != {"keep": True, "everything": False}:
+    if not alone:
         raise BadInput("--erase-loops and --all choose data for fine-tuning", remedy="Add --sft, or leave them out.")
     if pairs or labels:
         _labelled(file, runs, form, pairs, verdicts, as_json, store_path)
@@ -82,10 +88,28 @@ def command(
     _runs(file, runs, form, as_json, store_path)
 
 
+def _list(file: str, words: tuple[str, ...], as_json: bool, store_path: str) -> None:
+    """Write the list of the chosen runs as CSV."""
+    from clew.exchange.files import writing
+    from clew.view.pages.overview import table
+
+    store = common.open_store(store_path)
+    chosen = [run.id for run in common.some(store, words)]
+    with writing(Path(file)) as out:
+        for line in table(store, chosen):
+            out.write(line.encode("utf-8", "replace"))
+    if as_json:
+        common.end_with_json({"file": file, "runs": len(chosen)})
+    common.echo(f"{file}: {len(chosen)} runs")
+
+
 def _runs(file: str, words: tuple[str, ...], form: str | None, as_json: bool, store_path: str) -> None:
     """Write the chosen runs in a format that other programs read."""
     from clew.exchange import export, format_of
 
+    if form == "csv" or (form is None and file.lower().endswith(".csv")):
+        _list(file, words, as_json, store_path)
+        return
     format_of(file, form)
     store = common.open_store(store_path)
     chosen = common.some(store, words)
@@ -123,20 +147,33 @@ def _labelled(
     common.say(f"labels give {found}" + (f"; {alone} of them say the same or share no prompt" if alone else ""))
 
 
-def _spans(to: str, words: tuple[str, ...], form: str | None, as_json: bool, store_path: str, *, alone: bool) -> None:
+def _spans(
+    to: str, words: tuple[str, ...], form: str | None, as_json: bool, store_path: str, *, alone: bool, follow: bool
+) -> None:
     """Write the spans of runs to a file, or send them to an address.
 
     Raises:
         BadInput: another way to export is asked for too, or no run is chosen. Unreachable: the receiver took nothing.
     """
-    from clew.exchange import export
-    from clew.exchange.telemetry.send import endpoint_of, send
+    from clew.exchange.telemetry.send import endpoint_of
 
     if not alone or form not in (None, "otel"):
         raise BadInput("--otel writes spans and nothing else", remedy="Leave --sft, --format and their options out.")
     remote = "://" in to
     if remote:
         endpoint_of(to)
+    elif follow:
+        raise BadInput("--follow sends to a receiver", remedy="Give --otel a URL, as in http://localhost:4318.")
+    sent = live_spans.follow(to, words, store_path) if follow else _written(to, words, store_path, remote)
+    if as_json:
+        common.end_with_json({"file": to, "runs": sent, "left_out": 0})
+    common.echo(f"{to}: {sent} runs")
+
+
+def _written(to: str, words: tuple[str, ...], store_path: str, remote: bool) -> int:
+    from clew.exchange import export
+    from clew.exchange.telemetry.send import send
+
     store = common.open_store(store_path)
     chosen = common.some(store, words)
     with common.bar("sending" if remote else "exporting", len(chosen)) as move:
@@ -144,10 +181,7 @@ def _spans(to: str, words: tuple[str, ...], form: str | None, as_json: bool, sto
         def moved(count: int) -> None:
             move(completed=count)
 
-        sent = send(chosen, to, progress=moved) if remote else export(store, chosen, to, "otel", progress=moved)
-    if as_json:
-        common.end_with_json({"file": to, "runs": sent, "left_out": 0})
-    common.echo(f"{to}: {sent} runs")
+        return send(chosen, to, progress=moved) if remote else export(store, chosen, to, "otel", progress=moved)
 
 
 def _sft(

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import click
 
-from clew.cli.shared import common, option
+from clew.cli.shared import common, live_spans, option
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput, BadRecord
 
 FORM_HELP = "openai, parquet, inspect, atif, otel, codex, claude-code, mini-swe-agent.  [default: by name and content]"
+LISTEN_HELP = "Take OpenTelemetry spans over HTTP (OTLP) until Ctrl-C."
 
 
 @click.command("import", short_help="Import runs that other programs recorded.")
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1)
 @option("--format", "form", help=FORM_HELP)
 @option("--skip-bad", is_flag=True, help="Import the good records of a file that also has broken ones.")
 @option("--name", default="", help="Name of the imported groups.  [default: the file's name]")
+@option("--listen", is_flag=True, help=LISTEN_HELP)
+@common.host_option
+@option(
+    "--port", type=click.IntRange(0, 65535), default=live_spans.PORT, help="With --listen: port; 0 takes a free one."
+)
+@option("--token", envvar="CLEW_OTEL_TOKEN", default="", help="With --listen: secret that clients must send.")
 @common.output_options
 def command(
-    files: tuple[str, ...], form: str | None, skip_bad: bool, name: str, as_json: bool, store_path: str
+    files: tuple[str, ...],
+    form: str | None,
+    skip_bad: bool,
+    name: str,
+    listen: bool,
+    host: str,
+    port: int,
+    token: str,
+    as_json: bool,
+    store_path: str,
 ) -> None:
     """Import runs: messages in OpenAI's format, Parquet, Inspect logs, ATIF, spans, session logs of coding agents.
 
@@ -33,7 +50,8 @@ def command(
 
     Spans of OpenTelemetry come as OTLP in JSON, as the collector's file exporter writes it (.json, .jsonl): each trace
     in which a model replied becomes a run. The names of the conventions for generative AI, of OpenInference (Phoenix),
-    OpenLLMetry and Langfuse are read.
+    OpenLLMetry and Langfuse are read. With --listen they come over HTTP instead, while programs run: a trace becomes a
+    run once its root span has come and nothing has followed for ten seconds, or at Ctrl-C.
 
     Runs of one task become a group, so that they can be compared. If a record is broken, nothing of its file is
     imported, except with --skip-bad.
@@ -43,19 +61,26 @@ def command(
     clew import gpt-4o-airline.json *.traj.json
     clew import logs/*.eval --skip-bad
     clew import traces.json
+    clew import --listen
     clew import ~/.claude/projects/my-project ~/.codex/sessions
     """
-    from clew.exchange import files_in, format_of, import_file
+    if listen:
+        if files or form or name or as_json:
+            told = "with --listen, runs come over HTTP and are named by their traces"
+            raise BadInput(told, remedy="Leave the files, --format, --name and --json out.")
+        live_spans.listen(host, port, token, store_path)
+        return
+    if not files:
+        raise click.UsageError("name a file to import, as in: clew import runs.jsonl")
+    _import(_found(files, form), form, skip_bad, name, as_json, store_path)
 
-    found: dict[str, bool] = {}  # whether a file was found in a folder: then others count, if it holds no run
-    for file in files:
-        if Path(file).is_dir():
-            found |= {str(path): True for path in files_in(Path(file))}
-            continue
-        format_of(file, form)
-        if not Path(file).is_file():
-            raise BadInput(f"there is no file {file}", remedy="Name a file that exists.")
-        found[file] = False
+
+def _import(
+    found: Mapping[str, bool], form: str | None, skip_bad: bool, name: str, as_json: bool, store_path: str
+) -> None:
+    """Import the files with a bar for each, and say what became of them."""
+    from clew.exchange import import_file
+
     store = common.open_store(store_path, create=True)
     taken: dict[str, list[str]] = {}
     skipped: list[BadRecord] = []
@@ -80,3 +105,23 @@ def command(
     for file, runs in taken.items():
         groups = {store.row(run).group for run in runs}
         common.echo(f"{file}: {len(runs)} runs in {len(groups)} groups; look at one: {command_line('show', runs[0])}")
+
+
+def _found(files: Sequence[str], form: str | None) -> dict[str, bool]:
+    """The files to import, and whether each was found in a folder: then others count, if it holds no run.
+
+    Raises:
+        BadInput: a file is not there, or of no known format.
+    """
+    from clew.exchange import files_in, format_of
+
+    found: dict[str, bool] = {}
+    for file in files:
+        if Path(file).is_dir():
+            found |= {str(path): True for path in files_in(Path(file))}
+            continue
+        format_of(file, form)
+        if not Path(file).is_file():
+            raise BadInput(f"there is no file {file}", remedy="Name a file that exists.")
+        found[file] = False
+    return found

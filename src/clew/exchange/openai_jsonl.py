@@ -8,6 +8,7 @@ of JSON is read too: a run, a list of runs (tau-bench, which says ``traj`` for `
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,15 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.errors import BadInput, BadRecord
+from clew.core.values import Message
 from clew.exchange import files
 from clew.exchange.beside import read as read_values
 from clew.exchange.beside import to_json
 from clew.exchange.files import brief
 from clew.exchange.transcript import Transcript, task_id_of, turns_of
-from clew.models.dialects import chat
+from clew.models.dialects import chat, dumps, media, tags
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
 NEEDS = 'A run is a JSON object with "messages", a list in OpenAI\'s format, or that list: one a line, or a .json file.'
+_DATA = re.compile(r"data:(image/[a-z]{1,20});base64,([A-Za-z0-9+/]+={0,2})", re.ASCII)
 _NAMES = {"traj": "messages", "instance_id": "task_id"}  # as tau-bench and mini-swe-agent call them
 
 
@@ -75,7 +78,7 @@ def transcript_of(data: object, where: str = "") -> Transcript:
     messages = []
     for index, raw in enumerate(data["messages"]):
         try:
-            messages.append(chat.message_from_wire(raw))
+            messages.append(_message(raw))
         except BadRecord as error:
             raise BadRecord(f"message {index}: {error.message}", remedy=error.remedy) from None
     tools = data.get("tools") or ()
@@ -96,6 +99,18 @@ def transcript_of(data: object, where: str = "") -> Transcript:
         where=where,
         values=values or (),
     )
+
+
+def _message(raw: dict[str, Any]) -> Message:
+    """A message; images that stand as Clew writes them are in no dialect's form, so that every endpoint can be sent
+    them. All others stay as they came."""
+    message = chat.message_from_wire(raw)
+    parts = [part.get("image_url") for part in media(tags(message).get("chat"))]
+    urls = [part.get("url") for part in parts if isinstance(part, dict)]
+    found = [match.groups() for url in urls if isinstance(url, str) and (match := _DATA.fullmatch(url))]
+    held = [{"type": "image", "media_type": kind, "data": data} for kind, data in found if len(data) % 4 == 0]
+    plain = message._replace(extra=dumps({"media": held}))
+    return plain if held and chat.message_to_wire(plain) == raw else message
 
 
 def number(value: object, name: str) -> float | None:

@@ -305,7 +305,7 @@ def _after(run: Run, asks: Sequence[Call], path: Sequence[Node]) -> tuple[Messag
     for (role, extra), call in zip(turn["answers"], acts, strict=False):
         tool = call.finish == "tool"
         call_id = json.loads(call.action)[0] if tool else None
-        said.append(Message("tool" if tool else role, call.text, call_id=call_id, extra=extra))
+        said.append(Message("tool" if tool else role, call.text, call_id=call_id, extra=extra or call.extra))
     if len(acts) == len(turn["answers"]):
         said += [as_message(m) for m in turn["say"]]
     return tuple(said)

@@ -80,7 +80,7 @@ class Layout:
         told = f"The columns are {', '.join(map(repr, names[:30]))}."
         prompt = self.prompt or next((name for name in PROMPTS if name in names), "")
         if not prompt:
-            remedy = f"{told} Name one with prompt=, or write a template: prompt='{{{names[0]}}}'."
+            remedy = f"{told} Name one with prompt= (--prompt), or write a template: prompt='{{{names[0]}}}'."
             raise BadInput(f"no column of {table.name} is called as prompts are ({', '.join(PROMPTS)})", remedy=remedy)
         named = {"answer": self.answer, "id": self.id, "split": self.split}
         wanted = template_columns(prompt) if "{" in prompt else (prompt,)

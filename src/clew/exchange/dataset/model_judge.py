@@ -71,15 +71,17 @@ class ModelJudge:
             self._loaded = load(self.model)
         return self._loaded
 
-    async def __call__(self, given: Given) -> Verdict:
-        """Raises nothing of the model's own: where it fails, the run is undecided and ``why`` says so."""
+    def question(self, given: Given) -> str:
+        """What the model is asked about a reply."""
         mark = f"=={secrets.token_hex(8)}=="
         fields = {"prompt": given.prompt, "answer": str(given.answer), "reply": given.reply[-LONGEST:], "mark": mark}
-        text = self.prompt
-        parts = re.split(r"\{(" + "|".join(FIELDS) + r")\}", text)  # one pass: no field is looked for in another
         fields["scale"] = f"{self.scale:g}"
-        asked = "".join(fields[part] if i % 2 else part for i, part in enumerate(parts))
-        model = self.ready(given.load)
+        parts = re.split(r"\{(" + "|".join(FIELDS) + r")\}", self.prompt)  # one pass: no field is looked for in another
+        return "".join(fields[part] if i % 2 else part for i, part in enumerate(parts))
+
+    async def __call__(self, given: Given) -> Verdict:
+        """Raises nothing of the model's own: where it fails, the run is undecided and ``why`` says so, without data."""
+        asked, model = self.question(given), self.ready(given.load)
         try:
             answer = await model.complete(request(model, asked, seed=0, sampling=self.sampling))
         except ModelError as error:

@@ -109,6 +109,24 @@ class Dataset:
         """What was found in the data: rows, the columns that were chosen, splits. One line in plain words."""
         return self.layout.about(self._read(), list(self._rows.values()))
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self._read().columns)
+
+    def rows(self, split: str = "train") -> list[Row]:
+        """The rows of a split, in the order of the file.
+
+        Raises:
+            BadInput: no such split, or no row in it.
+        """
+        return [self._rows[name] for name in self._part(1, split)]
+
+    def holds(self, split: str) -> bool:
+        """Whether a split has a row."""
+        self._read()
+        return bool(self._parts[split])
+
     # ---- the taskset ---------------------------------------------------------------------------------------------
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
