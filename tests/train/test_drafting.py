@@ -142,7 +142,7 @@ def test_training_raises_acceptance_and_resumes_to_the_bit(
     for (name, a), (_, b) in zip(whole.state_dict().items(), again.state_dict().items(), strict=True):
         assert torch.equal(a, b), name
     other = drafter_losses.Schooling(steps=50)
-    with pytest.raises(BadInput, match="another drafter"):
+    with pytest.raises(BadInput, match="holds another fit"):
         next(drafter_losses.train(begun(), data, other, tmp_path / "going"))
 
 

@@ -110,8 +110,8 @@ def test_stop_keeps_what_is_done_and_the_rest_follows(house, tmp_path, plan):
 def test_settings_are_held_to(house, model, tmp_path):
     training(house, model, tmp_path / "runs.db")
     training(house, model, tmp_path / "runs.db", iterations=9)  # longer is the same training
-    with pytest.raises(BadInput, match="begun with another plan"):
-        training(house, model, tmp_path / "runs.db", seed=4)
+    with pytest.raises(BadInput, match="other settings: seed was 0 and is 4, warmup was 0 and is 1"):
+        training(house, model, tmp_path / "runs.db", seed=4, warmup=1)
 
 
 def test_a_falling_rate_ends_where_it_was_said_to(house, model, tmp_path):

@@ -191,8 +191,35 @@ def test_absent_is_not_zero(house, model):
     row = rows([[run]], {(run.id, asks[0].seq): 0.0})[0]
     assert row.sampled.sum() == len(asks[0].logprobs)
     assert rows(groups, {}) == []
+
+
+def rewarded(house, model, *rewards):
+    """Two groups whose runs got these rewards."""
+    runner, groups = collected(player, house, model)
+    for group in groups:
+        for run, reward in zip(group, rewards, strict=False):
+            runner.store.annotate([Annotation("run", "reward", reward, run=run.id, scope=run.id)])
+    runner.store.commit()
+    return groups
+
+
+def test_groups_rewarded_alike_give_no_rows_and_say_why(house, model):
+    groups = rewarded(house, model, *[0.0] * 8)
+    clew.credit.grpo(groups)
+    with pytest.warns(UserWarning, match=rf"in all {len(groups)} groups the runs were rewarded alike, .* more runs"):
+        assert rows(groups, "grpo") == []
+    with pytest.raises(BadInput, match="'no-method' values no ask"):
+        rows(groups, "no-method")
+    with pytest.raises(BadInput, match="needs at least one row"):
+        Trainer(model, 1e-3).step([])
+
+
+def test_a_method_that_valued_nothing_though_rewards_differ_is_an_error(house, model):
+    groups = rewarded(house, model, *[0.0, 1.0] * 4)
     with pytest.raises(BadInput, match="'g2po' values no ask"):
         rows(groups, "g2po")
+    clew.credit.grpo(groups)
+    assert rows(groups, "grpo")
 
 
 def test_annotations_by_name_by_scope_and_per_token(house, model):

@@ -10,10 +10,12 @@ from clew.core.errors import BadInput
 from clew.core.registry import build
 from clew.harness import Runner
 from clew.harness.agents import player
+from clew.models.rendering import WordRenderer
 from clew.train import warmstart
 from clew.train.rows import sft_rows
-from clew.train.warmstart import Recipe, conversation, household_sft, pretrain, sampled_success
+from clew.train.warmstart import Recipe, conversation, demonstrated, household_sft, pretrain, sampled_success
 from clew.worlds.household import Household
+from clew.worlds.tally import Tally
 
 TINY = {"demonstrations": 24, "steps": 4, "batch": 4, "width": 16, "layers": 1, "heads": 2}
 
@@ -122,3 +124,15 @@ def test_supervision_lowers_the_loss_of_what_it_shows():
 def test_unknown_fields_are_refused():
     with pytest.raises((BadInput, TypeError)):
         build("models", "household-sft(width2=3)")
+
+
+def test_a_word_that_closes_a_demonstration_early_carries_no_loss():
+    taskset = Tally(length=6)
+    renderer = WordRenderer(taskset.vocabulary())
+    rows = demonstrated(taskset, Recipe(noise=0.5, observation_weight=0.0, demonstrations=40), renderer)
+    (answer,) = renderer.encode("answer")
+    closed = [int(np.flatnonzero(row.ids == answer)[-1]) for row in rows]
+    loss = [{float(row.weights["sft"][place]) for row, place in zip(rows, closed, strict=True) if test(place)}
+            for test in (lambda place: place < max(closed), lambda place: place == max(closed))]  # fmt: skip
+    assert loss == [{0.0}, {1.0}]
+    assert all((row.weights["sft"][place + 1 :] == 1).all() for row, place in zip(rows, closed, strict=True))

@@ -29,18 +29,22 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
 
     METHODS are names joined by +, with arguments in brackets: grpo, gigpo, hgpo, graphgpo, g2po, bellman, tree.
     All but grpo and tree compare steps at equal states; key="text" takes what the agent saw for the state.
+    file.py:NAME is an estimator of your own; a warning says if its file changed since it valued the same groups.
     A run can hold the values of several methods. `clew show` prints them; `clew fork --low METHOD` forks at the lowest.
 
     \b
     clew credit g2po
     clew credit 'grpo+g2po+bellman(lam="auto")' world=household
     clew credit 'g2po(key="text")' world=gymnasium
+    clew credit 'mine.py:mine(k=2.0)'
     """
+    from clew.harness.estimators import estimator
+
     store = common.open_store(store_path)
     groups = common.groups_of(common.some(store, runs))
     found = []
     for ref in methods.split("+"):
-        found.append((ref, registry.bound("credits", ref)(groups, store=not dry)))
+        found.append((ref, estimator(ref)(groups, store=not dry)))
     summary = [_summary(ref, credit) for ref, credit in found]
     by_step = [(ref, credit) for ref, credit in found if hasattr(credit, "diagnostics")]  # tree values tokens
     pairs = [_compare(a, b) for a, b in itertools.combinations(by_step, 2)]

@@ -13,6 +13,7 @@ from clew.cli.shared import (
     option,
     run_options,
     speculation,
+    trainer_options,
     training_options,
     training_report,
 )
@@ -101,7 +102,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
             draft = Drafting(model, options["draft"], kept=folder, rows=rows, advance=advance)
     trainer = training_options.trainer(settled, model)
     settings = {"model": options["model"], **training_options.record(settled)}
-    track = training_options.trackers(options, name, folder)
+    track = trainer_options.trackers(options, name, folder)
     estimator = settled.recipe.estimator()
     training = Training(runner, trainer, estimator, plan, ref=ref, draft=draft, settings=settings, tracker=track)
     with run_options.interruptible("the same line again"):

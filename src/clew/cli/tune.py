@@ -3,98 +3,185 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.shared import common, data_options, option, run_options, trainer_options
 from clew.cli.shared.next_lines import command_line
+from clew.cli.shared.trainer_options import OF_LORA, OF_OPTIMISER
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.core.records import LossRow
+    from clew.exchange.dataset.tasks import Dataset
     from clew.models.local import Local
-    from clew.store import Run
+    from clew.store import Keeper, Run
+    from clew.train.recipes import Offline
 
 LOSS_HELP = """cliff-dpo: pairs of single tokens from `clew audit cliffs --pairs`. dpo: runs of one group that succeeded
 against runs that failed, or what people prefer (--by-labels). sft: what the model said in RUNS, all of it imitated."""
 LABELS_HELP = "dpo: pair runs of a task, and replies to one prompt, by people's labels (`clew label`)."
 LR_HELP = "Learning rate of AdamW.  [default: what suits the model's size]"
 BY_HELP = "What counts as one in the loss.  [default: token; a pair for dpo]"
+WARMUP_HELP = "Share of the steps in which the learning rate rises."
+DATA_HELP = """Rows to learn from instead of RUNS: a file (JSONL, JSON, Parquet, CSV) or a folder that Hugging Face's
+datasets saved."""
+FIELDS = f"lr schedule warmup epochs batch beta weight_by seed {OF_OPTIMISER} {OF_LORA} checkpoint_every"
 
 
-@click.command(short_help="Train local weights on stored runs: DPO or imitation.")
-@click.argument("runs", nargs=-1, required=True)
+@click.command(short_help="Train local weights on stored runs or a file: DPO or imitation.")
+@click.argument("runs", nargs=-1)
 @option("--loss", "--recipe", "loss", choices="cliff-dpo dpo sft", required=True, help=LOSS_HELP)
 @option("--name", required=True, help="Name of the training; the same line continues it where it stopped.")
 @option("--model", default="household-sft", help="Name or folder of local weights.")
+@option("--data", metavar="FILE", help=DATA_HELP)
+@data_options.rows_options
 @option("--epochs", default=1, help="Passes over the rows.")
 @option("--batch", default=64, help="Rows in one optimiser step.")
 @option("--beta", default=0.1, help="DPO's beta: how strongly the model is held to its start.")
-@option("--lr", type=common.Amount(float, 0, above=True), help=LR_HELP)
+@option("--lr", type=trainer_options.ABOVE, help=LR_HELP)
+@option("--schedule", choices=trainer_options.SCHEDULES, default="cosine", help="How the learning rate falls.")
+@option("--warmup", default=0.1, type=common.Amount(float, 0, 0.99), help=WARMUP_HELP)
 @option("--weight-by", choices="run row token", help=BY_HELP)
-@option("--lora", type=int, help="Train only LoRA adapters of this rank.")
+@trainer_options.optimiser_options
+@trainer_options.adapter_options
+@option("--checkpoint-every", default=20, help="Steps between two checkpoints.")
+@trainer_options.track_option
 @option("--by-labels", is_flag=True, help=LABELS_HELP)
 @common.verdicts_option
 @option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
 @option("--params", default="", help="cliff-dpo: only pairs whose parameter digest begins so.")
 @option("--compat-eos", is_flag=True, help="cliff-dpo: count an end token after each pair, as published.")
-@option("--seed", default=0, help="Seed of the order of rows.")
+@option("--seed", default=0, help="Seed of the order of rows, and of new adapters.")
 @common.output_options
 def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Train local weights on RUNS, by DPO on pairs made from them or by imitation; no new runs are collected.
 
-    The reference of DPO are the weights that --model names. Checkpoints are folders of weights.
+    With --data the rows of a file take the place of RUNS: replies to imitate (completion, or the column of answers), or
+    pairs (chosen, rejected). Only the split train is learnt from. Each value is printed with where it came from. The
+    reference of DPO are the weights that --model names. Checkpoints are folders of weights.
 
     \b
     clew tune world=sums --loss cliff-dpo --name steep --model FOLDER --lr 1e-4
     clew tune 'name=first/*' --loss dpo --name second --model FOLDER --epochs 3
     clew tune 'name=first/* return>0.5' --loss sft --name third --model FOLDER
     clew tune has=label --loss dpo --by-labels --name preferred --model FOLDER
+    clew tune --data questions.jsonl --loss sft --name taught --model FOLDER --schedule linear --lora 8
     """
     from clew.fit.trainer import Trainer
-    from clew.train import rates, recipes
     from clew.train.loop import default_folder
     from clew.train.offline import Passes, fit
     from clew.train.rows import reference
 
-    store, loss = common.open_store(store_path), options["loss"]
+    trainer_options.check_adapters(options)
+    store = common.open_store(store_path, create=bool(options["data"]))
+    chosen, data = _source(store, runs, options)
     model = run_options.trainable(options["model"])
-    chosen = common.some(store, runs)
-    rows = _rows(chosen, model, options)
-    recipe = recipes.offline(loss)
-    if "beta" in recipe.settings:
-        reference(rows, model)  # from the weights as they are named; a checkpoint is loaded after it
-    lora = {"r": options["lora"]} if options["lora"] else None
-    options["lr"] = options["lr"] or recipe.rate(model, bool(lora))
-    if doubt := rates.warning(options["lr"], model.module, bool(lora), recipe.least):
+    rows = _rows(chosen, model, options) if data is None else _written(data, model, options["loss"])
+    recipe, sources = _settle(options, model)
+    if not as_json:
+        trainer_options.table(f"recipe {recipe.name}: {recipe.about}", common.pick(options, FIELDS), sources)
+    if doubt := _doubt(options, model, recipe):
         common.say(f"warning: {doubt}")
+    if "beta" in recipe.settings:
+        begin = model if options["adapter"] is None else trainer_options.frozen(options["model"], options["adapter"])
+        reference(rows, begin)  # from the weights as they are named; a checkpoint is loaded after it
     losses = recipe.losses(beta=options["beta"])
-    trainer = Trainer(model, options["lr"], losses, lora=lora, weight_by=options["weight_by"])
-    passes = Passes(**common.pick(options, "epochs batch seed"))
+    how = {"weight_by": options["weight_by"], **trainer_options.trainer_settings(options)}
     folder = default_folder(store.path, name)
-    total, counted = len(passes.steps(rows)), sum(int(row.weights[loss].sum()) for row in rows)
+    trainer = Trainer(model, options["lr"], losses, **how)
+    passes = Passes(**common.pick(options, "epochs batch seed warmup schedule checkpoint_every"))
+    total, counted = len(passes.steps(rows)), sum(int(row.weights[options["loss"]].sum()) for row in rows)
     tokens = passes.epochs * sum(len(row.ids) for row in rows)
     common.say(f"{len(rows)} rows, {counted} tokens with loss, {total} steps, {tokens:,} tokens")
     last: dict[str, float] = {}
+    track = trainer_options.trackers(options, name, folder)
     with run_options.interruptible("the same line again"), common.bar("training", total) as move:
-        settings = common.pick(options, "model loss beta lr lora")
-        settings |= {"weight_by": options["weight_by"]} if options["weight_by"] else {}
-        for done, _, report in fit(trainer, rows, passes, folder, settings=settings):
+        for done, _, report in fit(trainer, rows, passes, folder, settings=_recorded(options)):
             last = report.metrics()
             store.put_metrics(name, done, {f"step/{k}": v for k, v in last.items()})
-            move(completed=done, note=f"loss {report.loss[loss]:.4f}")
+            if track is not None:
+                track.log(last, done)
+            move(completed=done, note=f"loss {report.loss[options['loss']]:.4f}")
     checkpoint = folder / "checkpoint" if folder is not None else None
     if as_json:
         told = {"name": name, "checkpoint": checkpoint, "rows": len(rows), "loss tokens": counted, "last": last}
-        common.end_with_json(told)
+        fields = {field: {"value": options[field], "from": sources[field]} for field in FIELDS.split()}
+        common.end_with_json(told | {"settings": {"recipe": recipe.name, "fields": fields}})
     common.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}")
-    played = {(run.taskset, run.agent, run.row.config) for run in chosen if run.taskset}
-    if played:
-        common.echo("\nNext:")
-    for world, agent, config in sorted(played):
-        how = {"world": world, "agent": run_options.short_reference(agent), "config": config}
-        common.echo(f"  {command_line('eval', checkpoint, **how)}")
+    lines = _next(chosen, data, checkpoint, options)
+    common.echo("\n".join(["\nNext:", *(f"  {line}" for line in lines)]) if lines else "")
+
+
+def _source(store: Keeper, runs: Sequence[str], options: dict[str, Any]) -> tuple[list[Run], Dataset | None]:
+    """What is learnt from: the runs of the line, or the rows of a file.
+
+    Raises:
+        BadInput: both are named, or neither.
+    """
+    from clew.exchange.dataset import table, written
+
+    if runs and (not options["data"] or trainer_options.source("data") == "file"):
+        return common.some(store, runs), None
+    if runs or not options["data"]:
+        told = "runs and data are named" if runs else "neither runs nor data are named"
+        raise BadInput(told, remedy="Name what is learnt from: RUNS of the store, or --data FILE.")
+    if options["loss"] == "cliff-dpo" or options["by_labels"]:
+        raise BadInput("rows of a file hold neither cliffs nor labels", remedy="Write --loss sft or dpo, or name RUNS.")
+    if options["loss"] == "dpo" and not options["prompt"]:
+        options["prompt"] = written.prompt_column(table.read(Path(options["data"])).columns)
+    data = data_options.rows_of(options)
+    common.say(data.about)
+    return [], data
+
+
+def _written(data: Dataset, model: Local, loss: str) -> list[LossRow]:
+    from clew.exchange.dataset.written import preferences, replies
+    from clew.train.text_rows import preference_rows, reply_rows
+
+    if loss == "dpo":
+        return preference_rows(preferences(data), model.renderer)
+    return reply_rows((one[:2] for one in replies(data)), model.renderer)
+
+
+def _settle(options: dict[str, Any], model: Local) -> tuple[Offline, dict[str, str]]:
+    """The recipe, and where each field's value comes from; the learning rate is chosen where none is given."""
+    from clew.train import rates, recipes
+
+    recipe = recipes.offline(options["loss"])
+    sources = {field: trainer_options.source(field) for field in FIELDS.split()}
+    if options["lr"] is None:
+        options["lr"] = recipe.rate(model, trainer_options.has_adapters(options))
+        sources["lr"] = f"size of the model, {rates.size(model.module):,} weights"
+    return recipe, sources
+
+
+def _doubt(options: Mapping[str, Any], model: Local, recipe: Offline) -> str | None:
+    from clew.train import rates
+
+    return rates.warning(options["lr"], model.module, trainer_options.has_adapters(options), recipe.least)
+
+
+def _recorded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a training records of its settings beside its passes; of later options only what is not their default."""
+    settings = common.pick(options, "model loss beta lr lora")
+    return settings | trainer_options.not_default(options, f"weight_by {OF_OPTIMISER} {OF_LORA}")
+
+
+def _next(runs: Sequence[Run], data: Dataset | None, checkpoint: Path | None, options: Mapping[str, Any]) -> list[str]:
+    """The lines that try the weights: where the runs were made, or on rows that were not learnt from."""
+    if data is not None:
+        split = next(part for part in ("test", "eval", "train") if data.holds(part))
+        asked = {**data_options.given(options), "split": split, "model": checkpoint}
+        return [command_line("run", "answerer", **asked)]
+    played = {(run.taskset, run.agent, run.row.config) for run in runs if run.taskset}
+    how = [
+        {"world": world, "agent": run_options.short_reference(agent), "config": config}
+        for world, agent, config in sorted(played)
+    ]
+    return [command_line("eval", checkpoint, **one) for one in how]
 
 
 def _rows(runs: Sequence[Run], model: Local, options: Mapping[str, Any]) -> list[LossRow]:

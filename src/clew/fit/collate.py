@@ -74,7 +74,10 @@ def check(rows: Sequence[LossRow]) -> None:
         BadInput: no rows, arrays of unequal length, a weight that is not finite, a sampled token without logprob.
     """
     if not rows:
-        raise BadInput("a training step needs at least one row", remedy="Collect runs first; dead groups can be kept.")
+        raise BadInput(
+            "a training step needs at least one row",
+            remedy="Take no step where all runs were rewarded alike, and collect others.",
+        )
     for i, row in enumerate(rows):
         n = len(row.ids)
         arrays = {"sampled": row.sampled, "old": row.old, **row.weights, **row.targets}

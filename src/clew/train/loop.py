@@ -18,6 +18,7 @@ from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Scores, Tracker
 from clew.core.records import Annotation, LossRow, Report
+from clew.core.sources import file_of
 from clew.core.values import Task
 from clew.fit import checkpoint, schedules
 from clew.fit.trainer import StepReport, Trainer
@@ -25,7 +26,7 @@ from clew.harness import Runner
 from clew.harness.trees import grow
 from clew.store import Groups
 from clew.store.run import sampled
-from clew.train import minibatches
+from clew.train import begun, minibatches
 from clew.train.drafters.refresh import Drafting
 from clew.train.rows import Annotated, reference, rows
 
@@ -176,25 +177,30 @@ class Training:
         if "" not in self.trainers:
             mine["policies"] = {name: trainer.model.ref for name, trainer in self.trainers.items()}
         mine = json.loads(json.dumps(mine))
-        if path.exists():
-            before = json.loads(path.read_text())
-            longer = {**before, "plan": {**before["plan"], "iterations": self.plan.iterations}}
-            if self.plan.schedule != "constant" and longer == mine != before:
-                raise BadInput(
-                    f"training {self.plan.name!r} lets its learning rate fall over {before['plan']['iterations']} "
-                    f"iterations, not {self.plan.iterations}",
-                    remedy=f"Begin another training from {self.checkpoint}, or leave the schedule constant.",
-                )
-            changed = sorted(k for k in {*longer, *mine} if longer.get(k) != mine.get(k))
-            if changed:
-                raise BadInput(
-                    f"training {self.plan.name!r} was begun with another {', '.join(changed)}",
-                    remedy="Give it another name, or resume it with its own settings.",
-                )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".writing")
-        fresh.write_text(json.dumps(mine, indent=1) + "\n")
-        fresh.replace(path)  # a crash leaves the old settings or the new ones
+        agent = {self.runner.agent_ref: self.runner.agent_digest} if file_of(self.runner.agent_ref) else {}
+        named = [self.taskset.ref, *(str(mine.get(name) or "") for name in ("credit", "loss", "model"))]
+        sources = begun.sources(named, agent)
+        if (before := begun.read(path)) is not None:
+            known = before.pop("sources", {})
+            self._compare(before, mine)
+            sources = begun.gone_on(known, sources, self.plan.name)
+        begun.write(path, {**mine, **({"sources": sources} if sources else {})})
+
+    def _compare(self, before: dict[str, Any], mine: dict[str, Any]) -> None:
+        """Raises BadInput where the training was begun with other settings; more iterations are none."""
+        longer = {**before, "plan": {**before["plan"], "iterations": self.plan.iterations}}
+        if self.plan.schedule != "constant" and longer == mine != before:
+            raise BadInput(
+                f"training {self.plan.name!r} lets its learning rate fall over {before['plan']['iterations']} "
+                f"iterations, not {self.plan.iterations}",
+                remedy=f"Begin another training from {self.checkpoint}, or leave the schedule constant.",
+            )
+        if longer != mine:
+            was, now = ({**it, "plan": {**it["plan"], **LATER, **it["plan"]}} for it in (longer, mine))
+            raise BadInput(
+                f"training {self.plan.name!r} was begun with other settings: {begun.differences(was, now)}",
+                remedy="Give it another name, or resume it with its own settings.",
+            )
 
     def stop(self) -> None:
         """End after the iteration at hand; a file ``stop`` in the folder does the same from another process."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from clew.core.keys import derive, value_digest
 from clew.core.records import LossRow
 from clew.fit import checkpoint, schedules
 from clew.fit.trainer import StepReport, Trainer
+from clew.train import begun
 from clew.train.minibatches import units as together
 
 
@@ -21,8 +21,11 @@ from clew.train.minibatches import units as together
 class Passes:
     """How rows are gone over: ``epochs`` times, about ``batch`` rows a step, rows of one set or run together.
 
-    The rate rises over the first share ``warmup`` of the steps and falls to 0 along a cosine. A checkpoint follows
-    every ``checkpoint_every`` steps.
+    The rate rises over the first share ``warmup`` of the steps, and then follows ``schedule``: by default it falls to 0
+    along a cosine. A checkpoint follows every ``checkpoint_every`` steps.
+
+    Raises:
+        BadInput: a count below 1, a warm-up that is no share, or an unknown schedule.
     """
 
     epochs: int = 1
@@ -30,10 +33,16 @@ class Passes:
     warmup: float = 0.1
     seed: int = 0
     checkpoint_every: int = 20
+    schedule: schedules.Schedule = "cosine"
 
     def __post_init__(self) -> None:
         if min(self.epochs, self.batch, self.checkpoint_every) < 1 or not 0 <= self.warmup < 1:
             raise BadInput(f"{self}", remedy="Counts are at least 1, warmup within [0, 1).")
+        schedules.check(self.schedule, 1, 0)
+
+    def told(self) -> dict[str, object]:
+        """The fields as they are recorded: a schedule only where it is not that of earlier trainings."""
+        return {k: v for k, v in asdict(self).items() if (k, v) != ("schedule", "cosine")}
 
     def steps(self, rows: Sequence[LossRow]) -> list[list[int]]:
         """The rows of every step, by number."""
@@ -49,7 +58,8 @@ class Passes:
 
     def rate(self, step: int, total: int) -> float:
         """Factor of the learning rate at a step, from 0."""
-        return schedules.factor("cosine", step, total, max(1, round(self.warmup * total)))
+        warmup = max(1, round(self.warmup * total)) if self.warmup or self.schedule == "cosine" else 0
+        return schedules.factor(self.schedule, step, total, warmup)
 
 
 def fit(
@@ -73,7 +83,7 @@ def fit(
     order, home = passes.steps(rows), Path(folder) if folder is not None else None
     start = 0
     if home is not None:
-        _record(home, {"passes": asdict(passes), "rows": _digest(rows), "settings": dict(settings or {})})
+        _record(home, {"passes": passes.told(), "rows": _digest(rows), "settings": dict(settings or {})})
         if checkpoint.exists(home / "checkpoint"):
             start = trainer.load(home / "checkpoint")["step"]
     for step in range(start, len(order)):
@@ -93,10 +103,12 @@ def _record(home: Path, mine: dict[str, object]) -> None:
     path = home / "offline.json"
     if (home / "settings.json").exists():
         raise BadInput(f"{home} is a training that samples", remedy="Give this one another name.")
-    if path.exists() and (before := json.loads(path.read_text())) != mine:
-        changed = [key for key in mine if before.get(key) != mine[key]]
-        raise BadInput(f"{home} was begun with other {', '.join(changed)}", remedy="Give the training another name.")
-    home.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".writing")
-    fresh.write_text(json.dumps(mine, indent=1) + "\n")
-    fresh.replace(path)
+    before = begun.read(path)
+    if before is not None and before != mine:
+        told = begun.differences({**before, "rows": ""}, {**mine, "rows": ""})
+        other = ["other rows"] if before["rows"] != mine["rows"] else []
+        raise BadInput(
+            f"{home} was begun with {' and '.join(other + ([f'other settings: {told}'] if told else []))}",
+            remedy="Give the training another name, or go on with its own rows and settings.",
+        )
+    begun.write(path, mine)

@@ -17,6 +17,7 @@ from clew.core import registry
 from clew.core.errors import BadInput, UnknownName
 from clew.fit.trainer import Loss, Trainable, Trainer
 from clew.fit.weighing import By
+from clew.harness import estimators
 from clew.train import rates
 from clew.train.loop import Plan
 
@@ -81,7 +82,7 @@ class Online:
             UnknownName: no such estimator. BadInput: it does not normalise, or its reference says otherwise.
         """
         name, arguments = registry.parse_ref(self.credit)
-        found = registry.bound("credits", self.credit)
+        found = estimators.estimator(self.credit)
         if self.normalise is None:
             return found
         if arguments.get("mode", self.normalise) != self.normalise:

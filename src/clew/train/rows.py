@@ -5,12 +5,14 @@ The training loop calls this. A sampled token is trained once, with the logprob 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeGuard, cast
 
 import numpy as np
 
+from clew.core import registry
 from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Renderer, Scores
 from clew.core.reading import Record, Runs
@@ -44,9 +46,13 @@ def rows(
         component: the weight stream to fill.
         also: further streams of one constant weight on the same tokens, for instance ``{"kl": 0.01}``.
 
+    Returns:
+        No row where nothing has a value, as where in every group all runs were rewarded alike: there is nothing to
+        learn, and `clew train` takes no step. A warning says so of a method that is named.
+
     Raises:
-        BadInput: a method named left no values here, or values of several parameter sets; a run has no token ids; a
-            span was sampled from a truncated distribution, whose logprobs no trainer can recompute.
+        BadInput: a method named left no values here though rewards differ, or values of several parameter sets; a run
+            has no token ids; a span was sampled from a truncated distribution, whose logprobs no trainer can recompute.
     """
     out: list[LossRow] = []
     taken: set[Ask] = set()
@@ -61,11 +67,27 @@ def rows(
             if found:
                 out.append(replace(_policy_row(run.id, path, found, component, also or {}), run=origin(run)))
     if not out and isinstance(credit, str):
+        if (alike := _alike(listed)) and credit in registry.names("credits"):
+            warnings.warn(
+                f"in all {alike} groups the runs were rewarded alike, so that {credit!r} values no ask and there is "
+                "nothing to train on: take tasks that the model sometimes solves, or more runs of each",
+                stacklevel=2,
+            )
+            return out
         raise BadInput(
             f"method {credit!r} values no ask of these {len(listed)} runs",
             remedy=f"Annotate them first: clew.credit.{credit}(groups). Groups rewarded all alike get no values.",
         )
     return out
+
+
+def _alike(runs: Sequence[Record]) -> int:
+    """How many groups these runs make, where rewards are known and differ in none of them; else 0."""
+    rewards: dict[str, set[float]] = {}
+    for run in runs:
+        if run.group and run.reward is not None:
+            rewards.setdefault(run.group, set()).add(run.reward)
+    return len(rewards) if all(len(found) == 1 for found in rewards.values()) else 0
 
 
 def origin(run: Record) -> str:

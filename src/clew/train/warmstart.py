@@ -1,4 +1,4 @@
-"""Supervised warm start: pre-trains a small model on imperfect demonstrations of household."""
+"""Supervised warm start: pre-trains a small model on demonstrations of a bundled world."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from clew.core.keys import derive, value_digest
-from clew.core.protocols import Taskset
+from clew.core.protocols import Renderer, Taskset
+from clew.core.records import LossRow
 from clew.core.registry import build, make_ref
 from clew.core.values import Message
 from clew.fit import checkpoint
@@ -73,10 +74,7 @@ def pretrain(recipe: Recipe, *, ref: str = "", steady: bool = True) -> Iterator[
     model = small(
         words, recipe.width, recipe.layers, heads, max(1, heads // 2), seed=recipe.seed, ref=ref, steady=steady
     )
-    episodes = taskset.demonstrations(recipe.demonstrations, recipe.seed, recipe.noise)
-    rows = sft_rows(
-        [conversation(steps) for _, steps in episodes], model.renderer, observation_weight=recipe.observation_weight
-    )
+    rows = demonstrated(taskset, recipe, model.renderer)
     trainer = Trainer(model, lr=recipe.lr, optimizer="muon", muon_lr=recipe.muon_lr, steady=steady)
     rng = np.random.default_rng(derive(recipe.seed, "warmstart"))
     for step in range(recipe.steps):
@@ -88,6 +86,23 @@ def pretrain(recipe: Recipe, *, ref: str = "", steady: bool = True) -> Iterator[
         due = recipe.target and past >= 0 and past % recipe.check_every == 0 and step + 1 < recipe.steps
         if due and sampled_success(model, taskset, recipe.panel, recipe.seed) >= recipe.target:
             return
+
+
+def demonstrated(taskset: Any, recipe: Recipe, renderer: Renderer) -> list[LossRow]:
+    """The rows of a recipe's demonstrations.
+
+    Words of one-reply demonstrations that the taskset calls ``unlearned`` were given to the reply and not chosen: they
+    carry no loss.
+    """
+    episodes = taskset.demonstrations(recipe.demonstrations, recipe.seed, recipe.noise)
+    talks = [conversation(steps) for _, steps in episodes]
+    rows = sft_rows(talks, renderer, observation_weight=recipe.observation_weight)
+    if unlearned := getattr(taskset, "unlearned", None):
+        for (_, [(_, reply)]), row in zip(episodes, rows, strict=True):
+            first = len(row.ids) - 1 - len(reply.split())  # the last token ends the reply
+            for place in unlearned(reply):
+                row.weights["sft"][first + place] = 0.0
+    return rows
 
 
 def sampled_success(model: Local, taskset: Taskset, tasks: int, seed: int = 0) -> float:
@@ -128,16 +143,59 @@ def household_sft(
     """
     recipe = Recipe(seed=seed, **changes)
     ref = make_ref("household-sft", {"seed": seed, **changes}, asdict(Recipe()))
-    folder = Path(path) if path is not None else CACHE / f"household-sft-{recipe.digest}"
+    return _kept("household-sft", recipe, ref, path, steady, progress)
+
+
+def tally_sft(
+    path: str | Path | None = None,
+    *,
+    rule: str = "count",
+    length: int = 12,
+    seed: int = 0,
+    steady: bool = True,
+    progress: Callable[[int, int, float], None] | None = None,
+    **changes: Any,
+) -> Local:
+    """The registered model "tally-sft": an agent of the world ``tally`` that thinks before it answers; see Tally.
+
+    Args:
+        rule, length: of the world. Others as for ``household_sft``.
+    """
+    taskset = make_ref("tally", {"rule": rule, "length": length}, {"rule": "count", "length": 12})
+    fixed = {
+        "noise": 0.5,
+        "steps": 400,
+        "target": 0.0,
+        "batch": 64,
+        "width": 48,
+        "decay": 0.3,
+        "observation_weight": 0.0,
+    }
+    recipe = Recipe(taskset=taskset, seed=seed, **{**fixed, "demonstrations": 3000, **changes})
+    given = {"rule": rule, "length": length, "seed": seed, **changes}
+    ref = make_ref("tally-sft", given, {"rule": "count", "length": 12, "seed": 0})
+    return _kept("tally-sft", recipe, ref, path, steady, progress)
+
+
+def _kept(
+    name: str,
+    recipe: Recipe,
+    ref: str,
+    path: str | Path | None,
+    steady: bool,
+    progress: Callable[[int, int, float], None] | None,
+) -> Local:
+    """The model of a recipe: from its folder, or trained once and put there."""
+    folder = Path(path) if path is not None else CACHE / f"{name}-{recipe.digest}"
     if not checkpoint.exists(folder):
         if progress is None:
-            _log.warning("household-sft is pre-trained now, a minute or two, and kept in %s", folder)
+            _log.warning("%s is pre-trained now, a minute or two, and kept in %s", name, folder)
         for done, loss, made in pretrain(recipe, ref=ref, steady=steady):
             model = made
             if progress is not None:
                 progress(done, recipe.steps, loss)
             elif done % TOLD == 0:
-                _log.warning("household-sft: step %d of at most %d, loss %.3f", done, recipe.steps, loss)
+                _log.warning("%s: step %d of at most %d, loss %.3f", name, done, recipe.steps, loss)
         with quiet():
             checkpoint.replace(folder, model.save)
         model.close()

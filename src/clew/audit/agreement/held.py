@@ -51,16 +51,20 @@ class Rule(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A judge against people. people: alpha among those who rated the same things; together: with the judge as one more
-    of them. beats: kappa of the judge less that of the best rule (chosen on the half to tune on), on the half kept
-    apart; beyond: agreement less that of saying always the same. control: kappa of shuffled verdicts, mean and the
-    range of 95 %. apart: of the half to tune on, where judge and people disagree.
+    """A judge against people.
+
+    tied, undecided, unjudged: things left out, on which people disagree evenly, of which the judge cannot say, and of
+    which it said nothing. people: alpha among those who rated the same things; together: with the judge as one more of
+    them. beats: kappa of the judge less that of the best rule (chosen on the half to tune on), on the half kept apart;
+    beyond: agreement less that of saying always the same. control: kappa of shuffled verdicts, mean and the range of
+    95 %. apart: of the half to tune on, where judge and people disagree.
     """
 
     judge: str
     scale: str
     authors: tuple[str, ...]
     tied: int
+    undecided: int
     unjudged: int
     people: Estimate
     together: Estimate
@@ -119,8 +123,10 @@ def held(rated: Sequence[Rated], judge: str, scale: Scale, *, threshold: float =
     found = {name: part for name, part in parts.items() if part is not None}
     different = {kind: part for kind, part in by_kind.items() if part is not None}
     beats, beyond = pair.beats(rules.get(best), ~tune)
+    silent = sum(one.undecided for one in agreed)
     return Held(
-        judge, scale.name, authors, len(rated) - len(agreed), len(agreed) - len(told), *alphas, found, different,
+        judge, scale.name, authors, len(rated) - len(agreed), silent, len(agreed) - len(told) - silent, *alphas,
+        found, different,
         tuple(Rule(rule, pair.agreement(said, ~tune), pair.kappa(said, ~tune)) for rule, said in rules.items()),
         beats, best, beyond, control, apart, caveats, report,
     )  # fmt: skip

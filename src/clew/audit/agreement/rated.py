@@ -34,7 +34,8 @@ class Scale(NamedTuple):
 
 class Rated(NamedTuple):
     """One labelled thing. people: category by author. consensus: what most of them say. value: the judge's, None where
-    it said nothing. lengths: by name. tune: whether it lies in the half to tune a judge on."""
+    it said nothing. lengths: by name. tune: whether it lies in the half to tune a judge on. undecided: whether the
+    judge said that it cannot say."""
 
     place: str
     run: str
@@ -45,6 +46,7 @@ class Rated(NamedTuple):
     value: float | None
     lengths: Mapping[str, float]
     tune: bool
+    undecided: bool = False
 
 
 def verdict_scale(verdicts: Sequence[str] = VERDICTS) -> Scale:
@@ -73,6 +75,7 @@ def rated(
     by: str = "",
     kind: str = "",
     share: float = 0.5,
+    params: str = "",
 ) -> list[Rated]:
     """The labelled runs (or Calls), each with what ``method`` filed on it; things without a label on the scale are left
     out.
@@ -81,6 +84,7 @@ def rated(
         by: only this author's labels count.
         kind: the field of the task's data that says its kind; default the world's name.
         share: of the tasks, how many lie in the half to tune on; chosen by a hash of the task.
+        params: only values filed under these parameters count, such as those of one version of a judge.
     """
     found: dict[str, Rated] = {}
     for run in runs:
@@ -92,15 +96,29 @@ def rated(
                 people.setdefault(label.place, {})[label.by] = rating
         if not people:
             continue
-        values = _values(run.annotations(method, on))
-        task = f"{run.taskset} {run.task_id or run.id}"
-        about = (task, _kind(run, kind))
-        half = int.from_bytes(blake2b(task.encode("utf-8", "surrogatepass"), digest_size=8).digest()) < share * 2**64
+        said_of = [a for a in run.annotations(target=on) if a.params == params or not params]
+        values = _values(a for a in said_of if a.method == method)
+        names = (method, "undecided") if method == "reward" else (method,)
+        silent = {a.seq for a in said_of if a.method in names and a.value is None}
+        about = (_task(run), _kind(run, kind))
+        half = to_tune_on(run, share)
         for place, said in people.items():
             seq = -1 if on == "run" else int(place.rpartition("@")[2])
             lengths = _lengths(run, seq)
-            found[place] = Rated(place, run.id, *about, said, consensus(said, scale), values.get(seq), lengths, half)
+            value = values.get(seq)
+            most, mute = consensus(said, scale), value is None and seq in silent
+            found[place] = Rated(place, run.id, *about, said, most, value, lengths, half, mute)
     return list(found.values())
+
+
+def to_tune_on(run: Run, share: float) -> bool:
+    """Whether a run's task lies in the half to tune a judge on: by a hash of the task, so that all its runs do."""
+    task = _task(run).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(task, digest_size=8).digest()) < share * 2**64
+
+
+def _task(run: Run) -> str:
+    return f"{run.taskset} {run.task_id or run.id}"
 
 
 def consensus(people: Mapping[str, int], scale: Scale) -> int | None:

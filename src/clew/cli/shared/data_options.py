@@ -21,15 +21,18 @@ DATA_HELP = """Your own tasks instead of a world: a file (JSONL, JSON, Parquet, 
 datasets saved."""
 REWARD_HELP = """With --data: exact, numeric, regex, json_schema, mathematics, unit_tests, judge(model='...'), or
 file.py:function; with a weight, as in 0.2*length.py:short. May be repeated: the weighted sum counts."""
-data_options = common.options(
-    option("--data", metavar="FILE", help=DATA_HELP),
-    option("--reward", multiple=True, metavar="REWARD", help=REWARD_HELP),
+rows_options = common.options(
     option("--prompt", default="", help="With --data: a template, as in '{question} Be brief.', or a column."),
     option("--answer", default="", help="With --data: column of the known answers; the agent never sees it."),
     option("--id-column", default="", help="With --data: column of ids.  [default: id, else a hash of the prompt]"),
     option("--split-column", default="", help="With --data: column that says train, eval or test."),
     option("--held-out", default=0.1, help="With --data: share held out for eval, and as much for test."),
     option("--system", default="", help="With --data: the system prompt."),
+)
+data_options = common.options(
+    option("--data", metavar="FILE", help=DATA_HELP),
+    option("--reward", multiple=True, metavar="REWARD", help=REWARD_HELP),
+    rows_options,
     option("--visible", multiple=True, help="With --data: a further column that the agent may read; may be repeated."),
     option("--limits-column", default="", help="With --data: column of each task's limits, as an object."),
     option("--reward-seconds", default=60.0, help="With --data: how long a function may take for one reward."),
@@ -38,7 +41,7 @@ data_options = common.options(
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of this group, for a line that goes on with what was made; none where the line names no data."""
-    return common.pick(options, NAMES) if options.get("data") else {}
+    return {name: options[name] for name in NAMES.split() if name in options} if options.get("data") else {}
 
 
 def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset | None:
@@ -50,19 +53,15 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
     Raises:
         BadInput: a world is named in the same place, or no reward where one is needed; see ``Dataset``.
     """
-    from clew.exchange.dataset.tasks import Dataset
-
     context = click.get_current_context()
+    line, default = click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.DEFAULT
     if not options.get("data"):
-        lost = [
-            p.opts[0] for p in context.command.params if p.name in NAMES.split() and options.get(p.name) != p.default
-        ]
-        lost = [flag for flag in lost if _written(context, flag)]
+        mine = [p for p in context.command.params if p.name in NAMES.split() and options.get(p.name) != p.default]
+        lost = [p.opts[0] for p in mine if context.get_parameter_source(str(p.name)) is line]
         if lost:
             raise BadInput(f"{lost[0]} is for --data", remedy="Add --data FILE, or leave it out.")
         return None
     world, data = map(context.get_parameter_source, ("world", "data"))
-    line, default = click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.DEFAULT
     if world is line and data is not line:
         return None  # the line goes before clew.toml
     if world not in (None, default) and world is data:
@@ -70,19 +69,19 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
     if judged and not options["reward"]:
         remedy = "Add --reward exact, numeric or another of `clew worlds --help`, or your own file.py:function."
         raise BadInput("the line names data and no reward", remedy=remedy)
-    made = Dataset(
-        options["data"],
-        list(options["reward"]),
-        **common.pick(options, "prompt answer held_out system visible"),
-        id=options["id_column"],
-        split=options["split_column"],
-        limits=options["limits_column"],
-        seconds=options["reward_seconds"],
-    )
+    how = {"visible": options["visible"], "limits": options["limits_column"], "seconds": options["reward_seconds"]}
+    made = rows_of(options, reward=list(options["reward"]), **how)
     common.say(made.about)
     return made
 
 
-def _written(context: click.Context, flag: str) -> bool:
-    name = next(p.name for p in context.command.params if flag in p.opts)
-    return name is not None and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+def rows_of(options: Mapping[str, Any], **more: Any) -> Dataset:
+    """The rows that ``rows_options`` and --data name; ``more`` are further arguments of Dataset.
+
+    Raises:
+        BadInput: see ``Dataset``.
+    """
+    from clew.exchange.dataset.tasks import Dataset
+
+    how = common.pick(options, "prompt answer held_out system")
+    return Dataset(options["data"], id=options["id_column"], split=options["split_column"], **{**how, **more})

@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import json
 import math
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from clew.cli.shared import common, option, run_options
-from clew.core.errors import BadInput
+from clew.cli.shared import common, option, trainer_options
+from clew.cli.shared.trainer_options import ABOVE, OF_LORA, OF_OPTIMISER, SCHEDULES
 
 if TYPE_CHECKING:
-    from clew.core.protocols import Taskset, Tracker
+    from clew.core.protocols import Taskset
     from clew.fit.trainer import Trainer
     from clew.harness.trees.grow import Growth
     from clew.models.local import Local
     from clew.train.loop import Plan
     from clew.train.recipes import Online
 
-ABOVE, SHARE = common.Amount(float, 0, above=True), common.Amount(float, 0, 1)
 NOT_NEGATIVE, COUNT = common.Amount(float, 0), common.Amount(int, 0)
 RECIPE_HELP = "Defaults by a published name: g2po, grpo, dapo, dr_grpo, gspo, gigpo, tree; any option changes them."
 CREDIT_HELP = "Credit method, as in `clew credit`.  [default: g2po; with trees: tree; with --data: grpo]"
@@ -40,12 +36,8 @@ BY_HELP = (
 DYNAMIC_HELP = "Rounds of fresh tasks in place of those whose runs were all rewarded alike.  [default: the recipe's]"
 EVAL_HELP = "Evaluate after this many iterations; 0: never.  [default: as often as a fifth of the rollouts pays for]"
 SPLIT_HELP = "Split of these tasks: eval, so that test stays unseen, or any that the world has."
-ADAPTER_HELP = "Begin from this LoRA adapter, a folder that peft or an earlier --lora training saved."
-TRACK_HELP = "Send metrics to tensorboard, trackio, wandb or jsonl; with a place, as in wandb:PROJECT. May be repeated."
 LR_HELP = "Learning rate of AdamW.  [default: the recipe's, else what suits the model's size]"
 CORRECTION_HELP = "What to do about a sampler that is not the trainer: truncate or mask the weights of such tokens."
-BATCH_HELP = "Padded tokens of a micro-batch; more are accumulated."
-STEADY_HELP = "One thread and deterministic kernels: a training taken up again ends with the same bits."
 
 recipe_options = common.options(
     option("--recipe", help=RECIPE_HELP),
@@ -65,47 +57,29 @@ recipe_options = common.options(
 )
 optimiser_options = common.options(
     option("--lr", type=ABOVE, help=LR_HELP),
-    option("--schedule", choices="constant linear cosine", default="constant", help="How the learning rate falls."),
+    option("--schedule", choices=SCHEDULES, default="constant", help="How the learning rate falls."),
     option("--warmup", default=0, help="Iterations in which the learning rate rises."),
-    option("--optimizer", choices="adamw muon", default="adamw", help="muon: Muon for the hidden matrices."),
-    option("--muon-lr", default=0.02, type=ABOVE, help="Learning rate of Muon's matrices."),
-    option("--betas", default="0.9,0.95", help="AdamW's two betas."),
-    option("--weight-decay", default=0.0, help="AdamW's weight decay."),
-    option("--max-grad-norm", default=1.0, help="Largest norm of the gradient; 0: no limit."),
+    trainer_options.optimiser_options,
     option("--correction", choices="none truncate mask", default="none", help=CORRECTION_HELP),
-    option("--batch-tokens", default=16_384, help=BATCH_HELP),
-    option("--precision", choices="auto float32 bfloat16", default="auto", help="auto: bfloat16 on a GPU."),
     option(
         "--tolerance", type=ABOVE, help="Largest difference of sampler and trainer, nats.  [default: 1e-4, GPU 0.05]"
     ),
-    option("--chunk", type=int, help="Logits held at once, in numbers.  [default: 16777216]"),
-    option("--steady/--no-steady", default=True, help=STEADY_HELP),
-)
-adapter_options = common.options(
-    option("--lora", type=int, help="Train only LoRA adapters of this rank."),
-    option("--lora-alpha", type=ABOVE, help="LoRA's alpha: adapters count alpha / rank.  [default: 8]"),
-    option("--lora-targets", help="Layers that get adapters, as in q_proj,v_proj.  [default: all linear ones]"),
-    option("--lora-dropout", type=SHARE, help="Dropout in the adapters.  [default: 0]"),
-    option("--adapter", metavar="FOLDER", help=ADAPTER_HELP),
 )
 watching_options = common.options(
     option("--eval-every", type=COUNT, help=EVAL_HELP),
     option("--eval-tasks", type=int, help="Held-out tasks in each evaluation.  [default: at most 64]"),
     option("--eval-split", default="eval", help=SPLIT_HELP),
     option("--checkpoint-every", default=5, help="Iterations between two checkpoints."),
-    option("--track", multiple=True, help=TRACK_HELP),
+    trainer_options.track_option,
 )
-training_options = common.options(recipe_options, optimiser_options, adapter_options, watching_options)
+training_options = common.options(recipe_options, optimiser_options, trainer_options.adapter_options, watching_options)
 
 OF_RECIPE = (
     *("credit", "normalise", "loss", "clip", "ratio", "kl", "weight_by"),
     *("n", "lr", "epochs", "minibatches", "dynamic"),
 )
-OF_TRAINER = (
-    "optimizer muon_lr betas weight_decay max_grad_norm correction batch_tokens precision tolerance chunk steady"
-)
+OF_TRAINER = f"{OF_OPTIMISER} correction tolerance"
 OF_PLAN = "iterations tasks seed schedule warmup eval_every eval_tasks eval_split checkpoint_every"
-OF_LORA = "lora lora_alpha lora_targets lora_dropout adapter"
 MOST, POINTS, FEW, PART = 64, 8, 16, 0.2  # held-out tasks; evaluations; tasks that say little; share of the rollouts
 
 
@@ -131,43 +105,17 @@ def settle(options: Mapping[str, Any], method: str | None) -> Settled:
     base = recipes.online(options["recipe"] or usual)
     given = {name: options[name] for name in OF_RECIPE if name != "credit" and options[name] is not None}
     if "clip" in given:
-        given["clip"] = _pair(given["clip"], "--clip")
+        given["clip"] = trainer_options.pair(given["clip"], "--clip")
     if method is not None:
         given["credit"] = method
         given.setdefault("normalise", recipes.normalisation(method, base.normalise))
     made = replace(base, **given)
     made.estimator()  # says at once what is not there
-    _check_adapters(options)
-    sources = {name: _source("method" if name == "credit" else name) for name in OF_RECIPE}
+    trainer_options.check_adapters(options)
+    sources = {name: trainer_options.source("method" if name == "credit" else name) for name in OF_RECIPE}
     sources |= {n: "recipe" for n, s in sources.items() if s == "default"}
-    sources |= {name: _source(name) for name in f"{OF_TRAINER} {OF_PLAN} {OF_LORA}".split()}
+    sources |= {name: trainer_options.source(name) for name in f"{OF_TRAINER} {OF_PLAN} {OF_LORA}".split()}
     return Settled(made, {**options, "n": made.n}, sources)
-
-
-def _source(name: str) -> str:
-    from click.core import ParameterSource
-
-    found = click.get_current_context().get_parameter_source(name)
-    if found in (ParameterSource.COMMANDLINE, ParameterSource.PROMPT, ParameterSource.ENVIRONMENT):
-        return "option"
-    return "file" if found is ParameterSource.DEFAULT_MAP else "default"
-
-
-def _pair(text: str, name: str) -> tuple[float, float]:
-    found = common.number_list(str(text), name, float)
-    if len(found) not in (1, 2):
-        raise BadInput(f"{name} {text!r} is not one number or two", remedy="Write 0.2, or LOW,HIGH as in 0.2,0.28.")
-    return found[0], found[-1]
-
-
-def _check_adapters(options: Mapping[str, Any]) -> None:
-    if options["adapter"] is not None and options["lora"] is not None:
-        told = "--adapter and --lora contradict each other: an adapter has its own rank"
-        raise BadInput(told, remedy="Leave one of them out.")
-    alone = [name for name in ("lora_alpha", "lora_targets", "lora_dropout") if options[name] is not None]
-    if alone and options["lora"] is None:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in alone)
-        raise BadInput(f"{flags} without --lora sets nothing", remedy="Add --lora RANK, or leave them out.")
 
 
 def settle_open(settled: Settled, model: Local, taskset: Taskset, folder: Path | None) -> None:
@@ -178,7 +126,7 @@ def settle_open(settled: Settled, model: Local, taskset: Taskset, folder: Path |
     from clew.train import rates
 
     options, begun = settled.options, _begun(folder)
-    adapters = options["lora"] is not None or options["adapter"] is not None
+    adapters = trainer_options.has_adapters(options)
     if settled.recipe.lr is None:
         lr = begun.get("lr", settled.recipe.rate(model, adapters))
         settled.recipe = replace(settled.recipe, lr=lr)
@@ -249,34 +197,16 @@ def held_out(iterations: int, runs: int, tasks: int | None = None) -> tuple[int,
 def trainer(settled: Settled, model: Local) -> Trainer:
     """The trainer that these settings describe; its first weights and its noise follow from the seed."""
     o = settled.options
-    lora = None
-    if o["lora"] is not None:
-        names = {"lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout"}
-        lora = {"r": o["lora"], **{key: o[name] for key, name in names.items() if o[name] is not None}}
-        if o["lora_targets"] is not None:
-            targets = [word.strip() for word in o["lora_targets"].split(",") if word.strip()]
-            lora["target_modules"] = targets if targets != ["all-linear"] else "all-linear"
-    settings = common.pick(o, "optimizer muon_lr weight_decay batch_tokens precision tolerance steady adapter seed")
-    betas = _pair(o["betas"], "--betas")
-    if not all(0 <= beta < 1 for beta in betas):
-        raise BadInput(f"--betas {o['betas']!r} are not two numbers from 0 to below 1", remedy="Write 0.9,0.95.")
-    settings |= {"chunk": o["chunk"]} if o["chunk"] is not None else {}
     losses = settled.recipe.losses(**({"correction": o["correction"]} if o["correction"] != "none" else {}))
-    clip = o["max_grad_norm"] or None
-    return settled.recipe.trainer(model, losses=losses, betas=betas, clip=clip, lora=lora, **settings)
+    settings = trainer_options.trainer_settings(o)
+    return settled.recipe.trainer(model, losses=losses, tolerance=o["tolerance"], **settings)
 
 
 def reference(settled: Settled, model: str) -> Local | None:
     """The weights that the training begins with, frozen, where a penalty holds it to them."""
     if not settled.recipe.kl:
         return None
-    from clew.fit.adapter_files import begin
-
-    made = run_options.trainable(model)
-    if settled.options["adapter"] is not None:
-        begin(made.module, settled.options["adapter"])
-    made.module.requires_grad_(False)
-    return made
+    return trainer_options.frozen(model, settled.options["adapter"])
 
 
 def plan(settled: Settled, name: str, growth: Growth | None) -> Plan:
@@ -292,27 +222,8 @@ def record(settled: Settled) -> dict[str, Any]:
     plain = {"normalise": (None, "std"), "loss": ("pg",), "clip": ([0.2, 0.2],), "ratio": ("token",)}
     plain |= {"weight_by": ("token",)}
     out = {name: value for name, value in later.items() if value not in plain[name]}
-    defaults = {param.name: param.default for param in click.get_current_context().command.params}
-    speed = {"chunk", "batch_tokens", "tolerance", "lora"}
-    names = [
-        name
-        for name in f"{OF_TRAINER} {OF_LORA}".split()
-        if o[name] not in (None, defaults[name]) and name not in speed
-    ]
-    return {"credit": recipe.credit, "lr": recipe.lr, "lora": o["lora"], **out, **{name: o[name] for name in names}}
-
-
-def trackers(options: Mapping[str, Any], name: str, folder: Path | None) -> Tracker | None:
-    """What --track asks for; without a place: beside the checkpoints, or a project called clew."""
-    from clew.fit.trackers import several, tracker
-
-    made = []
-    for spec in options["track"]:
-        kind, colon, _ = spec.partition(":")
-        places = {"tensorboard": f"{folder or '.'}/tensorboard", "jsonl": f"{folder or '.'}/metrics.jsonl"}
-        place = "" if colon else ":" + places.get(kind, "clew")
-        made.append(tracker(spec + place, run=name))
-    return several(made) if made else None
+    rest = {**out, **trainer_options.not_default(o, f"{OF_TRAINER} {OF_LORA}")}
+    return {"credit": recipe.credit, "lr": recipe.lr, "lora": o["lora"], **rest}
 
 
 def values(settled: Settled) -> dict[str, Any]:
@@ -330,22 +241,6 @@ def as_json(settled: Settled) -> dict[str, Any]:
 def tell(settled: Settled) -> None:
     """Print every field with its value, those of one source together, and what else there is to say."""
     recipe = settled.recipe
-    by: dict[str, list[str]] = {}
-    for name, value in values(settled).items():
-        by.setdefault(settled.sources[name], []).append(f"{name} {_short(value)}")
-    common.say(f"recipe {recipe.name}: {recipe.about}")
-    for source, told in by.items():
-        label = f"from {source}" if source in ("recipe", "option", "file", "default") else f"by {source}"
-        start, margin = f"  {label + ':':<14} ", " " * 17
-        text = textwrap.fill(
-            ", ".join(told), 120, initial_indent=start, subsequent_indent=margin, break_long_words=False
-        )
-        common.say(text)
+    trainer_options.table(f"recipe {recipe.name}: {recipe.about}", values(settled), settled.sources)
     for note in settled.notes:
         common.say(note)
-
-
-def _short(value: object) -> str:
-    if isinstance(value, tuple):
-        return "/".join(map(_short, value))
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clew.cli.shared import common
-from clew.core.errors import need
 
 if TYPE_CHECKING:
     from clew.core.records import Report
@@ -81,6 +80,8 @@ def change(training: Training, curve: Sequence[tuple[int, float, float, float]])
 
     Both are the same tasks under the same seeds, so pairs of runs are compared (McNemar's exact test, 1947).
     """
+    from clew.audit.design import mcnemar
+
     if len(curve) < 2:
         return ""
     name, store = training.plan.name, training.store
@@ -90,7 +91,7 @@ def change(training: Training, curve: Sequence[tuple[int, float, float, float]])
     pairs = [(first[key].reward, last[key].reward) for key in first.keys() & last.keys()]
     judged = [(a > 0.5, b > 0.5) for a, b in pairs if a is not None and b is not None]
     won, lost = sum(b > a for a, b in judged), sum(a > b for a, b in judged)
-    p = need("scipy.stats", "stats").binomtest(won, won + lost).pvalue if won + lost else 1.0
+    p = mcnemar(won, lost)
     told = f"of {len(judged)} held-out tasks {won} were won and {lost} lost since the start (sign test p {p:.2g})"
     if p > 0.05:
         return f"{told}: no difference that so many tasks can tell"

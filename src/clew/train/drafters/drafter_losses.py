@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +16,8 @@ from torch import Tensor, nn
 
 from clew.core.errors import BadInput
 from clew.core.keys import derive
-from clew.fit import checkpoint, optim
+from clew.fit import checkpoint
+from clew.fit.small import Course, fit, taken_up
 from clew.models.drafters.layers import Design, Trained
 from clew.models.engine.weights import matrices, unwrap
 
@@ -272,34 +272,23 @@ def train(module: Trained, data: Taps, how: Schooling, going: str | Path | None 
     design = module.design
     if not len(data):
         raise BadInput("there is no text to train on", remedy="Give prompts, or a query that finds runs with tokens.")
-    optimiser = optim.build(module, "adamw", how.lr)
-    about = {"how": asdict(how), "design": design.dict(), "rows": len(data), "tokens": int(data.offsets[-1])}
-    first, spent = _resume(module, optimiser, going, json.dumps(about)) if going else (0, 0.0)
-    module.train()
-    began = time.process_time()
-    for step in range(first, how.steps):
+    about = {"schooling": asdict(how), "design": design.dict(), "rows": len(data), "tokens": int(data.offsets[-1])}
+    chances = torch.zeros(0)
+
+    def loss(step: int) -> tuple[Tensor, dict[str, float]]:
+        nonlocal chances
         rng = np.random.default_rng(derive(how.seed, "drafting", step))
         rows = np.sort(rng.choice(len(data), min(how.batch, len(data)), replace=False))
         batch = data.batch(rows, design.block + 1)
         anchors, valid = _anchors(design, data.first[rows], batch[3].numpy(), how.anchors, rng)
-        loss, terms, chance = losses_of(module, batch, torch.from_numpy(anchors), torch.from_numpy(valid), how)
-        optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_([p for p in module.parameters() if p.requires_grad], how.clip)
-        optimiser.step(rate(step, how))
-        cpu = spent + time.process_time() - began
-        if going and ((step + 1) % SAVED == 0 or step + 1 == how.steps):
-            _save(module, optimiser, going, json.dumps(about), step + 1, cpu)
-        yield Step(step + 1, terms, tuple(chance.tolist()), cpu)
-    module.eval()
+        value, terms, chances = losses_of(module, batch, torch.from_numpy(anchors), torch.from_numpy(valid), how)
+        return value, terms
 
-
-def rate(step: int, how: Schooling) -> float:
-    """Share of the learning rate: linear warm-up, then a cosine to 0."""
-    warm = max(1.0, how.warmup * how.steps)
-    if step < warm:
-        return (step + 1) / warm
-    return float(0.5 * (1 + np.cos(np.pi * (step - warm) / max(1.0, how.steps - warm))))
+    course = Course(
+        steps=how.steps, lr=how.lr, warmup=how.warmup, decay="cosine", clip=how.clip, save_every=SAVED
+    )  # fmt: skip
+    for done in fit(module, loss, course, about=about, going=going):
+        yield Step(done.step, done.loss, tuple(chances.tolist()), done.cpu_s)
 
 
 def _anchors(design: Design, first: I64, lengths: I64, count: int, rng: np.random.Generator) -> tuple[I64, Mask]:
@@ -310,34 +299,6 @@ def _anchors(design: Design, first: I64, lengths: I64, count: int, rng: np.rando
     return anchors, anchors < lengths[:, None] - 1
 
 
-def _save(module: nn.Module, optimiser: optim.Optimiser, going: str | Path, about: str, step: int, cpu: float) -> None:
-    trained = {k: v for k, v in module.state_dict().items() if k.split(".")[0] not in ("embed_tokens", "lm_head")}
-    state = {"module": trained, "optimizer": optimiser.state_dict(), "step": step, "cpu_s": cpu, "about": about}
-    checkpoint.replace(going, lambda fresh: torch.save(state, fresh / "state.pt"))
-
-
-def _resume(module: nn.Module, optimiser: optim.Optimiser, going: str | Path, about: str) -> tuple[int, float]:
-    if not checkpoint.exists(going):
-        return 0, 0.0
-    state = _state(going)
-    if state["about"] != about:
-        raise BadInput(
-            f"{going} holds the training of another drafter: {state['about']}, not {about}",
-            remedy="Give the settings it was begun with, or another folder.",
-        )
-    module.load_state_dict(state["module"], strict=False)
-    optimiser.load_state_dict(state["optimizer"])
-    return int(state["step"]), float(state["cpu_s"])
-
-
 def resume(module: nn.Module, going: str | Path) -> float:
     """Weights as a training left them; returns the CPU-seconds it took."""
-    state = _state(going)
-    module.load_state_dict(state["module"], strict=False)
-    module.eval()
-    return float(state["cpu_s"])
-
-
-def _state(going: str | Path) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(checkpoint.locate(going) / "state.pt", weights_only=True)
-    return found
+    return taken_up(module, going)
