@@ -145,6 +145,17 @@ def counted(hits: npt.ArrayLike, n: npt.ArrayLike) -> None:
         raise BadInput(f"{k} of {m} is no share", remedy="Count at least one trial, and no more hits than trials.")
 
 
+def mcnemar(up: int, down: int, *, one_sided: bool = False) -> float:
+    """Exact p of paired outcomes (McNemar 1947): of the pairs that differ, ``up`` are better and ``down`` are worse.
+
+    One-sided, it is the p of the hypothesis that better ones are no likelier; 1 where no pair differs.
+    """
+    if not up + down:
+        return 1.0
+    test = need("scipy.stats", "stats").binomtest
+    return float(test(up, up + down, alternative="greater" if one_sided else "two-sided").pvalue)
+
+
 # ---- many tests at once ----------------------------------------------------------------------------------------------
 
 

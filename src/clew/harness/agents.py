@@ -119,9 +119,8 @@ async def transcript(run: LiveRun) -> None:
         elif acts != "none":
             answers = [await run.act(reply.text)]
         for answer, (role, extra) in zip(answers, turn.get("answers", [["user", ""]] * len(answers)), strict=False):
-            chat.say(
-                role, Message("tool" if answer.call_id else role, answer.text, call_id=answer.call_id, extra=extra)
-            )
+            role, extra = "tool" if answer.call_id else role, extra or answer.extra
+            chat.say(role, Message(role, answer.text, call_id=answer.call_id, extra=extra))
         for message in turn.get("say", ()):
             _say(chat, message)
         if turn and index == len(turns) - 1:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 from clew.core.aio import run_sync
-from clew.core.errors import AgentFailed, BadInput
+from clew.core.errors import BadInput
 from clew.core.protocols import Judge, Model, Taskset, World
 from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow
 from clew.core.sources import changed, file_of
 from clew.core.values import Limits, Sampling, StopReason, Task, sampling_with
+from clew.harness.blame import agent_failed
 from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.executors import IN_LOOP, Executor
 from clew.harness.fork import forks
@@ -136,9 +137,7 @@ class Runner:
 
         groups = run_sync(all_groups())
         if groups.runs and all(run.stop is StopReason.AGENT_ERROR for run in groups.runs):
-            first = groups.runs[0]
-            told = f"the agent's own code failed in all {len(groups.runs)} runs:\n{first.calls[-1].error}"
-            raise AgentFailed(told, at=first.id)
+            raise agent_failed(groups.runs, f"all {len(groups.runs)} runs")
         return groups
 
     async def stream(

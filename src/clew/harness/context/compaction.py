@@ -28,6 +28,7 @@ from clew.harness.context.pins import MESSAGES, Pins, mend, orphans, pairs
 from clew.harness.run.live import Conversation
 
 CHARACTERS = 4  # of a token, in the estimate that budgets are counted in
+IMAGE = 1000  # tokens of an image in that estimate: endpoints count some 85 to 1,600, by its size
 HEAD = "Summary of the conversation so far:\n"
 ASK = "Summarise the conversation above in at most {words} words: requests, decisions, facts, work done."
 Summariser = Callable[[Sequence[Message], int], Awaitable[str]]
@@ -41,9 +42,10 @@ class Strategy(Protocol):
 
 
 def size(messages: Sequence[Message]) -> int:
-    """Estimated tokens: a quarter of the characters of each message, rounded up."""
+    """Estimated tokens: a quarter of the characters of each message, rounded up, and 1,000 for each image."""
     return sum(
         math.ceil((len(m.text) + len(m.reasoning) + sum(len(c.name) + len(c.arguments) for c in m.calls)) / CHARACTERS)
+        + (IMAGE * m.extra.count('"type":"image"') if '"media":[' in m.extra else 0)
         for m in messages
     )
 

@@ -7,7 +7,7 @@ same fork in the run's own store, so that a sample can be looked at and followed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -23,28 +23,47 @@ from clew.harness.executors import IN_LOOP, Prepared
 from clew.harness.fork.edits import fork_row, plan
 from clew.harness.run.restore import world_at
 from clew.harness.run.spec import Specified
+from clew.models.taps import Tap
+from clew.models.taps.forms import form_of
 from clew.store import Group, MemoryStore, Run
 from clew.store.run import sampled
 from clew.store.upkeep import copy_run
 
 METHOD = "potential"
+SPELT = 200  # characters of a tail that are written out in the name of a place
 TOGETHER = 2048  # continuations made before their outcomes are written down
 
 
 class Start(NamedTuple):
-    """Where continuations begin: at a cursor, after ``tail``, tokens forced instead of those recorded there."""
+    """Where continuations begin: at a cursor, after ``tail``, which is forced instead of what is recorded there.
+
+    ``tail`` is token ids, or text where the reply was recorded without any.
+    """
 
     run: str
     seq: int
     token: int = 0
-    tail: tuple[int, ...] = ()
+    tail: tuple[int, ...] | str = ()
 
     @property
     def cursor(self) -> Cursor:
         return Cursor(self.run, self.seq, self.token)
 
     def __str__(self) -> str:
-        return str(self.cursor) + (":" + ",".join(map(str, self.tail)) if self.tail else "")
+        written = self.tail if isinstance(self.tail, str) else ",".join(map(str, self.tail))
+        written = written if len(written) <= SPELT else value_digest(self.tail).hex()
+        return str(self.cursor) + (f":{written}" if written else "")
+
+
+class Outcome(Protocol):
+    """What is asked of runs that have ended, in place of the reward: 1, 0, or None where it cannot be told.
+
+    ``name`` says all that its values hang on. ``since`` is the Call from which each run is a continuation.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def of(self, runs: Sequence[Run], since: Sequence[int]) -> Sequence[float | None]: ...
 
 
 class Samples(NamedTuple):
@@ -59,7 +78,15 @@ class Samples(NamedTuple):
 class Forking(Specified, Protocol):
     """A Runner, as far as continuations need one."""
 
-    def fork(self, run: Run | str, at: Cursor, *, prefix: Sequence[int] | None = None, seed: int) -> Group: ...
+    def fork(
+        self,
+        run: Run | str,
+        at: Cursor,
+        *,
+        prefix: str | Sequence[int] | None = None,
+        tap: Sequence[Tap] | None = None,
+        seed: int,
+    ) -> Group: ...
 
 
 class Continuations:
@@ -70,21 +97,39 @@ class Continuations:
         seed: of the plan; sample i of a place has a seed derived from it, the stage, the place and i.
         judge_seconds: a judge that takes longer leaves its sample undecided, whatever bound the runner has; None waits
             for ever. The clock of each verdict starts when the judge does, in a thread of its own.
+        outcome: what is kept of each continuation; default its reward, for which a judge is needed.
+        taps: written into hidden states in every request of a continuation.
     """
 
-    def __init__(self, runner: Forking, *, seed: int = 0, judge_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        runner: Forking,
+        *,
+        seed: int = 0,
+        judge_seconds: float | None = None,
+        outcome: Outcome | None = None,
+        taps: Sequence[Tap] = (),
+    ) -> None:
         spec = runner.spec
-        if spec.taskset is None:
+        self.outcome = outcome
+        if spec.taskset is None and outcome is None:
             raise BadInput(
                 f"runs of agent {spec.agent_ref} have no taskset, so nothing judges how they end",
                 remedy="Choose runs of a world or a taskset with a judge.",
             )
         self.runner, self.spec, self.seed, self.judge_seconds = runner, spec, seed, judge_seconds
+        self.taps = tuple(taps)
         model = spec.model
-        who = {"agent": spec.agent_ref, "digest": spec.agent_digest, "taskset": spec.taskset.ref}
+        who = {
+            "agent": spec.agent_ref,
+            "digest": spec.agent_digest,
+            "taskset": spec.taskset.ref if spec.taskset else "",
+        }
         by = {"model": model.ref if model else "", "version": model.version if model else 0}
         by["weights"] = getattr(model, "fingerprint", "")
         self.settings = {**who, **by, "seed": seed, "judge_seconds": judge_seconds}
+        self.settings |= {} if outcome is None else {"outcome": outcome.name}
+        self.settings |= {"taps": [form_of(tap) for tap in taps]} if taps else {}
         self.params = value_digest(self.settings).hex()
 
     def method(self, stage: str) -> str:
@@ -139,11 +184,12 @@ class Continuations:
 
     def promote(self, start: Start, seed: int) -> Run:
         """The sample of that seed as a run: the same fork, made in the runner's own store."""
+        tap = self.taps or None
         if start.tail:
             view = Run(self.spec.store, start.run)
-            whole = [*_prefix(view, start), *start.tail]
-            return self.runner.fork(view, Cursor(start.run, start.seq), prefix=whole, seed=seed)[0]
-        return self.runner.fork(start.run, start.cursor, seed=seed)[0]
+            at, prefix = Cursor(start.run, start.seq), _prefix(view, start)
+            return self.runner.fork(view, at, prefix=prefix, tap=tap, seed=seed)[0]
+        return self.runner.fork(start.run, start.cursor, tap=tap, seed=seed)[0]
 
     def _keep(self, stage: str, start: Start, found: Samples) -> None:
         store, method = self.spec.store, self.method(stage)
@@ -155,10 +201,10 @@ class Continuations:
         """Bring each run's world back to its furthest place once, so that a refusal comes before any cost."""
         last: dict[str, Start] = {}
         for start in starts:
-            last[start.run] = max(start, last.get(start.run, start))
+            last[start.run] = max(start, last.get(start.run, start), key=lambda it: it[:3])
         for start in last.values():
             view = Run(self.spec.store, start.run)
-            seq, changes = _planned(view, start)
+            seq, changes = _planned(view, start, self.taps)
             if seq > 1:
                 shared = self.spec.store.calls(view.id, 0, seq)
                 world = await world_at(self.spec, self.spec.task_of(view.row), shared, changes)
@@ -175,7 +221,7 @@ class Continuations:
         ids: dict[Start, list[str]] = {}
         for start, seeds in portion:
             view = Run(aside.store, start.run)
-            seq, changes = _planned(view, start)
+            seq, changes = _planned(view, start, self.taps)
             task, shared = aside.task_of(view.row), aside.store.calls(view.id, 0, seq)
             rows = [fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
             ids[start] = [row.id for row in rows]
@@ -184,24 +230,36 @@ class Continuations:
                 work.append(Prepared(row, task, shared))
         async with aclosing(IN_LOOP.drive(aside, work)) as runs:
             ended = {run.id: run async for run in runs}
-        found = {start: _samples(start, seeds, [ended[i] for i in ids[start]]) for start, seeds in portion}
+        told = self._outcomes([(ended[i], start.seq) for start, _ in portion for i in ids[start]])
+        found = {start: _samples(start, seeds, [ended[i] for i in ids[start]], told) for start, seeds in portion}
         aside.store.close()
         return found
 
+    def _outcomes(self, ended: Sequence[tuple[Run, int]]) -> dict[str, float | None]:
+        """What is kept of each finished continuation, by its id."""
+        runs = [run for run, _ in ended]
+        told = (
+            [run.reward for run in runs] if self.outcome is None else self.outcome.of(runs, [seq for _, seq in ended])
+        )
+        return {run.id: value for run, value in zip(runs, told, strict=True)}
 
-def _prefix(view: Run, start: Start) -> list[int]:
-    """The recorded tokens of the reply that come before the place."""
+
+def _prefix(view: Run, start: Start) -> str | list[int]:
+    """What is forced: the recorded tokens of the reply that come before the place, or its characters, and the tail."""
     call = view.call(start.seq)
     node = view.store.node(call.node_out)
-    if node.ids is None:
-        raise BadInput(f"the reply at {start.cursor} has no token ids", remedy="Force text with `clew fork --reply`.")
-    return list(node.ids[call.head : call.head + start.token])
+    if node.ids is not None and not isinstance(start.tail, str):
+        return [*node.ids[call.head : call.head + start.token], *start.tail]
+    if node.ids is None and isinstance(start.tail, str):
+        return node.message.text[: start.token] + start.tail
+    kind = "token ids" if node.ids is None else "a text beside its token ids"
+    raise BadInput(f"the reply at {start.cursor} has no {kind}", remedy="Force text with `clew fork --reply`.")
 
 
-def _planned(view: Run, start: Start) -> tuple[int, Intervention]:
+def _planned(view: Run, start: Start, taps: Sequence[Tap]) -> tuple[int, Intervention]:
     if start.tail:
-        return plan(view, Cursor(start.run, start.seq), prefix=[*_prefix(view, start), *start.tail])
-    return plan(view, start.cursor)
+        return plan(view, Cursor(start.run, start.seq), prefix=_prefix(view, start), tap=taps or None)
+    return plan(view, start.cursor, tap=taps or None)
 
 
 def _portions(todo: Sequence[tuple[Start, list[int]]]) -> Iterator[list[tuple[Start, list[int]]]]:
@@ -216,13 +274,13 @@ def _portions(todo: Sequence[tuple[Start, list[int]]]) -> Iterator[list[tuple[St
         yield portion
 
 
-def _samples(start: Start, seeds: Sequence[int], runs: Sequence[Run]) -> Samples:
+def _samples(start: Start, seeds: Sequence[int], runs: Sequence[Run], told: Mapping[str, float | None]) -> Samples:
     """Outcomes of finished continuations."""
     if all(run.stop is StopReason.MODEL_ERROR for run in runs):
         raise ModelError(f"all {len(runs)} continuations failed: {runs[0].calls[-1].error}", at=str(start))
     own: list[list[Call]] = [run.calls[run.shared :] for run in runs]
-    rewards = [run.reward for run in runs]
-    outcomes = np.array([np.nan if r is None else r for r in rewards], np.float32)
+    values = [told[run.id] for run in runs]
+    outcomes = np.array([np.nan if value is None else value for value in values], np.float32)
     tokens = np.array([sum(map(sampled, calls)) for calls in own], np.float32)
     costs = np.array([sum(c.cost for c in calls) for calls in own], np.float32)
     return Samples(np.array(seeds, np.int64), outcomes, tokens, costs)

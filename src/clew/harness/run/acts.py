@@ -21,6 +21,7 @@ from clew.harness.run.path import Path
 from clew.harness.run.pending import Handed, Pending, Stop, away, revive, snapshots
 from clew.harness.run.run_state import RunState
 from clew.harness.tools import Tool
+from clew.store.run import observed
 from clew.worlds.world_asks import Asks
 
 SMALL = 1000  # bytes; a snapshot below this is kept with every act
@@ -195,6 +196,7 @@ def _recorded(
         reward=outcome.reward,
         terminal=outcome.done,
         legal=outcome.legal,
+        extra=outcome.extra,
         **({"snapshot": snapshot(run, world)} | kept),
         forced=int(given is not None),
         seconds=time.time() - pending.call.started,
@@ -206,7 +208,7 @@ def _applied(run: RunState, call: Call) -> Observation:
     run.step += 1
     if call.error:
         raise revive(call.error)
-    view = Observation(call.text, call.reward, call.terminal, call.legal)
+    view = observed(call)
     if call.reward is not None:
         run.claimed = (run.claimed or 0.0) + call.reward
     if call.finish == "tool":

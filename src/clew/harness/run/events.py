@@ -160,8 +160,8 @@ class Timers:
             self._zero = min(self._zero, self._wall() - self.now)
 
     def _clock(self) -> float:
-        if not self._holds and self._wall() - self._zero > self.now + SLACK:
-            self.now = self._wall() - self._zero
+        if not self._holds and (passed := self._wall() - self._zero) > self.now + SLACK:
+            self.now = passed
         return self.now
 
     def time(self) -> float:

@@ -20,6 +20,7 @@ from clew.harness.run import acts
 from clew.harness.run.pending import CUT_OFF, GIVEN_UP, Pending, revive
 from clew.harness.run.run_state import RunState
 from clew.harness.run.tape import Tape
+from clew.store.run import observed
 
 FAILED = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
 INSIDE = (StopReason.DONE, StopReason.RETURNED, StopReason.CONTEXT_FULL, *FAILED)
@@ -47,6 +48,7 @@ async def open(run: RunState, prepare: Callable[[], World | None]) -> None:
             reward=view.reward,
             terminal=view.done,
             legal=view.legal,
+            extra=view.extra,
             state=world.state_key if world is not None else b"",
             snapshot=acts.snapshot(run, world),
             setup=Setup(tools=tools) if tools else None,
@@ -56,7 +58,7 @@ async def open(run: RunState, prepare: Callable[[], World | None]) -> None:
 def _opened(run: RunState, call: Call) -> None:
     if call.error:
         raise revive(call.error)
-    run.view, run.done = Observation(call.text, call.reward, call.terminal, call.legal), call.terminal
+    run.view, run.done = observed(call), call.terminal
     run.tools = call.setup.tools if call.setup else ()
 
 

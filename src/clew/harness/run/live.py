@@ -14,6 +14,7 @@ from clew.harness.run import acts, asks, notes
 from clew.harness.run.nodes import Reply
 from clew.harness.run.path import Path
 from clew.harness.run.run_state import RunState
+from clew.models.images import Image, Source
 from clew.store.run import Run
 
 Spawn = Callable[[Agent | str, Task | str, Mapping[str, Any]], Awaitable[Run]]
@@ -115,20 +116,29 @@ class LiveRun:
 class Conversation(Path):
     """A path of nodes. ``say`` adds messages; ``ask`` adds the model's reply."""
 
-    async def ask(self, *content: Any, **sampling: Any) -> Reply:
+    async def ask(self, *content: Any, images: Sequence[Source] = (), **sampling: Any) -> Reply:
         """Ask the model for the next message.
 
         Args:
             content: said first: a string or Observation (role user; tool where it answers a call), or a list of them.
+            images: shown with the last of ``content``, or in a message of their own where that is no string: paths of
+                files (PNG, JPEG, GIF, WebP), their bytes, or what ``clew.image`` made of them.
             sampling: fields of ``Sampling`` for this ask, and ``seed``: its own in place of one derived from the run's;
                 forks that draw anew do not keep it.
 
         Raises:
-            ModelError: the model failed; ContextOverflow where the prompt does not fit.
+            ModelError: the model failed, or reads text alone; ContextOverflow where the prompt does not fit.
+            BadInput: an image is none.
         """
-        for item in content:
-            for part in item if isinstance(item, list) else (item,):
-                self.say("user", part)
+        said = [part for item in content for part in (item if isinstance(item, list) else (item,))]
+        shown = [*images, *(part for part in said if isinstance(part, Image))]
+        said = [part for part in said if not isinstance(part, Image)]
+        if shown and not (said and isinstance(said[-1], str)):
+            said.append("")
+        for part in said[:-1]:
+            self.say("user", part)
+        if said:
+            self.say("user", said[-1], shown)
         if not self.nodes:
             raise BadInput("a conversation was asked before anything was said", remedy="Pass a message to ask().")
         return await asks.ask(self._run, self, sampling)

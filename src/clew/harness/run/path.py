@@ -7,15 +7,17 @@ use ``now``, ``note`` and ``repeats``. A Path never calls a model.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, ModelError
 from clew.core.protocols import Model, weights_of
 from clew.core.records import Annotation, Node, Setup
 from clew.core.values import Message, Observation, Sampling, ToolSpec
 from clew.harness.run import notes
 from clew.harness.run.nodes import edited, make_node
 from clew.harness.run.run_state import RunState
+from clew.models.images import Source, image, unnamed, with_images
 
 
 class Path:
@@ -44,16 +46,27 @@ class Path:
     def tip(self) -> Node | None:
         return self.nodes[-1] if self.nodes else None
 
-    def say(self, role: str, content: str | Message | Observation) -> Node | None:
-        """Add a message; it is recorded with the next ask. Gives its node (None where an edit dropped it)."""
+    def say(self, role: str, content: str | Message | Observation, images: Sequence[Source] = ()) -> Node | None:
+        """Add a message; it is recorded with the next ask. Gives its node (None where an edit dropped it).
+
+        Args:
+            images: shown with it: paths of files (PNG, JPEG, GIF, WebP), their bytes, or what ``clew.image`` made.
+
+        Raises:
+            BadInput: an ask is unanswered, or an image is none.
+            ModelError: there is an image, and the model reads text alone.
+        """
         if self.waiting:
             raise BadInput(
                 "something was said while an ask is unanswered", remedy="Await the reply, or use chat.branch()."
             )
         if isinstance(content, Observation):
-            message = Message("tool" if content.call_id else role, content.text, call_id=content.call_id)
+            role = "tool" if content.call_id else role
+            message = Message(role, content.text, call_id=content.call_id, extra=content.extra)
         else:
             message = content if isinstance(content, Message) else Message(role, content)
+        if images:
+            message = with_images(message, [image(one) for one in images])
         edits = self._run.say_edits
         if edits:
             for kept in edited(message, [e for e in edits if (e.conversation, e.index) == (self.index, self.said)]):
@@ -73,6 +86,9 @@ class Path:
             if known is not None:
                 self.extend(known)
                 return
+        if self.model and renderer and message.extra and unnamed(message):
+            remedy = "Ask a model that sees images, or say str(image) in the text: a note of what is there."
+            raise ModelError(f"{self.model.ref} reads text alone, and the message holds an image", remedy=remedy)
         ids = renderer.delta(tip, self.closed, message, self.tools) if renderer else None
         self.extend(make_node(tip, message, ids, tokenizer if renderer else ""))
         self._run.fresh.append(self.nodes[-1])

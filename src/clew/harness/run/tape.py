@@ -211,6 +211,8 @@ class Tape:
                 was, now = (
                     f"{n.message.role} {n.message.text[:60]!r}" if n is not None else "absent" for n in (old, new)
                 )
+                if old and new and old.message != new.message and _bare(old) == _bare(new):
+                    now = "the same text with other images or fields"
                 return f"an ask whose message {index} is {was}", f"a reply where it is {now}"
         return "an ask with other sampling or tools", "a reply"
 
@@ -226,6 +228,10 @@ class Tape:
                 remedy="Run `clew store verify` for the whole list; restore the store from a copy.",
                 at=str(Cursor(self.run, call.seq)),
             )
+
+
+def _bare(node: Node) -> Message:
+    return node.message._replace(extra="")
 
 
 def _together(calls: Sequence[Call]) -> bool:

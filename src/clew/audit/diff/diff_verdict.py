@@ -1,0 +1,182 @@
+"""What came of comparing two checkpoints: features, arms, controls, and a verdict that may be "nothing".
+
+``steered_behaviour`` fills a Finding, the command line prints and files it. Nothing here samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from clew.audit import design
+from clew.audit.diff.steering import Cell, Effect
+from clew.core.errors import BadInput
+from clew.core.keys import value_digest
+from clew.core.records import Report
+from clew.store import Keeper
+
+Verdict = Literal["exclusive", "shared", "nothing", "cannot tell"]
+LEVEL = 0.01  # family-wise, of the tests that a claim must pass
+LEAST = 0.1  # an effect that matters; smaller ones count as nothing
+ASIDE = 0.05  # change of an off-target behaviour from which it is flagged
+
+
+class Line(NamedTuple):
+    """One row of evidence: what it is about, its effect, and p against nothing written."""
+
+    about: str
+    report: Report
+    p: float | None = None
+
+
+@dataclass(slots=True)
+class Tried:
+    """The direction of one part of the dictionary that did best on the selection prompts, judged on the test prompts.
+
+    random: effects of random directions of the same norm on the test prompts.
+    """
+
+    part: Literal["exclusive", "shared"]
+    cell: Cell
+    test: Effect
+    random: list[Effect] = field(default_factory=list)
+
+    @property
+    def bar(self) -> float:
+        """The 99th percentile of the random directions' effects."""
+        return float(np.percentile([e.size for e in self.random], 99)) if self.random else 0.0
+
+    @property
+    def top(self) -> Effect | None:
+        """The random direction that did most."""
+        return max(self.random, key=lambda e: e.size, default=None)
+
+    @property
+    def shrinkage(self) -> float:
+        """What selection made of the effect: selection less test."""
+        return self.cell.effect.size - self.test.size
+
+
+@dataclass(slots=True)
+class Finding:
+    """A comparison of A with B.
+
+    behaviour: in words. rates: of A and B with nothing written, and their difference. tried: best directions by part.
+    lines: controls, patches, spillover, off-target. kind, text: the verdict.
+    """
+
+    behaviour: str
+    rates: list[Line] = field(default_factory=list)
+    tried: dict[str, Tried] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
+    kind: Verdict = "cannot tell"
+    text: str = ""
+    cells: list[Cell] = field(default_factory=list)
+
+    @property
+    def claims(self) -> list[Line]:
+        """The effects of the tried directions on the test prompts."""
+        out = []
+        for t in self.tried.values():
+            name, dose = t.cell.direction.name, t.cell.dose
+            out.append(Line(f"{t.part}: {name} x {dose:g}", t.test.report(f"effect of {name}"), t.test.p))
+        return out
+
+    def verdict(self) -> Report | None:
+        """The verdict as a Report; None where nothing was measured."""
+        lines = self.claims or self.rates
+        if not lines:
+            return None
+        best = max(lines, key=lambda line: line.report.estimate)
+        claim = f"what training added to {self.behaviour}: {self.kind}; {self.text}"
+        return replace(
+            best.report, claim=claim, design=f"{best.about}: {best.report.design}", caveats=tuple(self.caveats)
+        )
+
+
+def filed(found: Finding, store: Keeper, label: str) -> list[str]:
+    """Keep lines and verdict as Reports of the store; gives their ids, the verdict's last."""
+    reports = [
+        replace(x.report, claim=f"{x.about}: {x.report.claim}") for x in (*found.rates, *found.claims, *found.lines)
+    ]
+    last = found.verdict()
+    reports += [last] if last is not None else []
+    return [store.put_report(r, f"diff-{label}-{value_digest([r.claim, r.n, r.estimate]).hex()[:8]}") for r in reports]
+
+
+def passes(tried: Tried | None, adjusted: dict[str, float]) -> bool:
+    """Whether a direction does more than nothing and more than random directions of its norm."""
+    if tried is None or not tried.random:
+        return False
+    mine = [p for name, p in adjusted.items() if name.startswith(tried.part)]
+    return tried.test.size > tried.bar and bool(mine) and max(mine) < LEVEL
+
+
+def tests(tried: dict[str, Tried]) -> dict[str, float]:
+    """p-values, Holm's correction over all: each part against nothing and against its top random direction."""
+    raw = {}
+    for name, one in tried.items():
+        raw[f"{name} against nothing"] = one.test.p
+        if one.top is not None:
+            raw[f"{name} against random"] = one.test.over(one.top)
+    if {"exclusive", "shared"} <= set(tried):
+        raw["alone against shared"] = tried["exclusive"].test.over(tried["shared"].test)
+    return dict(zip(raw, design.holm(list(raw.values())), strict=True)) if raw else {}
+
+
+def settle(found: Finding, added: bool | None) -> None:
+    """From the arms to a verdict.
+
+    Args:
+        added: whether A shows the behaviour more often than B; None where that is not known.
+    """
+    adjusted = tests(found.tried)
+    alone, shared = found.tried.get("exclusive"), found.tried.get("shared")
+    if added is False:
+        found.kind, found.text = "nothing", "A does it no oftener than B, so training added none of it"
+        return
+    both = {name: passes(one, adjusted) for name, one in (("exclusive", alone), ("shared", shared))}
+    if alone and both["exclusive"] and not (shared and both["shared"] and alone.test.size < shared.test.size / 2):
+        found.kind = "exclusive"
+        found.text = f"{alone.cell.direction.name}, which A alone has, moves it by {alone.test.size:+.2f}"
+        if shared and both["shared"]:
+            p = adjusted["alone against shared"]
+            found.text += f", and {shared.cell.direction.name}, which both have, by {shared.test.size:+.2f} (p {p:.2g})"
+        return
+    if shared and both["shared"]:
+        found.kind = "shared"
+        found.text = f"{shared.cell.direction.name}, which both models have, moves it by {shared.test.size:+.2f}"
+        found.text += (
+            f"; what A alone has moves it by {alone.test.size:+.2f}" if alone else "; A alone has no such feature"
+        )
+        return
+    _undecided(found, list(found.tried.values()))
+
+
+def _undecided(found: Finding, tried: Sequence[Tried]) -> None:
+    """No direction passes: nothing, where effects that matter are ruled out, else how much more would do."""
+    if not tried:
+        found.kind, found.text = "nothing", "no feature is active at these prompts"
+        return
+    best = max(tried, key=lambda t: t.test.size)
+    report = best.test.report("best")
+    if report.high < max(LEAST, best.bar):
+        found.kind, found.text = "nothing", f"no feature moves it by more than {max(report.high, 0):.2f}"
+        return
+    against = best.top if best.top is not None and best.top.size > 0 else None
+    base = float(np.nanmean(best.test.clean if against is None else against.arm))
+    reached = float(np.nanmean(best.test.arm))
+    try:
+        more = f"about {4 * design.needed(min(base, reached), max(base, reached), level=1 - LEVEL)} prompts would do"
+    except BadInput:
+        more = "more prompts would hardly do"
+    if best.test.size <= best.bar:
+        more = "random directions of the same norm do as much"
+    found.kind, found.text = (
+        "cannot tell",
+        f"the best feature moves it by {best.test.size:+.2f} at {len(best.test.arm)} prompts: {more}",
+    )
