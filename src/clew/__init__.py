@@ -17,6 +17,7 @@ _NAMES = {
     "clew.core.values": "Limits Message Observation Sampling StopReason Task ToolCall",
     "clew.fit.trainer": "Trainer",
     "clew.harness": "LiveRun Runner tool",
+    "clew.models.images": "image media",
     "clew.store": "Group Groups Run open_store",
     "clew.train.rows": "rows",
     "clew.view.terminal": "tree",
@@ -35,14 +36,15 @@ if TYPE_CHECKING:
     from clew.exchange.dataset.tasks import Dataset
     from clew.fit.trainer import Trainer
     from clew.harness import LiveRun, Runner, tool
+    from clew.models.images import image, media
     from clew.store import Group, Groups, Run, open_store
     from clew.train.rows import rows
     from clew.view.terminal import tree
 
 __all__ = ["Cursor", "Edit", "Group", "Groups", "Limits", "LiveRun", "Message", "Observation", "Report", "Run"]
 __all__ += ["Runner", "Sampling", "StopReason", "Task", "ToolCall", "Trainer", "core", "credit", "dataset", "exchange"]
-__all__ += ["fit", "harness", "model", "models", "open_store", "register", "rows", "store", "taskset", "tool", "train"]
-__all__ += ["tree", "view", "worlds"]
+__all__ += ["fit", "harness", "image", "media", "model", "models", "open_store", "register", "rows", "store", "taskset"]
+__all__ += ["tool", "train", "tree", "view", "worlds"]
 
 
 def taskset(ref: str) -> Taskset:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+from clew.cli import VERBS
+
+PRINTED = re.compile(rf"`(clew (?:{'|'.join(VERBS)})\b[^`]*)`|(?:^\s*|[:;] )(clew (?:{'|'.join(VERBS)})\b.*)$", re.M)
+"""A line that a verb prints for going on: between backticks, or to the end of its own line."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -42,3 +47,8 @@ class Shell:
         for name, text in files.items():
             stem, _, ending = name.rpartition("_")
             (self.folder / f"{stem}.{ending}").write_text(text)
+
+
+def printed(text: str) -> list[str]:
+    """The lines for going on in what a verb printed, in their order."""
+    return ["".join(found).strip() for found in PRINTED.findall(text)]

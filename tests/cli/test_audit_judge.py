@@ -75,12 +75,102 @@ def test_the_half_kept_apart_stays_unseen(audit, labelled):
 
 
 def test_a_judge_of_ones_own_is_run_and_filed(audit, labelled):
-    found = json.loads(audit("--judge", "judges.py:one", "--scale", "stars", "--json").output)
+    found = json.loads(audit("--judge", "judges.py:one", "--scale", "stars", "--json").stdout)
     assert found["judge"] == "one"
     assert found["scale"] == "stars"
     with open_store(labelled) as store:
         assert len(store.find("has=one")) == found["parts"]["all"]["n"] == 64
-    assert json.loads(audit("--judge", "judges.py:steps", "--component", "few", "--json").output)["judge"] == "few"
+    assert json.loads(audit("--judge", "judges.py:steps", "--component", "few", "--json").stdout)["judge"] == "few"
+
+
+GRADER = """
+from pathlib import Path
+from clew.core.errors import ModelError
+from clew.models.fakes import Scripted
+
+def said(request):
+    with open("asked", "a") as file:
+        file.write("x")
+    if Path("down").exists():
+        raise ModelError("the endpoint is down")
+    record = request.path[-1].message.text.partition("Task:")[2]
+    if "[assistant] down" in record and Path("vague").exists():
+        return "no idea"
+    return "so so\\nGrade: " + ("10" if record.count("[assistant] up") > 1 else "0")
+
+class Grader(Scripted):
+    def __init__(self):
+        super().__init__({"": said})
+"""
+
+
+def asked() -> int:
+    return len(Path("asked").read_text()) if Path("asked").exists() else 0
+
+
+def test_a_model_judges_by_a_rubric_once_and_is_held_against_the_labels(audit, labelled):
+    Path("grader.py").write_text(GRADER)
+    line = ("--model", "grader.py:Grader", "--rubric", "It counts up twice.")
+    told = json.loads(audit(*line, "--dry", "--json").stdout)
+    assert (told["runs"], told["judged before"], told["written"]) == (64, 0, 64 * 512)
+    assert told["read"] > 64 * 50
+    assert asked() == 0
+    found = json.loads(audit(*line, "--json").stdout)
+    assert asked() == found["run"]["asked"] == 64
+    assert found["judge"] == "rubric (grader.py:Grader)"
+    assert found["parts"]["kept apart"]["n"] + found["parts"]["to tune on"]["n"] == found["parts"]["all"]["n"]
+    again = audit(*line)
+    assert "to judge: 0 runs, 64 judged before" in again.output
+    assert "judged 0 runs now, 64 before" in again.output
+    assert asked() == 64
+    audit("--model", "grader.py:Grader", "--rubric", "It stops early.")  # another judge
+    assert asked() == 128
+    with open_store(labelled) as store:
+        rows = [a for run in store.runs() for a in run.annotations("rubric", "run")]
+    kept = json.loads(rows[0].data)
+    assert kept["model"] == "grader.py:Grader"
+    assert "Rubric: It " in kept["asked"]
+    assert "[end] " in kept["asked"]
+    assert kept["said"].startswith("so so")
+    assert len({a.params for a in rows}) == 2
+
+
+def test_only_the_half_to_tune_on_is_asked_of_and_what_failed_is_asked_again(audit):
+    Path("grader.py").write_text(GRADER)
+    line = ("--model", "grader.py:Grader", "--rubric", "It counts up twice.")
+    Path("down").touch()
+    assert "the endpoint is down" in audit(*line, code=2).output
+    assert asked() < 64  # it gives up where nothing comes
+    Path("down").unlink()
+    before = asked()
+    tune = json.loads(audit(*line, "--tune-only", "--json").stdout)
+    assert asked() - before == tune["run"]["asked"] == len(tune["tune"]) < 64
+    audit(*line)
+    assert asked() - before == 64
+
+
+def test_an_answer_without_a_grade_is_undecided_and_counted(audit, labelled):
+    Path("grader.py").write_text(GRADER)
+    Path("vague").touch()
+    found = audit("--model", "grader.py:Grader", "--rubric", "It counts up twice.").output
+    with open_store(labelled) as store:
+        silent = [a for run in store.runs() for a in run.annotations("rubric", "run") if a.value is None]
+        rewards = [run.reward for run in store.runs()]
+    assert 0 < len(silent) < 64
+    assert f"{len(silent)} of them undecided" in found
+    counted = json.loads(audit("--model", "grader.py:Grader", "--rubric", "It counts up twice.", "--json").stdout)
+    assert counted["parts"]["all"]["n"] + counted["tied"] + counted["undecided"] == 64
+    assert f"{counted['undecided']} on which the judge is undecided" in found
+    assert "gave no grade from 0 to 10" in found
+    assert None not in rewards
+
+
+def test_a_changed_judge_of_a_file_judges_again(audit, labelled):
+    first = json.loads(audit("--judge", "judges.py:one", "--json").stdout)
+    assert first["run"]["asked"] == 64
+    assert json.loads(audit("--judge", "judges.py:one", "--json").stdout)["run"]["asked"] == 0
+    Path("judges.py").write_text(JUDGES.replace('"one": 1 /', '"one": 2 /'))
+    assert json.loads(audit("--judge", "judges.py:one", "--json").stdout)["run"]["asked"] == 64
 
 
 @pytest.mark.parametrize(
@@ -92,6 +182,9 @@ def test_a_judge_of_ones_own_is_run_and_filed(audit, labelled):
         (["--judge", "judges.py:plain"], "is no async function"),
         (["--judge", "judges.py:nothing"], "cannot be loaded"),
         (["--judge", "nowhere.py:x"], "nowhere.py"),
+        (["--rubric", "It is done."], "Name one with --model."),
+        (["--model", "echo", "--judge", "grade"], "two judges"),
+        (["--model", "echo", "--rubric", "no.md"], "no.md cannot be read"),
         (["--judge", "grade"], "has a value of 'grade'"),
         (["--labelled-by", "cem"], "no verdict by hand on these runs"),
         (

@@ -88,7 +88,7 @@ def test_training_on_pairs_goes_on_and_refuses_others(clew, tmp_path):
     line = ("tune", run.id, "--name", "steep", "--loss", "cliff-dpo", "--model", folder, "--store", path)
     done = clew(*line, "--epochs", 3)
     assert "2 rows, 2 tokens with loss" in done.output
-    assert "begun with other passes" in clew(*line, "--epochs", 4, code=2).output
+    assert "begun with other settings: epochs was 3 and is 4" in clew(*line, "--epochs", 4, code=2).output
     again = json.loads(clew(*line, "--epochs", 3, "--json").stdout)
     assert again["rows"] == 2
     assert "clew audit cliffs" in clew(*line, "--types", "deterministic", code=2).output

@@ -113,3 +113,23 @@ def test_exports_hold_what_two_people_say(say, store, tmp_path):
     assert set(json.loads(Path("p.jsonl").read_text())) >= {"prompt", "chosen", "rejected"}
     assert "one kind of data" in say("export", "x.jsonl", "--pairs", "--labels", code=2).output
     assert "none of these runs is labelled" in say("export", "--labels", "x.jsonl", alike[2], code=2).output
+
+
+def test_a_list_is_exported_with_labels_as_columns(clew, store):
+    import csv
+    import json
+
+    runs = [row["run"] for row in json.loads(clew("log", "--json", "--store", store).stdout)]
+    clew("label", runs[1], "--stars", 4, "--verdict", "good", "--by", "ann", "--store", store)
+    clew("label", runs[2], "--stars", 2, "--by", "ann", "--store", store)
+    assert clew("export", "list.csv", "sort:-stars", "--store", store).output == f"list.csv: {len(runs)} runs\n"
+    with open("list.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["run"], row["stars"], row["verdicts"], row["labelled_by"]) for row in rows[:3]] == [
+        (runs[1], "4.0", "good", "ann"), (runs[2], "2.0", "", "ann"), (rows[2]["run"], "", "", ""),
+    ]  # fmt: skip
+    clew("export", "two.csv", runs[0], runs[1], "--store", store)
+    with open("two.csv", newline="") as file:
+        assert [row["run"] for row in csv.DictReader(file)] == runs[:2]
+    listed = json.loads(clew("log", "sort:-stars", "--json", "--store", store).stdout)
+    assert [row["stars"] for row in listed[:3]] == [4.0, 2.0, None]

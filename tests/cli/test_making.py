@@ -222,4 +222,4 @@ def test_quickstart_small_ends_in_a_fork_and_a_page(clew, tmp_path, monkeypatch)
                            ".clew/trainings/quickstart/checkpoint", "--max-tokens", 4, "--json").stdout)  # fmt: skip
     assert set(more["metrics"]) == {"0"}
     other = ("train", "--name", "more", "--credit", "grpo", "--model", ".clew/trainings/quickstart/checkpoint")
-    assert "another credit" in clew(*other, code=2).output
+    assert "credit was g2po and is grpo" in clew(*other, code=2).output

@@ -18,9 +18,9 @@ import pytest
 from clew.cli import VERBS
 from clew.cli.shared import next_lines
 from clew.store import open_store
+from tests.cli.shell import printed
 
 WORLD, STORE = "household(goals=('open',), rooms=2, steps=4)", "runs/my store.db"
-PRINTED = re.compile(r"`(clew [a-z][^`]+)`|(?:^|: )\s*(clew [a-z]+ ?.*)$", re.MULTILINE)
 SERVES = ("clew view", "clew serve")  # they end when they are interrupted
 AGENT = """
 import asyncio
@@ -57,10 +57,6 @@ def at(clew, tmp_path, monkeypatch):
 def say(clew, at):
     """Call a verb on a store that is not the usual one; what it printed."""
     return lambda *words, code=0: clew(*words, "--store", STORE, code=code).output
-
-
-def printed(text: str) -> list[str]:
-    return ["".join(found).strip() for found in PRINTED.findall(text)]
 
 
 def works(lines: list[str], folder: Path, *, wanted: int) -> list[str]:
@@ -132,14 +128,6 @@ def test_train_and_tune(say, at, more):
         told = say("tune", "world=household", "--loss", "dpo", "--name", "d", "--model", "tiny one")
         works(printed(told), at, wanted=1)
     store.close()
-
-
-def test_drafter(say, at):
-    say("run", *HOW[:2], *HOW[4:], "--tasks", 4, "-n", 4, "--max-tokens", 8)
-    told = say("draft", "train", "tiny one", "--data", "world=household", "--steps", 2, "--batch", 2)
-    calibrate, _ = printed(told)
-    assert shlex.split(calibrate)[-4:] == ["--data", "world=household", "--store", STORE]
-    in_shell(calibrate, at)
 
 
 def test_import_and_a_run_that_failed(say, at):

@@ -177,6 +177,45 @@ def test_an_estimator_of_a_file_values_stored_runs_with_arguments(shell):
     assert "mine takes" in shell("clew credit 'mine.py:mine(q=2.0)'", code=2)
 
 
+def test_an_estimator_whose_file_changed_is_told_of(shell):
+    """Values by a changed file do not replace others in silence, and a training that goes on with one says so."""
+    shell.write(mine_py=ESTIMATOR)
+    shell("clew run tool_user --world world.py:Questions --model mine.py:Coin -n 6")
+    line = "clew credit 'mine.py:mine(k=2.0)'"
+    assert "says something else" not in shell(f"{line} && {line}")
+    kept = (shell.folder / "mine.py").read_text()
+    shell.write(mine_py=kept + "# another\n")
+    assert "whose values would be replaced" in shell(f"{line} --dry")
+    told = shell(line)
+    assert "mine.py says something else than when 'mine' valued " in told
+    assert " of these groups, whose values were replaced: " in told
+    assert "put the file back" in told
+    assert "says something else" not in shell(line)
+    assert "says something else" not in shell("clew credit 'mine.py:mine(k=3.0)'")
+
+
+def test_a_training_that_goes_on_with_a_changed_estimator_says_so(shell):
+    shell.write(mine_py=ESTIMATOR)
+    shape = "dict(d=16, layers=1, heads=2, kv_heads=1, context=256, seed=1)"
+    words = "from clew.models.local import small; from clew.worlds.household import Household; "
+    shell(f"python -c \"{words}small(Household(rooms=2).vocabulary(), **{shape}).save('tiny')\"")
+    line = "clew train --name t --world 'household(rooms=2,steps=2)' --model tiny --credit 'mine.py:mine(k=2.0)' "
+    line += "--tasks 1 -n 2 --eval-every 0 --iterations "
+    settings = shell.folder / ".clew" / "trainings" / "t" / "settings.json"
+    shell(line + "1")
+    (known,) = json.loads(settings.read_text())["sources"].items()
+    assert known[0] == str(shell.folder / "mine.py")
+    assert len(known[1]) == 1
+    assert "changed since" not in shell(line + "2")
+    shell.write(mine_py=(shell.folder / "mine.py").read_text() + "# another\n")
+    told = shell(line + "3")
+    assert "mine.py changed since training 't' was at work" in told
+    assert "give the training another name" in told
+    assert len(json.loads(settings.read_text())["sources"][known[0]]) == 2
+    assert "changed since" not in shell(line + "4")
+    assert "settings: tasks was 1 and is 2" in shell(line.replace("--tasks 1", "--tasks 2") + "4", code=2)
+
+
 ESTIMATOR = '''
 from clew.models.fakes import Scripted
 from clew.credit.family import Term

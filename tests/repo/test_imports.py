@@ -23,7 +23,7 @@ FLOORS = [
     {"cli"},
 ]
 FLOOR = {layer: height for height, floor in enumerate(FLOORS) for layer in floor}
-TENSORS = ("models/local/", "models/sampling.py", "models/engine/", "models/drafters/", "fit/", "train/")
+TENSORS = ("models/local/", "models/sampling.py", "models/engine/", "models/drafters/", "fit/", "train/", "audit/diff/")
 CORE_MAY = {"numpy"} | set(sys.stdlib_module_names)
 
 

@@ -4,7 +4,7 @@ import click
 
 from clew.cli.shared.common import load_verb
 
-VERBS = ("cliffs", "coverage", "grade", "why", "decay", "judge")
+VERBS = ("cliffs", "coverage", "grade", "why", "early", "diff", "decay", "judge")
 
 HELP = """Ask of recorded runs, training data and agent stacks what went wrong, and why.
 
@@ -13,6 +13,8 @@ clew audit cliffs 4fzk2w
 clew audit coverage demos.jsonl
 clew audit grade world=household --policy trainings/first/checkpoint --reference household-sft
 clew audit why 4fzk2w --does 'refund'
+clew audit early world=tally --does 'answer odd' --until answer
+clew audit diff trainings/first/checkpoint household-sft --on world=household
 clew audit decay
 clew audit judge --judge reward
 """

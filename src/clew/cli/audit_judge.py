@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from clew.cli.shared import common, option
+from clew.cli.shared import common, option, run_options
 from clew.cli.shared.next_lines import command_line
+from clew.core.errors import BadInput
+from clew.core.printable import short
 
 if TYPE_CHECKING:
     from clew.audit.agreement.held import Estimate, Held, Part
+    from clew.audit.agreement.running import Judged, OwnJudge
+    from clew.store import Run
 
 JUDGE_HELP = "Name of a value on the runs (reward, grade, ...), or file.py:function of a judge, which is run first."
+MODEL_HELP = "Let this model judge by --rubric: a name, folder, file.py:Class or URL, as `clew run` takes it."
+RUBRIC_HELP = "What is wanted of a run, in words, or a .txt or .md file of them; a model judges by it."
+DRY_HELP = "Print how many runs would be judged and what that costs, and ask nothing."
 SCALE_HELP = "Compare verdicts (two categories) or stars (five, neighbours nearly agree)."
 SHARE_HELP = "Share of the tasks to tune a judge on; the others are kept apart. Chosen by a hash of the task."
 TUNE_HELP = "Show the half to tune on alone, so that the other stays unseen while you change the judge."
@@ -21,6 +30,12 @@ TUNE_HELP = "Show the half to tune on alone, so that the other stays unseen whil
 @click.command(short_help="Hold a judge against people's labels.")
 @click.argument("runs", nargs=-1)
 @option("--judge", default="reward", help=JUDGE_HELP)
+@option("--model", help=MODEL_HELP)
+@option("--rubric", default="", help=RUBRIC_HELP)
+@option("--max-tokens", default=512, help="With --model: most tokens of an answer.")
+@option("--temperature", default=0.0, help="With --model: sampling temperature; 0 always takes the likeliest token.")
+@run_options.model_options
+@option("--dry", is_flag=True, help=DRY_HELP)
 @option("--component", help="Which value of a judge that gives several.")
 @option("--scale", choices="verdict stars", default="verdict", help=SCALE_HELP)
 @option("--threshold", default=0.5, type=float, help="Judge's value above which it says good.")
@@ -35,6 +50,10 @@ TUNE_HELP = "Show the half to tune on alone, so that the other stays unseen whil
 def command(runs: tuple[str, ...], judge: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Compare what a judge says of labelled runs with what people say of them (`clew label`).
 
+    A judge of a file, and a model with a rubric, are run first, over those labelled runs that they have not judged;
+    what they cost is printed before. Each verdict is filed beside its run, the model's question and answer with it, so
+    that the same line goes on where it stopped. An answer without a grade leaves its run undecided.
+
     Printed are Cohen's kappa with its interval over tasks, on all labels, on the tasks to tune on and on those kept
     apart; how far people agree among themselves (Krippendorff's alpha); what saying always the same reaches, and rules
     on length; and, as a control, kappa with the judge's verdicts shuffled, which must be about 0. A judge that does not
@@ -44,37 +63,101 @@ def command(runs: tuple[str, ...], judge: str, as_json: bool, store_path: str, *
     clew audit judge
     clew audit judge world=household --judge grade --threshold 0
     clew audit judge --judge judges.py:brevity --scale stars
+    clew audit judge --model http://127.0.0.1:8000/v1#NAME --rubric 'The refund was asked for.' --tune-only
     clew audit judge 'labelled-by=ann' --judge reward --kind difficulty --json
     """
     from clew.audit.agreement.held import held
-    from clew.audit.agreement.rated import rated, star_scale, verdict_scale
+    from clew.audit.agreement.rated import rated, star_scale, to_tune_on, verdict_scale
+    from clew.audit.agreement.running import run_judge
     from clew.store.labels import verdict_set
 
     store = common.open_store(store_path)
     scale = star_scale() if options["scale"] == "stars" else verdict_scale(verdict_set(options["verdicts"]))
-    chosen = common.some(store, runs or ("has=label",))
-    method = judge if ":" not in judge else _judged(chosen, judge, options["component"])
     on: Literal["run", "call"] = options["on"]
-    things = rated(chosen, method, scale, on=on, **common.pick(options, "by kind share"))
+    own = _own_judge(judge, options)
+    chosen = common.some(store, runs or ("has=label",))
     if options["tune_only"]:
-        things = [one for one in things if one.tune]
-    found = held(things, method, scale, threshold=options["threshold"], seed=options["seed"])
+        chosen = [run for run in chosen if to_tune_on(run, options["share"])]
+    params, name, done = "", judge if own is None else own.name, None
+    labelled = {one.run for one in rated(chosen, name, scale, on=on, **common.pick(options, "by share"))}
+    if own is not None and labelled:
+        asked = [run for run in chosen if run.id in labelled]
+        _tell_cost(asked, own, options, as_json)
+        with run_options.interruptible("the same line again"), common.bar("judging", len(asked)) as move:
+            done = run_judge(asked, own, options["component"], lambda count: move(completed=count))
+        name, params = done.method, done.version
+    things = rated(chosen, name, scale, on=on, params=params, **common.pick(options, "by kind share"))
+    who = f"{name} ({options['model']})" if own is not None and ":" not in judge else name
+    found = held(things, who, scale, threshold=options["threshold"], seed=options["seed"])
     if not options["tune_only"]:
         store.put_report(found.report)
     if as_json:
         told = found._asdict() | {"verdict": found.verdict, "report": _plain(found.report)}
-        common.end_with_json(told | {"categories": scale.words, "tune": [one.place for one in things if one.tune]})
+        told |= {"categories": scale.words, "tune": [one.place for one in things if one.tune]}
+        common.end_with_json(told | {"run": done and done._asdict()})
+    if done is not None:
+        _tell_run(done)
     _print(found, scale.words)
 
 
-def _judged(runs: list[Any], judge: str, component: str | None) -> str:
-    """Run a judge of a file over the labelled runs; the name under which its value is filed."""
-    from clew.audit.agreement.running import load_judge, run_judge
+def _own_judge(judge: str, options: Mapping[str, Any]) -> OwnJudge | None:
+    """The judge that is to be run: a model with a rubric, or a function; None where a value of the store is compared.
 
-    loaded = load_judge(judge)
-    labelled = [run for run in runs if run.labels]
-    with common.bar("judging", len(labelled)) as move:
-        return run_judge(labelled, loaded, judge, component, lambda count: move(completed=count))
+    Raises:
+        BadInput: a rubric without a model, or a model beside a judge of another kind.
+    """
+    from clew.audit.agreement.running import OwnJudge, load_judge
+
+    line = click.get_current_context().get_parameter_source("model") is click.core.ParameterSource.COMMANDLINE
+    if not line and not options["rubric"]:  # the model of clew.toml plays; nobody asked it to judge
+        return load_judge(judge) if ":" in judge else None
+    if options["model"] is None:
+        raise BadInput("a rubric, and no model that judges by it", remedy="Name one with --model.")
+    if not run_options.is_default("judge"):
+        raise BadInput("--judge and --model are two judges", remedy="Leave one of them out.")
+    from clew.exchange.dataset.run_judge import RUBRIC, RunJudge
+
+    how = common.pick(options, "max_tokens temperature")
+    rubric = _rubric(options["rubric"]) or RUBRIC
+    made = RunJudge(options["model"], rubric, load=lambda ref: run_options.load_model(ref, options), **how)
+    return OwnJudge(made.name, made.version, made, made.cost)
+
+
+def _rubric(text: str) -> str:
+    if not text.endswith((".txt", ".md")) or "\n" in text:
+        return text
+    try:
+        return Path(text).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"the rubric {text} cannot be read: {error}", remedy="Name a file of text.") from error
+
+
+def _tell_cost(runs: list[Run], own: OwnJudge, options: Mapping[str, Any], as_json: bool) -> None:
+    """Say how many runs will be judged and at what cost; with --dry that is all."""
+    from clew.audit.agreement.running import unjudged
+
+    fresh = unjudged(runs, own.version)
+    cost = own.cost(fresh) if own.cost is not None else {}
+    told = {"runs": len(fresh), "judged before": len(runs) - len(fresh), **cost}
+    if options["dry"] and as_json:
+        common.end_with_json(told)
+    text = f"to judge: {len(fresh)} runs, {told['judged before']} judged before"
+    if cost:
+        dollars = cost["dollars"]
+        price = "at a price that is not known" if dollars is None else f"at most ${dollars:.2f}" if dollars else "free"
+        text += f"; about {cost['read']:,.0f} tokens to read, at most {cost['written']:,.0f} to write, {price}"
+    common.say(text)
+    if options["dry"]:
+        raise click.exceptions.Exit(0)
+
+
+def _tell_run(done: Judged) -> None:
+    common.echo(
+        f"judged {done.asked} runs now, {done.kept} before; {done.undecided} of them undecided"
+        + (f", {done.failed} failed: the same line asks these again" if done.failed else "")
+    )
+    if done.why:
+        common.echo(f"  the first of these: {short(done.why, 200)}")
 
 
 def _plain(report: Any) -> dict[str, Any]:
@@ -89,6 +172,7 @@ def _print(found: Held, words: tuple[str, ...]) -> None:
         f"({found.scale}: {', '.join(words)})"
     )
     left = [f"{found.tied} on which people disagree evenly" if found.tied else ""]
+    left += [f"{found.undecided} on which the judge is undecided" if found.undecided else ""]
     left += [f"{found.unjudged} that the judge said nothing of" if found.unjudged else ""]
     if any(left):
         common.echo(f"left out: {'; '.join(filter(None, left))}")

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, data_options, option, run_options
-from clew.core.errors import AgentFailed, BadInput
+from clew.core.errors import BadInput
 from clew.core.values import StopReason
 
 if TYPE_CHECKING:
+    from clew.models.taps import Tap
     from clew.store import Group, Run
 
+TAP_HELP = (
+    "Write into hidden states from the place on, as layer=1,add=FILE.npy,times=3 (docs/taps.md); may be repeated."
+)
 SAY_HELP = "Edit message I of a chat ([CHAT.]I); no TEXT drops it."
 
 
@@ -28,6 +32,7 @@ SAY_HELP = "Edit message I of a chat ([CHAT.]I); no TEXT drops it."
 @option("--say", "said", multiple=True, metavar="I=TEXT", help=SAY_HELP)
 @option("--act", "acts", multiple=True, help="Take this action in the world first; may be repeated.")
 @option("--model", help="Use another model from the place on.")
+@option("--tap", "taps", multiple=True, metavar="SPEC", help=TAP_HELP)
 @option("--seed", help="Sampling seed: same, fresh or a number.  [default: same with a change, else fresh]")
 @option("--keep", is_flag=True, help="Force the later recorded replies wherever the prompt is still the same.")
 @data_options.data_options
@@ -44,8 +49,10 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     clew fork 4fzk2w --low g2po -n 4
     clew fork 4fzk2w@7 --reply 'open drawer'
     clew fork 4fzk2w@7+3 --temperature 0
+    clew fork 4fzk2w@7 --tap layer=1,add=north.npy,times=3
     clew fork 4fzk2w --say 0='You are in a hurry.' --keep
     """
+    from clew.harness.blame import agent_failed
     from clew.view.forking import Wish, other_weights, runner_for
 
     store = common.open_store(store_path)
@@ -66,7 +73,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     )
     if at is None and not wish.say:
         raise BadInput(f"{place!r} names a run, but no place in it", remedy="Write run@call, or add --step or --low.")
-    arguments = wish.arguments()
+    arguments = wish.arguments() | ({"tap": _taps(options["taps"])} if options["taps"] else {})
     runner = runner_for(store, wish, lambda ref: run_options.load_model(ref, options))
     if (data := data_options.dataset_of(options)) is not None:
         runner.taskset = data
@@ -76,8 +83,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
         group = runner.fork(run, **arguments, on_run=watch)
     _report(run, group, as_json)
     if all(fork.stop == StopReason.AGENT_ERROR for fork in group):
-        why = group[0].calls[-1].error
-        raise AgentFailed(f"the agent's own code failed in every fork:\n{why}", at=group[0].id)
+        raise agent_failed(group, f"all {len(group)} forks" if len(group) > 1 else "the fork")
 
 
 def _report(run: Run, group: Group, as_json: bool) -> None:
@@ -89,6 +95,12 @@ def _report(run: Run, group: Group, as_json: bool) -> None:
         ]
         common.end_with_json({"parent": run.id, "group": group.id, "at": str(group[0].parent), "forks": rows})
     common.draw(tree(run, group, width=common.width()))
+
+
+def _taps(lines: tuple[str, ...]) -> list[Tap]:
+    from clew.models.taps.lines import tap_of
+
+    return [tap_of(line) for line in lines]
 
 
 def _said(text: str) -> tuple[str, str | None]:

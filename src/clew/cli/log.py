@@ -13,7 +13,9 @@ from clew.cli.shared.next_lines import command_line
 if TYPE_CHECKING:
     from clew.store import Keeper
 
-FIELDS = "run task model steps tokens reward stop cost parent group tags labels created"
+FIELDS = (
+    "run task model steps tokens reward stop cost parent group tags labels created stars verdicts labelled_by notes"
+)
 COLUMNS = "run when task model steps tokens reward stop from tags"
 
 
@@ -32,9 +34,10 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
     clew log
     clew log 'world=household return<0.5 steps>20'
     clew log 'tag:keep text:"open fridge"' --json
+    clew log has=label sort:-stars
     clew log --zero-variance name=first/*
     """
-    from clew.store.labels import brief, by_run
+    from clew.store.labels import brief, by_run, columns
 
     store = common.open_store(store_path)
     if zero_variance:
@@ -47,12 +50,9 @@ def command(query: tuple[str, ...], limit: int, zero_variance: bool, as_json: bo
             tags.setdefault(run, []).append(name)
     rows, told = [], by_run(store, [run.id for run in runs])
     for it in (store.summary(run.id)._asdict() for run in runs):
-        known = {name: it[name] or None for name in ("stop", "parent", "group")}
-        rows.append(
-            common.pick(
-                it | known | {"tags": tags.get(it["run"], []), "labels": brief(told.get(it["run"], ()))}, FIELDS
-            )
-        )
+        known, said = {name: it[name] or None for name in ("stop", "parent", "group")}, told.get(it["run"], [])
+        known |= {"tags": tags.get(it["run"], []), "labels": brief(said), **columns(said)}
+        rows.append(common.pick(it | known, FIELDS))
     if as_json:
         common.end_with_json(rows)
     if not rows:

@@ -217,11 +217,13 @@ class Git:
         with self._start(["cat-file", "--batch"], None, subprocess.DEVNULL, subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stdout is not None
+            ready = select.poll()  # select() takes no descriptor above 1023
+            ready.register(process.stdout, select.POLLIN)
             try:
                 for entry in stored:  # one at a time: two full pipes would wait for each other
                     process.stdin.write(entry.blob.encode() + b"\n")
                     process.stdin.flush()
-                    if not select.select([process.stdout], [], [], WALL)[0]:
+                    if not ready.poll(WALL * 1000):
                         raise BadInput(f"{self.folder}: an object cannot be read", remedy="See `git fsck`.")
                     head = process.stdout.readline().split()
                     if len(head) == 3:

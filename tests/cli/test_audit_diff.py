@@ -1,0 +1,161 @@
+"""clew audit diff on two small models in folders, from runs to a report, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from clew.audit.diff.feature_labels import labelled
+from clew.core.registry import build
+from clew.fit import adapter_files, adapters
+from clew.harness import Runner
+from clew.models.fakes import Scripted
+from clew.models.local import Local, small
+from clew.store import Run, open_store
+
+WORLD = "household(rooms=2,goals=('open',),steps=6)"
+FIT = ("--steps", 60, "--latents", 64, "-k", 4)
+ARMS = ("--prompts", 20, "--tried", 1, "--random", 3)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Folders base, child (the base with noise, which prefers one word), adapter; a store with runs of the child."""
+    folder = tmp_path_factory.mktemp("pair")
+    taskset = build("tasksets", WORLD)
+    words = taskset.vocabulary()
+    base, child = (small(words, d=16, layers=3, heads=2, kv_heads=1, seed=1) for _ in range(2))
+    base.save(folder / "base")
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in child.module.parameters():
+            p += 0.05 * torch.randn(p.shape, generator=draw)
+    child.save(folder / "child")
+    small([*words, "odd"], d=16, layers=3, heads=2, kv_heads=1).save(folder / "words")
+    small(words, d=32, layers=3, heads=2, kv_heads=1).save(folder / "wide")
+    lora = small(words, d=16, layers=3, heads=2, kv_heads=1, seed=1)
+    adapters.attach(lora.module, {"r": 2})
+    with torch.no_grad():
+        for name, p in lora.module.named_parameters():
+            if "lora_B" in name:
+                p += 0.3 * torch.randn(p.shape, generator=draw)
+    adapter_files.write(lora.module, folder / "adapter", "base")
+    model, short = Local(folder / "child"), {"max_tokens": 6}
+    runner = Runner("clew.harness.agents:player", taskset, model, folder / "store.db", sampling=short)
+    runner.collect(taskset.sample(80), n=1)
+    runner.store.close()
+    for model in (base, child):
+        model.close()
+    return folder
+
+
+@pytest.fixture
+def here(pair, clew, tmp_path):
+    """The command in a folder of its own with a copy of the pair; runs of the pair are chosen where none are named."""
+    shutil.copytree(pair, tmp_path, dirs_exist_ok=True)
+
+    def call(a="child", b="base", *args, code=0, on="world=household"):
+        return clew("audit", "diff", a, b, "--on", on, *FIT, "--store", "store.db", *args, code=code)
+
+    return call
+
+
+def test_the_plan_costs_nothing(here, tmp_path):
+    told = here("child", "base", "--dry").output
+    assert "layer 1 of child and base" in told
+    assert "64 latents (reseated" in told
+    assert not (tmp_path / ".clew" / "diff").exists()
+
+
+def test_features_with_their_contexts_and_a_line_that_runs(here, clew):
+    told = here().output
+    assert "Features that A alone has" in told
+    assert "held-out tokens" in told
+    line = told.rstrip().splitlines()[-1].removeprefix("Next: clew ")
+    assert clew(*line.split()).exit_code == 0
+
+
+def test_a_behaviour_of_replies_is_tried_resumed_and_filed(here, tmp_path):
+    args = ("--does", "a", *ARMS, "--way", "remove", "--json")
+    first = json.loads(here("child", "base", *args).stdout)
+    assert first["verdict"] in ("exclusive", "shared", "nothing", "cannot tell")
+    assert {line["about"] for line in first["evidence"]} >= {"rate of A", "rate of B", "A less B"}
+    again = json.loads(here("child", "base", *args).stdout)
+    assert again["evidence"] == first["evidence"]
+    store = open_store(tmp_path / "store.db")
+    assert set(first["reports"]) <= set(store.reports())
+    store.close()
+
+
+def test_a_behaviour_of_whole_runs_and_an_adapter(here):
+    told = here("adapter", "base", "--reward", *ARMS).output
+    assert "success" in told
+    assert "layer 1 of adapter and base" in told
+    assert "rate of B" in told
+
+
+def test_labels_are_asked_of_a_model(here, tmp_path):
+    said = json.loads(here("child", "base", "--labels", "echo", "--json").stdout)
+    shown = [f for part in said["features"].values() for f in part if f["contexts"]]
+    with open_store(tmp_path / "store.db") as store:
+        assert len(store.find("agent:labeller", None)) == len(shown)
+
+
+def test_a_label_is_a_recorded_answer(tmp_path):
+    with open_store(tmp_path / "labels.db") as store:
+        label, run = labelled(store, Scripted(["  a  word "]), {7: [("go to the ", "kitchen")]}, "f")[7]
+        assert label == "a word"
+        assert "1. go to the  >>kitchen<<" in Run(store, run).conversation(0)[0].message.text
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "args", "told"),
+    [
+        ("words", "base", (), "different tokenizers"),
+        ("wide", "base", (), "width 32"),
+        ("child", "base", ("--layer", 7), "its layers are 0 to 2"),
+        ("echo", "base", (), "cannot read or change hidden states"),
+        ("child", "openai:x@http://127.0.0.1:9/v1", (), "cannot read or change hidden states"),
+        ("child", "base", ("--does", "a", "--reward"), "two behaviours"),
+        ("child", "base", ("--does", "[", *ARMS), "no regular expression"),
+        ("child", "base", ("--aside", "world=household"), "needs a behaviour"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_a_remedy(here, a, b, args, told):
+    done = here(a, b, *args, code=2)
+    assert told.lower() in done.output.lower()
+    assert len(done.output.strip().splitlines()) <= 8
+
+
+def test_states_of_another_checkpoint_are_refused(here, tmp_path):
+    here()
+    (states,) = (tmp_path / ".clew" / "diff").glob("states-*")
+    shutil.rmtree(states / "a")
+    shutil.copytree(states / "b", states / "a")
+    (crosscoder,) = (tmp_path / ".clew" / "diff").glob("*/crosscoder")
+    shutil.rmtree(crosscoder)
+    assert "other tokens, layers or weights" in here(code=2).output
+
+
+def test_too_few_tokens_say_so(here, pair):
+    store = open_store(pair / "store.db")
+    one = store.find("world=household", 1)[0]
+    store.close()
+    assert "and a crosscoder needs 1,000 or more" in here(on=one, code=2).output
+
+
+def test_too_few_prompts_say_how_many_would_do(here, pair):
+    store = open_store(pair / "store.db")
+    some = [Run(store, i) for i in store.find("world=household", 8)]
+    tag = "few"
+    store.close()
+    few = open_store("store.db")
+    for run in some:
+        few.tag(run.id, tag)
+    few.close()
+    told = here("child", "base", "--reward", *ARMS, on="tag:few", code=2).output
+    assert "8 prompts" in told
+    assert "40" in told
