@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from papers.drawing import canvas, finish
+from papers.E175_crosscoder.tier_pairs import FRESH
 from papers.stats import Line, Mark, Results, document, markdown, minutes
 
 SPILL = "spillover to B"
@@ -73,6 +74,19 @@ def marks(t: Results) -> list[Mark]:
         _each(n, "N", "it beats random p99 and the shared features, Holm p < .01", _beats, 2 / 3),
         _each(n, "N", "verdict exclusive", lambda x: (x["verdict"] == "exclusive", x["verdict"]), 2 / 3),
         _each(r, "R", "verdict shared, not exclusive", lambda x: (x["verdict"] == "shared", x["verdict"])),
+        _each(
+            [x for x in n if x["seed"] in FRESH],
+            "N, fresh seeds",
+            "verdict exclusive",
+            lambda x: (x["verdict"] == "exclusive", x["verdict"]),
+            2 / 3,
+        ),
+        _each(
+            [x for x in r if x["seed"] in FRESH],
+            "R, fresh seeds",
+            "verdict shared, not exclusive",
+            lambda x: (x["verdict"] == "shared", x["verdict"]),
+        ),
         _each(
             z,
             "Z",

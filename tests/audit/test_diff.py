@@ -246,7 +246,9 @@ def tried(part: str, rate: float, n: int = 100, clean: float = 0.1, random: floa
     [
         (0.8, 0.7, True, "exclusive"),
         (0.8, None, True, "exclusive"),
-        (0.35, 0.9, True, "shared"),  # less than half of what the shared one does
+        (0.8, 0.8, True, "shared"),  # what A alone has is not needed
+        (0.74, 0.7, True, "shared"),  # four prompts of a hundred show no difference
+        (0.35, 0.9, True, "shared"),
         (None, 0.8, True, "shared"),
         (0.1, 0.8, True, "shared"),
         (0.1, 0.1, True, "nothing"),

@@ -131,6 +131,10 @@ def tests(tried: dict[str, Tried]) -> dict[str, float]:
 def settle(found: Finding, added: bool | None) -> None:
     """From the arms to a verdict.
 
+    A claim that what A alone has makes the behaviour must beat the best feature that both models have, at the same
+    prompts: a crosscoder finds features of A alone in any training, and where a shared
+    one does as much, nothing shows that the new one was needed.
+
     Args:
         added: whether A shows the behaviour more often than B; None where that is not known.
     """
@@ -140,19 +144,23 @@ def settle(found: Finding, added: bool | None) -> None:
         found.kind, found.text = "nothing", "A does it no oftener than B, so training added none of it"
         return
     both = {name: passes(one, adjusted) for name, one in (("exclusive", alone), ("shared", shared))}
-    if alone and both["exclusive"] and not (shared and both["shared"] and alone.test.size < shared.test.size / 2):
+    p = adjusted.get("alone against shared", 1.0)
+    if alone and both["exclusive"] and (not both["shared"] or p < LEVEL):
         found.kind = "exclusive"
         found.text = f"{alone.cell.direction.name}, which A alone has, moves it by {alone.test.size:+.2f}"
         if shared and both["shared"]:
-            p = adjusted["alone against shared"]
             found.text += f", and {shared.cell.direction.name}, which both have, by {shared.test.size:+.2f} (p {p:.2g})"
         return
     if shared and both["shared"]:
         found.kind = "shared"
         found.text = f"{shared.cell.direction.name}, which both models have, moves it by {shared.test.size:+.2f}"
-        found.text += (
-            f"; what A alone has moves it by {alone.test.size:+.2f}" if alone else "; A alone has no such feature"
-        )
+        if not alone:
+            found.text += "; A alone has no such feature"
+        elif both["exclusive"]:
+            name = alone.cell.direction.name
+            found.text += f"; {name}, which A alone has, by {alone.test.size:+.2f}, not shown to do more (p {p:.2g})"
+        else:
+            found.text += f"; what A alone has moves it by {alone.test.size:+.2f}"
         return
     _undecided(found, list(found.tried.values()))
 
