@@ -103,7 +103,8 @@ class Ngrams:
         sign = 1.0 - 2.0 * (mixed >> np.uint64(63)).astype(np.float64)
         counts = np.bincount(place, weights=sign, minlength=self.dim)
         total = math.fsum(np.abs(counts))
-        return np.sign(counts) * np.sqrt(np.abs(counts)) / math.sqrt(total) if total else counts
+        roots: npt.NDArray[np.float64] = np.sign(counts) * np.sqrt(np.abs(counts))
+        return roots / math.sqrt(total) if total else roots
 
 
 def _mixed(z: U64) -> U64:
