@@ -35,7 +35,7 @@ def pool(chances, questions, samples, seed, cost=(1.0, 2.0, 3.0)):
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, 3, questions)
     names = sorted(WORDS)
-    texts = tuple(f"{' '.join(rng.choice(WORDS[names[k]], 8))} {i}" for i, k in enumerate(kind))
+    texts = tuple(f"user: {' '.join(rng.choice(WORDS[names[k]], 8))} {i}\n" for i, k in enumerate(kind))
     rewards = (rng.random((questions, 3, samples)) < np.array(chances)[kind][:, :, None]).astype(float)
     costs = np.broadcast_to(np.array(cost)[None, :, None], rewards.shape)
     return Matrix(texts, texts, tuple(names[k] for k in kind), ("one", "two", "three"), rewards, costs)
@@ -159,7 +159,8 @@ def test_a_written_router_chooses_as_the_fitted_head_did(planted, tmp_path):
     scores = head.scores(space(h))
     best = np.sort(scores, 1)
     sure = best[:, -1] - best[:, -2] > 1e-3
-    chosen = np.array([made.decide([Message("user", text)])[0] for text in planted.found.texts])
+    said = [Message("user", text.removeprefix("user: ").rstrip()) for text in planted.found.texts]
+    chosen = np.array([made.decide([message])[0] for message in said])
     assert sure.sum() > 200
     assert (chosen == scores.argmax(1))[sure].all()
     with pytest.raises(BadInput, match="'four' is no worker of this pool"):

@@ -118,7 +118,7 @@ def test_runs_become_a_matrix(store):
     made = measuring.of_runs(runs, workers=["w", "v"])
     assert made.workers == ("w", "v")
     assert made.families == ("a", "b", "a", "b", "a")
-    assert made.texts[0] == "is a0 so?"
+    assert made.texts[0] == "user: is a0 so?\n"  # as a router in front of the pool reads the request
     assert made.rewards.shape == (5, 2, 2)
     assert made.prices.tolist() == [[0.5, 0.5]] * 5
     assert made.answers[0][0] == ("yes", "yes")

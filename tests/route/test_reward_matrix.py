@@ -36,7 +36,7 @@ def test_rows_become_samples_of_pairs():
 
 def test_a_question_that_a_worker_has_no_reward_for_is_left_out_and_told():
     found = read(row("q", "a", 1), row("q", "b", 1), row("r", "a", 0))
-    assert found.texts == ("q",)
+    assert found.texts == ("user: q\n",)
     assert found.notes == ("1 questions are left out: some worker has no reward for them",)
 
 

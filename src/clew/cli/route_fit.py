@@ -50,6 +50,12 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, folder: str, 
     if advice.verdict == "do not route" and not options["anyway"]:
         best = advice.found.workers[int(advice.found.means.mean(0).argmax())]
         raise BadInput(f"do not route: {advice.why}", remedy=f"Ask {best} alone, or insist with --anyway.")
+    if not ours.wins and not options["anyway"]:
+        other = advice.winners[0].name
+        raise BadInput(
+            f"the router that is fitted here does not beat the best single worker, though {other} does",
+            remedy="Measure more questions, try another --tau, or insist with --anyway.",
+        )
     out = fit_router.write(advice, Path(folder), refs=refs, tau=options["tau"], seed=options["seed"])
     if as_json:
         said = {"folder": str(out), "verdict": advice.verdict, "why": advice.why}

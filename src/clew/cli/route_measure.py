@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clew.route.reward_matrix import Matrix
 
 MODELS_HELP = "The pool: models as `clew run` takes them, with commas between them; may be repeated."
-NAME_HELP = "Tag for the runs, by which the next verbs name them.  [default: from pool and world]"
+NAME_HELP = "Tag for the runs, by which the next verbs name them.  [default: of the rewards]"
 
 
 @click.command("measure", short_help="Ask every model of a pool the same questions, several times each.")

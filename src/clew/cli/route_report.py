@@ -92,12 +92,14 @@ def matrix_of(runs: Sequence[str], store_path: str, options: dict[str, Any]) -> 
 
 
 def advised(found: Matrix, options: dict[str, Any]) -> Advice:
-    """The whole answer, with a bar over its folds."""
+    """The whole answer, with a bar over its folds; ``tau`` of the options counts where it is there."""
     from clew.route import advice
     from clew.route.contest import FOLDS
+    from clew.route.soft_targets import TAU
 
     with common.bar("folds", FOLDS) as move:
-        return advice.advise(found, held=options["hold"], seed=options["seed"], told=lambda: move(advance=1))
+        how = {"held": options["hold"], "seed": options["seed"], "tau": options.get("tau", TAU)}
+        return advice.advise(found, **how, told=lambda: move(advance=1))
 
 
 def draw(found: Frontier, arms: Sequence[Arm], path: Path) -> Path | None:

@@ -19,6 +19,7 @@ from clew.route.contest import Arm, Choices, Held
 from clew.route.frontier import Frontier, frontier
 from clew.route.headroom import Headroom, headroom
 from clew.route.reward_matrix import Matrix
+from clew.route.soft_targets import TAU
 from clew.store import Keeper
 
 Verdict = Literal["do not route", "route by question"]
@@ -130,17 +131,23 @@ def verdict(room: Headroom | None, won: bool) -> Verdict:
 
 
 def advise(
-    found: Matrix, *, held: Held = "questions", seed: int = 0, told: Callable[[], None] = lambda: None
+    found: Matrix,
+    *,
+    held: Held = "questions",
+    seed: int = 0,
+    tau: float = TAU,
+    told: Callable[[], None] = lambda: None,
 ) -> Advice:
     """Measure headroom, let routers and baselines compete on held-out questions, and judge.
 
     Args:
-        held: what is held out, questions or whole families. told: called after each of the folds.
+        held: what is held out, questions or whole families. tau: temperature of our router's soft targets. told: called
+            after each of the folds.
 
     Raises:
         BadInput: too few questions or families. MissingExtra: scikit-learn or scipy is not installed.
     """
-    made = contest.choices(found, held=held, seed=seed, told=told)
+    made = contest.choices(found, held=held, seed=seed, tau=tau, told=told)
     arms = contest.arms(found, made, seed)
     return Advice(found, held, headroom(found, seed), arms, made, frontier(found, made, arms, seed))
 

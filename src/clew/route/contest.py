@@ -20,6 +20,7 @@ from clew.route.headroom import resamples
 from clew.route.policies import Known
 from clew.route.question_space import Space, vectors
 from clew.route.reward_matrix import F64, Index, Matrix
+from clew.route.soft_targets import TAU
 
 FOLDS = 5
 FEWEST = 20  # questions
@@ -91,12 +92,17 @@ def folds(found: Matrix, held: Held, seed: int) -> Iterator[tuple[Index, Index]]
 
 
 def choices(
-    found: Matrix, *, held: Held = "questions", seed: int = 0, told: Callable[[], None] = lambda: None
+    found: Matrix,
+    *,
+    held: Held = "questions",
+    seed: int = 0,
+    tau: float = TAU,
+    told: Callable[[], None] = lambda: None,
 ) -> Choices:
     """Fit every policy on some folds and let it choose in the others.
 
     Args:
-        told: called after each fold.
+        tau: temperature of soft targets. told: called after each fold.
     """
     h, means, prices = vectors(found.texts), found.means, found.prices
     shape = means.shape
@@ -104,7 +110,7 @@ def choices(
     out = Choices(shares, np.zeros(shape[0], np.intp), np.zeros(shape[0], np.intp), np.zeros(shape[0]))
     for learn, rest in folds(found, held, seed):
         space = Space.of(h[learn], seed)
-        known = Known(space(h[learn]), means[learn], None if prices is None else prices[learn], seed)
+        known = Known(space(h[learn]), means[learn], None if prices is None else prices[learn], seed, tau)
         x = space(h[rest])
         shares[SINGLE][rest, known.best] = 1
         for name, fit in policies.ROUTERS.items():

@@ -52,8 +52,7 @@ def workers_of(names: Sequence[str], refs: Mapping[str, str]) -> tuple[Worker, .
         taken.add(short)
         ref = refs.get(name, name)
         price = price_of(ref.partition("@")[0].rpartition(":")[2])
-        known = {} if price is None else {"price_in": price.prompt, "price_out": price.completion}
-        out.append(Worker(short, ref, **known))
+        out.append(Worker(short, ref, price and price.prompt, price and price.completion))
     return tuple(out)
 
 

@@ -9,14 +9,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from clew.core.aio import run_sync
 from clew.core.errors import BadInput
 from clew.core.protocols import answers_for, weights_of
 from clew.core.values import StopReason, Task, Usage
 from clew.harness import Runner
+from clew.harness.executors import Prepared
 from clew.harness.run.spec import OnRun
+from clew.models.compose.ngrams import transcript
 from clew.route.reward_matrix import FAMILY, Matrix, Scored, matrix
 from clew.store import Run
 from clew.store.base import Keeper
@@ -128,13 +132,16 @@ def ask(it: Wanted, seed: int = 0, on_run: OnRun | None = None) -> None:
     Raises:
         BadInput: the worker did not answer a single time.
     """
-    for run in it.open:
-        made = it.runner.resume(run)
-        if on_run is not None:
-            on_run(made)
-    runs = list[Run]()
+    runner = it.runner
+    left = [Prepared(row, runner.task_of(row)) for row in map(runner.store.row, it.open)]
+
+    async def finished() -> list[Run]:
+        async with aclosing(runner.executor.drive(runner.spec, left, on_run)) as ended:
+            return [run async for run in ended]
+
+    runs = run_sync(finished())
     for have, tasks in sorted(it.missing.items()):
-        runs += it.runner.collect(tasks, it.n - have, seed, iteration=have, on_run=on_run).runs
+        runs += runner.collect(tasks, it.n - have, seed, iteration=have, on_run=on_run).runs
     failed = [run for run in runs if run.stop in (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR)]
     if runs and len(failed) == len(runs):
         raise BadInput(
@@ -170,6 +177,7 @@ def of_runs(
         raise BadInput("there is no run to read", remedy="Measure a pool with `clew route measure`.")
     worlds, ways = len({run.row.taskset for run in runs}), {(run.row.agent, run.row.config) for run in runs}
     out, undecided, failed = list[Scored](), 0, 0
+    texts = dict[str, str]()
     for run in runs:
         reward = run.reward
         told()
@@ -178,7 +186,7 @@ def of_runs(
         elif reward is None:
             undecided += 1
         else:
-            out.append(_scored(run, reward, family, worlds > 1))
+            out.append(_scored(run, reward, family, worlds > 1, texts))
     if not out:
         said = f"none of {len(runs)} runs has a reward"
         remedy = "Give --reward with --data, or a world that judges; `clew show RUN` tells why a run has none."
@@ -189,18 +197,21 @@ def of_runs(
     return matrix(out, workers, notes)
 
 
-def _scored(run: Run, reward: float, family: str, several: bool) -> Scored:
+def _scored(run: Run, reward: float, family: str, several: bool, texts: dict[str, str]) -> Scored:
+    """``texts``: what the worker of each question was sent first, filled here: it is read once."""
     task: Mapping[str, Any] = json.loads(run.row.task or "{}")
     data = task.get("data") or {}
     named = (family,) if family else FAMILY
     found = next((str(data[name]) for name in named if data.get(name) not in (None, "")), "")
-    text = str(task.get("prompt") or "") or next((call.text for call in run.calls if call.kind == "open"), "")
     asks = [call for call in run.calls if call.kind == "ask" and call.node_out]
     answer = answered(run.reply(asks[-1].seq).message.text) if len(asks) == 1 else ""
     price = run.cost if any(call.cost for call in asks) or not _priced(asks) else math.nan
     question = f"{run.row.taskset}\n{run.task_id}" if several else run.task_id
     kind = found or (run.row.taskset if several else "")
-    return Scored(question, text or run.task_id, run.model, reward, kind, price, answer, run.id)
+    if question not in texts:
+        sent = run.store.thread(asks[0].node_in) if asks else ()
+        texts[question] = transcript([node.message for node in sent]) or run.task_id
+    return Scored(question, texts[question], run.model, reward, kind, price, answer, run.id)
 
 
 def _priced(asks: Sequence[Any]) -> bool:

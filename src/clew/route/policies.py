@@ -21,16 +21,19 @@ SHRINK = 5.0  # questions' worth of the overall mean in the mean of a cluster
 
 
 class Known(NamedTuple):
-    """Questions with rewards: ``x`` float64 [Q, width], mean rewards float64 [Q, W], and mean costs [Q, W] or None."""
+    """Questions with rewards: ``x`` float64 [Q, width], mean rewards float64 [Q, W], mean costs [Q, W] or None, and the
+    temperature of soft targets."""
 
     x: F64
     means: F64
     prices: F64 | None = None
     seed: int = 0
+    tau: float = soft_targets.TAU
 
     @property
     def overall(self) -> F64:
-        return self.means.mean(0)
+        overall: F64 = self.means.mean(0)
+        return overall
 
     @property
     def best(self) -> int:
@@ -40,13 +43,13 @@ class Known(NamedTuple):
     @property
     def tie(self) -> F64:
         """Too little to change an order, enough to let equals go to the worker that is better overall."""
-        order: F64 = np.argsort(np.argsort(self.overall)) * 1e-9
-        return order
+        tie: F64 = np.argsort(np.argsort(self.overall)).astype(np.float64) * 1e-9
+        return tie
 
 
 def soft(known: Known) -> Choose:
     """Ours: a linear softmax fitted to soft targets (arXiv 2606.21228, 3.2)."""
-    head = soft_targets.fit(known.x, known.means, seed=known.seed)
+    head = soft_targets.fit(known.x, known.means, tau=known.tau, seed=known.seed)
     return lambda x: head.scores(x).argmax(1)
 
 

@@ -12,17 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from clew.core.errors import need
-from clew.core.values import Message
-from clew.models.compose.ngrams import Ngrams, transcript
+from clew.models.compose.ngrams import Ngrams
 from clew.route.reward_matrix import F64
 
 WIDTH = 128  # most directions; a quarter of the questions where that is less
 
 
 def vectors(texts: Sequence[str], features: Ngrams | None = None) -> F64:
-    """Each text as a router reads a question of it, float64 [Q, dim]; the first number is a constant."""
+    """Each transcript as a router reads it, float64 [Q, dim]; the first number is a constant."""
     read = features or Ngrams()
-    made = {text: read(transcript([Message("user", text)])) for text in dict.fromkeys(texts)}
+    made = {text: read(text) for text in dict.fromkeys(texts)}
     return np.array([made[text] for text in texts], np.float64)
 
 

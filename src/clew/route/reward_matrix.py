@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from clew.core.errors import BadInput, BadRecord
 from clew.core.keys import value_digest
+from clew.core.values import Message
+from clew.models.compose.ngrams import transcript
 
 F64 = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -26,8 +28,9 @@ COLUMNS = f"question (or {', '.join(TEXT[1:])}), worker, reward; and family, cos
 
 
 class Scored(NamedTuple):
-    """One sample: a worker's reward at a question. ``cost`` in US dollars, NaN where not known; ``answer`` what it
-    answered, empty where not known; ``run`` the id of its run, empty where it has none."""
+    """One sample: a worker's reward at a question. ``text`` is what the worker was sent, as a router reads it
+    (``ngrams.transcript``); ``cost`` in US dollars, NaN where not known; ``answer`` what it answered, empty where not
+    known; ``run`` the id of its run, empty where it has none."""
 
     question: str
     text: str
@@ -44,7 +47,7 @@ class Matrix:
     """Q questions, W workers and up to S samples of each pair.
 
     Args:
-        questions, texts, families: [Q], ids, what is asked, and the family of each ("" where none is known).
+        questions, texts, families: [Q], ids, what a router reads of each, and the family of each ("" for unknown).
         workers: [W], as a line names them.
         rewards: float64 [Q, W, S], NaN where there is no sample; at least one in each pair.
         costs: float64 [Q, W, S], US dollars of each sample, NaN where not known.
@@ -69,12 +72,14 @@ class Matrix:
     @property
     def counts(self) -> Index:
         """Samples of each pair, int [Q, W]."""
-        return (~np.isnan(self.rewards)).sum(2)
+        counts: Index = (~np.isnan(self.rewards)).sum(2)
+        return counts
 
     @property
     def means(self) -> F64:
         """Mean reward of each pair, float64 [Q, W]."""
-        return np.nanmean(self.rewards, 2)
+        means: F64 = np.nanmean(self.rewards, 2)
+        return means
 
     @property
     def prices(self) -> F64 | None:
@@ -82,7 +87,8 @@ class Matrix:
         known = ~np.isnan(self.costs)
         if not known.any(2).all():
             return None
-        return np.where(known, self.costs, 0).sum(2) / known.sum(2)
+        prices: F64 = np.where(known, self.costs, 0).sum(2) / known.sum(2)
+        return prices
 
     @property
     def spread(self) -> bool:
@@ -183,6 +189,7 @@ def from_rows(rows: Iterable[tuple[int, Mapping[str, object]]], columns: Sequenc
             raise BadRecord(f"line {line} has no question", remedy=f"Its columns are {COLUMNS}.")
         family = next((str(row[name]) for name in FAMILY if row.get(name) not in (None, "")), "")
         name = str(row.get("id") or f"{family}\n{text}")
+        read = transcript([Message("user", text)])
         given = [(one, row.get(one), f"the column {one!r}") for one in columns] if columns else []
         if not columns:
             if row.get("worker") in (None, ""):
@@ -194,7 +201,7 @@ def from_rows(rows: Iterable[tuple[int, Mapping[str, object]]], columns: Sequenc
             cost = row.get("cost") if not columns else None
             price = math.nan if cost in (None, "") else _number(cost, f"line {line}: the cost")
             sample = str(row.get("sample") if row.get("sample") is not None else f"line {line}")
-            one = Scored(name, text, worker, reward, family, price, str(row.get("answer") or "") if not columns else "")
+            one = Scored(name, read, worker, reward, family, price, str(row.get("answer") or "") if not columns else "")
             found.setdefault((name, worker, sample), one)
     return matrix(found.values(), columns)
 
