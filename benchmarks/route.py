@@ -2,14 +2,15 @@
 
     python benchmarks/route.py [--decisions 500] [--requests 240] [--pairs 7] [--json FILE]
 
-Decision: process milliseconds of `Routed.plan` (transcript, features, scores, policy, classes of data) for conversations
-of 2,000 and of 20,000 characters, in a pool of 5, with a policy that reads every label; p50 and p95 over the decisions.
+Decision: process milliseconds of `Routed.plan` (transcript, features, scores, policy, classes of data) for
+conversations of 2,000 and of 20,000 characters, in a pool of 5, with a policy that reads every label; p50 and p95 over
+the decisions.
 
 Throughput: a pool of 4 endpoints in a process of their own, each of which answers after 50 ms. The same requests are
 sent by one process, `--at-once` at a time, (direct) to the workers' own clients, in the order of the pool, and (routed)
 to `Routed` over the same clients, whose head sends each to the same worker. The two are taken in turn, in an order that
 is turned each round, after a round that is not counted. Printed: requests a second of each, and the median [quartiles]
-over the rounds of what the router adds to the time.
+over the rounds of what the router adds to the time; and the median process time of the asking process a request.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from clew.models.contract import request
 from clew.models.fakes import Echo
 
 SLOW = 0.05  # seconds of a worker's answer
-WORDS = "please find the cheapest train from Lima to Cusco that leaves after nine and add 17 to its price".split()
+WORDS = ["please", "find", "the", "cheapest", "train", "from", "Lima", "to", "Cusco", "after", "nine", "add", "17"]
 
 
 def conversation(size: int, number: int) -> Request:
@@ -105,8 +106,8 @@ class Turn(Head):
         return scores
 
 
-async def spent(models: list[Any], asked: list[Request], at_once: int) -> float:
-    """Seconds for all requests, of which so many are under way at once."""
+async def spent(models: list[Any], asked: list[Request], at_once: int) -> tuple[float, float]:
+    """Seconds, and process seconds, for all requests, of which so many are under way at once."""
     room = asyncio.Semaphore(at_once)
 
     async def one(index: int) -> None:
@@ -114,9 +115,9 @@ async def spent(models: list[Any], asked: list[Request], at_once: int) -> float:
             done = await models[index % len(models)].complete(asked[index])
             assert done.message == Message("assistant", "done")
 
-    began = time.perf_counter()
+    began, busy = time.perf_counter(), time.process_time()
     await asyncio.gather(*map(one, range(len(asked))))
-    return time.perf_counter() - began
+    return time.perf_counter() - began, time.process_time() - busy
 
 
 async def throughput(ports: list[int], requests: int, pairs: int, at_once: int) -> dict[str, Any]:
@@ -127,15 +128,19 @@ async def throughput(ports: list[int], requests: int, pairs: int, at_once: int) 
     ways: list[tuple[str, list[Any]]] = [("direct", direct), ("routed", [Routed(router, direct)])]
     asked = [conversation(2000, i) for i in range(requests)]
     seconds: dict[str, list[float]] = {"direct": [], "routed": []}
+    process: dict[str, list[float]] = {"direct": [], "routed": []}
     for round_ in range(pairs + 1):
         for name, models in ways[:: 1 if round_ % 2 else -1]:
-            taken = await spent(models, asked, at_once)
+            taken, busy = await spent(models, asked, at_once)
             if round_:
                 seconds[name].append(taken)
+                process[name].append(1000 * busy / requests)
     added = [b / a - 1 for a, b in zip(seconds["direct"], seconds["routed"], strict=True)]
     low, middle, high = statistics.quantiles(added, n=4)
     rates = {name: requests / statistics.median(taken) for name, taken in seconds.items()}
-    return {"requests a second": rates, "added": {"median": middle, "quartiles": [low, high]}, "at once": at_once}
+    each = {name: statistics.median(taken) for name, taken in process.items()}
+    added_time = {"median": middle, "quartiles": [low, high]}
+    return {"requests a second": rates, "added": added_time, "at once": at_once, "process ms a request": each}
 
 
 def main() -> None:
@@ -159,10 +164,11 @@ def main() -> None:
         for at_once in options.at_once:
             count = options.requests if at_once > 1 else max(20, options.requests // 8)
             one = asyncio.run(throughput(ports, count, options.pairs, at_once))
-            rates, added = one["requests a second"], one["added"]
+            rates, added, each = one["requests a second"], one["added"], one["process ms a request"]
             low, high = added["quartiles"]
             print(f"{at_once:3} at once: direct {rates['direct']:.1f}/s, routed {rates['routed']:.1f}/s, "
-                  f"added {100 * added['median']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]")  # fmt: skip
+                  f"added {100 * added['median']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]; process time a request: "
+                  f"{each['direct']:.2f} and {each['routed']:.2f} ms")  # fmt: skip
             found["throughput"].append(one)
     finally:
         process.terminate()
