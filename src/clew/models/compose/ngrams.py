@@ -84,13 +84,16 @@ class Ngrams:
 
     def __call__(self, text: str) -> F32:
         data = np.frombuffer(self._bounded(encode(text)), dtype=np.uint8)
-        grams, (starts, ones, twos) = _characters(LOWER[data]), _words(SHAPE[data], WORDLY[data])
-        late = int(np.searchsorted(starts, len(data) - RECENT))
-        recent = (*(one[-RECENT:] for one in grams), ones[late:], twos[late:])
-        blocks = (grams, (ones, twos), recent)
-        hashes = _mixed(np.concatenate([_salted(one, tag, kind) for tag, block in enumerate(blocks)
-                                        for kind, one in enumerate(block)]))  # fmt: skip
+        grams, words = _characters(LOWER[data]), _words(SHAPE[data], WORDLY[data])
+        late = data[-RECENT:]
+        blocks = (
+            grams,
+            words,
+            (*(one[-RECENT + 2 + i :] for i, one in enumerate(grams)), *_words(SHAPE[late], WORDLY[late])),
+        )
         sizes = [sum(map(len, block)) for block in blocks]
+        salts = [np.uint64((tag + 1) * FACTOR % (1 << 64)) for tag in range(len(blocks))]
+        hashes = _mixed(np.concatenate([one for block in blocks for one in block]) + np.repeat(salts, sizes))
         place = (hashes % np.uint64(self.dim - 1)).astype(np.int64) + 1  # 0 is the constant's
         place += np.repeat(np.arange(len(blocks)) * self.dim, sizes)
         sign = 1.0 - 2.0 * (hashes >> np.uint64(63)).astype(np.float64)
@@ -116,23 +119,19 @@ def _mixed(z: U64) -> U64:
     return z ^ (z >> np.uint64(31))
 
 
-def _salted(hashes: U64, tag: int, kind: int) -> U64:
-    """Hashes of one block and kind, moved so that the same bytes fall elsewhere in another."""
-    return hashes + np.uint64((8 * tag + kind + 1) * FACTOR % (1 << 64))
-
-
-def _characters(data: npt.NDArray[np.uint8]) -> tuple[U64, U64, U64]:
-    """The polynomial, modulo 2 to the 64, of every run of 3, of 4 and of 5 bytes."""
-    values = data.astype(np.uint64) + np.uint64(1)
-    found = [values]
+def _characters(data: npt.NDArray[np.uint8]) -> tuple[U64, ...]:
+    """A hash of every run of 3, of 4 and of 5 bytes: their polynomial modulo 2 to the 64."""
+    values, found = data.astype(np.uint64) + np.uint64(1), list[U64]()
+    rolled = values
     for n in range(2, 6):
-        rolled = found[-1]
-        found.append(rolled[:-1] * np.uint64(FACTOR) + values[n - 1 :] if len(values) >= n else rolled[:0])
-    return found[2], found[3], found[4]
+        rolled = rolled[:-1] * np.uint64(FACTOR) + values[n - 1 :] if len(values) >= n else rolled[:0]
+        if n > 2:
+            found.append(_mixed(rolled + np.uint64(n)))
+    return tuple(found)
 
 
-def _words(data: npt.NDArray[np.uint8], wordly: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], U64, U64]:
-    """Where each word begins, its hash, and that of it with the next one (of the last word there is none)."""
+def _words(data: npt.NDArray[np.uint8], wordly: npt.NDArray[np.bool_]) -> tuple[U64, U64]:
+    """A hash of every word, and of every two in a row."""
     edges = np.diff(np.concatenate(([0], wordly.astype(np.int8), [0])))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     sums = np.zeros(len(data) + 1, dtype=np.uint64)
@@ -140,7 +139,7 @@ def _words(data: npt.NDArray[np.uint8], wordly: npt.NDArray[np.bool_]) -> tuple[
     np.cumsum((data.astype(np.uint64) + np.uint64(1)) * powers[: len(data)], out=sums[1:])
     # a word's polynomial starts at its place in the text: divided by that power, it is the same wherever it stands
     ones = _mixed((sums[ends] - sums[starts]) * shift[starts])
-    return starts, ones, _mixed(ones[:-1] * np.uint64(FACTOR) + ones[1:])
+    return ones, _mixed(ones[:-1] * np.uint64(FACTOR) + ones[1:])
 
 
 @lru_cache(maxsize=24)
