@@ -50,9 +50,24 @@ class Decision(NamedTuple):
         return found + [f"{name} was not asked: {why}" for name, why in self.refused.items()]
 
 
+def asked_of(inner: Sequence[Inner]) -> list[str]:
+    """A line for each model that was asked: its tokens, cost and time."""
+    found = list[str]()
+    for one in inner:
+        if not _is_decision(one):
+            cost = f", ${one.cost:.6f}" if one.cost else ""
+            tokens = f"{one.usage.prompt} + {one.usage.completion} tok"
+            found.append(f"{one.model} answered: {tokens}{cost}, {one.seconds:.3g} s")
+    return found
+
+
+def _is_decision(one: Inner) -> bool:
+    return one.model.startswith(SCHEME) and one.text.startswith('{"route"')
+
+
 def decision_of(inner: Sequence[Inner]) -> Decision | None:
     """The decision of an answer, where a router gave it; None elsewhere, and where it is not what it should be."""
-    if not inner or not inner[0].model.startswith(SCHEME) or len(inner[0].text) > LONGEST:
+    if not inner or not _is_decision(inner[0]) or len(inner[0].text) > LONGEST:
         return None
     try:
         said = json.loads(inner[0].text)["route"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -83,28 +84,32 @@ class Ngrams:
 
     def __call__(self, text: str) -> F32:
         data = np.frombuffer(self._bounded(encode(text)), dtype=np.uint8)
-        chars, words = _characters(LOWER[data]), _words(SHAPE[data], WORDLY[data])
-        recent = data[-RECENT:]
-        late = [_characters(LOWER[recent]), _words(SHAPE[recent], WORDLY[recent])]
-        vector = np.zeros(self.dim, dtype=np.float64)
-        for tag, hashes in enumerate((chars, words, np.concatenate(late))):
-            vector += self._block(hashes, tag)
+        grams, words = _characters(LOWER[data]), _words(SHAPE[data], WORDLY[data])
+        late = data[-RECENT:]
+        blocks = (
+            grams,
+            words,
+            (*(one[-RECENT + 2 + i :] for i, one in enumerate(grams)), *_words(SHAPE[late], WORDLY[late])),
+        )
+        sizes = [sum(map(len, block)) for block in blocks]
+        salts = [np.uint64((tag + 1) * FACTOR % (1 << 64)) for tag in range(len(blocks))]
+        hashes = _mixed(np.concatenate([one for block in blocks for one in block]) + np.repeat(salts, sizes))
+        place = (hashes % np.uint64(self.dim - 1)).astype(np.int64) + 1  # 0 is the constant's
+        place += np.repeat(np.arange(len(blocks)) * self.dim, sizes)
+        sign = 1.0 - 2.0 * (hashes >> np.uint64(63)).astype(np.float64)
+        counts = np.bincount(place, sign, len(blocks) * self.dim).reshape(-1, self.dim)
+        sizes_of = np.abs(counts)  # whole numbers: their sum is exact in any order
+        norms = np.sqrt(np.maximum(sizes_of.sum(1), 1.0))
+        first, second, third = np.sign(counts) * np.sqrt(sizes_of) / norms[:, None]
+        vector = first + second + third
         vector[0] = 1.0
-        return (vector / math.sqrt(math.fsum(vector * vector))).astype(np.float32)
+        norm = math.sqrt(np.cumsum(vector * vector)[-1])  # one after another: there is only one such order
+        found: F32 = (vector / norm).astype(np.float32)
+        return found
 
     def _bounded(self, data: bytes) -> bytes:
         first = self.chars // 4
         return data if len(data) <= self.chars else data[:first] + data[len(data) - (self.chars - first) :]
-
-    def _block(self, hashes: U64, tag: int) -> npt.NDArray[np.float64]:
-        """Signed roots of the counts, of norm 1 (0 where nothing was hashed): whole numbers are summed, so exactly."""
-        mixed = _mixed(hashes + np.uint64((tag + 1) * FACTOR % (1 << 64)))
-        place = (mixed % np.uint64(self.dim - 1)).astype(np.int64) + 1  # 0 is the constant's
-        sign = 1.0 - 2.0 * (mixed >> np.uint64(63)).astype(np.float64)
-        counts = np.bincount(place, weights=sign, minlength=self.dim)
-        total = math.fsum(np.abs(counts))
-        roots: npt.NDArray[np.float64] = np.sign(counts) * np.sqrt(np.abs(counts))
-        return roots / math.sqrt(total) if total else roots
 
 
 def _mixed(z: U64) -> U64:
@@ -114,26 +119,35 @@ def _mixed(z: U64) -> U64:
     return z ^ (z >> np.uint64(31))
 
 
-def _characters(data: npt.NDArray[np.uint8]) -> U64:
-    """A hash of every run of 3, 4 and 5 bytes: their polynomial modulo 2 to the 64."""
+def _characters(data: npt.NDArray[np.uint8]) -> tuple[U64, ...]:
+    """A hash of every run of 3, of 4 and of 5 bytes: their polynomial modulo 2 to the 64."""
     values, found = data.astype(np.uint64) + np.uint64(1), list[U64]()
     rolled = values
     for n in range(2, 6):
         rolled = rolled[:-1] * np.uint64(FACTOR) + values[n - 1 :] if len(values) >= n else rolled[:0]
         if n > 2:
             found.append(_mixed(rolled + np.uint64(n)))
-    return np.concatenate(found)
+    return tuple(found)
 
 
-def _words(data: npt.NDArray[np.uint8], wordly: npt.NDArray[np.bool_]) -> U64:
-    """A hash of every word and of every two in a row."""
+def _words(data: npt.NDArray[np.uint8], wordly: npt.NDArray[np.bool_]) -> tuple[U64, U64]:
+    """A hash of every word, and of every two in a row."""
     edges = np.diff(np.concatenate(([0], wordly.astype(np.int8), [0])))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-    powers = np.full(len(data), FACTOR, dtype=np.uint64)
     sums = np.zeros(len(data) + 1, dtype=np.uint64)
-    np.cumsum((data.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers), out=sums[1:])
+    powers, shift = _powers(max(1, len(data) - 1).bit_length())
+    np.cumsum((data.astype(np.uint64) + np.uint64(1)) * powers[: len(data)], out=sums[1:])
     # a word's polynomial starts at its place in the text: divided by that power, it is the same wherever it stands
-    shift = np.ones(len(data) + 1, dtype=np.uint64)
-    np.cumprod(np.full(len(data), INVERSE, dtype=np.uint64), out=shift[1:])
     ones = _mixed((sums[ends] - sums[starts]) * shift[starts])
-    return np.concatenate((ones, _mixed(ones[:-1] * np.uint64(FACTOR) + ones[1:])))
+    return ones, _mixed(ones[:-1] * np.uint64(FACTOR) + ones[1:])
+
+
+@lru_cache(maxsize=24)
+def _powers(bits: int) -> tuple[U64, U64]:
+    """Two to the ``bits`` powers of FACTOR, from the first on, and of its inverse, from the zeroth on."""
+    most = 1 << bits
+    shift = np.ones(most + 1, dtype=np.uint64)
+    np.cumprod(np.full(most, INVERSE, dtype=np.uint64), out=shift[1:])
+    powers = np.ones(most, dtype=np.uint64)
+    np.cumprod(np.full(most, FACTOR, dtype=np.uint64), out=powers)
+    return powers, shift

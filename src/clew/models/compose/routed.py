@@ -157,8 +157,8 @@ class Routed:
         """
         began, names = time.perf_counter(), self.router.names
         policy = self.policy
-        if request.policy is not None:
-            policy = policy.narrowed(Policy.read(request.policy).known(names))
+        if (stated := _stated(request)) is not None:
+            policy = policy.narrowed(Policy.read(stated).known(names))
         messages = [node.message for node in request.path]
         numbers = self.router.scores(messages)
         each = self.origins.classes(messages)
@@ -267,6 +267,13 @@ class Routed:
         return found
 
 
+def _stated(request: Request) -> object:
+    """The policy that the caller states; of a program behind the gateway, in the body that it sent."""
+    if request.policy is None and request.wire is not None:
+        return request.wire.body.get("policy")
+    return request.policy
+
+
 def _flow(worker: Worker, each: Sequence[frozenset[str]], flow: str) -> tuple[str, frozenset[int]]:
     """Why a worker may not see the messages with these classes, or the places of those that are kept from it."""
     cleared = {*worker.clearance, worker.data_class}
@@ -286,7 +293,10 @@ def _shown(request: Request, model: Model, hidden: frozenset[int]) -> Request:
     Raises:
         BadInput: its template takes no such messages or tools.
     """
-    renderer = model.renderer
+    renderer, wire = model.renderer, request.wire
+    if wire is not None and "policy" in wire.body:  # it is said to the router, and no worker knows the field
+        body = {name: value for name, value in wire.body.items() if name != "policy"}
+        request = request._replace(wire=wire._replace(body=body))
     if renderer is None and not hidden:
         return request
     nodes = list[Node]()
