@@ -1,4 +1,4 @@
-"""Stage 2 of the fast router on episodes that are known in closed form: it climbs, goes on, and tells its cost first."""
+"""Stage 2 of the fast router on episodes that are known in closed form: it climbs, goes on, tells its cost first."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Stage 2 of the fast router: its head evolved on whole episodes by sep-CMA-ES, from the head of stage 1.
 
-Section 3.2 of the Fugu report (arXiv 2606.21228); the strategy is that of Ros and Hansen (2008), by the library ``cma``.
-Whoever has episodes calls it: a simulation, a world, runs of Clew. It knows nothing of them, so that it must never ask a
-worker itself. It keeps no pickle: what is written is the fitness of each candidate, and a search that goes on tells
-them again.
+Section 3.2 of the Fugu report (arXiv 2606.21228); the strategy is that of Ros and Hansen (2008), by the library
+``cma``. Whoever has episodes calls it: a simulation, a world, runs of Clew. It knows nothing of them, so that it must
+never ask a worker itself. It keeps no pickle: what is written is the fitness of each candidate, and a search that goes
+on tells them again.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ def evolve(
 ) -> Evolved:
     """Evolve a head; all candidates of an iteration have the same tasks, luck and masks (common random numbers).
 
-    The fitness of a candidate is its mean reward over episodes, plus ``replay`` times ``single``, plus the entropy term.
-    What is kept is the mean of the distribution, never a candidate: the best of those is best by luck too.
+    The fitness of a candidate is its mean reward over episodes, plus ``replay`` times ``single``, plus the entropy
+    term. What is kept is the mean of the distribution, never a candidate: the best of those is best by luck too.
 
     Args:
         start: head of stage 1, float64 [W, d], finite. validate: score of one head [W, d] on a fixed set of tasks,
