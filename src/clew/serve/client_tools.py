@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
@@ -57,7 +58,7 @@ class Outside:
         self.known.add(name)
         return Observation(self.results[name], call_id=action.id)
 
-    async def settled(self, work: asyncio.Future[object]) -> bool:
+    async def settled(self, work: asyncio.Future[Any]) -> bool:
         """Wait until the run has ended (True), or waits for the client alone.
 
         A run that is taken for waiting a moment too early loses nothing: what was under way is asked again.
