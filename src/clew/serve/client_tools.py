@@ -12,7 +12,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from clew.core.errors import BadInput
@@ -46,7 +45,7 @@ class Outside:
 
     def tools(self, specs: Iterable[ToolSpec]) -> dict[str, Tool]:
         """The client's tools, by name."""
-        return {spec.name: ClientTool(spec, _nobody, idempotent=True, parallel=True, outside=self) for spec in specs}
+        return {spec.name: ClientTool(spec, self.perform, idempotent=True, parallel=True) for spec in specs}
 
     async def perform(self, action: ToolCall) -> Observation:
         """The client's result where it has brought one; else wait until the run is left."""
@@ -90,15 +89,14 @@ class Outside:
         return name if self._seen[name] == 1 else f"{name}-{self._seen[name]}"
 
 
-@dataclass(frozen=True, slots=True)
 class ClientTool(Tool):
     """A tool that the client performs; its arguments go to the client as the model wrote them."""
 
-    outside: Outside | None = None
+    __slots__ = ()
 
     async def call(self, action: ToolCall) -> Observation:
-        assert self.outside is not None
-        return await self.outside.perform(action)
+        observation: Observation = await self.function(action)
+        return observation
 
 
 def brought(path: Sequence[Node]) -> tuple[str, dict[str, str]]:
@@ -128,6 +126,3 @@ def message(waiting: Mapping[str, ToolCall], extra: str) -> Message:
     """The reply that asks the client for its tools."""
     return Message("assistant", "", calls=tuple(call._replace(id=name) for name, call in waiting.items()), extra=extra)
 
-
-def _nobody() -> None:
-    """Stands where a tool of this process has its function."""
