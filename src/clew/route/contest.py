@@ -116,7 +116,7 @@ def choices(
         for name, fit in policies.ROUTERS.items():
             shares[name][rest, fit(known)(x)] = 1
         two = policies.threshold(known)(x)
-        out.strong[rest], out.weak[rest], out.need[rest] = two.strong, two.weak, _rank(two.need)
+        out.strong[rest], out.weak[rest], out.need[rest] = two.strong, two.weak, _rank(two.need, seed)
         shares[THRESHOLD][rest, np.where(two.need > two.cut, two.strong, two.weak)] = 1
         told()
     out.single = shares[SINGLE].argmax(1)
@@ -127,9 +127,11 @@ def choices(
     return out
 
 
-def _rank(need: F64) -> F64:
-    """An order as numbers from 0 to 1, so that those of several folds can be compared."""
-    order: F64 = (np.argsort(np.argsort(need, kind="stable"), kind="stable") + 0.5) / max(1, len(need))
+def _rank(need: F64, seed: int) -> F64:
+    """An order as numbers from 0 to 1, so that those of several folds can be compared; equals in an order by chance,
+    since that of a file may say much."""
+    luck = np.random.default_rng(seed).random(len(need))
+    order: F64 = (np.argsort(np.lexsort((luck, need))) + 0.5) / max(1, len(need))
     return order
 
 
