@@ -6,11 +6,11 @@ Decision: process milliseconds of `Routed.plan` (transcript, features, scores, p
 conversations of 2,000 and of 20,000 characters, in a pool of 5, with a policy that reads every label; p50 and p95 over
 the decisions.
 
-Throughput: a pool of 4 endpoints in a process of their own, each of which answers after 50 ms. The same requests are
-sent by one process, `--at-once` at a time, (direct) to the workers' own clients, in the order of the pool, and (routed)
-to `Routed` over the same clients, whose head sends each to the same worker. The two are taken in turn, in an order that
-is turned each round, after a round that is not counted. Printed: requests a second of each, and the median [quartiles]
-over the rounds of what the router adds to the time; and the median process time of the asking process a request.
+Throughput: a pool of 4 endpoints in a process of their own, each of which answers after 50 ms. One process sends the
+same requests, by `--at-once` clients that ask again once they have their answer, (direct) to the workers' own clients
+and (routed) to `Routed` over them, whose head names the same workers in turn. The two are taken in turn, in an order
+that is turned each round, after a round that is not counted. Printed: requests a second of each, the median [quartiles]
+over the rounds of what the router adds to the time, and the asking process's own time for a request.
 """
 
 from __future__ import annotations
@@ -108,15 +108,16 @@ class Turn(Head):
 
 async def spent(models: list[Any], asked: list[Request], at_once: int) -> tuple[float, float]:
     """Seconds, and process seconds, for all requests, of which so many are under way at once."""
-    room = asyncio.Semaphore(at_once)
+    left = iter(range(len(asked)))
 
-    async def one(index: int) -> None:
-        async with room:
+    async def client(slot: int) -> None:
+        await asyncio.sleep(SLOW * slot / at_once)  # clients are not in step with each other
+        for index in left:
             done = await models[index % len(models)].complete(asked[index])
             assert done.message == Message("assistant", "done")
 
     began, busy = time.perf_counter(), time.process_time()
-    await asyncio.gather(*map(one, range(len(asked))))
+    await asyncio.gather(*map(client, range(at_once)))
     return time.perf_counter() - began, time.process_time() - busy
 
 
