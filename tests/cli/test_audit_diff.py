@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clew.audit.diff.feature_labels import labelled
-from clew.core.registry import build
+from clew.core.registry import build, register
 from clew.fit import adapter_files, adapters
 from clew.harness import Runner
 from clew.models.fakes import Scripted
@@ -128,6 +128,34 @@ def test_what_cannot_be_compared_is_refused_with_a_remedy(here, a, b, args, told
     done = here(a, b, *args, code=2)
     assert told.lower() in done.output.lower()
     assert len(done.output.strip().splitlines()) <= 8
+
+
+class Packed(torch.nn.Module):
+    """A linear layer of int8 weights with a scale."""
+
+    def __init__(self, of: torch.nn.Linear) -> None:
+        super().__init__()
+        self.scale = float(of.weight.detach().abs().max()) / 127
+        self.weight = torch.nn.Parameter((of.weight.detach() / self.scale).round().to(torch.int8), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, self.weight.to(x.dtype) * self.scale)
+
+
+def packed(model: Local) -> Local:
+    """A model with part of its feed-forward weights quantised, under the name ``packed``."""
+    for block in model.module.model.layers:
+        block.mlp.down_proj = Packed(block.mlp.down_proj)
+    return Local(model.module, renderer=model.renderer, ref="packed", fast=False)
+
+
+def test_quantised_weights_are_refused_before_anything_is_read(here, tmp_path):
+    register("models", "packed", lambda: packed(Local(tmp_path / "child")))
+    for a, b in (("packed", "base"), ("child", "packed")):
+        told = " ".join(here(a, b, "--dry", code=2).output.split())
+        assert "the weights are quantised (int8), and hidden states are neither read nor changed there" in told
+        assert "Load the model in float32, bfloat16 or float16." in told
+    assert not (tmp_path / ".clew" / "diff").exists()
 
 
 def test_states_of_another_checkpoint_are_refused(here, tmp_path):
