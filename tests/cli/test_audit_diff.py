@@ -67,6 +67,7 @@ def test_the_plan_costs_nothing(here, tmp_path):
     told = here("child", "base", "--dry").output
     assert "layer 1 of child and base" in told
     assert "64 latents (reseated" in told
+    assert "MB on disk, removed once the crosscoder is fitted" in told
     assert not (tmp_path / ".clew" / "diff").exists()
 
 
@@ -159,13 +160,33 @@ def test_quantised_weights_are_refused_before_anything_is_read(here, tmp_path):
 
 
 def test_states_of_another_checkpoint_are_refused(here, tmp_path):
-    here()
+    here("child", "base", "--keep-states")
     (states,) = (tmp_path / ".clew" / "diff").glob("states-*")
     shutil.rmtree(states / "a")
     shutil.copytree(states / "b", states / "a")
     (crosscoder,) = (tmp_path / ".clew" / "diff").glob("*/crosscoder")
     shutil.rmtree(crosscoder)
     assert "other tokens, layers or weights" in here(code=2).output
+
+
+def test_states_go_once_they_are_read_and_every_step_can_be_taken_again(here, tmp_path):
+    at = tmp_path / ".clew" / "diff"
+    first = here("child", "base", "--json").stdout
+    assert not list(at.glob("states-*"))
+    (made,) = at.glob("*/crosscoder")
+    weights = (made / "sae_weights.safetensors").read_bytes()
+
+    assert here("child", "base", "--json").stdout == first
+    shutil.rmtree(made.parent / "seen")  # stopped between the fit and the look at its latents
+    assert here("child", "base", "--json", "--keep-states").stdout == first
+    (states,) = at.glob("states-*")
+    shutil.rmtree(made)  # stopped while it was fitted; what is left of the look is of another crosscoder
+    (states / "b" / "taps.json").unlink()  # and while states were removed
+    assert here("child", "base", "--json").stdout == first
+    assert (made / "sae_weights.safetensors").read_bytes() == weights
+    assert not list(at.glob("states-*"))
+    (made.parent / "seen" / "seen.safetensors").write_bytes(b"x")
+    assert "figures of latents that cannot be read" in here(code=2).output
 
 
 def test_too_few_tokens_say_so(here, pair):

@@ -42,6 +42,7 @@ fit_options = common.options(
     option("-k", "k", default=16, help="Active latents a token."),
     option("--steps", default=1500, help="Steps of the fit."),
     option("--tokens", default=100_000, help="Most tokens to read."),
+    option("--keep-states", is_flag=True, help="Keep the states that were read, for other settings of the fit."),
 )
 arm_options = common.options(
     option("--prompts", default=60, help="Most prompts in each half: selection and test."),
@@ -178,6 +179,8 @@ def _forecast(job: Comparison, plan: Plan, prompts: list[Prompt], options: dict[
         f"{how.latents} latents ({how.method}, {how.kind}, k={how.k}), {sum(how.stages):,} steps; "
         f"about {max(flops / 1e10 / 60, 0.1):.1f} minutes at 10 GFLOP a second"
     )
+    until = f"kept in {job.states}" if options["keep_states"] else "removed once the crosscoder is fitted"
+    tell(f"the states take {job.size / 1e6:,.1f} MB on disk, {until}")
     if prompts:
         what = "replies" if options["does"] else "runs"
         tell(f"{len(prompts)} prompts, at most {plan.cost(len(prompts), bool(options['does'])):,} {what}")
@@ -193,11 +196,17 @@ def _worked(
     from clew.audit.diff.comparison import shown
 
     prompts, aside = asked
-    with common.bar("hidden states", 2 * job.tokens) as move:
-        mixed = job.read(lambda done, total: move(completed=done, total=total))
-    with common.bar("crosscoder", sum(job.how.stages)) as move:
-        module = job.fit(mixed, lambda step: move(completed=step.step, note=f"error {step.loss['error']:.4f}"))
-    inside, rows = job.inside(mixed, module, prompts)
+    known = job.known()
+    if known is None:
+        with common.bar("hidden states", 2 * job.tokens) as move:
+            mixed = job.read(lambda done, total: move(completed=done, total=total))
+        with common.bar("crosscoder", sum(job.how.stages)) as move:
+            fitted = job.fit(mixed, lambda step: move(completed=step.step, note=f"error {step.loss['error']:.4f}"))
+        known = fitted, job.seen(mixed, fitted)
+    if not options["keep_states"]:
+        job.forget()
+    module, seen = known
+    inside = job.inside(seen, module, prompts)
     found = None
     if prompts:
         what = "replies" if options["does"] else "runs"
@@ -208,9 +217,8 @@ def _worked(
     told = shown(inside.latents, options["top"])
     if found is not None:
         told["tried"] = [one.cell.direction.latent for one in found.tried.values()]
-    features = {name: [job.feature(mixed, inside.latents, rows, j) for j in which] for name, which in told.items()}
-    left = module.unexplained(module.scaled(mixed.take(mixed.held[:8192]))).tolist()
-    return found, features, left
+    features = {name: [job.feature(seen, j) for j in which] for name, which in told.items()}
+    return found, features, seen.unexplained.tolist()
 
 
 def _subject(

@@ -92,11 +92,11 @@ class Mixture:
         for start in range(0, len(rows), PORTION):
             yield self.take(rows[start : start + PORTION])
 
-    def around(self, row: int, word: Callable[[int], str], before: int = 10) -> tuple[str, str]:
-        """The text before a row's token, and the token; ``word`` gives the text of an id."""
-        source, position, _ = self.a.index[row].tolist()
-        ids = self.sources[source].ids[max(0, position - before) : position + 1].tolist()
-        return "".join(map(word, ids[:-1])), word(ids[-1]).strip()
+
+def around(source: Source, position: int, word: Callable[[int], str], before: int = 10) -> tuple[str, str]:
+    """The text before a token of a source, and the token; ``word`` gives the text of an id."""
+    ids = source.ids[max(0, position - before) : position + 1].tolist()
+    return "".join(map(word, ids[:-1])), word(ids[-1]).strip()
 
 
 def words_of(model: Model) -> Callable[[int], str]:
