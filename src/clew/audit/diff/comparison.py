@@ -1,7 +1,8 @@
 """From two folders of weights and some runs to a crosscoder and its features: read, fit, look; each step is resumed.
 
 ``clew audit diff`` calls it, and a program may. All that it makes lies in one folder: the states of both models, until
-the crosscoder is fitted and its latents are looked at, the checkpoints of the fit, the crosscoder. It must never take up what was made of other weights, runs or settings.
+the crosscoder is fitted and its latents are looked at, the checkpoints of the fit, the crosscoder. It must never take
+up what was made of other weights, runs or settings.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class Comparison:
         return 2 * self.tokens * (2 * self.width + 4)
 
     def forget(self) -> None:
-        """Remove the states; those that are wanted later are read again. Interrupted, it leaves no half of a reading."""
+        """Remove the states; what is wanted later is read again. Interrupted, it leaves no half of a reading."""
         for name in ("a", "b"):
             (self.states / name / "taps.json").unlink(missing_ok=True)
         shutil.rmtree(self.states, ignore_errors=True)

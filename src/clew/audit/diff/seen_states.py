@@ -1,4 +1,4 @@
-"""What is kept of hidden states once a crosscoder is fitted: figures of its latents, a sample, and whose tokens they were.
+"""What is kept of hidden states once a crosscoder is fitted: figures of its latents, a sample, the tokens of the rows.
 
 ``comparison`` writes it beside the crosscoder, in ``seen.safetensors``, and removes the states. With it the same
 question is answered again, and another behaviour asked, without reading a model anew. Nothing that a file says is run.
