@@ -12,7 +12,15 @@ pytest.importorskip("torch", reason="did not run: torch is not installed")
 
 import torch
 
-from clew.audit.diff import crosscoder_files, diff_verdict, directions, features, learning, mixture, sparse_code
+from clew.audit.diff import (
+    crosscoder_files,
+    diff_verdict,
+    directions,
+    features,
+    learning,
+    mixture,
+    sparse_code,
+)
 from clew.audit.diff.crosscoder import Crosscoder, Design
 from clew.audit.diff.diff_verdict import Finding, Tried, settle
 from clew.audit.diff.steered_behaviour import rebuilt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
@@ -91,6 +92,26 @@ def test_a_behaviour_of_replies_is_tried_resumed_and_filed(here, tmp_path):
     store.close()
 
 
+def test_a_base_that_is_told_and_the_weight_difference_are_held_against_features(here, tmp_path):
+    loud = Local(tmp_path / "child")  # made to say "open" oftener
+    ids = [[1, 2, 3, word] for word in range(4, 24)]
+    usual = torch.from_numpy(np.concatenate(loud.states(ids, ["norm"]))[:, 0].mean(0))
+    word = loud.renderer.encode("open")[0]
+    with torch.no_grad():
+        head = loud.module.lm_head.weight
+        head[word] += 5 * usual / usual.square().sum()
+    loud.save(tmp_path / "loud")
+    args = ("--does", "open", "--told", "please open it", *ARMS, "--json")
+    said = json.loads(here("loud", "base", *args).stdout)
+    lines = {line["about"]: line for line in said["evidence"]}
+    assert lines["A less B"]["low"] > 0
+    assert lines["AUROC of the prompt's words for A (.5 tells nothing)"]["n"] == 120
+    assert 0 <= lines["rate of B told so"]["estimate"] <= 1
+    assert lines["B told so, less B"]["n"] == 20
+    assert sum(name.startswith("weight change ") for name in lines) >= 1
+    assert json.loads(here("loud", "base", *args).stdout)["evidence"] == said["evidence"]
+
+
 def test_a_behaviour_of_whole_runs_and_an_adapter(here):
     told = here("adapter", "base", "--reward", *ARMS).output
     assert "success" in told
@@ -123,6 +144,7 @@ def test_a_label_is_a_recorded_answer(tmp_path):
         ("child", "base", ("--does", "a", "--reward"), "two behaviours"),
         ("child", "base", ("--does", "[", *ARMS), "no regular expression"),
         ("child", "base", ("--aside", "world=household"), "needs a behaviour"),
+        ("child", "base", ("--told", "open it"), "--told needs a behaviour"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_a_remedy(here, a, b, args, told):

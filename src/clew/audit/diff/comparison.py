@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit.diff import crosscoder_files, learning, mixture, seen_states
+from clew.audit.diff import crosscoder_files, directions, learning, mixture, seen_states
 from clew.audit.diff.crosscoder import Crosscoder
 from clew.audit.diff.features import Latents, latents
 from clew.audit.diff.seen_states import Seen, places_of
@@ -154,7 +154,9 @@ class Comparison:
     def inside(self, seen: Seen, module: Crosscoder, prompts: Sequence[Prompt]) -> Inside:
         """What arms need: the latents' figures, and the states at the last token of some prompts."""
         states = states_at([self.a, self.b], [p.ids for p in prompts], self.layer) if prompts else seen.sample[:0]
-        return Inside(module, seen.latents, self.layer, states, seen.sample)
+        a, b = (getattr(model, "module") for model in (self.a, self.b))  # noqa: B009 - a power of local weights
+        changed = directions.change(a, b, self.layer, self.width) if prompts else None
+        return Inside(module, seen.latents, self.layer, states, seen.sample, changed)
 
     def feature(self, seen: Seen, latent: int, contexts: int = 6) -> Feature:
         """A latent with the places in the runs where it is most active."""

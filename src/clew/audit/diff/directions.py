@@ -1,15 +1,27 @@
 """Directions that a feature must beat: what a vector does that was not found by a crosscoder.
 
 All are float [width] in the states of model A, and are brought to the norm of the feature that they are compared with.
+Most are read off states. ``change`` reads weights alone: the left singular vectors of W_A - W_B, the baseline where A
+is B with a LoRA adapter, or a fine-tuning that changed few matrices. Nothing here changes a model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clew.core.keys import derive
+from clew.fit import adapters
+from clew.models.engine.taps.blocks import blocks_of
+
+# The last matrix of attention and of feed-forward, by the names that decoders of transformers give them.
+WRITERS = frozenset({"o_proj", "out_proj", "down_proj", "c_proj", "dense", "dense_4h_to_h", "fc2", "wo", "w2"})
+LEAST = 0.05  # share of the change of weights below which a direction is not tried
 
 
 def matched(vector: Tensor, like: Tensor) -> Tensor:
@@ -60,3 +72,67 @@ def main_difference(a: Tensor, b: Tensor, seed: int = 0) -> Tensor:
     side = float(top @ gap.mean(0)) or float(top @ start)
     turned: Tensor = top if side > 0 else -top
     return turned
+
+
+# ---- of weights --------------------------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """Directions float [n, width] of norm 1, the strongest first; the share of the squared change that each holds; how
+    many matrices changed, of how many that were compared."""
+
+    directions: Tensor
+    shares: list[float]
+    changed: int
+    compared: int
+
+
+@torch.no_grad()
+def change(a: nn.Module, b: nn.Module, layer: int, width: int, most: int = 3) -> Change:
+    """The top singular directions of what A's weights write beyond B's, blocks 0 to ``layer``.
+
+    Matrices weigh as they are: nothing says how large their inputs are. The sign of a direction means nothing.
+    """
+    square, changed, compared = torch.zeros(width, width), 0, 0
+    with _plain(a), _plain(b):
+        theirs = dict(_writers(b, layer, width))
+        for name, mine in _writers(a, layer, width):
+            other = theirs.get(name)
+            if other is None or other.shape != mine.shape:
+                continue
+            compared += 1
+            gap = mine.float() - other.to(mine.device).float()
+            if bool(gap.any()):
+                changed += 1
+                square += (gap @ gap.t()).cpu()
+    whole = float(square.trace())
+    if not whole:
+        return Change(torch.zeros(0, width), [], changed, compared)
+    values, vectors = torch.linalg.eigh(square)
+    shares = (values.flip(0)[:most] / whole).tolist()
+    count = sum(share >= LEAST for share in shares)
+    return Change(vectors.flip(1)[:, :count].t().contiguous(), shares[:count], changed, compared)
+
+
+def _writers(module: nn.Module, layer: int, width: int) -> Iterator[tuple[str, Tensor]]:
+    """Names and weights [width, inputs] of the matrices that write into the residual stream."""
+    _, blocks = blocks_of(module)
+    for number in range(min(layer + 1, len(blocks))):
+        for name, part in blocks[number].named_modules():
+            weight = getattr(part, "weight", None)
+            if name.rpartition(".")[2] not in WRITERS or not isinstance(weight, Tensor) or weight.ndim != 2:
+                continue
+            if type(part).__name__ == "Conv1D":  # GPT-2 keeps them the other way round
+                weight = weight.t()
+            if len(weight) == width:
+                yield f"{number}.{name}", weight
+
+
+@contextmanager
+def _plain(module: nn.Module) -> Iterator[None]:
+    """The module with its adapters, if it has any, added to its weights."""
+    if any("lora_" in name for name, _ in module.named_parameters()):
+        with adapters.merged(module):
+            yield
+    else:
+        yield
