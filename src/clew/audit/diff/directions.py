@@ -8,15 +8,13 @@ is B with a LoRA adapter, or a fine-tuning that changed few matrices. Nothing he
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from clew.core.keys import derive
-from clew.fit import adapters
 from clew.models.engine.taps.blocks import blocks_of
 
 # The last matrix of attention and of feed-forward, by the names that decoders of transformers give them.
@@ -94,17 +92,19 @@ def change(a: nn.Module, b: nn.Module, layer: int, width: int, most: int = 3) ->
     Matrices weigh as they are: nothing says how large their inputs are. The sign of a direction means nothing.
     """
     square, changed, compared = torch.zeros(width, width), 0, 0
-    with _plain(a), _plain(b):
-        theirs = dict(_writers(b, layer, width))
-        for name, mine in _writers(a, layer, width):
-            other = theirs.get(name)
-            if other is None or other.shape != mine.shape:
-                continue
-            compared += 1
-            gap = mine.float() - other.to(mine.device).float()
-            if bool(gap.any()):
-                changed += 1
-                square += (gap @ gap.t()).cpu()
+    theirs = dict(_writers(b, layer, width))
+    for name, mine in _writers(a, layer, width):
+        other = theirs.get(name)
+        if other is None:
+            continue
+        own, base = _weight(mine).float(), _weight(other).float()
+        if own.shape != base.shape:
+            continue
+        gap = own - base.to(own.device)
+        compared += 1
+        if bool(gap.any()):
+            changed += 1
+            square += (gap @ gap.t()).cpu()
     whole = float(square.trace())
     if not whole:
         return Change(torch.zeros(0, width), [], changed, compared)
@@ -114,25 +114,22 @@ def change(a: nn.Module, b: nn.Module, layer: int, width: int, most: int = 3) ->
     return Change(vectors.flip(1)[:, :count].t().contiguous(), shares[:count], changed, compared)
 
 
-def _writers(module: nn.Module, layer: int, width: int) -> Iterator[tuple[str, Tensor]]:
-    """Names and weights [width, inputs] of the matrices that write into the residual stream."""
+def _writers(module: nn.Module, layer: int, width: int) -> Iterator[tuple[str, nn.Module]]:
+    """Names and modules of the matrices that write into the residual stream."""
     _, blocks = blocks_of(module)
     for number in range(min(layer + 1, len(blocks))):
         for name, part in blocks[number].named_modules():
-            weight = getattr(part, "weight", None)
-            if name.rpartition(".")[2] not in WRITERS or not isinstance(weight, Tensor) or weight.ndim != 2:
-                continue
-            if type(part).__name__ == "Conv1D":  # GPT-2 keeps them the other way round
-                weight = weight.t()
-            if len(weight) == width:
-                yield f"{number}.{name}", weight
+            if name.rpartition(".")[2] in WRITERS and isinstance(getattr(part, "weight", None), Tensor):
+                weight = _weight(part)
+                if weight.ndim == 2 and len(weight) == width:
+                    yield f"{number}.{name}", part
 
 
-@contextmanager
-def _plain(module: nn.Module) -> Iterator[None]:
-    """The module with its adapters, if it has any, added to its weights."""
-    if any("lora_" in name for name, _ in module.named_parameters()):
-        with adapters.merged(module):
-            yield
-    else:
-        yield
+def _weight(part: nn.Module) -> Tensor:
+    """The weight [outputs, inputs] of a linear layer, with its LoRA adapters added where it has any."""
+    layer: Any = part
+    base = layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer
+    weight: Tensor = base.weight
+    for adapter in getattr(layer, "active_adapters", ()):
+        weight = weight + layer.get_delta_weight(adapter)
+    return weight.t() if type(base).__name__ == "Conv1D" else weight  # GPT-2 keeps them the other way round
