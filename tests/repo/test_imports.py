@@ -19,6 +19,7 @@ FLOORS = [
     {"store", "models", "worlds"},
     {"harness", "fit"},
     {"credit", "train", "serve", "audit", "coding", "evolve"},
+    {"route"},
     {"exchange", "view"},
     {"cli"},
 ]

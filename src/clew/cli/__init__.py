@@ -29,13 +29,16 @@ SECTIONS = {
     "Start": ("quickstart", "init", "doctor", "worlds", "models"),
     "Make runs": ("run", "gateway", "import", "fork", "replay", "resume", "stop"),
     "Look at runs": ("view", "log", "show", "diff", "label", "export"),
-    "Learn from runs": ("credit", "audit", "train", "tune", "eval", "reproduce"),
+    "Learn from runs": ("credit", "audit", "train", "tune", "eval", "route", "reproduce"),
     "Keep runs": ("store",),
     "Serve models": ("serve", "bench", "draft"),
     "Work on code": ("diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-LATER = {"models", "stop", "label", "tune", "reproduce", "serve", "bench", "draft", "diagnose", "gate", "kernels"}
+LATER = {"models", "stop", "label", "tune", "route", "reproduce", "serve", "bench"} | {
+    "draft",
+    *SECTIONS["Work on code"],
+}
 """Verbs that a newcomer does not need: only ``clew --all`` lists them. At most 20 others; a new verb begins here."""
 INTERRUPTED = 130  # exit code
 EPILOG = """`clew --all` lists every verb: serve a model, train from stored runs, diagnose bugs and more.

@@ -31,7 +31,7 @@ SAY_HELP = "Edit message I of a chat ([CHAT.]I); no TEXT drops it."
 @option("--result", help="Replace the observation or tool result at the place.")
 @option("--say", "said", multiple=True, metavar="I=TEXT", help=SAY_HELP)
 @option("--act", "acts", multiple=True, help="Take this action in the world first; may be repeated.")
-@option("--model", help="Use another model from the place on.")
+@option("--model", help="Use another model from the place on; #NAME: this worker of a router.")
 @option("--tap", "taps", multiple=True, metavar="SPEC", help=TAP_HELP)
 @option("--seed", help="Sampling seed: same, fresh or a number.  [default: same with a change, else fresh]")
 @option("--keep", is_flag=True, help="Force the later recorded replies wherever the prompt is still the same.")
@@ -53,7 +53,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     clew fork 4fzk2w --say 0='You are in a hurry.' --keep
     """
     from clew.harness.blame import agent_failed
-    from clew.view.forking import Wish, other_weights, runner_for
+    from clew.view.forking import Wish, named, other_weights, runner_for
 
     store = common.open_store(store_path)
     run, at = common.cursor(store, place, options["step"])
@@ -67,7 +67,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
         prefix_ids=common.number_list(options["prefix_ids"] or "", "--prefix-ids", int),
         say=dict(_said(text) for text in options["said"]),
         act=options["acts"],
-        model=options["model"] or "",
+        model=named(run, options["model"] or ""),
         seed=options["seed"] or "",
         **common.pick(options, "reply prefix result temperature max_tokens top_p keep"),
     )

@@ -190,6 +190,7 @@ class Request(NamedTuple):
     idempotency: str = ""  # the same text for a request that is sent again
     tops: int | None = None  # likeliest tokens wanted with each sampled one; 0: the sampled one's own chance alone
     wire: Wire | None = None  # how the request came, where a program sent it through the gateway
+    policy: Mapping[str, object] | None = None  # who may answer: read by a router, whose own policy it narrows
 
     @property
     def holder(self) -> tuple[str, int, int]:

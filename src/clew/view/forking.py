@@ -14,6 +14,7 @@ from clew.core.errors import BadInput, UnknownName
 from clew.core.printable import quoted
 from clew.core.protocols import Model, weights_of
 from clew.core.records import Cursor
+from clew.models.compose.decision import SCHEME
 from clew.store import Keeper, Run
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def wish(store: Keeper, data: object) -> Wish:
     fields["say"] = {_place(run, name): text for name, text in texts.items()}
     if not 1 <= fields.get("n", 1) <= MOST:
         raise BadInput(f"{fields['n']} forks", remedy=f"Ask for 1 to {MOST}.")
-    made = Wish(**fields)
+    made = Wish(**fields | {"model": named(run, fields.get("model", ""))})
     made.arguments()
     return made
 
@@ -154,6 +155,19 @@ def _place(run: Run, name: str) -> str:
 
     conversation, index = said_at(run, bytes.fromhex(name))
     return str(index) if conversation == 0 else f"{conversation}.{index}"
+
+
+def named(run: Run, model: str) -> str:
+    """The reference that ``#WORKER`` means: that worker of the router that the run was made with.
+
+    Raises:
+        BadInput: the run was made with no router.
+    """
+    if not model.startswith("#"):
+        return model
+    if not run.model.startswith(SCHEME):
+        raise BadInput(f"{model!r} names a worker, and {run.model!r} is no router", remedy="Name a whole model.")
+    return run.model.partition("#")[0] + model
 
 
 def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model]) -> Runner:

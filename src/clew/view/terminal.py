@@ -10,6 +10,7 @@ from typing import NamedTuple
 from clew.core.printable import short, store_option, visible
 from clew.core.records import Annotation, Call, Cursor, Edit, action_of
 from clew.core.values import Message, ToolCall
+from clew.models.compose.decision import asked_of, decision_of
 from clew.models.images import unnamed
 from clew.store import Run, labels
 from clew.store.protocol import Tables
@@ -248,6 +249,8 @@ class _Drawing:
         else:
             text = f"@{call.seq}  {call.kind} {self._cut(call.action)} {self._cut(call.text)}"
             yield Line(lead + "├ ", text.rstrip(), "saw")
+        for one in beat:
+            yield from self._inner(one, lead)
         failed = [f"{a.status or ''} {a.error}".strip() for a in call.attempts if a.error]
         if failed:
             told = f"{len(call.attempts)} attempts upstream; failed: {'; '.join(failed)}"
@@ -272,6 +275,20 @@ class _Drawing:
         thought = self.store.node(call.node_out).message.reasoning
         if self.full and thought:
             yield from self._text(lead, f"thought: {thought}")
+
+    def _inner(self, call: Call, lead: str) -> Iterator[Line]:
+        """What a model over models, or a world, asked of others; of a router, who answered and why not another."""
+        if not call.inner:
+            return
+        decision = decision_of(call.inner)
+        if decision is not None:
+            head, *others = decision.lines()
+            cost = f"  ${call.cost:.6f}" if call.cost else ""
+            yield Line(lead + "│ ", self._cut(head) + cost, "note")
+            shown = others if self.full else others[: len(decision.failed)]
+            yield from (Line(lead + "│ ", self._cut(one), "bad") for one in shown)
+        if self.full:
+            yield from (Line(lead + "│ ", self._cut(one), "saw") for one in asked_of(call.inner))
 
     def _text(self, lead: str, text: str) -> Iterator[Line]:
         """A text below its step: whole, line by line, or cut to one."""

@@ -361,6 +361,12 @@ def api_key() -> str | None:
     return os.environ.get("CLEW_API_KEY") or os.environ.get("OPENAI_API_KEY") or None
 
 
+def worker_keys() -> dict[str, str]:
+    """Credentials of a pool's workers, from CLEW_API_KEY_NAME, by NAME."""
+    start = "CLEW_API_KEY_"
+    return {name.removeprefix(start): value for name, value in os.environ.items() if name.startswith(start) and value}
+
+
 def json_object(text: str, what: str) -> dict[str, Any]:
     """Parse a JSON object given on the command line.
 

@@ -119,7 +119,7 @@ def load_model(ref: str, options: Mapping[str, Any] | None = None) -> Model:
     given = common.json_object(options.get("model_options") or "{}", "--model-options")
     if options.get("max_cost") is not None and ":" in ref:  # weights in this process cost nothing
         given.setdefault("max_cost", options["max_cost"])
-    model: Model = clew.models.load(ref, api_key=common.api_key(), **given)
+    model: Model = clew.models.load(ref, api_key=common.api_key(), keys=common.worker_keys(), **given)
     calm(model)
     return model
 

@@ -156,7 +156,7 @@ class Through:
         return cut_off(self.renderer, arrived)
 
     async def _answer(self, request: Request, exchange: Exchange, asking: Asking, arrived: list[Piece]) -> Completion:
-        request = request._replace(tops=asking.question.tops)
+        request = answers.judged(asking.question, self.inner, request._replace(tops=asking.question.tops))
         if asking.question.scored is not None or asking.question.asked.token_ids:
             asking.prompts[0] = await answers.scored(asking.question, self.inner, request, None)
         async with aclosing(answers.answer(asking.question, self.inner, request)) as items:

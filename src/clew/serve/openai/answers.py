@@ -16,6 +16,7 @@ from clew.core.keys import derive
 from clew.core.protocols import Model, Ranks, Scores, Streams
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Piece, Ranked, Sampling
+from clew.models.compose.policy import Policy
 from clew.models.dialects import dumps
 from clew.models.engine.pieces import Text
 from clew.models.replies import held as held_back
@@ -58,7 +59,22 @@ def prepared(question: Question, model: Model, request: Request) -> Request:
         if model.renderer is None and not hasattr(model, "logprobs"):
             raise Lacking(model, "gives no logprobs", "logprobs")
         request = request._replace(tops=question.tops)
-    return request
+    return judged(question, model, request)
+
+
+def judged(question: Question, model: Model, request: Request) -> Request:
+    """The request with the policy that the client states, which a router judges by.
+
+    Raises:
+        Rejected: it bounds something, and the model is no router: an answer from anywhere might break it.
+        BadInput: it is no policy, or names workers that are not there.
+    """
+    if (policy := question.body.get("policy")) is None or (read := Policy.read(policy)) == Policy():
+        return request
+    if not hasattr(model, "under"):
+        raise Lacking(model, "is no router, which could keep a policy", "policy", "Ask without, or serve a route:.")
+    model.under(read)  # what is wrong with it must not reach a record
+    return request._replace(policy=policy)
 
 
 def held(sampling: Sampling, question: Question, model: Model) -> Sampling:

@@ -55,7 +55,7 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         **ANY,
         **_all("messages max_tokens max_completion_tokens n stop stream_options logprobs top_logprobs tools", YES),
         **_all("tool_choice response_format prompt_logprobs return_token_ids return_tokens_as_token_ids", YES),
-        **_all("continue_final_message stop_token_ids", YES),
+        **_all("continue_final_message stop_token_ids policy", YES),
         "add_generation_prompt": Rule("refused", (True, False), "The reply begins as the chat template says."),
         "modalities": Rule("refused", (["text"],), "Ask for text."),
         **_all("metadata store reasoning_effort verbosity prediction", Rule("ignored")),
@@ -79,7 +79,7 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
     },
     "responses": {
         **ANY,
-        **_all("input instructions max_output_tokens tools tool_choice text include top_logprobs metadata", YES),
+        **_all("input instructions max_output_tokens tools tool_choice text include top_logprobs metadata policy", YES),
         "previous_response_id": Rule("supported", (), "Start the server with --record, or send the whole input."),
         **_all("store reasoning stream_options max_tool_calls access_programs", Rule("ignored")),
         "parallel_tool_calls": YES,

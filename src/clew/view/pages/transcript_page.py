@@ -8,6 +8,7 @@ from typing import Any
 
 from clew.core.records import Annotation, Call, Node, RunRow, action_of
 from clew.core.values import F32, Message, ToolCall
+from clew.models.compose.decision import asked_of, decision_of
 from clew.store import Keeper
 from clew.store.labels import METHOD as LABELS
 from clew.store.slices import Slice, Unfinished
@@ -273,6 +274,8 @@ def call(store: Keeper, run: str, seq: int) -> dict[str, Any] | None:
         "seed": str(found.seed),  # 64 bits: more than a number of JavaScript holds
         "setup": plain(setup),
         "snapshot": bool(found.snapshot),
+        "decided": decision.lines() if (decision := decision_of(found.inner)) else [],
+        "asked": asked_of(found.inner),
         "annotations": [_told(a) for a in values if a.method != LABELS],
         "drift": [_data(a) for a in near if a.method == "drift"],
         "samples": [{"seed": str(s.seed), "text": s.message.text[:CUT], "finish": s.finish} for s in found.packed],

@@ -64,6 +64,7 @@ export function drawInspector(root, view, call, detail) {
       ["Started", detail.started ? moment(detail.started) : null], ["Took", detail.started || detail.seconds ? seconds(detail.seconds) : null],
       ["Cost", detail.cost ? money(detail.cost) : null], ["Clock", `issued ${call.issue ?? detail.after}, handed over ${detail.done < 0 ? "not yet" : detail.done}`],
     ], "Time and cost"),
+    lines("Who was asked", [...(detail.decided ?? []), ...(detail.asked ?? [])]),
     attempts(detail.attempts),
     drift(detail.drift),
     call.kind !== "ask" && table([["Reward", call.reward === null ? null : number(call.reward)], ["State", call.state ? h("span", { class: "mono" }, call.state) : null],
@@ -124,6 +125,11 @@ function attempts(all) {
   if (!all?.length) return null;
   const rows = all.map((a, i) => h("tr", {}, h("td", {}, String(i + 1)), h("td", { class: "num" }, seconds(a.seconds)), h("td", { class: "num" }, a.status ? String(a.status) : ""), h("td", {}, said(a.error || "answered"))));
   return h("section", {}, h("h3", {}, plural(all.length, "attempt")), h("table", { class: "grid" }, h("tbody", {}, rows)));
+}
+
+function lines(head, all) {
+  if (!all.length) return null;
+  return h("section", {}, h("h3", {}, head), all.map((one) => said(one, { class: "block" })));
 }
 
 function drift(all) {

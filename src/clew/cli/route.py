@@ -1,0 +1,30 @@
+"""clew route: a group of verbs, one file each (``route_<verb>.py``), loaded when named."""
+
+import click
+
+from clew.cli.shared.common import load_verb
+
+VERBS = ("measure", "report", "fit")
+
+HELP = """Measure a pool of models, find whether choosing among them by question pays, and fit a router.
+
+\b
+clew route measure --models openai:gpt-5-mini,openai:gpt-5 --data q.jsonl --reward numeric -n 4 --name pool
+clew route report pool
+clew route report --from rewards.jsonl --hold families
+clew route fit pool -o router
+"""
+SHORT = "Find whether to choose among models by question, and fit a router."
+
+
+class Routes(click.Group):
+    """Loads a verb of the group when the verb is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return load_verb(f"route_{cmd_name}") if cmd_name in VERBS else None
+
+
+command = Routes("route", help=HELP, short_help=SHORT)

@@ -1,0 +1,178 @@
+"""Should one route at all? The whole answer for a measured pool, its verdict, and its Reports in the store.
+
+``clew route report`` prints it, ``clew route fit`` asks it first. It says "route by question" of what was shown on
+held-out questions alone; routing by turn and workflows are not judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from clew.core.keys import value_digest
+from clew.core.records import Report
+from clew.route import contest
+from clew.route.contest import Arm, Choices, Held
+from clew.route.frontier import Frontier, frontier
+from clew.route.headroom import Headroom, headroom
+from clew.route.reward_matrix import Matrix
+from clew.route.soft_targets import TAU
+from clew.store import Keeper
+
+Verdict = Literal["do not route", "route by question"]
+NOT_COMPUTED = (
+    "solve, verify, repair was not computed: stored single answers hold no verification by one worker and no repair by "
+    "another",
+)
+
+
+class Family(NamedTuple):
+    """Mean reward of each worker in one family, and how many questions it has."""
+
+    name: str
+    n: int
+    means: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class Advice:
+    """What was found of a pool.
+
+    headroom: None where it cannot be estimated. ours: the arm of the router that ``clew route fit`` would fit.
+    """
+
+    found: Matrix
+    held: Held
+    headroom: Headroom | None
+    arms: list[Arm]
+    made: Choices
+    frontier: Frontier
+
+    def arm(self, name: str) -> Arm:
+        return next(one for one in self.arms if one.name == name)
+
+    @property
+    def ours(self) -> Arm:
+        return self.arm("soft targets")
+
+    @property
+    def winners(self) -> list[Arm]:
+        """Routers that beat the best single worker, the best first."""
+        return sorted((arm for arm in self.arms if arm.wins), key=lambda arm: -arm.reward.estimate)
+
+    @property
+    def verdict(self) -> Verdict:
+        return verdict(self.headroom, bool(self.winners))
+
+    @property
+    def why(self) -> str:
+        """The verdict in a sentence."""
+        room = self.headroom
+        if room is not None and not room.found:
+            r = room.report
+            said = (
+                f"even an oracle, cross-fitted by {room.way}, gains {r.estimate:+.3f} [{r.low:+.3f}, {r.high:+.3f}] "
+                "over the best single worker: the interval reaches 0"
+            )
+            if self.winners:
+                said += (
+                    f"; but {self.winners[0].name} does beat it: the oracle knew too little, so measure more samples"
+                )
+            return said
+        if not self.winners:
+            best = max((arm for arm in self.arms if arm.p is not None), key=lambda arm: arm.reward.estimate)
+            assert best.gain is not None
+            g = best.gain
+            there = "there is headroom, but " if room is not None else ""
+            return (
+                f"{there}no router beats the best single worker on held-out {self.held}: the best, {best.name}, by "
+                f"{g.estimate:+.3f} [{g.low:+.3f}, {g.high:+.3f}]"
+            )
+        best = self.winners[0]
+        assert best.gain is not None
+        g = best.gain
+        return (
+            f"{best.name} beats the best single worker by {g.estimate:+.3f} [{g.low:+.3f}, {g.high:+.3f}] on held-out "
+            f"{self.held}, at one call each"
+        )
+
+    @property
+    def families(self) -> list[Family]:
+        """Mean rewards by family, in alphabetical order; one nameless family where none is known."""
+        names, means = np.array(self.found.families), self.found.means
+        return [
+            Family(str(name), int((names == name).sum()), tuple(map(float, means[names == name].mean(0))))
+            for name in sorted(set(self.found.families))
+        ]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of the figures."""
+        out = list(self.found.notes)
+        if self.headroom is None:
+            out.append(
+                "the headroom cannot be estimated: one sample of each pair and no families; measure with -n 4, or give "
+                "a column `family`; the verdict rests on the routers alone"
+            )
+        else:
+            out += self.headroom.report.caveats
+        if not self.found.answers:
+            out.append("a majority of several answers was not computed: the answers are not known")
+        elif self.found.counts.min() < 3:
+            out.append("a majority of several answers was not computed: it needs three samples of each pair")
+        if self.found.counts.min() < 2:
+            out.append("best of several samples was not computed: it needs two samples of each pair")
+        if self.found.prices is None:
+            out.append("costs are not known for every worker: equal calls stand for equal cost")
+        return [*out, *NOT_COMPUTED]
+
+
+def verdict(room: Headroom | None, won: bool) -> Verdict:
+    """``won``: whether a router beats the best single worker on held-out questions."""
+    return "route by question" if won and (room is None or room.found) else "do not route"
+
+
+def advise(
+    found: Matrix,
+    *,
+    held: Held = "questions",
+    seed: int = 0,
+    tau: float = TAU,
+    told: Callable[[], None] = lambda: None,
+) -> Advice:
+    """Measure headroom, let routers and baselines compete on held-out questions, and judge.
+
+    Args:
+        held: what is held out, questions or whole families. tau: temperature of our router's soft targets. told: called
+            after each of the folds.
+
+    Raises:
+        BadInput: too few questions or families. MissingExtra: scikit-learn or scipy is not installed.
+    """
+    made = contest.choices(found, held=held, seed=seed, tau=tau, told=told)
+    arms = contest.arms(found, made, seed)
+    return Advice(found, held, headroom(found, seed), arms, made, frontier(found, made, arms, seed))
+
+
+def filed(advice: Advice, store: Keeper) -> list[str]:
+    """Keep the figures and the verdict as Reports of the store; gives their ids, the verdict's last."""
+    runs, caveats = advice.found.runs, tuple(advice.notes)
+    reports = [advice.headroom.report] if advice.headroom is not None else []
+    reports += [arm.reward for arm in advice.arms]
+    reports += [arm.gain for arm in advice.arms if arm.gain is not None]
+    reports.append(advice.frontier.saving)
+    best = max((arm for arm in advice.arms if arm.p is not None), key=lambda arm: arm.reward.estimate)
+    assert best.gain is not None
+    claim = f"{advice.verdict}: {best.name} less the best single worker"
+    reports.append(replace(best.gain, claim=claim, caveats=caveats))
+    ids = [_file(store, replace(report, runs=runs), advice) for report in reports]
+    store.commit()
+    return ids
+
+
+def _file(store: Keeper, report: Report, advice: Advice) -> str:
+    said = [report.claim, report.n, report.estimate, advice.held]
+    return store.put_report(report, f"route-{advice.found.label}-{value_digest(said).hex()[:8]}")

@@ -1,0 +1,211 @@
+"""Routers and baselines on held-out questions: what each earns, what it costs, and whether it beats the best worker.
+
+``clew route report`` and ``clew route fit`` call it. Every policy is fitted on some folds of the questions and chooses
+in the others; no policy's score may rest on a question that it was fitted on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from clew.audit import design
+from clew.core.errors import BadInput, need
+from clew.core.records import Report
+from clew.route import policies
+from clew.route.headroom import resamples
+from clew.route.policies import Known
+from clew.route.question_space import Space, vectors
+from clew.route.reward_matrix import F64, Index, Matrix
+from clew.route.soft_targets import TAU
+
+FOLDS = 5
+FEWEST = 20  # questions
+SINGLE, RANDOM, MIXTURE = "best single", "random", "fixed mixture"
+THRESHOLD = "strong or weak"
+LEARNT = (*policies.ROUTERS, THRESHOLD)
+ALPHA = 0.05  # family-wise, of the routers that are tried
+Held = Literal["questions", "families"]
+
+
+class Arm(NamedTuple):
+    """What one way of answering earns on held-out questions.
+
+    calls: of workers for each question. cost: mean US dollars of a question, None where not known. gain: its reward
+    less that of the best single worker, question by question; None of that worker itself. p: of no gain, one-sided,
+    by Holm's correction over the routers; None of what is no router. hindsight: gain over the worker that turned out
+    best over all questions, for routers: among workers that are close, the one chosen on training questions does
+    worse than that on the others.
+    """
+
+    name: str
+    reward: Report
+    calls: float
+    cost: float | None
+    gain: Report | None = None
+    p: float | None = None
+    hindsight: Report | None = None
+
+    @property
+    def wins(self) -> bool:
+        """Whether it is a router that beats the best single worker: both intervals above 0, and p after correction."""
+        gains = (self.gain, self.hindsight)
+        return self.p is not None and self.p < ALPHA and all(gain is not None and gain.low > 0 for gain in gains)
+
+
+@dataclass(slots=True)
+class Choices:
+    """Who would be asked, for each held-out question.
+
+    shares: name -> chance of each worker, float64 [Q, W]. strong, weak: workers of the threshold router, int [Q];
+    need: how much a question needs the strong one, an order, float64 [Q].
+    """
+
+    shares: dict[str, F64]
+    strong: Index
+    weak: Index
+    need: F64
+    single: Index = field(default_factory=lambda: np.zeros(0, np.intp))
+
+
+def folds(found: Matrix, held: Held, seed: int) -> Iterator[tuple[Index, Index]]:
+    """Pairs of questions to learn from and questions held out; with ``families`` no family is in both.
+
+    Raises:
+        BadInput: too few questions, or families, to hold any out.
+    """
+    select = need("sklearn.model_selection", "probes")
+    if len(found) < FEWEST:
+        raise BadInput(f"{len(found)} questions are too few to hold some out", remedy=f"Measure {FEWEST} or more.")
+    # One question asked twice, as in two families, must not be on both sides.
+    names, of = np.unique(found.families if held == "families" else found.texts, return_inverse=True)
+    if held == "families" and len(names) < 2:
+        remedy = "Give a column `family`, or hold out questions."
+        raise BadInput("no family can be held out: the questions are of one", remedy=remedy)
+    if len(names) < 2:
+        raise BadInput("all questions have one text", remedy=f"Measure {FEWEST} different ones or more.")
+    for learn, rest in select.KFold(min(FOLDS, len(names)), shuffle=True, random_state=seed).split(names):
+        yield np.flatnonzero(np.isin(of, learn)), np.flatnonzero(np.isin(of, rest))
+
+
+def choices(
+    found: Matrix,
+    *,
+    held: Held = "questions",
+    seed: int = 0,
+    tau: float = TAU,
+    told: Callable[[], None] = lambda: None,
+) -> Choices:
+    """Fit every policy on some folds and let it choose in the others.
+
+    Args:
+        tau: temperature of soft targets. told: called after each fold.
+    """
+    h, means, prices = vectors(found.texts), found.means, found.prices
+    shape = means.shape
+    shares = {name: np.zeros(shape) for name in (SINGLE, *LEARNT)}
+    out = Choices(shares, np.zeros(shape[0], np.intp), np.zeros(shape[0], np.intp), np.zeros(shape[0]))
+    for learn, rest in folds(found, held, seed):
+        space = Space.of(h[learn], seed)
+        known = Known(space(h[learn]), means[learn], None if prices is None else prices[learn], seed, tau)
+        x = space(h[rest])
+        shares[SINGLE][rest, known.best] = 1
+        for name, fit in policies.ROUTERS.items():
+            shares[name][rest, fit(known)(x)] = 1
+        two = policies.threshold(known)(x)
+        out.strong[rest], out.weak[rest], out.need[rest] = two.strong, two.weak, _rank(two.need, seed)
+        shares[THRESHOLD][rest, np.where(two.need > two.cut, two.strong, two.weak)] = 1
+        told()
+    out.single = shares[SINGLE].argmax(1)
+    shares[RANDOM] = np.full(shape, 1 / shape[1])
+    shares[MIXTURE] = np.tile(shares[next(iter(policies.ROUTERS))].mean(0), (shape[0], 1))
+    for w, worker in enumerate(found.workers):
+        shares[worker] = np.tile(np.eye(shape[1])[w], (shape[0], 1))
+    return out
+
+
+def _rank(need: F64, seed: int) -> F64:
+    """An order as numbers from 0 to 1, so that those of several folds can be compared; equals in an order by chance,
+    since that of a file may say much."""
+    luck = np.random.default_rng(seed).random(len(need))
+    order: F64 = (np.argsort(np.lexsort((luck, need))) + 0.5) / max(1, len(need))
+    return order
+
+
+def arms(found: Matrix, made: Choices, seed: int = 0) -> list[Arm]:
+    """What each policy earns, then what several calls of the best single worker do."""
+    means, prices = found.means, found.prices
+    single = (made.shares[SINGLE] * means).sum(1)
+    out, raw = list[Arm](), dict[str, float]()
+    top = int(means.mean(0).argmax())
+    order = [*found.workers, SINGLE, *LEARNT, MIXTURE, RANDOM]
+    for name in order:
+        earned = (made.shares[name] * means).sum(1)
+        cost = None if prices is None else float((made.shares[name] * prices).sum(1).mean())
+        gain = None if name == SINGLE else _gain(f"{name} less {SINGLE}", earned, single, seed)
+        after = None
+        if name in LEARNT:
+            raw[name] = _p(earned - single, found)
+            after = _gain(f"{name} less {found.workers[top]}, best in hindsight", earned, means[:, top], seed)
+        out.append(Arm(name, _mean(f"reward of {name}", earned, seed), 1.0, cost, gain, None, after))
+    fixed = dict(zip(raw, design.holm(list(raw.values())), strict=True))
+    out = [arm._replace(p=fixed.get(arm.name)) for arm in out]
+    return out + _several(found, made.single, single, seed)
+
+
+def _p(gain: F64, found: Matrix) -> float:
+    """One-sided p of no gain: exact McNemar where each question has one sample of 0 or 1, else a paired t test."""
+    if found.binary and found.rewards.shape[2] == 1:
+        return design.mcnemar(int((gain > 0).sum()), int((gain < 0).sum()), one_sided=True)
+    if not gain.any():
+        return 1.0
+    if gain.std() == 0:
+        return float(gain.mean() <= 0)
+    return float(need("scipy.stats", "stats").ttest_1samp(gain, 0.0, alternative="greater").pvalue)
+
+
+def _several(found: Matrix, single: Index, base: F64, seed: int) -> list[Arm]:
+    """Several samples of the best single worker for each question: a majority of answers, and the best of them."""
+    deep = found.counts
+    at = np.arange(len(found))
+    n = deep[at, single]
+    if n.min() < 2:
+        return []
+    out = list[Arm]()
+    cost = None
+    if found.prices is not None:
+        cost = float((found.prices[at, single] * n).mean())
+    if found.answers and n.min() >= 3:
+        voted = np.array([_majority(found, int(q), int(w)) for q, w in zip(at, single, strict=True)])
+        gain = _gain(f"majority of {SINGLE} less one call of it", voted, base, seed)
+        out.append(
+            Arm("majority of best single", _mean("reward of a majority", voted, seed), float(n.mean()), cost, gain)
+        )
+    most = np.nanmax(found.rewards[at, single], 1)
+    gain = _gain(f"best of {SINGLE} less one call of it", most, base, seed)
+    name = "best of best single, perfect judge"
+    out.append(Arm(name, _mean("reward of the best sample", most, seed), float(n.mean()), cost, gain))
+    return out
+
+
+def _majority(found: Matrix, q: int, w: int) -> float:
+    """Reward of the answer that most samples give; among equals the one given first."""
+    said, got = found.answers[q][w], found.rewards[q, w]
+    counts: dict[str, list[float]] = {}
+    for text, reward in zip(said, got, strict=False):
+        counts.setdefault(text, []).append(float(reward))
+    return float(np.mean(max(counts.values(), key=len)))
+
+
+def _mean(claim: str, values: F64, seed: int) -> Report:
+    return design.bootstrap(
+        claim, lambda x: x.mean(-1), values, seed=seed, resamples=resamples(len(values)), unit="questions"
+    )
+
+
+def _gain(claim: str, a: F64, b: F64, seed: int) -> Report:
+    text = f"{len(a)} held-out questions, paired, percentile bootstrap over questions"
+    return design.bootstrap(claim, lambda x: x.mean(-1), a - b, design=text, seed=seed, resamples=resamples(len(a)))
