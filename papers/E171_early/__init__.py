@@ -1,5 +1,5 @@
-"""E171: does thinking decide anything? Tier planted on known statistics, organisms in small models."""
+"""E171: does thinking decide anything? Tier planted on known statistics, organisms and matched in small models."""
 
-NEEDS = "stats, probes, local (organisms)"
-TIERS = ("planted", "organisms")
+NEEDS = "stats, probes, local (organisms, matched)"
+TIERS = ("planted", "organisms", "matched")
 SETTINGS = ("kind", "organism", "tau")

@@ -12,7 +12,15 @@ pytest.importorskip("torch", reason="did not run: torch is not installed")
 
 import torch
 
-from clew.audit.diff import crosscoder_files, diff_verdict, directions, features, learning, mixture, sparse_code
+from clew.audit.diff import (
+    crosscoder_files,
+    diff_verdict,
+    directions,
+    features,
+    learning,
+    mixture,
+    sparse_code,
+)
 from clew.audit.diff.crosscoder import Crosscoder, Design
 from clew.audit.diff.diff_verdict import Finding, Tried, settle
 from clew.audit.diff.steered_behaviour import rebuilt
@@ -136,6 +144,34 @@ def test_the_layout_is_that_of_a_sparse_autoencoder_over_both(tmp_path, seated, 
     best = found.topk(8, dim=1)
     code = torch.zeros_like(found).scatter(1, best.indices, best.values.relu())
     assert torch.allclose((code @ w["W_dec"] + w["b_dec"]).view_as(x), seated.rebuilt(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["topk", "batchtopk", "l1"])
+def test_saelens_itself_reads_the_folder(tmp_path, kind):
+    """Encoding and decoding of random states by SAELens' own loader and classes, and the half of each model."""
+    sae_lens = pytest.importorskip("sae_lens", reason="did not run: sae_lens is not installed")
+    torch.manual_seed(0)
+    module = Crosscoder(Design(width=24, latents=200, k=6, kind=kind, own=(3, 2)), seed=1)
+    with torch.no_grad():
+        for bias in (module.encoder_bias, module.decoder_bias):
+            bias.normal_()
+        module.encoder_bias -= 3 * (kind == "l1")
+    module.threshold.fill_(1.3)
+    crosscoder_files.unit_norms(module.eval())
+    crosscoder_files.save(module, tmp_path / "cc", {"layer": 3})
+    theirs = sae_lens.SAE.load_from_disk(tmp_path / "cc")
+    x = torch.randn(300, 2, 24)
+    with torch.no_grad():
+        code = theirs.encode(x.flatten(1))
+        back = theirs.decode(code).view_as(x)
+    assert torch.allclose(code, module.code(x), atol=1e-5)
+    assert 0 < int((code > 0).sum()) < code.numel()
+    assert torch.allclose(back[:, 0], module.rebuilt(x)[:, 0], atol=1e-4)
+    assert torch.allclose(back, module.rebuilt(x), atol=1e-4)
+    assert theirs.cfg.metadata.crosscoder["own"] == [3, 2]
+    theirs.save_model(tmp_path / "again")  # without the scale: SAELens writes what it knows
+    with pytest.raises(BadInput, match="cannot be read"):
+        crosscoder_files.load(tmp_path / "again")
 
 
 def test_a_fit_that_goes_on_is_the_same_to_the_bit(tmp_path, world):

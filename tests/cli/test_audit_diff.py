@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 from clew.audit.diff.feature_labels import labelled
-from clew.core.registry import build
+from clew.core.registry import build, register
 from clew.fit import adapter_files, adapters
 from clew.harness import Runner
 from clew.models.fakes import Scripted
@@ -67,6 +68,7 @@ def test_the_plan_costs_nothing(here, tmp_path):
     told = here("child", "base", "--dry").output
     assert "layer 1 of child and base" in told
     assert "64 latents (reseated" in told
+    assert "MB on disk, removed once the crosscoder is fitted" in told
     assert not (tmp_path / ".clew" / "diff").exists()
 
 
@@ -88,6 +90,26 @@ def test_a_behaviour_of_replies_is_tried_resumed_and_filed(here, tmp_path):
     store = open_store(tmp_path / "store.db")
     assert set(first["reports"]) <= set(store.reports())
     store.close()
+
+
+def test_a_base_that_is_told_and_the_weight_difference_are_held_against_features(here, tmp_path):
+    loud = Local(tmp_path / "child")  # made to say "open" oftener
+    ids = [[1, 2, 3, word] for word in range(4, 24)]
+    usual = torch.from_numpy(np.concatenate(loud.states(ids, ["norm"]))[:, 0].mean(0))
+    word = loud.renderer.encode("open")[0]
+    with torch.no_grad():
+        head = loud.module.lm_head.weight
+        head[word] += 5 * usual / usual.square().sum()
+    loud.save(tmp_path / "loud")
+    args = ("--does", "open", "--told", "please open it", *ARMS, "--json")
+    said = json.loads(here("loud", "base", *args).stdout)
+    lines = {line["about"]: line for line in said["evidence"]}
+    assert lines["A less B"]["low"] > 0
+    assert lines["AUROC of the prompt's words for A (.5 tells nothing)"]["n"] == 120
+    assert 0 <= lines["rate of B told so"]["estimate"] <= 1
+    assert lines["B told so, less B"]["n"] == 20
+    assert sum(name.startswith("weight change ") for name in lines) >= 1
+    assert json.loads(here("loud", "base", *args).stdout)["evidence"] == said["evidence"]
 
 
 def test_a_behaviour_of_whole_runs_and_an_adapter(here):
@@ -122,6 +144,7 @@ def test_a_label_is_a_recorded_answer(tmp_path):
         ("child", "base", ("--does", "a", "--reward"), "two behaviours"),
         ("child", "base", ("--does", "[", *ARMS), "no regular expression"),
         ("child", "base", ("--aside", "world=household"), "needs a behaviour"),
+        ("child", "base", ("--told", "open it"), "--told needs a behaviour"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_a_remedy(here, a, b, args, told):
@@ -130,14 +153,62 @@ def test_what_cannot_be_compared_is_refused_with_a_remedy(here, a, b, args, told
     assert len(done.output.strip().splitlines()) <= 8
 
 
+class Packed(torch.nn.Module):
+    """A linear layer of int8 weights with a scale."""
+
+    def __init__(self, of: torch.nn.Linear) -> None:
+        super().__init__()
+        self.scale = float(of.weight.detach().abs().max()) / 127
+        self.weight = torch.nn.Parameter((of.weight.detach() / self.scale).round().to(torch.int8), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, self.weight.to(x.dtype) * self.scale)
+
+
+def packed(model: Local) -> Local:
+    """A model with part of its feed-forward weights quantised, under the name ``packed``."""
+    for block in model.module.model.layers:
+        block.mlp.down_proj = Packed(block.mlp.down_proj)
+    return Local(model.module, renderer=model.renderer, ref="packed", fast=False)
+
+
+def test_quantised_weights_are_refused_before_anything_is_read(here, tmp_path):
+    register("models", "packed", lambda: packed(Local(tmp_path / "child")))
+    for a, b in (("packed", "base"), ("child", "packed")):
+        told = " ".join(here(a, b, "--dry", code=2).output.split())
+        assert "the weights are quantised (int8), and hidden states are neither read nor changed there" in told
+        assert "Load the model in float32, bfloat16 or float16." in told
+    assert not (tmp_path / ".clew" / "diff").exists()
+
+
 def test_states_of_another_checkpoint_are_refused(here, tmp_path):
-    here()
+    here("child", "base", "--keep-states")
     (states,) = (tmp_path / ".clew" / "diff").glob("states-*")
     shutil.rmtree(states / "a")
     shutil.copytree(states / "b", states / "a")
     (crosscoder,) = (tmp_path / ".clew" / "diff").glob("*/crosscoder")
     shutil.rmtree(crosscoder)
     assert "other tokens, layers or weights" in here(code=2).output
+
+
+def test_states_go_once_they_are_read_and_every_step_can_be_taken_again(here, tmp_path):
+    at = tmp_path / ".clew" / "diff"
+    first = here("child", "base", "--json").stdout
+    assert not list(at.glob("states-*"))
+    (made,) = at.glob("*/crosscoder")
+    weights = (made / "sae_weights.safetensors").read_bytes()
+
+    assert here("child", "base", "--json").stdout == first
+    shutil.rmtree(made.parent / "seen")  # stopped between the fit and the look at its latents
+    assert here("child", "base", "--json", "--keep-states").stdout == first
+    (states,) = at.glob("states-*")
+    shutil.rmtree(made)  # stopped while it was fitted; what is left of the look is of another crosscoder
+    (states / "b" / "taps.json").unlink()  # and while states were removed
+    assert here("child", "base", "--json").stdout == first
+    assert (made / "sae_weights.safetensors").read_bytes() == weights
+    assert not list(at.glob("states-*"))
+    (made.parent / "seen" / "seen.safetensors").write_bytes(b"x")
+    assert "figures of latents that cannot be read" in here(code=2).output
 
 
 def test_too_few_tokens_say_so(here, pair):

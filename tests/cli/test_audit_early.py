@@ -11,6 +11,8 @@ from clew.core.registry import register
 from clew.core.values import Task
 from clew.harness import Runner
 from clew.models.markov import Markov
+from clew.store import Run, open_store
+from clew.store.run import span
 
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 
@@ -51,6 +53,18 @@ def test_cost_verdict_saving_and_a_next_line_that_runs(clew, coins):
     assert said["saving"]["at"] is None
     assert said["curve"]["flips"][0]["n"] == 60
     assert len(said["reports"]) > 10
+
+
+def test_seconds_are_foretold_as_a_range_that_every_continuation_as_a_whole_run_closes(clew, coins):
+    line = ("audit", "early", "agent:chatter", *ASKED, "--store", coins, "--dry", "--json")
+    cost = json.loads(clew(*line).output)["cost"]
+    assert cost["continuations"] > 900
+    assert 0 <= cost["seconds"] <= cost["most_seconds"]
+    with open_store(coins) as store:
+        runs = [Run(store, i) for i in store.find("agent:chatter", None)]
+        calls = [call for run in runs for call in run.calls]
+    took = min(span(calls), sum(call.seconds for call in calls))
+    assert cost["most_seconds"] == pytest.approx(cost["continuations"] * took / len(runs))
 
 
 def test_what_cannot_be_asked_is_refused_with_a_remedy(clew, coins):

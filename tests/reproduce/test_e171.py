@@ -6,6 +6,7 @@ import random
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -13,7 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 
 from papers.E171_early import organisms as o
-from papers.E171_early import report_organisms, report_planted, tier_organisms, tier_planted
+from papers.E171_early import (
+    report_matched,
+    report_organisms,
+    report_planted,
+    tier_matched,
+    tier_organisms,
+    tier_planted,
+)
 from papers.experiment import Experiment, load
 
 E171 = Experiment.find("E171")
@@ -27,7 +35,10 @@ def committed(name: str) -> list[dict]:
     return lines
 
 
-@pytest.mark.parametrize(("name", "report"), [("planted", report_planted), ("organisms", report_organisms)])
+REPORTS = [("planted", report_planted), ("organisms", report_organisms), ("matched", report_matched)]
+
+
+@pytest.mark.parametrize(("name", "report"), REPORTS)
 def test_committed_reports_are_what_their_lines_give(name, report):
     lines = committed(name)
     known = {E171.key(cell) for cell in E171.tiers[name].cells(False)}
@@ -92,6 +103,22 @@ def test_marks_can_fail():
     patched = {"none": [0, 50], "h0 0": [3, 50], "h0 1": [45, 50]}
     e, l_ = (good | {"organism": kind, "patched": patched} for kind in "EL")
     assert [mark.met for mark in report_organisms.causal([e, l_])] == [True, False]
+
+
+def test_marks_of_runs_of_one_prompt_can_fail():
+    late = {
+        "organism": "L",
+        "tau": 6,
+        "seed": 0,
+        "first matched": [0.5, 0.4, 0.6, 9],
+        "last matched": [1.0, 1.0, 1.0, 9],
+    }
+    early = late | {"tau": 1, "first matched": [1.0, 1.0, 1.0, 9]}
+    assert [mark.met for line in (late, early) for mark in report_matched.of(line)] == [True] * 4
+    bad = {"first matched": [0.7, 0.65, 0.75, 9], "last matched": [0.5, 0.4, 0.6, 9]}
+    assert [mark.met for line in (late | bad, early | bad) for mark in report_matched.of(line)] == [False] * 4
+    assert tier_matched.mixed(np.array([True, False, True, True]), ["a", "a", "b", "b"]) == 1
+    assert len(list(tier_matched.cells(False))) == 9
 
 
 def test_every_organism_and_seed_is_a_cell():

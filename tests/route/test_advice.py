@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,6 +84,13 @@ def test_forty_pools_without_headroom_are_not_routed():
         won = room.found and bool(advice.advise(found, seed=seed).winners)
         refused += advice.verdict(room, won) == "do not route"
     assert refused >= 38
+
+
+def test_a_router_that_wins_where_the_oracle_knew_too_little_is_told(planted):
+    unsure = replace(planted.headroom.report, estimate=0.0, low=-0.1, high=0.1)
+    told = replace(planted, headroom=planted.headroom._replace(report=unsure))
+    assert told.verdict == "do not route"
+    assert told.why.endswith("does beat it: the oracle knew too little, so measure more samples")
 
 
 def test_with_single_samples_routers_alone_decide_and_the_report_says_so():

@@ -43,6 +43,13 @@ def test_where_there_is_none_none_is_found_though_the_luckiest_answer_looks_bett
     assert means.max(1).mean() - means.mean(0).max() > 0.1  # what a plain maximum would have claimed
 
 
+def test_an_oracle_of_few_samples_leans_on_the_family():
+    """One that trusted two or three answers to each question would do worse than the best worker always."""
+    found = headroom(pool([[0.9, 0.75, 0.7], [0.3, 0.8, 0.7]], 3, 2, questions=300))
+    assert found.way == "samples"
+    assert found.found
+
+
 def test_one_sample_and_no_families_leave_it_open():
     one = pool(CROSSED, 1, 1)
     nameless = Matrix(one.questions, one.texts, ("",) * len(one), one.workers, one.rewards, one.costs)

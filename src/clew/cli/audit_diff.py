@@ -26,11 +26,13 @@ FOLDER = Path(".clew") / "diff"
 LABELLED = 8  # features that get a label
 METHOD_HELP = """reseated: fit a plain crosscoder, then give what one model alone has a part of its own; dedicated: such
 a part from the start; handicap: the same, preferred at first; plain: no parts."""
+TOLD_HELP = "A sentence that asks for the behaviour: how often does BASE show it, told so in its system message?"
 
 behaviour_options = common.options(
     option("--on", required=True, metavar="QUERY", help="Runs whose tokens are read and whose prompts are tried."),
     option("--does", metavar="REGEX", help="Behaviour: the reply to a prompt, or a tool call in it, matches."),
     option("--reward", is_flag=True, help="Behaviour: the run, continued from its first prompt, succeeds."),
+    option("--told", default="", metavar="TEXT", help=TOLD_HELP),
     option("--aside", metavar="QUERY", help="Runs at whose prompts the behaviour must not come."),
     option("--way", choices="auto raise remove", default="auto", help="Write a feature, or take it away."),
 )
@@ -42,6 +44,7 @@ fit_options = common.options(
     option("-k", "k", default=16, help="Active latents a token."),
     option("--steps", default=1500, help="Steps of the fit."),
     option("--tokens", default=100_000, help="Most tokens to read."),
+    option("--keep-states", is_flag=True, help="Keep the states that were read, for other settings of the fit."),
 )
 arm_options = common.options(
     option("--prompts", default=60, help="Most prompts in each half: selection and test."),
@@ -86,6 +89,8 @@ def command(a: str, b: str, as_json: bool, store_path: str, **options: Any) -> N
     model_a: Any = _trained(a, model_b, b, options)
     job = _job(model_a, model_b, runs, options)
     prompts, aside = _prompts(store, runs, options)
+    if options["told"]:
+        prompts[0].told(options["told"], model_b.renderer)  # refused before anything is read
     plan = _plan(options)
     _forecast(job, plan, prompts, options, as_json)
     if options["dry"]:
@@ -149,8 +154,9 @@ def _prompts(store: Keeper, runs: list[Run], options: dict[str, Any]) -> tuple[l
     from clew.core.keys import derive
 
     if not (options["does"] or options["reward"]):
-        if options["aside"]:
-            raise BadInput("--aside needs a behaviour", remedy="Name one with --does or --reward.")
+        for name in ("aside", "told"):
+            if options[name]:
+                raise BadInput(f"--{name} needs a behaviour", remedy="Name one with --does or --reward.")
         return [], []
     found = prompts_of(runs, firsts=options["reward"])
     if len(found) < 2 * FEWEST:
@@ -178,9 +184,15 @@ def _forecast(job: Comparison, plan: Plan, prompts: list[Prompt], options: dict[
         f"{how.latents} latents ({how.method}, {how.kind}, k={how.k}), {sum(how.stages):,} steps; "
         f"about {max(flops / 1e10 / 60, 0.1):.1f} minutes at 10 GFLOP a second"
     )
+    until = f"kept in {job.states}" if options["keep_states"] else "removed once the crosscoder is fitted"
+    tell(f"the states take {job.size / 1e6:,.1f} MB on disk, {until}")
     if prompts:
         what = "replies" if options["does"] else "runs"
-        tell(f"{len(prompts)} prompts, at most {plan.cost(len(prompts), bool(options['does'])):,} {what}")
+        tell(f"{len(prompts)} prompts, at most {_cost(plan, prompts, options):,} {what}")
+
+
+def _cost(plan: Plan, prompts: list[Prompt], options: dict[str, Any]) -> int:
+    return plan.cost(len(prompts), bool(options["does"]), bool(options["told"]))
 
 
 def _worked(
@@ -193,30 +205,40 @@ def _worked(
     from clew.audit.diff.comparison import shown
 
     prompts, aside = asked
-    with common.bar("hidden states", 2 * job.tokens) as move:
-        mixed = job.read(lambda done, total: move(completed=done, total=total))
-    with common.bar("crosscoder", sum(job.how.stages)) as move:
-        module = job.fit(mixed, lambda step: move(completed=step.step, note=f"error {step.loss['error']:.4f}"))
-    inside, rows = job.inside(mixed, module, prompts)
+    known = job.known()
+    if known is None:
+        with common.bar("hidden states", 2 * job.tokens) as move:
+            mixed = job.read(lambda done, total: move(completed=done, total=total))
+        with common.bar("crosscoder", sum(job.how.stages)) as move:
+            fitted = job.fit(mixed, lambda step: move(completed=step.step, note=f"error {step.loss['error']:.4f}"))
+        known = fitted, job.seen(mixed, fitted)
+    if not options["keep_states"]:
+        job.forget()
+    module, seen = known
+    inside = job.inside(seen, module, prompts)
     found = None
     if prompts:
         what = "replies" if options["does"] else "runs"
-        with common.bar(what, plan.cost(len(prompts), bool(options["does"]))) as move:
-            subject = _subject(job, store, runs, prompts, lambda n: move(advance=n), options)
+        with common.bar(what, _cost(plan, prompts, options)) as move:
+            subjects = [
+                _subject(job, store, runs, prompts, lambda n: move(advance=n), options, sentence)
+                for sentence in ("", options["told"])[: 1 + bool(options["told"])]
+            ]
             behaviour = f"does /{options['does']}/" if options["does"] else "success"
-            found = steered_behaviour.ask(subject, inside, plan, behaviour, np.array(aside, int) if aside else None)
+            beside = np.array(aside, int) if aside else None
+            found = steered_behaviour.ask(subjects[0], inside, plan, behaviour, beside, *subjects[1:])
     told = shown(inside.latents, options["top"])
     if found is not None:
         told["tried"] = [one.cell.direction.latent for one in found.tried.values()]
-    features = {name: [job.feature(mixed, inside.latents, rows, j) for j in which] for name, which in told.items()}
-    left = module.unexplained(module.scaled(mixed.take(mixed.held[:8192]))).tolist()
-    return found, features, left
+    features = {name: [job.feature(seen, j) for j in which] for name, which in told.items()}
+    return found, features, seen.unexplained.tolist()
 
 
 def _subject(
     job: Comparison, store: Keeper, runs: list[Run], prompts: list[Prompt], advance: Callable[[int], None],
-    options: dict[str, Any],
+    options: dict[str, Any], told: str = "",
 ) -> Subject:  # fmt: skip
+    """Who answers the prompts, with a sentence besides in the system message where one is ``told``."""
     from clew.audit.diff.subjects import Replies, Whole
     from clew.audit.why.rewind import pattern
     from clew.core.values import Sampling
@@ -230,14 +252,15 @@ def _subject(
         def shows(message: Any) -> bool:
             return bool(wanted.search("\n".join([message.text, *(f"{c.name} {c.arguments}" for c in message.calls)])))
 
-        return Replies(
-            models, prompts, shows, sampling, name=options["does"], seed=options["seed"], store=store, advance=advance
-        )
-    return Whole(models, prompts, _hands(job, store, runs, options), advance=advance)
+        renderer: Any = job.b.renderer
+        asked = [prompt.told(told, renderer) for prompt in prompts] if told else prompts
+        name = f"{options['does']} told {told}" if told else options["does"]
+        return Replies(models, asked, shows, sampling, name=name, seed=options["seed"], store=store, advance=advance)
+    return Whole(models, prompts, _hands(job, store, runs, options, told), advance=advance)
 
 
 def _hands(
-    job: Comparison, store: Keeper, runs: list[Run], options: dict[str, Any]
+    job: Comparison, store: Keeper, runs: list[Run], options: dict[str, Any], told: str
 ) -> Callable[[str, Taps], Continuations]:
     from clew.harness import Runner
     from clew.harness.fork.continuations import Continuations
@@ -253,7 +276,7 @@ def _hands(
     def runner(who: str) -> Runner:
         return Runner.of(store, runs[0], model=job.a if who == "A" else job.b)
 
-    return lambda who, taps: Continuations(runner(who), seed=options["seed"], taps=taps)
+    return lambda who, taps: Continuations(runner(who), seed=options["seed"], taps=taps, told=told)
 
 
 def _labels(

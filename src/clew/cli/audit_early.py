@@ -12,6 +12,8 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from clew.audit.early.branches import Arms
     from clew.audit.early.outcome import Shown, Voted
     from clew.audit.early.study import Answer
@@ -105,7 +107,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
             bound=options["risk"],
             saving_only=options["saving"],
             source=source,
-            told=lambda count: shown.advance(sampling, count),
+            told=partial(_moved, shown, sampling),
             reading=lambda done, total: shown.update(states, completed=done, total=total, visible=True),
         )
     found.left_out = left
@@ -204,10 +206,20 @@ def _forecast(arms: Arms, left: dict[str, int], outcome: Shown | Voted, saving: 
     for why, count in left.items():
         common.echo(f"left out: {count} runs, {why}")
     dollars = f", ${cost['dollars']:.2f}" if cost["dollars"] else ""
-    time = f", {cost['seconds']:,.0f} s at the speed of these runs" if cost["seconds"] >= 1 else ""
+    low, high = cost["seconds"], cost["most_seconds"]
+    time = f", {low:,.0f} to {high:,.0f} s at the speed of these runs" if high >= 1 else ""
     common.echo(
         f"to sample: {cost['continuations']:,} continuations, about {cost['tokens']:,.0f} tokens{dollars}{time}"
     )
+
+
+def _moved(shown: Progress, sampling: TaskID, count: int) -> None:
+    """Move the bar, and tell the time that is left at the speed so far; the forecast knew that of the runs alone."""
+    shown.advance(sampling, count)
+    task = shown.tasks[sampling]
+    rate = task.completed / task.elapsed if task.elapsed else 0.0
+    left = max((task.total or 0) - task.completed, 0)
+    shown.update(sampling, note=f"about {left / rate:,.0f} s left" if rate else "")
 
 
 def _rules(arms: Arms, outcome: Shown | Voted) -> list[str]:

@@ -73,10 +73,15 @@ class Advice:
         room = self.headroom
         if room is not None and not room.found:
             r = room.report
-            return (
+            said = (
                 f"even an oracle, cross-fitted by {room.way}, gains {r.estimate:+.3f} [{r.low:+.3f}, {r.high:+.3f}] "
                 "over the best single worker: the interval reaches 0"
             )
+            if self.winners:
+                said += (
+                    f"; but {self.winners[0].name} does beat it: the oracle knew too little, so measure more samples"
+                )
+            return said
         if not self.winners:
             best = max((arm for arm in self.arms if arm.p is not None), key=lambda arm: arm.reward.estimate)
             assert best.gain is not None

@@ -6,6 +6,7 @@ workers is above the best worker by luck alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -13,10 +14,11 @@ import numpy as np
 
 from clew.audit import design
 from clew.core.records import Report
-from clew.route.reward_matrix import F64, Matrix
+from clew.route.reward_matrix import F64, Index, Matrix
 
 Way = Literal["samples", "families"]
 SPLITS = 32  # random halves that are averaged over
+SHRINK = 10.0  # questions' worth of the overall lead in the lead of a family
 FAMILIES = 2  # fewest, each of at least FEWEST questions
 FEWEST = 4
 RESAMPLES, MANY = 4000, 8_000_000  # draws of a bootstrap, fewer where there are many questions: draws times questions
@@ -43,7 +45,8 @@ def headroom(found: Matrix, seed: int = 0) -> Headroom | None:
     """Reward of an oracle less that of the best single worker, each chosen on one half and scored on the other.
 
     With two samples or more of (nearly) every pair, the halves are of the samples of each question: the oracle takes
-    the worker with the higher mean at that question (ties go to the worker that is better overall). With one sample
+    the worker that is best there, by the samples of the question and, as far as these are few, by those of its family
+    and of all questions (``by_samples``). Ties go to the worker that is better overall. With one sample
     no such split is possible: the oracle takes the worker that is best in the question's family on half of the
     questions, and is scored on the other half, so that it sees differences between families alone. The interval is a
     percentile bootstrap over questions; the oracle knows few samples, so that the estimate is a lower bound of what a
@@ -57,7 +60,7 @@ def headroom(found: Matrix, seed: int = 0) -> Headroom | None:
     if enough.sum() >= max(2, len(found) / 2):
         some = found.take(np.flatnonzero(enough))
         way: Way = "samples"
-        gains = by_samples(some.rewards, np.random.default_rng(seed))
+        gains = by_samples(some.rewards, _numbers(some.families), np.random.default_rng(seed))
         design_text = f"worker chosen on half of the samples of a question, scored on the other half; {SPLITS} splits"
         caveat = "a lower bound: the oracle knows few samples of each question"
     else:
@@ -86,16 +89,23 @@ def headroom(found: Matrix, seed: int = 0) -> Headroom | None:
     return Headroom(report, way)
 
 
-def by_samples(rewards: F64, rng: np.random.Generator) -> F64:
+def by_samples(rewards: F64, family: Index, rng: np.random.Generator) -> F64:
     """Gain of the oracle at each question, float64 [Q], mean over splits of its samples.
 
+    What the oracle holds of a worker at a question, beside the question's own mean over workers, is drawn from what
+    the first half says of the question to what it says of the family, and from there to all questions: few samples of a
+    question say little, and an oracle that trusted them would do worse than one worker. How far is told by how well
+    residuals of one half of the samples foretell those of the other (empirical Bayes), at other questions than it is
+    used at.
+
     Args:
-        rewards: float64 [Q, W, S], NaN where missing, at least two in each pair.
+        rewards: float64 [Q, W, S], NaN where missing, at least two in each pair. family: int [Q].
     """
     there = ~np.isnan(rewards)
     n = there.sum(2, keepdims=True)
     values = np.where(there, rewards, 0.0)
     at, gains = np.arange(len(rewards)), np.zeros(len(rewards))
+    size = np.bincount(family)[:, None]
     for split in range(SPLITS):
         luck = np.where(there, rng.random(rewards.shape), 2.0)
         rank = luck.argsort(2).argsort(2)
@@ -103,11 +113,19 @@ def by_samples(rewards: F64, rng: np.random.Generator) -> F64:
         second = ~first & there
         a = (values * first).sum(2) / first.sum(2)
         b = (values * second).sum(2) / second.sum(2)
-        gains += _gain(a, b, a.mean(0), at)
+        lead, other = (x - x.mean(1, keepdims=True) for x in (a, b))
+        sums = np.zeros((len(size), rewards.shape[1]))
+        np.add.at(sums, family, lead)
+        known = ((sums + SHRINK * lead.mean(0)) / (size + SHRINK))[family]
+        rest = lead - known
+        side = rng.permutation(len(rewards)) % 2
+        total, kept = (np.bincount(side, (rest * x).sum(1), 2)[::-1] for x in (rest, other - known))
+        trust = np.clip(kept / np.where(total, total, np.inf), 0, 1)[side, None]
+        gains += _gain(known + trust * rest, b, a.mean(0), at)
     return gains / SPLITS
 
 
-def by_families(means: F64, family: np.ndarray, rng: np.random.Generator) -> F64:
+def by_families(means: F64, family: Index, rng: np.random.Generator) -> F64:
     """The same with one sample of each pair: choice by family, float64 [Q].
 
     Args:
@@ -132,7 +150,12 @@ def by_families(means: F64, family: np.ndarray, rng: np.random.Generator) -> F64
     return gains / np.maximum(scored, 1)
 
 
-def _gain(a: F64, b: F64, overall: F64, at: np.ndarray) -> F64:
+def _numbers(families: Sequence[str]) -> Index:
+    numbers: Index = np.unique(families, return_inverse=True)[1]
+    return numbers
+
+
+def _gain(a: F64, b: F64, overall: F64, at: Index) -> F64:
     """Chosen by ``a``, scored by ``b``; ties of ``a`` go to the worker that is better overall."""
     best = int(overall.argmax())
     tie = np.argsort(np.argsort(overall)) * 1e-9

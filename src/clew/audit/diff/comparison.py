@@ -1,7 +1,8 @@
 """From two folders of weights and some runs to a crosscoder and its features: read, fit, look; each step is resumed.
 
-``clew audit diff`` calls it, and a program may. All that it makes lies in one folder: the states of both models, the
-checkpoints of the fit, the crosscoder. It must never take up what was made of other weights, runs or settings.
+``clew audit diff`` calls it, and a program may. All that it makes lies in one folder: the states of both models, until
+the crosscoder is fitted and its latents are looked at, the checkpoints of the fit, the crosscoder. It must never take
+up what was made of other weights, runs or settings.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit.diff import crosscoder_files, learning, mixture
+from clew.audit.diff import crosscoder_files, directions, learning, mixture, seen_states
 from clew.audit.diff.crosscoder import Crosscoder
 from clew.audit.diff.features import Latents, latents
+from clew.audit.diff.seen_states import Seen, places_of
 from clew.audit.diff.steered_behaviour import Inside, states_at
 from clew.audit.diff.subjects import Prompt
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.protocols import Model
+from clew.core.records import Cursor
 from clew.fit import checkpoint
 from clew.fit.small import Step
 from clew.models.taps.source import Source
@@ -89,46 +92,82 @@ class Comparison:
             self.a, self.b, self.given, self.layer, self.states, most=self.most, seed=self.how.seed, advance=advance
         )
 
+    def fitted(self) -> Crosscoder | None:
+        """The crosscoder from its folder, None where it is not there.
+
+        Raises:
+            BadInput: the folder holds one of other weights, runs or another layer.
+        """
+        place = self.folder / "crosscoder"
+        if not checkpoint.exists(place):
+            return None
+        module, about = crosscoder_files.load(place)
+        if about != self.about:
+            told = f"{place} holds a crosscoder of other weights, runs or another layer"
+            raise BadInput(told, remedy="Remove the folder, or give another one.")
+        return module
+
     def fit(self, mixed: mixture.Mixture, on_step: Callable[[Step], None] = lambda step: None) -> Crosscoder:
         """The crosscoder, from its folder where it was fitted before."""
-        place, going = self.folder / "crosscoder", self.folder / "fit"
-        if checkpoint.exists(place):
-            module, about = crosscoder_files.load(place)
-            if about != self.about:
-                told = f"{place} holds a crosscoder of other weights, runs or another layer"
-                raise BadInput(told, remedy="Remove the folder, or give another one.")
-            return module
+        if (known := self.fitted()) is not None:
+            return known
+        going = self.folder / "fit"
+        shutil.rmtree(self.folder / "seen", ignore_errors=True)  # of a crosscoder that somebody removed
         held = mixed.take(mixed.held[:4096])
         module = learning.learn(
             mixed.draw, self.width, self.how, about=self.about, going=going, on_step=on_step, held_out=held
         )
         crosscoder_files.unit_norms(module)
-        crosscoder_files.save(module.eval(), place, self.about)
+        crosscoder_files.save(module.eval(), self.folder / "crosscoder", self.about)
         shutil.rmtree(going, ignore_errors=True)
         return module
 
-    def inside(
-        self, mixed: mixture.Mixture, module: Crosscoder, prompts: Sequence[Prompt]
-    ) -> tuple[Inside, np.ndarray]:
-        """Figures of the latents, and the states at some prompts; with the rows that the figures were taken of."""
+    def seen(self, mixed: mixture.Mixture, module: Crosscoder) -> Seen:
+        """Figures of the latents and a sample of the states, written beside the crosscoder: what is kept of the states
+        once they are removed."""
         rng = np.random.default_rng(self.how.seed)
         rows = np.concatenate([mixed.train, mixed.held])
         rows = np.sort(rng.permutation(rows)[:SEEN])
         sample = mixed.take(np.sort(rng.permutation(rows)[:8192]))
-        found: Latents = latents(module, mixed.portions(rows))
-        states = states_at([self.a, self.b], [p.ids for p in prompts], self.layer) if prompts else sample[:0]
-        return Inside(module, found, self.layer, states, sample), rows
+        left = module.unexplained(module.scaled(mixed.take(mixed.held[:8192])))
+        found = Seen(latents(module, mixed.portions(rows)), places_of(mixed.a.index[rows]), sample, left)
+        seen_states.save(found, self.folder / "seen")
+        return found
 
-    def feature(
-        self, mixed: mixture.Mixture, found: Latents, rows: np.ndarray, latent: int, contexts: int = 6
-    ) -> Feature:
+    def known(self) -> tuple[Crosscoder, Seen] | None:
+        """The crosscoder with what is kept of its states; None where the states must be read for it."""
+        module = self.fitted()
+        seen = None if module is None else seen_states.load(self.folder / "seen", module.design.latents)
+        return None if module is None or seen is None else (module, seen)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the states of both models take while the crosscoder is fitted."""
+        return 2 * self.tokens * (2 * self.width + 4)
+
+    def forget(self) -> None:
+        """Remove the states; what is wanted later is read again. Interrupted, it leaves no half of a reading."""
+        for name in ("a", "b"):
+            (self.states / name / "taps.json").unlink(missing_ok=True)
+        shutil.rmtree(self.states, ignore_errors=True)
+
+    def inside(self, seen: Seen, module: Crosscoder, prompts: Sequence[Prompt]) -> Inside:
+        """What arms need: the latents' figures, and the states at the last token of some prompts."""
+        states = states_at([self.a, self.b], [p.ids for p in prompts], self.layer) if prompts else seen.sample[:0]
+        a, b = (getattr(model, "module") for model in (self.a, self.b))  # noqa: B009 - a power of local weights
+        changed = directions.change(a, b, self.layer, self.width) if prompts else None
+        return Inside(module, seen.latents, self.layer, states, seen.sample, changed)
+
+    def feature(self, seen: Seen, latent: int, contexts: int = 6) -> Feature:
         """A latent with the places in the runs where it is most active."""
-        word = mixture.words_of(self.a)
+        word, found = mixture.words_of(self.a), seen.latents
         told = list[tuple[str, str, str]]()
-        for place, value in zip(found.rows[latent].tolist(), found.values[latent].tolist(), strict=True):
-            row = int(rows[place])
+        for row, value in zip(found.rows[latent].tolist(), found.values[latent].tolist(), strict=True):
             if value > 0 and len(told) < contexts:
-                told.append((*mixed.around(row, word), str(mixed.a.cursor(row))))
+                number, position, token = seen.places[row].tolist()
+                source = self.given[number][0]
+                cursor = Cursor(source.run, source.seq, max(0, token)) if source.run else Cursor("", number, position)
+                told.append((*mixture.around(source, position, word), str(cursor)))
         share, fitted, often, high = (float(x[latent]) for x in (found.share, found.fitted, found.often, found.high))
         return Feature(latent, share, fitted, often, high, tuple(told))
 

@@ -4,8 +4,9 @@
     sae_weights.safetensors  W_enc [2 * width, latents], W_dec [latents, 2 * width], b_enc, b_dec, and ``threshold``
     crosscoder.safetensors   mean and RMS of the states, masks, steps since each latent was active
 
-The states of A and B side by side, scaled by the mean and RMS in the third file, are what SAELens' autoencoder takes.
-Decoder rows have norm 1, so that its choice by pre-activation is ours. Nothing that a folder says is run.
+The states of A and B side by side, scaled by the mean and RMS in the third file, are what SAELens' autoencoder takes
+(``SAE.load_from_disk``). Decoder rows have norm 1, so that its choice by pre-activation is ours: give them that by
+``unit_norms`` before ``save``. Nothing that a folder says is run.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from clew.fit import checkpoint
 
 CONFIG, WEIGHTS, OURS = "cfg.json", "sae_weights.safetensors", "crosscoder.safetensors"
 LONGEST = 1 << 20  # bytes of a configuration
+LAYOUT = "6.54.12"  # of SAELens; without it SAELens takes the file for one of before 6.0 and drops the metadata
 ARCHITECTURE = {"topk": "topk", "batchtopk": "jumprelu", "l1": "standard"}
 BUFFERS = ("mean", "rms", "visible", "idle")
 
@@ -46,7 +48,10 @@ def save(module: Crosscoder, folder: str | Path, about: dict[str, Any]) -> Path:
         "architecture": ARCHITECTURE[design.kind], "d_in": 2 * design.width, "d_sae": design.latents,
         "dtype": "float32", "device": "cpu", "apply_b_dec_to_input": False, "normalize_activations": "none",
         "reshape_activations": "none", "k": design.k,
-        "metadata": {"crosscoder": asdict(design), "about": about, "scaling": OURS},
+        "metadata": {
+            "sae_lens_version": LAYOUT, "sae_lens_training_version": None, "crosscoder": asdict(design), "about": about,
+            "scaling": OURS,
+        },
     }  # fmt: skip
     weights: dict[str, Tensor] = {
         "W_enc": module.encoder.t(), "W_dec": module.decoder, "b_enc": module.encoder_bias, "b_dec": module.decoder_bias

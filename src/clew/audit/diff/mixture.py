@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from torch import Tensor
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Model, Taps
+from clew.models.engine.taps.blocks import target_of
+from clew.models.engine.taps.placing import check_target
 from clew.models.taps import read
 from clew.models.taps.no_states import no_states
 from clew.models.taps.source import Source, sources_of
@@ -34,14 +36,17 @@ def check_pair(a: Model, b: Model, layer: int | None) -> int:
     """The layer that is compared: as given, else in the middle, where the models fit each other.
 
     Raises:
-        BadInput: a model without hidden states here, other tokens, another width or number of layers, no such layer.
+        BadInput: a model without hidden states here, quantised weights, other tokens, another width or number of
+            layers, no such layer.
     """
     found = []
     for model in (a, b):
         config: Any = getattr(model, "_config", None)
         if not isinstance(model, Taps) or config is None:
             raise no_states(model.ref)
-        found.append((int(config.hidden_size), int(config.num_hidden_layers)))
+        sizes = int(config.hidden_size), int(config.num_hidden_layers)
+        check_target(target_of(cast(Any, model).module, sizes[1], sizes[0], 0))
+        found.append(sizes)
     mine, theirs = (model.renderer.ref if model.renderer is not None else "" for model in (a, b))
     if mine != theirs or getattr(a, "vocabulary", 0) != getattr(b, "vocabulary", 0):
         raise BadInput(
@@ -87,11 +92,11 @@ class Mixture:
         for start in range(0, len(rows), PORTION):
             yield self.take(rows[start : start + PORTION])
 
-    def around(self, row: int, word: Callable[[int], str], before: int = 10) -> tuple[str, str]:
-        """The text before a row's token, and the token; ``word`` gives the text of an id."""
-        source, position, _ = self.a.index[row].tolist()
-        ids = self.sources[source].ids[max(0, position - before) : position + 1].tolist()
-        return "".join(map(word, ids[:-1])), word(ids[-1]).strip()
+
+def around(source: Source, position: int, word: Callable[[int], str], before: int = 10) -> tuple[str, str]:
+    """The text before a token of a source, and the token; ``word`` gives the text of an id."""
+    ids = source.ids[max(0, position - before) : position + 1].tolist()
+    return "".join(map(word, ids[:-1])), word(ids[-1]).strip()
 
 
 def words_of(model: Model) -> Callable[[int], str]:

@@ -6,7 +6,8 @@ In this order:
 2. Features are ranked by Cohen's d of their activation where the behaviour is about to come.
 3. The best of those that A alone has, and of those that both have, are written at several doses (selection half).
 4. The best of each part is judged on the test half, beside random directions of its norm, the mean difference, a
-   probe's direction, the first principal component of h_A - h_B, another feature of its part, and in model B.
+   probe's direction, the first principal component of h_A - h_B, the top singular directions of W_A - W_B, another
+   feature of its part, and in model B; and beside what needs no state: the prompt's words, and B told to do it.
 5. Patches: the state itself, the mean state, and what the crosscoder rebuilds, fed rightly and (as in the released
    code) without scaling.
 
@@ -30,6 +31,7 @@ from clew.audit.diff.diff_verdict import ASIDE, Finding, Line, Tried, settle
 from clew.audit.diff.features import Latents, cohen
 from clew.audit.diff.steering import Direction, Effect, Trial, Way
 from clew.audit.diff.subjects import I64, Subject
+from clew.audit.diff.without_features import by_words, told_so
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Model, Taps
@@ -56,23 +58,25 @@ class Plan:
     anyway: bool = False
     seed: int = 0
 
-    def cost(self, prompts: int, single: bool) -> int:
+    def cost(self, prompts: int, single: bool, told: bool = False) -> int:
         """Replies, or runs, at most."""
         half = min(self.most, prompts // 2)
-        controls = 2 * self.random + 12 + (6 if single else 0)
+        controls = 2 * self.random + 15 + (6 if single else 0) + told
         return 2 * prompts + half * (2 * self.tried * len(self.doses) + 1) + half * (controls + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
     """The crosscoder, its latents, and states at the prompts: ``states`` [prompts, 2, width] at the last token of each
-    prompt, ``sample`` [n, 2, width] of the mixture."""
+    prompt, ``sample`` [n, 2, width] of the mixture. ``change``: what A's weights write beyond B's, None where that is
+    not asked."""
 
     module: Crosscoder
     latents: Latents
     layer: int
     states: Tensor
     sample: Tensor
+    change: other.Change | None = None
 
     @property
     def code(self) -> Tensor:
@@ -101,11 +105,19 @@ def states_at(models: Sequence[Model], ids: Sequence[list[int]], layer: int, bat
     return torch.from_numpy(np.stack(out, 1))
 
 
-def ask(subject: Subject, inside: Inside, plan: Plan, behaviour: str, aside: I64 | None = None) -> Finding:
+def ask(
+    subject: Subject,
+    inside: Inside,
+    plan: Plan,
+    behaviour: str,
+    aside: I64 | None = None,
+    told: Subject | None = None,
+) -> Finding:
     """Work through the question.
 
     Args:
         aside: prompts at which the behaviour must not come: they are tried with the best directions only.
+        told: the same prompts with a sentence that asks for the behaviour, which B answers.
 
     Raises:
         BadInput: too few prompts at which the behaviour could change.
@@ -114,6 +126,7 @@ def ask(subject: Subject, inside: Inside, plan: Plan, behaviour: str, aside: I64
     mine = np.setdiff1d(np.arange(len(subject.prompts)), np.zeros(0, int) if aside is None else aside)
     first = {who: subject.outcomes(who, "first", mine) for who in "AB"}
     added = _rates(found, first)
+    by_words(found, subject, mine, first["A"], plan.seed)
     if added is False and not plan.anyway:
         settle(found, added)
         return found
@@ -132,6 +145,8 @@ def ask(subject: Subject, inside: Inside, plan: Plan, behaviour: str, aside: I64
         if one.test.report(one.part).low > 0:  # else it cannot pass, whatever random directions do
             _against_random(one, trial, inside, plan)
     _controls(found, trial, inside, plan, mine, shown)
+    if told is not None:
+        told_so(found, trial, told)
     if subject.single:
         _patches(found, trial, inside)
     if aside is not None and len(aside):
@@ -209,6 +224,7 @@ def _controls(found: Finding, trial: Trial, inside: Inside, plan: Plan, mine: I6
     else:
         found.caveats.append("the behaviour came nearly always or never in A: no mean difference and no probe")
     vectors["first component of h_A - h_B"] = other.main_difference(inside.sample[:, 0], inside.sample[:, 1])
+    vectors |= _changes(found, inside)
     for part, one in found.tried.items():
         same = [c.direction for c in found.cells if (c.direction.latent in _alone(inside)) == (part == "exclusive")]
         rest = [d for d in {d.name: d for d in same}.values() if d.name != one.cell.direction.name]
@@ -230,6 +246,23 @@ def _controls(found: Finding, trial: Trial, inside: Inside, plan: Plan, mine: I6
         found.lines.append(
             Line(f"{one.cell.direction.name} in B (causal share {share:.2f})", theirs.report("in B"), theirs.p)
         )
+
+
+def _changes(found: Finding, inside: Inside) -> dict[str, Tensor]:
+    """What the weights write that changed, each direction turned towards the mean of h_A - h_B."""
+    it = inside.change
+    if it is None:
+        return {}
+    if not it.changed:
+        found.caveats.append(
+            f"no matrix that writes into the states up to layer {inside.layer} changed ({it.compared} compared): no "
+            "direction of the weight difference"
+        )
+    towards = (inside.sample[:, 0] - inside.sample[:, 1]).mean(0)
+    return {
+        f"weight change {i}, {share:.0%} of that of {it.changed} matrices": v if float(v @ towards) >= 0 else -v
+        for i, (v, share) in enumerate(zip(it.directions, it.shares, strict=True), 1)
+    }
 
 
 def _alone(inside: Inside) -> set[int]:

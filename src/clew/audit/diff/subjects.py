@@ -17,10 +17,11 @@ import numpy.typing as npt
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput, UnknownName
 from clew.core.keys import derive, value_digest
-from clew.core.protocols import Model
+from clew.core.protocols import Model, Renderer
 from clew.core.records import Cursor, Node, Request
-from clew.core.values import F32, Completion, Message, Sampling
+from clew.core.values import F32, Completion, Message, Sampling, ToolSpec
 from clew.harness.fork.continuations import Continuations, Start
+from clew.harness.run.nodes import make_node
 from clew.models.taps import Tap
 from clew.models.taps.forms import form_of
 from clew.store import Keeper, Run
@@ -33,15 +34,40 @@ AT_ONCE = 512  # requests handed to a model together
 
 
 class Prompt(NamedTuple):
-    """A place where a model was asked: what it received, and the Call."""
+    """A place where a model was asked: what it received, the Call, and the tools it was told of."""
 
     path: tuple[Node, ...]
     head: tuple[int, ...]
     at: Cursor
+    tools: tuple[ToolSpec, ...] = ()
 
     @property
     def ids(self) -> list[int]:
         return [*(i for node in self.path for i in node.ids or ()), *self.head]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(node.message.text for node in self.path)
+
+    def told(self, sentence: str, renderer: Renderer) -> Prompt:
+        """The same prompt, its system message saying a sentence besides; one is put in where none is. What comes after
+        the first message keeps its tokens.
+
+        Raises:
+            BadInput: the renderer has no token for a system message.
+        """
+        first = self.path[0].message
+        if first.role == "system":
+            fresh = [first._replace(text=f"{first.text}\n\n{sentence}")]
+        else:
+            fresh = [Message("system", sentence), first]
+        path = list[Node]()
+        for message in fresh:
+            tip = path[-1] if path else None
+            path.append(make_node(tip, message, renderer.delta(tip, True, message, self.tools), renderer.ref))
+        for node in self.path[1:]:
+            path.append(make_node(path[-1], node.message, node.ids, node.tokenizer))
+        return self._replace(path=tuple(path))
 
 
 def prompts_of(runs: Sequence[Run], *, firsts: bool = False) -> list[Prompt]:
@@ -61,7 +87,8 @@ def prompts_of(runs: Sequence[Run], *, firsts: bool = False) -> list[Prompt]:
                     f"the model call {run.id}@{call.seq} has no token ids",
                     remedy="Choose runs of local weights: record some with `clew run --model FOLDER`.",
                 )
-            made = Prompt(path, reply.ids[: call.head], Cursor(run.id, call.seq))
+            tools = call.setup.tools if call.setup is not None else ()
+            made = Prompt(path, reply.ids[: call.head], Cursor(run.id, call.seq), tools)
             found.setdefault(tuple(made.ids), made)
             if firsts:
                 break

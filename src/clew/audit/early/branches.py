@@ -126,7 +126,12 @@ class Arms:
 
     def cost(self, saving: bool = False) -> dict[str, float]:
         """Continuations still to be made, the tokens they take if each is as long as what the run went on with, and
-        dollars and seconds at what the runs took per token (0 where that is not recorded)."""
+        dollars and seconds at what the runs took per token (0 where that is not recorded).
+
+        ``most_seconds`` takes each continuation for a whole run: forking, judging and reading the prompt cost the same
+        however few tokens are left, and with small models they are most of it. The truth lies between, on a machine as
+        busy as then; probes come on top.
+        """
         by_run = {one.run.id: one for one in self.traces}
         count, tokens = 0, 0.0
         for arm, starts, n in self.planned(saving):
@@ -144,11 +149,13 @@ class Arms:
         calls = [call for run in runs for call in run.calls]
         took = min(span(calls), sum(call.seconds for call in calls)) if calls else 0.0
         each = 1 / used if used else 0.0
+        seconds = tokens * took * each
         return {
             "continuations": count,
             "tokens": tokens,
             "dollars": tokens * spent * each,
-            "seconds": tokens * took * each,
+            "seconds": seconds,
+            "most_seconds": max(seconds, count * took / len(runs)),
         }
 
     def sample(self, saving: bool = False, told: Told = None) -> dict[Arm, dict[Start, Samples]]:

@@ -17,10 +17,10 @@ import numpy as np
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput, ModelError, UnknownName
 from clew.core.keys import derive, value_digest
-from clew.core.records import Call, Cursor, Intervention
+from clew.core.records import Call, Cursor, Edit, Intervention
 from clew.core.values import F32, StopReason
 from clew.harness.executors import IN_LOOP, Prepared
-from clew.harness.fork.edits import fork_row, plan
+from clew.harness.fork.edits import fork_row, plan, told
 from clew.harness.run.restore import world_at
 from clew.harness.run.spec import Specified
 from clew.models.taps import Tap
@@ -86,6 +86,7 @@ class Forking(Specified, Protocol):
         prefix: str | Sequence[int] | None = None,
         tap: Sequence[Tap] | None = None,
         seed: int,
+        edits: Sequence[Edit] = (),
     ) -> Group: ...
 
 
@@ -99,6 +100,7 @@ class Continuations:
             for ever. The clock of each verdict starts when the judge does, in a thread of its own.
         outcome: what is kept of each continuation; default its reward, for which a judge is needed.
         taps: written into hidden states in every request of a continuation.
+        told: a sentence that the first conversation's system message says besides, in every continuation.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Continuations:
         judge_seconds: float | None = None,
         outcome: Outcome | None = None,
         taps: Sequence[Tap] = (),
+        told: str = "",
     ) -> None:
         spec = runner.spec
         self.outcome = outcome
@@ -118,7 +121,7 @@ class Continuations:
                 remedy="Choose runs of a world or a taskset with a judge.",
             )
         self.runner, self.spec, self.seed, self.judge_seconds = runner, spec, seed, judge_seconds
-        self.taps = tuple(taps)
+        self.taps, self.told = tuple(taps), told
         model = spec.model
         who = {
             "agent": spec.agent_ref,
@@ -130,6 +133,7 @@ class Continuations:
         self.settings = {**who, **by, "seed": seed, "judge_seconds": judge_seconds}
         self.settings |= {} if outcome is None else {"outcome": outcome.name}
         self.settings |= {"taps": [form_of(tap) for tap in taps]} if taps else {}
+        self.settings |= {"told": told} if told else {}
         self.params = value_digest(self.settings).hex()
 
     def method(self, stage: str) -> str:
@@ -184,12 +188,12 @@ class Continuations:
 
     def promote(self, start: Start, seed: int) -> Run:
         """The sample of that seed as a run: the same fork, made in the runner's own store."""
-        tap = self.taps or None
+        view, tap = Run(self.spec.store, start.run), self.taps or None
+        edits = told(view, self.told) if self.told else ()
         if start.tail:
-            view = Run(self.spec.store, start.run)
             at, prefix = Cursor(start.run, start.seq), _prefix(view, start)
-            return self.runner.fork(view, at, prefix=prefix, tap=tap, seed=seed)[0]
-        return self.runner.fork(start.run, start.cursor, tap=tap, seed=seed)[0]
+            return self.runner.fork(view, at, prefix=prefix, tap=tap, seed=seed, edits=edits)[0]
+        return self.runner.fork(view, start.cursor, tap=tap, seed=seed, edits=edits)[0]
 
     def _keep(self, stage: str, start: Start, found: Samples) -> None:
         store, method = self.spec.store, self.method(stage)
@@ -204,7 +208,7 @@ class Continuations:
             last[start.run] = max(start, last.get(start.run, start), key=lambda it: it[:3])
         for start in last.values():
             view = Run(self.spec.store, start.run)
-            seq, changes = _planned(view, start, self.taps)
+            seq, changes = _planned(view, start, self.taps, self.told)
             if seq > 1:
                 shared = self.spec.store.calls(view.id, 0, seq)
                 world = await world_at(self.spec, self.spec.task_of(view.row), shared, changes)
@@ -221,7 +225,7 @@ class Continuations:
         ids: dict[Start, list[str]] = {}
         for start, seeds in portion:
             view = Run(aside.store, start.run)
-            seq, changes = _planned(view, start, self.taps)
+            seq, changes = _planned(view, start, self.taps, self.told)
             task, shared = aside.task_of(view.row), aside.store.calls(view.id, 0, seq)
             rows = [fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
             ids[start] = [row.id for row in rows]
@@ -256,10 +260,12 @@ def _prefix(view: Run, start: Start) -> str | list[int]:
     raise BadInput(f"the reply at {start.cursor} has no {kind}", remedy="Force text with `clew fork --reply`.")
 
 
-def _planned(view: Run, start: Start, taps: Sequence[Tap]) -> tuple[int, Intervention]:
+def _planned(view: Run, start: Start, taps: Sequence[Tap], said: str) -> tuple[int, Intervention]:
+    edits = told(view, said) if said else ()
     if start.tail:
-        return plan(view, Cursor(start.run, start.seq), prefix=_prefix(view, start), tap=taps or None)
-    return plan(view, start.cursor, tap=taps or None)
+        at = Cursor(start.run, start.seq)
+        return plan(view, at, prefix=_prefix(view, start), tap=taps or None, edits=edits)
+    return plan(view, start.cursor, tap=taps or None, edits=edits)
 
 
 def _portions(todo: Sequence[tuple[Start, list[int]]]) -> Iterator[list[tuple[Start, list[int]]]]:

@@ -189,6 +189,14 @@ def first_ask_with(run: Run, edits: Sequence[Edit]) -> int:
     return min(firsts)
 
 
+def told(run: Run, sentence: str) -> tuple[Edit, ...]:
+    """Edits by which the first conversation's system message says a sentence besides; one is put in where none is."""
+    first = said(run, 0)[0][1].message
+    if first.role == "system":
+        return (Edit("say", 0, f"{first.text}\n\n{sentence}", 0, 0),)
+    return (Edit("insert", 0, plain_message(Message("system", sentence)), 0, 0),)
+
+
 def kept_replies(run: Run, seq: int) -> dict[tuple[int, int], Node]:
     """Replies at or after ``seq`` by (conversation, ordinal of the ask), to be forced again after an edit."""
     out, counts = {}, dict[int, int]()
