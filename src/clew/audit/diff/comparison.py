@@ -16,6 +16,7 @@ import numpy as np
 
 from clew.audit.diff import crosscoder_files, learning, mixture
 from clew.audit.diff.crosscoder import Crosscoder
+from clew.audit.diff.feature_facts import Place
 from clew.audit.diff.features import Latents, latents
 from clew.audit.diff.steered_behaviour import Inside, states_at
 from clew.audit.diff.subjects import Prompt
@@ -35,7 +36,10 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A latent as it is told: number, shares of A, how often active, and contexts (text before, token, cursor)."""
+    """A latent as it is told: number, shares of A, how often active, contexts (text before, token, cursor).
+
+    whose: "A" or "B" where that model alone has it, else "both". places: where the contexts are, and more of them.
+    """
 
     latent: int
     share: float
@@ -43,6 +47,8 @@ class Feature:
     often: float
     high: float
     contexts: tuple[tuple[str, str, str], ...]
+    whose: str = "both"
+    places: tuple[Place, ...] = ()
 
 
 class Comparison:
@@ -124,13 +130,17 @@ class Comparison:
     ) -> Feature:
         """A latent with the places in the runs where it is most active."""
         word = mixture.words_of(self.a)
-        told = list[tuple[str, str, str]]()
+        told, places = list[tuple[str, str, str]](), list[Place]()
         for place, value in zip(found.rows[latent].tolist(), found.values[latent].tolist(), strict=True):
             row = int(rows[place])
+            if value > 0:
+                source, position, token = mixed.a.index[row].tolist()
+                places.append(Place(*mixed.a.sources[source], position, token, value))
             if value > 0 and len(told) < contexts:
                 told.append((*mixed.around(row, word), str(mixed.a.cursor(row))))
         share, fitted, often, high = (float(x[latent]) for x in (found.share, found.fitted, found.often, found.high))
-        return Feature(latent, share, fitted, often, high, tuple(told))
+        whose = "A" if found.alone(0)[latent] else "B" if found.alone(1)[latent] else "both"
+        return Feature(latent, share, fitted, often, high, tuple(told), whose, tuple(places))
 
 
 def shown(found: Latents, most: int) -> dict[str, list[int]]:
