@@ -106,6 +106,7 @@ def effects(found: Finding, ids: Mapping[str, str], latent: int) -> Asked | None
     if not arms:
         return None
     part = next((name for name, one in found.tried.items() if one.cell.direction.latent == latent), "")
+    arms = [*(Arm("rate", x.about, ids[x.about], x.p) for x in found.rates), *arms]
     arms += [Arm("test", x.about, ids[x.about], x.p) for x in found.claims if mine.search(x.about)]
     arms += [Arm("control", x.about, ids[x.about], x.p) for x in found.lines if mine.search(x.about)]
     return Asked(behaviour=found.behaviour, kind=found.kind, text=found.text, part=part, arms=tuple(arms))

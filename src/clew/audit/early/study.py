@@ -51,15 +51,19 @@ class Answer:
     left_out: dict[str, int] = field(default_factory=dict)
 
     @property
-    def reports(self) -> list[Report]:
-        """What is filed: the verdict's figures first."""
-        found = [self.dependence, self.own, self.matched]
+    def reports(self) -> dict[str, Report]:
+        """What is filed, by the end of its id: that of a place of a curve holds the place, see ``curves.FILED``."""
+        at, named = self.arms.sizes.shares, dict[str, Report]()
+        found: list[Report | None] = [self.dependence, self.own, self.matched]
         if self.curve is not None:
-            found = [self.curve.fixed, *found, *self.curve.flips, *(self.curve.committed or ()), self.curve.time]
+            for name, row in (("flip", self.curve.flips), ("settled", self.curve.committed or ())):
+                named |= {f"{name}-{b:.12g}": report for b, report in zip(at, row, strict=False)}
+            found = [self.curve.fixed, *found, self.curve.time]
         found += [probe.auroc for probe in self.probes]
         if self.saving is not None:
+            named |= {f"risk-{b:.12g}": report for b, report in zip(at, self.saving.risks, strict=True)}
             found += [self.saving.risk, self.saving.tokens, self.saving.share, self.saving.rate]
-        return [report for report in found if report is not None]
+        return named | {value_digest([r.claim]).hex()[:8]: r for r in found if r is not None}
 
 
 def prepare(
@@ -261,17 +265,20 @@ def filed(found: Answer, outcome: str) -> list[str]:
     Returns:
         The reports' ids, the verdict's first.
     """
-    arms = found.arms
-    store, label = arms.hands.spec.store, value_digest([arms.hands.params, outcome]).hex()[:8]
-    reports = found.reports
+    arms, reports = found.arms, found.reports
+    store, runs = arms.hands.spec.store, tuple(one.run.id for one in arms.traces)
+    bound = found.saving.bound if found.saving is not None else 0.0
+    asked = [arms.hands.params, outcome, list(runs), str(arms.sizes), arms.seed, bound]
+    label = value_digest(asked).hex()[:8]  # Reports are never replaced, so another question has other ids
     if found.verdict is not None and found.curve is not None:
         r = found.curve.fixed
         claim, text = f"{found.verdict.kind}: {outcome}", f"{found.verdict.text}; {r.design}"
         one = Report(
-            claim=claim, estimate=r.estimate, low=r.low, high=r.high, n=r.n, design=text, caveats=tuple(found.notes)
-        )
-        reports = [one, *reports]
-    ids = [store.put_report(r, f"{METHOD}-{label}-{value_digest([r.claim]).hex()[:8]}") for r in reports]
+            claim=claim, estimate=r.estimate, low=r.low, high=r.high, n=r.n, design=text, runs=runs,
+            caveats=tuple(found.notes),
+        )  # fmt: skip
+        reports = {"verdict": one} | reports
+    ids = [store.put_report(r, f"{METHOD}-{label}-{end}") for end, r in reports.items()]
     store.annotate(_values(found))
     store.commit()
     return ids

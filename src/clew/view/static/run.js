@@ -3,6 +3,7 @@
 import { get, listen, name } from "./api.js";
 import { button, copy, h, later, loading, failure, plain, put, said, toast } from "./dom.js";
 import { batchStart, cursor, drawBatch, place } from "./call.js";
+import { featureOf } from "./feature.js";
 import { Finder } from "./finder.js";
 import { FlowList } from "./flowlist.js";
 import { ForkPanel } from "./fork.js";
@@ -26,7 +27,7 @@ export async function runView(root, where, store) {
   first.catch(() => {});
   const [facts] = await Promise.all([get(`run/${name(at.run)}`), store.known]);
   const view = new RunView(root, facts, store);
-  await view.begin(at, where.query.get("do"), { start, first });
+  await view.begin(at, where.query, { start, first });
   return view;
 }
 
@@ -60,7 +61,8 @@ class RunView {
     return this.list?.pages.total ?? this.facts.calls;
   }
 
-  async begin(at, action, early) {
+  async begin(at, asked, early) {
+    const action = asked.get("do");
     this.draw();
     this.forks = forksAt(this.facts.tree, this.run);
     this.list = new FlowList(this.transcript, {
@@ -76,7 +78,7 @@ class RunView {
     });
     this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
     this.guide.begin();
-    this.setShade(this.shades()[0] ?? "", false);
+    this.setShade(this.wanted(asked) ?? this.shades()[0] ?? "", false);
     this.tree();
     this.reloadFacts = later(250, () => this.readFacts());
     this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("job", (job) => this.panel.heard(job))];
@@ -101,6 +103,7 @@ class RunView {
   stay(where) {
     const at = cursor(where.parts[0] ?? "");
     if (where.view !== "run" || at.run !== this.run) return false;
+    if (this.wanted(where.query)) this.setShade(this.wanted(where.query));
     this.choose(at.seq, at.token, true);
     return true;
   }
@@ -144,11 +147,21 @@ class RunView {
     return [...new Set([...this.facts.shades, ...methods])];
   }
 
+  /** The value that an address asks to shade by, where this run has it. */
+  wanted(query) {
+    return this.shades().includes(query.get("shade")) ? query.get("shade") : null;
+  }
+
+  called(value) {
+    return this.facts.names?.[value] ?? value;
+  }
+
   setShade(value, strip = true) {
-    put(this.shader, [...this.shades(), ""].map((one) => h("option", { value: one }, plain(one || "nothing"))));
+    put(this.shader, [...this.shades(), ""].map((one) => h("option", { value: one, title: plain(one) }, plain(this.called(one) || "nothing"))));
     this.shader.value = value;
-    this.shade = value ? new Shade(value, this.facts.methods.find((m) => m.method === value)) : null;
-    put(this.legend, this.shade?.legend());
+    this.shade = value ? new Shade(value, this.facts.methods.find((m) => m.method === value), this.called(value)) : null;
+    const feature = featureOf(value);
+    put(this.legend, this.shade?.legend(), feature && h("a", { href: feature }, "About it"));
     this.list?.redrawAll();
     if (strip) this.showStrip();
     if (this.detail) this.inspect();
@@ -167,7 +180,7 @@ class RunView {
   nextShade() {
     const all = [...this.shades(), ""];
     this.setShade(all[(all.indexOf(this.shade?.name ?? "") + 1) % all.length]);
-    toast(`Shaded by ${this.shade?.name ?? "nothing"}`);
+    toast(`Shaded by ${this.shade?.called ?? "nothing"}`);
   }
 
   tree() {
