@@ -15,9 +15,9 @@ from clew.audit.design import Count
 from clew.audit.early import curves, cuts, saving, thinking, valley
 from clew.audit.early import linear_probes as probes
 from clew.audit.early.branches import Arms, Sizes, Told
-from clew.audit.early.fitting import EARLY, FIRST, PROMPT_PLACES, PROMPT_WORDS, controls, on_states, texts
+from clew.audit.early.fitting import EARLY, FIRST, PROMPT_PLACES, PROMPT_WORDS, controls, on_states, scores_along, texts
 from clew.audit.early.outcome import Shown, Voted
-from clew.audit.early.states import features
+from clew.audit.early.states import features, offsets
 from clew.audit.early.verdict import Verdict, verdict
 from clew.core.errors import BadInput, MissingExtra
 from clew.core.keys import value_digest
@@ -27,7 +27,8 @@ from clew.harness.fork.continuations import Continuations, Samples, Start
 from clew.models.taps.no_states import no_states
 from clew.store import Run
 
-METHOD = "early"
+METHOD, PROBE = "early", "early-probe"
+F64 = curves.F64
 ONE_SIDED = 0.03  # share of the rarer outcome below which nothing can be compared
 FEWEST = 16  # prompts
 
@@ -41,6 +42,8 @@ class Answer:
     dependence: Report | None = None
     own: Report | None = None  # answers to the run's own whole thinking that differ from the record: the control of t
     probes: list[probes.Probe] = field(default_factory=list)
+    scores: F64 | None = None  # [runs, places along the thinking], out of fold, of the traces that follow
+    scored: list[thinking.Trace] = field(default_factory=list)
     gain: float | None = None  # AUROC of the state at the first thinking token, less that of the prompt's words
     matched: Report | None = None
     valley: valley.Valley | None = None
@@ -244,6 +247,8 @@ def _probed(found: Answer, source: Callable[[Run], str] | None, reading: Callabl
         found.notes.append(f"no probes of hidden states: {error.message}. {error.remedy}")
         return
     found.probes += on_states(states, y, prompts, sources, arms.seed)
+    if arms.answers:
+        found.scores, found.scored = scores_along(states, y, prompts), traces
     by_name = {probe.name: probe for probe in found.probes}
     words = [by_name[name].auroc.estimate for name in (PROMPT_WORDS, PROMPT_PLACES) if name in by_name]
     found.gain = by_name[FIRST].auroc.estimate - max(words)
@@ -260,7 +265,8 @@ def _probed(found: Answer, source: Callable[[Run], str] | None, reading: Callabl
 
 
 def filed(found: Answer, outcome: str) -> list[str]:
-    """Keep the reports in the store, and the rate of the outcome along each run's thinking as token values.
+    """Keep the reports in the store, and as token values along each run's thinking the rate of the outcome and what a
+    probe says of it.
 
     Returns:
         The reports' ids, the verdict's first.
@@ -279,7 +285,7 @@ def filed(found: Answer, outcome: str) -> list[str]:
         )  # fmt: skip
         reports = {"verdict": one} | reports
     ids = [store.put_report(r, f"{METHOD}-{label}-{end}") for end, r in reports.items()]
-    store.annotate(_values(found))
+    store.annotate([*_values(found), *_scores(found)])
     store.commit()
     return ids
 
@@ -302,4 +308,17 @@ def _values(found: Answer) -> list[Annotation]:
                 row[max(call.head + one.start + kept - 1, 0)] = np.nanmean(samples.outcomes)
         issued = call.run
         out.append(Annotation("tokens", METHOD, None, issued, one.seq, params=arms.hands.params, values=row))
+    return out
+
+
+def _scores(found: Answer) -> list[Annotation]:
+    """What the probes say of each run, on the tokens of its thinking that they read."""
+    out = list[Annotation]()
+    if found.scores is None:
+        return out
+    for one, scores in zip(found.scored, found.scores, strict=True):
+        call = one.run.call(one.seq)
+        row = np.full(len(one.run.store.node(call.node_out).ids or ()), np.nan, np.float32)
+        row[call.head + one.start + offsets(one)] = scores
+        out.append(Annotation("tokens", PROBE, None, call.run, one.seq, params=found.arms.hands.params, values=row))
     return out
