@@ -17,7 +17,15 @@ QUESTION = "does /<b>up</b>/"
 
 
 def facts(places: list[Place], **more: object) -> Facts:
-    told = {"latent": LATENT, "a": "./child <i>", "b": "./base", "layer": 1, "whose": "A", "share": 0.97, "fitted": 0.91}
+    told = {
+        "latent": LATENT,
+        "a": "./child <i>",
+        "b": "./base",
+        "layer": 1,
+        "whose": "A",
+        "share": 0.97,
+        "fitted": 0.91,
+    }
     told |= {"tokens": 400, "active": 12, "calls": 9, "high": 2.5, "top": 3.0, "counts": (0, 4, 0, 8), "label": HOSTILE}
     return Facts(**(told | {"places": tuple(places), "labeller": "nobody"} | more))
 

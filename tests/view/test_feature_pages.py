@@ -1,4 +1,4 @@
-"""Pages of features and of the commitment curve: all comes out of the store, and what is gone or no fact is left out."""
+"""Pages of features and of the commitment curve: all comes out of the store; what is gone is left out."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ BAD = ["", "no json", "[]", "{}", "[" * 5000, json.dumps({"latent": "x"}), json.
 def test_what_is_no_fact_is_no_feature(data):
     store = MemoryStore()
     run, _ = features(store)
-    store.annotate([Annotation("run", NAME, None, run.id, data=data), Annotation("run", NAME, None, run.id, params="abc", data=data)])  # fmt: skip
+    store.annotate(Annotation("run", NAME, None, run.id, params=params, data=data) for params in ("", "abc"))
     assert read(store, NAME, store.reports()[NAME]) == (None, [])
     assert [row["latent"] for row in feature_page.comparisons(store)[0]["features"]] == [5]
     assert run_page.head(store, run.id)["names"] == {}

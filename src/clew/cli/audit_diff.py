@@ -370,8 +370,7 @@ def _feature(f: Feature, label: str) -> None:
 def _next(job: Comparison, made: Made, runs: list[Run], values: list[str]) -> None:
     best = next((f for f in made.every if f.places), None)
     if best is not None:
-        common.echo(
-            f"{len(values)} features shade the tokens of these runs: {command_line('view', page=f'features/{job.label}')}"
-        )
+        every = command_line("view", page=f"features/{job.label}")
+        common.echo(f"{len(values)} features shade the tokens of these runs: {every}")
         common.echo(f"feature {best.latent}: {command_line('view', page=f'feature/{job.label}/{best.latent}')}")
     common.echo(f"Next: {command_line('show', best.places[0].run if best is not None else runs[0].id)}")

@@ -23,9 +23,7 @@ BY_HELP = "Print below each reply its tokens where METHOD gives the largest valu
 @option("--by", default="", metavar="METHOD", help=BY_HELP)
 @option("--width", default=0, show_default=False, help="Characters in a line; 0 takes the terminal's width.")
 @common.output_options
-def command(
-    runs: tuple[str, ...], full: bool, depth: int, by: str, width: int, as_json: bool, store_path: str
-) -> None:
+def command(runs: tuple[str, ...], full: bool, depth: int, by: str, width: int, as_json: bool, store_path: str) -> None:
     """Print runs as trees: each step with its action, reward, tokens and values, and the forks that begin there.
 
     RUNS are ids, the first letters of ids, tags, or a query. Places in a run are written run@call, as `clew fork`

@@ -30,7 +30,17 @@ from clew.view.feed import Feed
 from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
 from clew.view.jobs import Jobs
-from clew.view.pages import compare, curve_page, feature_page, graph, labels_page, overview, reports, training, transcript_page
+from clew.view.pages import (
+    compare,
+    curve_page,
+    feature_page,
+    graph,
+    labels_page,
+    overview,
+    reports,
+    training,
+    transcript_page,
+)
 from clew.view.pages import list_pages as lists
 from clew.view.pages import run_page as run_page
 from clew.view.pages.outline import outline

@@ -101,7 +101,10 @@ def test_reports_lead_to_features_and_curve_and_the_list_of_features_to_each(chr
     look.open("#/reports")
     look.page.get_by_role("link", name="Features of this comparison").click()
     look.page.wait_for_selector(".listed tbody tr")
-    assert [line.split("\t")[0].strip() for line in look.texts(".listed tbody tr")] == [f"feature {LATENT}", "feature 5"]
+    assert [line.split("\t")[0].strip() for line in look.texts(".listed tbody tr")] == [
+        f"feature {LATENT}",
+        "feature 5",
+    ]
     assert broken(look) == []
     look.page.get_by_role("link", name="feature 5").click()
     look.page.wait_for_selector(".contexts li")

@@ -32,8 +32,8 @@ class Place(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """What a feature did in one arm: ``stage`` rate (nothing written), selection, test or control, what was written, the
-    Report's id, p."""
+    """What a feature did in one arm: ``stage`` rate (nothing written), selection, test or control; what was written;
+    the Report's id; p."""
 
     stage: str
     about: str

@@ -84,7 +84,9 @@ def cost(mixed: Mixture, features: Sequence[Feature]) -> int:
     return len(mixed.a) * (1 + min(len(features), MOST))
 
 
-def file_effects(store: Keeper, label: str, found: Finding, ids: Mapping[str, str], features: Sequence[Feature]) -> None:
+def file_effects(
+    store: Keeper, label: str, found: Finding, ids: Mapping[str, str], features: Sequence[Feature]
+) -> None:
     """Keep beside each feature that was written while the model answered what came of it.
 
     Args:
@@ -157,9 +159,7 @@ def _kept(store: Keeper, name: str) -> Facts | None:
     return None if report is None else read(store, name, report)[0]
 
 
-def _write(
-    store: Keeper, job: Comparison, mixed: Mixture, f: Feature, values: F32, calls: Sequence[Marked]
-) -> Facts:
+def _write(store: Keeper, job: Comparison, mixed: Mixture, f: Feature, values: F32, calls: Sequence[Marked]) -> Facts:
     """The values of a feature, then its figures, which say that it is whole."""
     name, top = name_of(job.label, f.latent), float(values.max())
     rows = []
@@ -182,7 +182,8 @@ def _write(
     who = {"A": f"{job.a.ref} alone has it", "B": f"{job.b.ref} alone has it", "both": "both models have it"}[f.whose]
     claim = f"feature {f.latent} ({who}): share of a run's tokens at which it is active"
     report = share_of(claim, shares, unit="runs")
-    told = f"latent {f.latent} of the crosscoder of {job.a.ref} and {job.b.ref} at layer {job.layer}, {len(values):,} tokens"
+    pair = f"{job.a.ref} and {job.b.ref} at layer {job.layer}"
+    told = f"latent {f.latent} of the crosscoder of {pair}, {len(values):,} tokens"
     context = tuple(dict.fromkeys(place.run for place in f.places))
     store.put_report(replace(report, design=f"{told}; {report.design}", runs=context), name)
     store.commit()

@@ -43,4 +43,3 @@ def curve(store: Keeper, label: str) -> dict[str, Any]:
         "reports": others,
         "runs": [] if verdict is None else list(verdict.runs),
     }
-

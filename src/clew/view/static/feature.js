@@ -96,7 +96,7 @@ function contexts({ name: method, places }) {
   const top = Math.max(...places.map((one) => one.value), 1e-9);
   const one = ({ run, seq, token, value, before, at, after, note }) => {
     const place = `@${seq}${token === null ? "" : `+${token}`}`;
-    const strong = h("span", { class: "hit", style: { "--much": `${Math.round(15 + 45 * (value / top))}%` } }, said(at));
+    const strong = h("span", { class: "hit", style: { "--much": `${Math.round(15 + 45 * (value / top))}%` } }, at ? said(at) : "∎");
     return h("li", {}, h("span", { class: "at" }, h("a", { class: "id", href: `#/run/${name(run)}${place}?shade=${name(method)}` }, plain(run) + place), h("span", { class: "dim" }, token === null ? "prompt" : "reply"), h("span", { class: "num" }, number(value, 2))),
       note ? h("span", { class: "dim" }, said(note)) : h("span", { class: "text" }, h("span", { class: "dim" }, said(before)), h("mark", {}, strong), h("span", { class: "dim" }, said(after))));
   };
@@ -127,7 +127,7 @@ function question({ behaviour, kind, text, part, arms }, latent) {
   const plus = (value, rate) => (rate ? number(value, 2) : signed(value || 0)); // never a negative zero
   const row = (arm) => h("tr", { title: plain(arm.design) }, h("td", {}, STAGES[arm.stage] ?? plain(arm.stage)), h("th", { scope: "row" }, said(arm.about.replace(/^selection: /, ""))),
     h("td", { class: "num" }, plus(arm.estimate, isRate(arm))), h("td", {}, interval(arm.estimate, arm.low, arm.high, "", isRate(arm) ? null : reach), h("span", { class: "num" }, ` [${plus(arm.low, isRate(arm))}, ${plus(arm.high, isRate(arm))}]`)),
-    h("td", { class: "num" }, whole(arm.n)), h("td", { class: "num" }, arm.p === null ? "" : number(arm.p, 2)));
+    h("td", { class: "num" }, whole(arm.n)), h("td", { class: "num" }, arm.p === null ? "" : arm.p < 0.001 ? "< 0.001" : arm.p.toPrecision(2)));
   const best = part ? `It did best of the features that ${part === "exclusive" ? "one model alone has" : "both models have"}, and was judged on other prompts.` : "It was tried on the selection prompts alone: another feature did more there.";
   return h("div", { class: "asked" }, h("h3", {}, "Behaviour: ", said(behaviour)), h("p", { class: "verdict" }, h("b", {}, plain(kind)), ": ", said(text)), h("p", { class: "hint" }, best),
     h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": `Arms of feature ${latent}, ${plain(behaviour)}` }, h("table", { class: "grid arms" }, h("thead", {}, h("tr", {}, heads.map((one, i) => h("th", { class: [2, 4, 5].includes(i) ? "num" : "" }, one)))), h("tbody", {}, arms.map(row)))),
