@@ -106,8 +106,9 @@ def test_an_image_is_not_lost_in_silence() -> None:
 
 def test_what_an_agent_cannot_do_is_refused_and_its_failures_are_told() -> None:
     server = Server(AgentModel(helper, Scripted([Busy("later")], by="call")), names=("m",))
-    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
-    assert post(server, CHAT, HI | {"tools": [tool]}).status_code == 400
+    begun = {"messages": [*HI["messages"], {"role": "assistant", "content": "He"}], "continue_final_message": True}
+    refused = post(server, CHAT, HI | begun | {"add_generation_prompt": False})
+    assert (refused.status_code, "no beginning of a reply" in refused.text) == (400, True)
     busy = post(server, CHAT, HI)
     assert (busy.status_code, busy.json()["error"]["code"]) == (429, "Busy")
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Run an agent on tasks of a world. Every model call, tool call and action is recorded in the store.
 
-    AGENT is a bundled agent (player, tool_user, chatter, answerer, demonstrator), module:function, or file.py:function.
-    With --tools it is tool_user where none is named, with --data alone answerer.
+    AGENT is a bundled agent (player, tool_user, chatter, answerer, orchestrator, demonstrator), module:function, or
+    file.py:function. With --tools it is tool_user where none is named, with --data alone answerer.
 
     \b
     clew run --world household --tasks 8 --n 4

@@ -43,6 +43,7 @@ POSITIVE = click.IntRange(1)
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), default=PORT, help="Port; 0 takes a free one.")
 @option("--agent", metavar="FILE:FUNCTION", help="Let this agent answer: each completion is a run of it.")
+@option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @option("--keys", metavar="FILE", type=FILE, help=KEYS_HELP)
 @option("--max-prompt", type=POSITIVE, help="Most tokens in a prompt.  [default: the context]")
 @option("--max-output", type=POSITIVE, help="Most tokens in a reply.  [default: the context]")
@@ -67,6 +68,7 @@ def command(ref: str, **options: Any) -> None:
     clew serve ./weights
     clew serve ./weights --record served.db --max-queue 64
     clew serve ./weights --agent my_agent.py:solve --record served.db
+    clew serve ./weights --agent orchestrator --config '{"workers": ["openai:gpt-5-mini", "./other"]}' --record s.db
     clew serve ./weights --draft ./drafter --profile; clew serve ./weights --draft ./drafter
     curl localhost:8422/v1/chat/completions -d '{"model": "./weights", "messages": [{"role": "user", "content": "hi"}]}'
     """
@@ -91,7 +93,8 @@ def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Map
     served: Any = speculation.drafted(model, ref, options) if options["draft"] else model
     store = common.open_store(options["record"], create=True) if options["record"] else None
     if options["agent"]:
-        served = AgentModel(options["agent"], served, store=store or ":memory:")
+        config = common.json_object(options["config"], "--config")
+        served = AgentModel(options["agent"], served, store=store or ":memory:", config=config)
     recorder = Recorder(store, served, {"ref": ref}) if store is not None else None
     names = (*options["names"],) or (ref,)
     server = Server(served, names=names, keys=keys, limits=limits(options), recorder=recorder)

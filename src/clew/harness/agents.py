@@ -9,6 +9,7 @@ from clew.core.registry import build
 from clew.core.values import Message, Observation
 from clew.harness.run.live import Conversation, LiveRun
 from clew.harness.run.nodes import Said, as_message
+from clew.harness.workflow import orchestrator as orchestrator
 
 
 async def player(run: LiveRun, window: int = 0) -> None:

@@ -7,20 +7,30 @@ in it. The agent must never be told what only the caller's own record may know, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clew.core.errors import BadInput, ModelError
 from clew.core.keys import value_digest
 from clew.core.protocols import Model, Renderer, Taskset
-from clew.core.records import Call, Request
-from clew.core.values import Completion, Message, StopReason, Task, Usage
+from clew.core.records import Call, Request, RunRow
+from clew.core.values import Completion, Message, StopReason, Task, ToolCall, Usage
 from clew.harness import LiveRun, Runner
+from clew.harness.collecting import open_groups
 from clew.harness.loading import Agent
+from clew.harness.run.dispatch import Dispatcher
+from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
 from clew.harness.run.pending import revive
+from clew.harness.run.spec import RunSpec
 from clew.models.dialects import dumps, media, tags
+from clew.serve import client_tools
+from clew.serve.client_tools import Outside, brought
 from clew.store import Keeper, Run
 
 FINISH = dict.fromkeys(("step_limit", "token_limit", "time_limit", "cost_limit"), "length")
@@ -30,8 +40,12 @@ FINISH |= dict.fromkeys(("returned", "done"), "stop")
 class AgentModel:
     """Answers by running an agent. Its task: ``prompt`` is the last user message, ``data["messages"]`` all of them.
 
-    The reply is the text that the agent returns, else the last reply of its own model. In the chat dialect the reply's
-    field ``clew_run`` names the run. The caller's seed becomes the run's; its other settings are not the agent's.
+    The request's tools are the run's tools, which the client performs: where the run waits for them alone it is left in
+    the store, and the request that brings their results goes on with it, also after a restart.
+
+    The reply is the text that the agent returns, else its note ``answer``, else the last reply of its own model. In
+    the chat dialect the reply's field ``clew_run`` names the run. The caller's seed becomes the run's; its other
+    settings are not the agent's.
 
     Args:
         agent: an async function over a LiveRun, or its reference.
@@ -51,53 +65,114 @@ class AgentModel:
     ) -> None:
         self.runner = Runner(agent, taskset, model, store, **options)
         self.ref, self._agent, self._said = self.runner.agent_ref, self.runner.agent, dict[str, object]()
-        self.runner.agent = self._heard
+        self._busy = set[str]()
 
-    async def _heard(self, run: LiveRun, **config: Any) -> None:
+    async def _heard(self, outside: Outside, run: LiveRun, **config: Any) -> None:
         """The agent, whose answer is kept until the completion has it."""
+        outside.live.append(run)
         self._said[run.id] = await self._agent(run, **config)
 
     async def complete(self, request: Request) -> Completion:
-        """Run the agent once.
+        """Run the agent, from its task on or with results of the client's tools from where its run was left.
 
         Raises:
-            BadInput: tools, a begun reply or images are sent, which an agent is not handed. ModelError: its run failed.
+            BadInput: a begun reply or images are sent, which an agent is not handed; a tool has the name of one of the
+                agent's own; results of calls that no run made. ModelError: the run failed.
         """
-        if request.tools or request.forced or request.forced_text:
-            raise BadInput(
-                f"agent {self.ref} takes neither tools nor the beginning of a reply", remedy="Send messages alone."
-            )
+        if request.forced or request.forced_text:
+            raise BadInput(f"agent {self.ref} takes no beginning of a reply", remedy="Send messages alone.")
         if any(media(tags(node.message)) for node in request.path):
             raise BadInput(f"agent {self.ref} is handed text alone", remedy="Leave images and files out.")
-        messages = [message_json(node.message._replace(extra="")) for node in request.path]
-        prompt = next((m["text"] for m in reversed(messages) if m["role"] == "user"), "")
-        task = Task(f"chat-{value_digest(messages).hex()[:12]}", prompt, {"messages": messages})
-        (run,) = [run async for group in self.runner.stream([task], 1, request.seed) for run in group]
-        return self._completion(run, self._said.pop(run.id, None))
+        spec = self.runner.spec
+        if twice := sorted(spec.tools.keys() & {tool.name for tool in request.tools}):
+            raise BadInput(f"agent {self.ref} has a tool {twice[0]!r} of its own", remedy="Give the tool another name.")
+        name, results = brought(request.path)
+        if name:
+            row = self._left(name)
+            task = spec.task_of(row)
+        else:
+            task = _task(request)
+            (opened,) = open_groups(spec, [task], 1, request.seed, "", 0)
+            row = opened.runs[0].row
+        recorded = [call for call in _calls(Run(spec.store, row)) if call.done >= 0]
+        outside = Outside(row.id, results, recorded)
+        tools = {**spec.tools, **outside.tools(request.tools)}
+        spec = replace(spec, agent=partial(self._heard, outside), tools=tools)
+        self._busy.add(row.id)
+        try:
+            ended = await self._driven(spec, outside, row, task)
+        finally:
+            self._busy.discard(row.id)
+        outside.check()
+        before = {(call.run, call.seq) for call in recorded}
+        waiting = {} if ended else outside.waiting
+        return self._completion(Run(spec.store, row), self._said.pop(row.id, None), waiting, before)
 
-    def _completion(self, run: Run, said: object) -> Completion:
+    async def _driven(self, spec: RunSpec, outside: Outside, row: RunRow, task: Task) -> bool:
+        """Drive a run until it ends (True), or waits for its client alone: then it is left in the store as it is."""
+        async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
+            work = asyncio.ensure_future(drive(spec, dispatch, row, task))
+            try:
+                if await outside.settled(work):
+                    work.result()
+                return work.done()
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+    def _left(self, name: str) -> RunRow:
+        """The run of this agent that waits for its client.
+
+        Raises:
+            BadInput: there is none, or it is being answered. UnknownName: the store has no such run.
+        """
+        row = self.runner.store.row(name)
+        if row.agent != self.ref:
+            raise BadInput(f"run {name} is not of agent {self.ref}", remedy="Ask the server that made its calls.")
+        if name in self._busy:
+            raise BadInput(f"run {name} is being answered", remedy="Wait for the answer of the request before.")
+        return row
+
+    def _completion(
+        self, run: Run, said: object, waiting: Mapping[str, ToolCall], before: set[tuple[str, int]]
+    ) -> Completion:
         calls, stop = run.calls, run.stop or StopReason.CANCELLED
         asks = [call for call in calls if call.kind == "ask"]
-        if stop not in FINISH:
+        if stop not in FINISH and not waiting:
             failed = revive(asks[-1].error) if asks and asks[-1].error else None
             if stop == StopReason.MODEL_ERROR and isinstance(failed, ModelError):
                 raise failed
             raise ModelError(f"run {run.id} of agent {self.ref} ended with {stop}", remedy=f"clew show {run.id}")
         if not isinstance(said, str):
-            said = next((self.runner.store.node(c.node_out).message.text for c in reversed(asks) if c.node_out), "")
-        message = Message("assistant", said, extra=dumps({"chat": {"clew_run": run.id}}))
-        spent = list(_asks(run))
+            said = _last_said(run, asks)
+        extra = dumps({"chat": {"clew_run": run.id}})
+        message = client_tools.message(waiting, extra) if waiting else Message("assistant", said, extra=extra)
+        spent = [call for call in _calls(run) if call.kind == "ask" and (call.run, call.seq) not in before]
         usage = Usage(*(sum(call.usage[i] for call in spent) for i in range(3)))
         cost, took = sum(call.cost for call in spent), sum(call.seconds for call in calls)
-        return Completion(message, finish=FINISH[stop], model=self.ref, usage=usage, cost=cost, seconds=took)
+        finish = "tool_calls" if waiting else FINISH[stop]
+        return Completion(message, finish=finish, model=self.ref, usage=usage, cost=cost, seconds=took)
 
 
-def _asks(run: Run) -> Iterator[Call]:
-    """All asks of a run and of its children."""
+def _task(request: Request) -> Task:
+    messages = [message_json(node.message._replace(extra="")) for node in request.path]
+    prompt = next((m["text"] for m in reversed(messages) if m["role"] == "user"), "")
+    return Task(f"chat-{value_digest(messages).hex()[:12]}", prompt, {"messages": messages})
+
+
+def _last_said(run: Run, asks: Sequence[Call]) -> str:
+    """What a run answered, where its agent's own value is not at hand: its note ``answer``, else the last reply."""
+    for call in reversed(run.calls):
+        if call.kind == "note" and call.action == "answer":
+            return str(json.loads(call.text or "{}").get("text", ""))
+    return next((run.store.node(c.node_out).message.text for c in reversed(asks) if c.node_out), "")
+
+
+def _calls(run: Run) -> Iterator[Call]:
+    """All Calls of a run and of its children."""
     runs = [run]
     while runs:
         for call in runs.pop().calls:
-            if call.kind == "ask":
-                yield call
-            elif call.child:
+            yield call
+            if call.child:
                 runs.append(Run(run.store, call.child))

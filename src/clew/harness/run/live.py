@@ -44,6 +44,11 @@ class LiveRun:
         return self._run.step
 
     @property
+    def under_way(self) -> int:
+        """How many effects of this run were issued and have not answered."""
+        return len(self._run.open_calls)
+
+    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools of the world and those beside it."""
         return self._run.tools
