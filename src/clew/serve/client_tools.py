@@ -125,4 +125,3 @@ def brought(path: Sequence[Node]) -> tuple[str, dict[str, str]]:
 def message(waiting: Mapping[str, ToolCall], extra: str) -> Message:
     """The reply that asks the client for its tools."""
     return Message("assistant", "", calls=tuple(call._replace(id=name) for name, call in waiting.items()), extra=extra)
-

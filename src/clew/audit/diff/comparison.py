@@ -135,7 +135,8 @@ class Comparison:
             row = int(rows[place])
             if value > 0:
                 source, position, token = mixed.a.index[row].tolist()
-                places.append(Place(*mixed.a.sources[source], position, token, value))
+                run, seq = mixed.a.sources[source]
+                places.append(Place(run, seq, position, token, value))
             if value > 0 and len(told) < contexts:
                 told.append((*mixed.around(row, word), str(mixed.a.cursor(row))))
         share, fitted, often, high = (float(x[latent]) for x in (found.share, found.fitted, found.often, found.high))

@@ -102,7 +102,7 @@ def read(store: Keeper, name: str, report: Report) -> tuple[Facts | None, list[A
     """The facts of a feature and what was asked of it; None where they are gone or are none."""
     rows = store.annotations(report.runs[:1], method=name, target="run") if report.runs else []
     facts = next((found for row in rows if not row.params and (found := _facts(row.data)) is not None), None)
-    asked = [found for row in rows if row.params and (found := _asked(row.data)) is not None]
+    asked = [one for row in rows if row.params and (one := _asked(row.data)) is not None]
     return facts, sorted(asked, key=lambda one: one.behaviour)
 
 
@@ -119,8 +119,9 @@ def _facts(data: str) -> Facts | None:
     found = _object(data)
     try:
         numbers: dict[str, Any] = {name: kind(found[name]) for name, kind in _NUMBERS.items()}
-        words = {name: str(found[name]) for name in ("a", "b", "whose", "label", "labeller")}
-        places = [Place(str(run), *map(int, at), float(value)) for run, *at, value in found["places"][:MOST]]
+        words: dict[str, Any] = {name: str(found[name]) for name in ("a", "b", "whose", "label", "labeller")}
+        listed = found["places"][:MOST]
+        places = [Place(str(run), int(seq), int(at), int(token), float(x)) for run, seq, at, token, x in listed]
         counts = tuple(map(int, found["counts"][:MOST]))
         return Facts(**numbers, **words, places=tuple(places), counts=counts)
     except (KeyError, TypeError, ValueError, OverflowError):
