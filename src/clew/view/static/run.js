@@ -3,7 +3,6 @@
 import { get, listen, name } from "./api.js";
 import { button, copy, h, later, loading, failure, plain, put, said, toast } from "./dom.js";
 import { batchStart, cursor, drawBatch, place } from "./call.js";
-import { featureOf } from "./feature.js";
 import { Finder } from "./finder.js";
 import { FlowList } from "./flowlist.js";
 import { ForkPanel } from "./fork.js";
@@ -12,8 +11,9 @@ import { drawInspector, drawRun } from "./inspector.js";
 import { LabelRow } from "./labelrow.js";
 import { lastAsk, readCalls } from "./readcalls.js";
 import { runHead } from "./runhead.js";
+import { shadeBy, shadesOf, wantedShade } from "./shading.js";
 import { Strip } from "./strip.js";
-import { Shade, tokensOf } from "./tokens.js";
+import { tokensOf } from "./tokens.js";
 import { drawTree, forksAt } from "./tree.js";
 
 const PAGE = 100; // Calls read at once
@@ -78,7 +78,7 @@ class RunView {
     });
     this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
     this.guide.begin();
-    this.setShade(this.wanted(asked) ?? this.shades()[0] ?? "", false);
+    this.setShade(wantedShade(this.facts, asked) ?? this.shades()[0] ?? "", false);
     this.tree();
     this.reloadFacts = later(250, () => this.readFacts());
     this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("job", (job) => this.panel.heard(job))];
@@ -103,7 +103,7 @@ class RunView {
   stay(where) {
     const at = cursor(where.parts[0] ?? "");
     if (where.view !== "run" || at.run !== this.run) return false;
-    if (this.wanted(where.query)) this.setShade(this.wanted(where.query));
+    if (wantedShade(this.facts, where.query)) this.setShade(wantedShade(this.facts, where.query));
     this.choose(at.seq, at.token, true);
     return true;
   }
@@ -141,27 +141,12 @@ class RunView {
     };
   }
 
-  /** Values that replies can be shaded by: what the model said of itself, then every method. */
   shades() {
-    const methods = this.facts.methods.filter((m) => m.target === "call" || m.target === "tokens").map((m) => m.method);
-    return [...new Set([...this.facts.shades, ...methods])];
-  }
-
-  /** The value that an address asks to shade by, where this run has it. */
-  wanted(query) {
-    return this.shades().includes(query.get("shade")) ? query.get("shade") : null;
-  }
-
-  called(value) {
-    return this.facts.names?.[value] ?? value;
+    return shadesOf(this.facts);
   }
 
   setShade(value, strip = true) {
-    put(this.shader, [...this.shades(), ""].map((one) => h("option", { value: one, title: plain(one) }, plain(this.called(one) || "nothing"))));
-    this.shader.value = value;
-    this.shade = value ? new Shade(value, this.facts.methods.find((m) => m.method === value), this.called(value)) : null;
-    const feature = featureOf(value);
-    put(this.legend, this.shade?.legend(), feature && h("a", { href: feature }, "About it"));
+    this.shade = shadeBy(value, this.facts, this.shader, this.legend);
     this.list?.redrawAll();
     if (strip) this.showStrip();
     if (this.detail) this.inspect();
