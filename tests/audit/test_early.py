@@ -82,6 +82,10 @@ def test_who_must_think_and_who_need_not_are_told_apart(folder):
     run = need_not.arms.traces[0].run
     values = next(iter(run.annotations("early", "tokens"))).values
     assert np.isfinite(values).sum() == 3
+    probed = next(iter(run.annotations("early-probe", "tokens"))).values
+    there = probed[np.isfinite(probed)]
+    assert len(there) == need_not.arms.traces[0].tokens
+    assert 0 <= there.min() <= there.max() <= 1
     assert len(store.run_ids()) == 60, "no run was stored for a continuation"
 
 

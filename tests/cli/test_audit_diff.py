@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import signal
+import subprocess
+import sys
 
+import httpx
 import numpy as np
 import pytest
 import torch
 
+from clew.audit.diff import feature_facts, feature_filing
+from clew.audit.diff.comparison import Comparison
 from clew.audit.diff.feature_labels import labelled
+from clew.audit.diff.learning import Learning
 from clew.core.registry import build, register
 from clew.fit import adapter_files, adapters
 from clew.harness import Runner
 from clew.models.fakes import Scripted
 from clew.models.local import Local, small
 from clew.store import Run, open_store
+from tests.view.browser.browsing import environment
 
 WORLD = "household(rooms=2,goals=('open',),steps=6)"
 FIT = ("--steps", 60, "--latents", 64, "-k", 4)
@@ -24,7 +33,8 @@ ARMS = ("--prompts", 20, "--tried", 1, "--random", 3)
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """Folders base, child (the base with noise, which prefers one word), adapter; a store with runs of the child."""
+    """Folders base, child (the base with noise, which prefers one word), adapter, far (with so much noise that it has
+    features of its own, and says of three words at least one much oftener than the base); runs of the child."""
     folder = tmp_path_factory.mktemp("pair")
     taskset = build("tasksets", WORLD)
     words = taskset.vocabulary()
@@ -35,6 +45,12 @@ def pair(tmp_path_factory):
         for p in child.module.parameters():
             p += 0.05 * torch.randn(p.shape, generator=draw)
     child.save(folder / "child")
+    far = small(words, d=16, layers=3, heads=2, kv_heads=1, seed=1)
+    draw_far = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in far.module.parameters():
+            p += 0.3 * torch.randn(p.shape, generator=draw_far)
+    far.save(folder / "far")
     small([*words, "odd"], d=16, layers=3, heads=2, kv_heads=1).save(folder / "words")
     small(words, d=32, layers=3, heads=2, kv_heads=1).save(folder / "wide")
     lora = small(words, d=16, layers=3, heads=2, kv_heads=1, seed=1)
@@ -48,7 +64,7 @@ def pair(tmp_path_factory):
     runner = Runner("clew.harness.agents:player", taskset, model, folder / "store.db", sampling=short)
     runner.collect(taskset.sample(80), n=1)
     runner.store.close()
-    for model in (base, child):
+    for model in (base, child, far):
         model.close()
     return folder
 
@@ -81,14 +97,86 @@ def test_features_with_their_contexts_and_a_line_that_runs(here, clew):
 
 
 def test_a_behaviour_of_replies_is_tried_resumed_and_filed(here, tmp_path):
-    args = ("--does", "a", *ARMS, "--way", "remove", "--json")
-    first = json.loads(here("child", "base", *args).stdout)
+    args = ("--does", "fridge|closed|nothing", *ARMS, "--way", "remove", "--json")
+    first = json.loads(here("far", "base", *args).stdout)
     assert first["verdict"] in ("exclusive", "shared", "nothing", "cannot tell")
     assert {line["about"] for line in first["evidence"]} >= {"rate of A", "rate of B", "A less B"}
-    again = json.loads(here("child", "base", *args).stdout)
+    again = json.loads(here("far", "base", *args).stdout)
     assert again["evidence"] == first["evidence"]
+    assert (again["reports"], again["values"]) == (first["reports"], first["values"])
     store = open_store(tmp_path / "store.db")
-    assert set(first["reports"]) <= set(store.reports())
+    assert {*first["reports"], *first["values"]} <= set(store.reports())
+    tried = {int(f["latent"]) for f in first["features"]["tried"]}
+    asked = 0
+    for name in first["values"]:
+        facts, questions = feature_facts.read(store, name, store.reports()[name])
+        rows = store.annotations(method=name, target="tokens")
+        assert len(rows) == len({(row.run, row.seq) for row in rows}) == facts.calls, "filed once"
+        assert facts.active == sum(facts.counts)
+        assert facts.tokens == first["tokens"]
+        at = {(row.run, row.seq): row.values for row in rows}
+        for place in facts.places:
+            call = Run(store, place.run).call(place.seq)
+            i = call.head + place.token
+            assert i < 0 or at[call.run, call.seq][i] == pytest.approx(place.value, rel=1e-3)
+        for question in questions:
+            asked += 1
+            assert question.kind == first["verdict"]
+            assert {arm.report for arm in question.arms} <= set(first["reports"])
+            stages = {arm.stage for arm in question.arms}
+            assert stages >= {"rate", "selection"}
+            assert ("test" in stages) == bool(question.part) == (facts.latent in tried)
+    assert asked >= len(tried) > 0
+    store.close()
+
+
+def test_the_lines_that_open_the_pages_do_so(here, tmp_path):
+    told = here("far").output
+    lines = re.findall(r"clew view --page (\S+) --store store.db", told)
+    assert [line.split("/")[0] for line in lines] == ["features", "feature"]
+    command = [sys.executable, "-m", "clew.cli", "view", "--page", lines[1], "--store", "store.db", "--port", "0"]
+    with subprocess.Popen([*command, "--no-open"], stdout=subprocess.PIPE, text=True, env=environment()) as server:
+        try:
+            address = re.search(r"http://\S+", server.stdout.readline())[0]
+            base, _, page = address.partition("/#/")
+            assert page == lines[1]
+            for path in lines:
+                assert httpx.get(f"{base}/api/{path}", timeout=20).json()["label"] == path.split("/")[1]
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
+def test_values_are_those_of_the_crosscoder_and_are_written_once(here, tmp_path, pair):
+    here()
+    store = open_store("store.db")
+    runs = [Run(store, i) for i in store.find("world=household", None)]
+    a, b = Local("child"), Local("base")
+    how = Learning(latents=64, k=4, steps=60, lr=2e-3, batch=512, dead=100, method="reseated", kind="topk", seed=0)
+    job = Comparison(a, b, runs, how, tmp_path / ".clew" / "diff", most=100_000)
+    mixed = job.read()
+    module, seen = job.known()
+    often = seen.latents.often.argsort(descending=True)[:2].tolist()
+    some = [job.feature(seen, latent) for latent in often]
+    values = feature_filing.activations(mixed, module, often)
+    want = module.code(module.scaled(mixed.take(np.arange(len(mixed.a))), check=False))[:, often]
+    np.testing.assert_allclose(values, want.numpy(), atol=1e-4)
+    steps = []
+    names = feature_filing.file_features(store, job, mixed, module, some, {often[0]: ("a word", "r")}, steps.append)
+    assert sum(steps) == feature_filing.cost(job.tokens, some)
+    first = store.reports()[names[0]]
+    assert 0 < first.low <= first.estimate <= first.high < 1
+    assert first.n == len(runs)
+    steps.clear()
+    assert feature_filing.missing(store, job.label, some) == []
+    again = feature_filing.file_features(store, job, None, module, some, None, steps.append)
+    assert (again, steps) == (names, []), "nothing is read or written again"
+    assert feature_facts.read(store, names[0], first)[0].label == "a word", "a label stays"
+    many = [*some * 40]
+    assert len(feature_filing.file_features(store, job, mixed, module, many)) == feature_filing.MOST
+    calls = feature_filing.marked(mixed, runs)
+    twice = feature_filing.marked(mixed, [*runs, *runs])
+    assert len(calls) == len(twice) == len({(call.run, call.seq) for call in calls})
+    assert sum(len(call.at) for call in calls) < len(mixed.a), "tokens of prompts are of no reply"
     store.close()
 
 

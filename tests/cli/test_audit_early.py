@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
@@ -13,6 +14,7 @@ from clew.harness import Runner
 from clew.models.markov import Markov
 from clew.store import Run, open_store
 from clew.store.run import span
+from clew.view.pages import curve_page
 
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 
@@ -40,6 +42,17 @@ def test_cost_verdict_saving_and_a_next_line_that_runs(clew, coins):
     assert "open until then" not in dry
     told = clew("audit", "early", "agent:chatter", *ASKED, *at).output
     assert "open until then" in told
+    assert "so much is settled: 0% after 0%, " in told
+    assert "100% after 100% of it; half after 100%" in told
+    label = re.search(rf"clew view --page early/([0-9a-f]{{8}}) --store {re.escape(str(coins))}", told)[1]
+    with open_store(coins) as store:
+        page = curve_page.curve(store, label)
+        assert [point["at"] for point in page["curves"]["settled"]] == [0.0, 0.5, 1.0]
+        assert sorted(page["curves"]) == ["flip", "risk", "settled"]
+        assert len(page["runs"]) == 60
+        run = page["runs"][0]
+    assert "early: (prompt) " in clew("show", run, "--by", "early", *at).output
+    assert "Methods with values here: early." in clew("show", run, "--by", "nothing", *at, code=2).output
     assert "no point before the end of thinking keeps the outcome" in told
     assert "note: no probes of hidden states" in told
     assert "cannot read or change hidden states" in told

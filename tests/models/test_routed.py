@@ -18,7 +18,7 @@ import clew
 from clew.core.errors import BadInput, BadRecord, Busy, ModelError, Refused, UnknownName, Unreachable
 from clew.core.keys import node_key, text_key
 from clew.core.records import Node, Request, Wire
-from clew.core.values import Completion, Message, Sampling, ToolCall, ToolSpec
+from clew.core.values import Completion, Inner, Message, Sampling, ToolCall, ToolSpec
 from clew.models.compose import router
 from clew.models.compose.breaker import Breaker
 from clew.models.compose.decision import decision_of
@@ -28,6 +28,7 @@ from clew.models.compose.policy import Policy
 from clew.models.compose.routed import Routed
 from clew.models.compose.router import Worker
 from clew.models.contract import check_model
+from clew.models.images import image, with_images
 from clew.models.rendering import WordRenderer
 
 from .pool import Server, folder, said, servers, worker
@@ -105,6 +106,9 @@ def test_streams_come_through_and_a_worker_that_fails_before_them_is_replaced(tm
         assert any("in place of first" in line for line in told(done).lines())
 
 
+PIXEL = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;"
+
+
 class Reads:
     """A worker that takes token ids: says the prompt's words back."""
 
@@ -128,6 +132,9 @@ def test_workers_that_do_not_stream_or_take_tokens_keep_the_contract(tmp_path: P
     assert done.inner[1].version == 3
     with pytest.raises(BadInput, match="cannot show tools"):
         complete(Routed(made(), [Reads()]), "where", tools=(WEATHER,))
+    shown = with_images(Message("user", "where"), [image(PIXEL)])
+    with pytest.raises(BadInput, match="reads text alone"):
+        complete(Routed(made(), [Reads()]), shown)
 
 
 # ---- masks: no connection at all -------------------------------------------------------------------------------------
@@ -521,3 +528,17 @@ def test_references_and_options(tmp_path: Path) -> None:
 
 def made() -> router.Router:
     return router.Router((Worker("a", "echo"),), Ngrams(16), router.Head(np.zeros((1, 16), np.float32)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", '{"route"', '{"route": 3}', '{"route": {"worker": "a"}}', '{"route": [' * 9000,
+     '{"route": ' + "1" * 99_999,
+     '{"route": {"worker": "a", "first": "a", "scores": {"a": NaN}}}',
+     '{"route": {"worker": "a", "first": "a", "scores": {"a": 1}, "failed": 3}}'],
+)  # fmt: skip
+def test_what_is_no_decision_is_shown_as_none(text: str) -> None:
+    assert decision_of((Inner("route:x", text=text),)) is None
+    whole = '{"route": {"worker": "a", "first": "a", "scores": {"a": 1}}}'
+    assert decision_of((Inner("somebody", text=whole),)) is None
+    assert decision_of((Inner("route:x", text=whole),)) is not None

@@ -35,6 +35,13 @@ def test_it_says_what_is_wrong_with_the_store_before_it_serves(tmp_path):
     assert "there is no store at" in done.output
 
 
+@pytest.mark.parametrize("page", ["../x y", "<script>", "/", "a" * 300, "feature/a?b"])
+def test_a_page_that_no_address_has_is_refused(path, page):
+    done = CliRunner().invoke(verbs, ["view", str(path), "--page", page, "--no-open"])
+    assert done.exit_code == 2
+    assert "names no page" in done.output
+
+
 def test_a_taken_port_is_an_error_where_it_was_asked_for():
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -15,7 +15,9 @@ from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.audit.diff.comparison import Comparison, Feature
+    from clew.audit.diff.crosscoder import Crosscoder
     from clew.audit.diff.diff_verdict import Finding
+    from clew.audit.diff.mixture import Mixture
     from clew.audit.diff.steered_behaviour import Plan
     from clew.audit.diff.subjects import Prompt, Subject, Taps
     from clew.harness.fork.continuations import Continuations
@@ -27,6 +29,24 @@ LABELLED = 8  # features that get a label
 METHOD_HELP = """reseated: fit a plain crosscoder, then give what one model alone has a part of its own; dedicated: such
 a part from the start; handicap: the same, preferred at first; plain: no parts."""
 TOLD_HELP = "A sentence that asks for the behaviour: how often does BASE show it, told so in its system message?"
+
+
+class Made(NamedTuple):
+    """What a comparison came to. features: as they are told, by part; others: tried on the selection prompts alone.
+    unexplained: share of the variance of A and of B that the crosscoder leaves."""
+
+    found: Finding | None
+    features: dict[str, list[Feature]]
+    others: list[Feature]
+    unexplained: list[float]
+    module: Crosscoder
+
+    @property
+    def every(self) -> list[Feature]:
+        """Each feature once, those that are told first."""
+        told = [f for part in ("tried", "A", "B") for f in self.features.get(part, ())]
+        return list({f.latent: f for f in (*told, *self.others)}.values())
+
 
 behaviour_options = common.options(
     option("--on", required=True, metavar="QUERY", help="Runs whose tokens are read and whose prompts are tried."),
@@ -100,14 +120,16 @@ def command(a: str, b: str, as_json: bool, store_path: str, **options: Any) -> N
             )
         return
     with run_options.interruptible("the same line again"):
-        found, features, unexplained = _worked(job, plan, store, runs, (prompts, aside), options)
-        labels = _labels(store, features, job.label, options)
-    reports = _file(found, store, job.label)
-    told = _json(job, found, features, unexplained, labels, reports)
+        made = _worked(job, plan, store, runs, (prompts, aside), options)
+        labels = _labels(store, made.features, job.label, options)
+        reports, values = _file(made, store, job, labels)
+        if not options["keep_states"]:
+            job.forget()
+    told = _json(job, made, labels, reports, values)
     if as_json:
         common.end_with_json(told)
-    _told(job, found, features, unexplained, labels)
-    _next(features, runs)
+    _told(job, made, labels)
+    _next(job, made, runs, values)
 
 
 def _trained(ref: str, base: Local, base_ref: str, options: dict[str, Any]) -> Any:
@@ -198,7 +220,7 @@ def _cost(plan: Plan, prompts: list[Prompt], options: dict[str, Any]) -> int:
 def _worked(
     job: Comparison, plan: Plan, store: Keeper, runs: list[Run], asked: tuple[list[Prompt], list[int]],
     options: dict[str, Any],
-) -> tuple[Finding | None, dict[str, list[Feature]], list[float]]:  # fmt: skip
+) -> Made:  # fmt: skip
     import numpy as np
 
     from clew.audit.diff import steered_behaviour
@@ -207,13 +229,10 @@ def _worked(
     prompts, aside = asked
     known = job.known()
     if known is None:
-        with common.bar("hidden states", 2 * job.tokens) as move:
-            mixed = job.read(lambda done, total: move(completed=done, total=total))
+        mixed = _states(job)
         with common.bar("crosscoder", sum(job.how.stages)) as move:
             fitted = job.fit(mixed, lambda step: move(completed=step.step, note=f"error {step.loss['error']:.4f}"))
         known = fitted, job.seen(mixed, fitted)
-    if not options["keep_states"]:
-        job.forget()
     module, seen = known
     inside = job.inside(seen, module, prompts)
     found = None
@@ -231,7 +250,15 @@ def _worked(
     if found is not None:
         told["tried"] = [one.cell.direction.latent for one in found.tried.values()]
     features = {name: [job.feature(seen, j) for j in which] for name, which in told.items()}
-    return found, features, seen.unexplained.tolist()
+    chosen = {j for which in told.values() for j in which}
+    cells = dict.fromkeys(cell.direction.latent for cell in (found.cells if found is not None else ()))
+    others = [job.feature(seen, j) for j in cells if j not in chosen]
+    return Made(found, features, others, seen.unexplained.tolist(), module)
+
+
+def _states(job: Comparison) -> Mixture:
+    with common.bar("hidden states", 2 * job.tokens) as move:
+        return job.read(lambda done, total: move(completed=done, total=total))
 
 
 def _subject(
@@ -291,20 +318,28 @@ def _labels(
     return labelled(store, run_options.load_model(options["labels"], options), some, f"diff-{label}")
 
 
-def _file(found: Finding | None, store: Keeper, label: str) -> list[str]:
-    if found is None:
-        return []
+def _file(
+    made: Made, store: Keeper, job: Comparison, labels: dict[int, tuple[str, str]]
+) -> tuple[list[str], list[str]]:
+    """Keep what was found; gives the ids of the Reports, and the names of the features' values."""
     from clew.audit.diff.diff_verdict import filed
+    from clew.audit.diff.feature_filing import cost, file_effects, file_features, missing
 
-    ids = filed(found, store, label)
-    store.commit()
-    return ids
+    lacking = missing(store, job.label, made.every)
+    mixed = _states(job) if lacking else None
+    with common.bar("values of features", cost(job.tokens, lacking)) as move:
+        values = file_features(store, job, mixed, made.module, made.every, labels, lambda count: move(advance=count))
+    if made.found is None:
+        return [], values
+    ids = filed(made.found, store, job.label)
+    file_effects(store, job.label, made.found, ids, made.every)
+    return list(ids.values()), values
 
 
 def _json(
-    job: Comparison, found: Finding | None, features: dict[str, list[Feature]], unexplained: list[float],
-    labels: dict[int, tuple[str, str]], reports: list[str],
-) -> dict[str, Any]:  # fmt: skip
+    job: Comparison, made: Made, labels: dict[int, tuple[str, str]], reports: list[str], values: list[str]
+) -> dict[str, Any]:
+    found, features, unexplained = made.found, made.features, made.unexplained
     said: dict[str, Any] = {"layer": job.layer, "tokens": job.tokens, "crosscoder": str(job.folder / "crosscoder")}
     said["unexplained"] = dict(zip("AB", unexplained, strict=True))
     fields = ("latent", "share", "fitted", "often", "high", "contexts")
@@ -317,13 +352,11 @@ def _json(
         said |= {"behaviour": found.behaviour, "verdict": found.kind, "text": found.text, "caveats": found.caveats}
         said["evidence"] = [{"about": x.about, "p": x.p, **run_options.numbers(x.report)} for x in lines]
         said["shrinkage"] = {name: one.shrinkage for name, one in found.tried.items()}
-    return said | {"reports": reports}
+    return said | {"reports": reports, "values": values}
 
 
-def _told(
-    job: Comparison, found: Finding | None, features: dict[str, list[Feature]], unexplained: list[float],
-    labels: dict[int, tuple[str, str]],
-) -> None:  # fmt: skip
+def _told(job: Comparison, made: Made, labels: dict[int, tuple[str, str]]) -> None:
+    found, features, unexplained = made.found, made.features, made.unexplained
     common.echo(
         f"crosscoder {job.folder / 'crosscoder'}: it leaves {unexplained[0]:.3f} of the variance of A unexplained and "
         f"{unexplained[1]:.3f} of that of B (held-out tokens)"
@@ -360,7 +393,10 @@ def _feature(f: Feature, label: str) -> None:
         common.echo(f"      ...{' '.join(before.split())[-60:]} >>{token.strip()}<<   {cursor}")
 
 
-def _next(features: dict[str, list[Feature]], runs: list[Run]) -> None:
-    places = [c[2] for name in ("tried", "A", "B") for f in features.get(name, []) for c in f.contexts]
-    run = places[0].partition("@")[0] if places else runs[0].id
-    common.echo(f"Next: {command_line('show', run)}")
+def _next(job: Comparison, made: Made, runs: list[Run], values: list[str]) -> None:
+    best = next((f for f in made.every if f.places), None)
+    if best is not None:
+        every = command_line("view", page=f"features/{job.label}")
+        common.echo(f"{len(values)} features shade the tokens of these runs: {every}")
+        common.echo(f"feature {best.latent}: {command_line('view', page=f'feature/{job.label}/{best.latent}')}")
+    common.echo(f"Next: {command_line('show', best.places[0].run if best is not None else runs[0].id)}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from clew.audit.early.branches import Arms
+    from clew.audit.early.curves import Curve
     from clew.audit.early.outcome import Shown, Voted
     from clew.audit.early.study import Answer
     from clew.harness import Runner
@@ -28,6 +29,7 @@ UNTIL_HELP = "Text with which answers begin; what comes before it in the reply i
 THINKING_HELP = "What counts as thinking: reasoning of a reply, text before --until, or earlier model calls."
 STANCES_HELP = "Also cut where thinking turns from one sign to the other, and test whether the outcome changes."
 SOURCE_HELP = "Field of the tasks' data that says where a run comes from, as a control."
+STEP = 0.05  # of what is settled, from which a cut is told in words
 SAVING_HELP = "Ask only where thinking may stop; the outcome may then be nearly always the same."
 
 outcome_options = common.options(
@@ -119,7 +121,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     ids = study.filed(found, outcome.name)
     if as_json:
         common.end_with_json(_json(found, outcome, ids))
-    _told(found, outcome, runs, options)
+    _told(found, ids, runs, options)
 
 
 def _outcome(options: dict[str, Any]) -> Shown | Voted:
@@ -233,7 +235,7 @@ def _rules(arms: Arms, outcome: Shown | Voted) -> list[str]:
     return [f"labels by {labels.rule}: {labels.ties} even splits of {len(labels.labels)}; {turned}"]
 
 
-def _told(found: Answer, outcome: Shown | Voted, runs: tuple[str, ...], options: dict[str, Any]) -> None:
+def _told(found: Answer, ids: list[str], runs: tuple[str, ...], options: dict[str, Any]) -> None:
     shares = found.arms.sizes.shares
     if found.curve is not None:
         risks = found.saving.risks if found.saving else (None,) * len(shares)
@@ -243,6 +245,7 @@ def _told(found: Answer, outcome: Shown | Voted, runs: tuple[str, ...], options:
             for b, flip, c, r in zip(shares, found.curve.flips, settled, risks, strict=True)
         ]
         common.print_table(("thinking kept", "resampled: outcomes differ", "settled", "forced answer: risk"), rows)
+        common.echo(_in_words(found.curve))
         common.echo()
         common.echo(f"rate of the outcome             {_shown(found.curve.rate)}")
         common.echo(f"fixed by the prompt (s0)        {_shown(found.curve.fixed)}")
@@ -274,8 +277,23 @@ def _told(found: Answer, outcome: Shown | Voted, runs: tuple[str, ...], options:
         if found.verdict.remedy:
             common.echo(found.verdict.remedy)
     _saved(found)
-    common.echo(f"reports: {command_line('view')}")
+    page = f"early/{ids[0].split('-')[1]}" if found.curve is not None or found.saving is not None else "reports"
+    common.echo(f"curves and reports: {command_line('view', page=page)}")
     common.echo(f"Next: {_next(found, runs, options)}")
+
+
+def _in_words(curve: Curve) -> str:
+    """The commitment curve as a sentence: at each cut by how much more is settled than at the one before."""
+    if curve.committed is None or curve.time is None:
+        return "nothing is open before the thinking, so there is no commitment curve"
+    told, last = list[str](), None
+    for at, report in zip(curve.at, curve.committed, strict=True):
+        if last is None or report.estimate - last >= STEP or at == curve.at[-1]:
+            told.append(f"{max(report.estimate, 0):.0%} after {at:.0%}")
+            last = report.estimate
+    time = curve.time
+    half = f"half after {time.estimate:.0%} [{time.low:.0%}, {time.high:.0%}]"
+    return f"of what is open before the thinking, so much is settled: {', '.join(told)} of it; {half}"
 
 
 def _cuts(found: Answer) -> None:

@@ -13,8 +13,8 @@ from clew.cli.worlds import print_registered
 def command(as_json: bool) -> None:
     """List the models that have a name.
 
-    Besides these, --model takes a folder or name of Hugging Face weights, and the URL of any OpenAI-compatible endpoint
-    followed by # and the model's name.
+    Besides these, --model takes a folder or name of Hugging Face weights, the URL of any OpenAI-compatible endpoint
+    followed by # and the model's name, and route:FOLDER, a pool behind a router (docs/route.md).
 
     \b
     clew models

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import threading
@@ -12,9 +13,11 @@ from urllib.parse import quote
 import click
 
 from clew.cli.shared import common, option, run_options
-from clew.core.errors import UnknownName
+from clew.core.errors import BadInput, UnknownName
 
 PORT_HELP = "Port to serve at; 0 takes a free one.  [default: 8420, or a free one]"
+PAGE_HELP = "Page to open, as it stands in an address after #/: runs, run/4fzk2w@12, features/3b0c55d1."
+PAGE = re.compile(r"[\w.@+-]+(/[\w.@+,-]+){0,3}", re.ASCII)
 TOKEN_HELP = "Secret that a browser must send (or set CLEW_VIEW_TOKEN)."
 
 
@@ -23,6 +26,7 @@ TOKEN_HELP = "Secret that a browser must send (or set CLEW_VIEW_TOKEN)."
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), help=PORT_HELP)
 @option("--token", envvar="CLEW_VIEW_TOKEN", default="", help=TOKEN_HELP)
+@option("--page", default="", metavar="PAGE", help=PAGE_HELP)
 @option("--read-only", is_flag=True, help="Do not write to the store: no forks and no labels from the page.")
 @option("--no-open", is_flag=True, help="Do not open a browser.")
 @common.verdicts_option
@@ -32,6 +36,7 @@ def command(
     host: str,
     port: int | None,
     token: str,
+    page: str,
     read_only: bool,
     no_open: bool,
     verdicts: str,
@@ -49,6 +54,9 @@ def command(
     from clew.view.web import Viewer
 
     common.refuse_open_host(host, token, "is no token", "CLEW_VIEW_TOKEN")
+    if page and (len(page) > 200 or not PAGE.fullmatch(page)):
+        told = "Give what stands after #/ in an address of the page, as run/4fzk2w or reports."
+        raise BadInput(f"{page[:200]!r} names no page", remedy=told)
     place = path or store_path
     if not Path(place).exists():
         common.open_store(place)  # says how to make one
@@ -60,6 +68,8 @@ def command(
     address = f"http://{name}:{listener.getsockname()[1]}/"
     if token:
         address += f"?token={quote(token, safe='')}"
+    if page:
+        address += f"#/{page}"
     common.echo(f"{place} at {address}  (Ctrl-C ends)")
     if not no_open and has_display():
         threading.Timer(0.3, open_browser, (address,)).start()

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from clew.core.records import Report
+
 
 def plain(value: object) -> Any:
     """A value as JSON can hold it: NaN becomes null, bytes hex, records mappings."""
@@ -24,3 +26,9 @@ def plain(value: object) -> Any:
     if value is None or isinstance(value, str | int | bool):
         return str(value) if type(value) is not str and isinstance(value, str) else value
     return str(value)
+
+
+def told(id: str, it: Report) -> dict[str, Any]:
+    """A Report as a page shows it."""
+    fields = ("claim", "estimate", "low", "high", "level", "n", "design")
+    return {"id": id, **{name: getattr(it, name) for name in fields}, "caveats": list(it.caveats)}

@@ -15,6 +15,7 @@ from clew.models.images import unnamed
 from clew.store import Run, labels
 from clew.store.protocol import Tables
 from clew.store.run import sampled
+from clew.view.pages.tokens import tokens
 
 
 class Line(NamedTuple):
@@ -32,6 +33,7 @@ def _plain(line: Line) -> Iterator[Line]:
         yield line._replace(lead=line.lead.replace("├", "│").replace("└", " ").replace("╰", " "), text=f"  {text}")
 
 
+LARGEST = 6  # tokens of a reply that are told by a method's values
 STYLES = {"head": "bold", "act": "", "saw": "dim", "fork": "cyan", "good": "green", "bad": "red", "note": "yellow"}
 
 
@@ -59,7 +61,15 @@ class Tree:
         return Text("\n").join(lead + text for lead, text in pieces)
 
 
-def tree(run: Run, forks: Iterable[Run] | None = None, *, full: bool = False, width: int = 100, depth: int = 1) -> Tree:
+def tree(
+    run: Run,
+    forks: Iterable[Run] | None = None,
+    *,
+    full: bool = False,
+    width: int = 100,
+    depth: int = 1,
+    by: str = "",
+) -> Tree:
     """Draw a run.
 
     Args:
@@ -68,10 +78,11 @@ def tree(run: Run, forks: Iterable[Run] | None = None, *, full: bool = False, wi
         full: also what the agent saw and what the models replied, whole.
         width: characters of a line, above which texts are cut.
         depth: how many levels of runs are drawn whole; forks below are one line each.
+        by: a method that gives tokens values; below each reply stand its tokens where these are largest.
     """
     if forks is not None:
         return Tree(_parting(run, list(forks), width))
-    return Tree(_Drawing(run.store, full, width).run(run, "", depth))
+    return Tree(_Drawing(run.store, full, width, by).run(run, "", depth))
 
 
 def children_of(store: Tables, run: Run) -> dict[int, list[Run]]:
@@ -173,8 +184,9 @@ def _voice(reward: float | None) -> str:
 class _Drawing:
     """Draws runs of one store; remembers how."""
 
-    def __init__(self, store: Tables, full: bool, width: int) -> None:
-        self.store, self.full, self.width = store, full, width
+    def __init__(self, store: Tables, full: bool, width: int, by: str = "") -> None:
+        self.store, self.full, self.width, self.by = store, full, width, by
+        self.marks: dict[tuple[str, int], list[float]] = {}  # of the chosen method, by Call
         self.drawn: set[bytes] = set()  # nodes that need not be drawn again
 
     def run(self, run: Run, lead: str, depth: int, start: int = 0) -> Iterator[Line]:
@@ -187,6 +199,8 @@ class _Drawing:
         values, told = _values(run), dict[tuple[str, int], list[labels.Label]]()
         for label in run.labels:
             told.setdefault((label.run, label.seq), []).append(label)
+        for a in run.annotations(self.by, "tokens") if self.by else ():
+            self.marks[a.run, a.seq] = [] if a.values is None else a.values.tolist()
         forks = children_of(self.store, run)
         step, errands = 0, relayed(run)
         for beat in self._beats(run.calls):
@@ -234,11 +248,13 @@ class _Drawing:
             yield from self._text(lead, seen(call.text, call.extra))
         elif call.kind == "ask":
             yield from self._ask(call, lead, values)
+            yield from self._largest(call, lead)
         elif call.kind == "act":
             told = self._told(beat[0], values) if len(beat) > 1 else ""
             reward = "" if call.reward is None else f"  reward {call.reward:g}"
             text = f"{step}@{beat[0].seq}  > {self._cut(did(call))}{reward}  {told}"
             yield Line(lead + "├ ", text.rstrip(), "good" if (call.reward or 0) > 0 else "act")
+            yield from self._largest(beat[0], lead)
             yield from self._text(lead, seen(call.text, call.extra))
         elif call.kind == "spawn":
             yield Line(lead + "├ ", f"@{call.seq}  child {call.child}", "fork")
@@ -257,6 +273,20 @@ class _Drawing:
             yield Line(lead + "│ ", self._cut(told), "bad")
         if call.error:
             yield Line(lead + "│ ", f"error: {call.error if self.full else short(call.error, self.width)}", "bad")
+
+    def _largest(self, call: Call, lead: str) -> Iterator[Line]:
+        """The tokens of a reply at which the chosen method's values are largest, in the order of the reply."""
+        values = self.marks.get((call.run, call.seq), [])
+        shown = tokens(call, self.store.node(call.node_out)) if values else None
+        if shown is None:
+            return
+        told = [(abs(value), i) for i, value in enumerate(values[: len(shown)]) if value and value == value]
+        words = []
+        for i in sorted(place for _, place in sorted(told, reverse=True)[:LARGEST]):
+            text, number, kind = shown[i]
+            word = "(prompt)" if kind == "h" else short((text or "").strip(), 30) or f"(token {number})"
+            words.append(f"{word} {values[i]:.2f}")
+        yield Line(lead + "│ ", f"{self.by}: {'  '.join(words) or 'nowhere in this reply'}", "note")
 
     def _context(self, run: Run, call: Call, lead: str) -> Iterator[Line]:
         """What the agent said since the last ask, but for what it only passed on from the world."""

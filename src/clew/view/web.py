@@ -30,7 +30,17 @@ from clew.view.feed import Feed
 from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
 from clew.view.jobs import Jobs
-from clew.view.pages import compare, graph, labels_page, overview, reports, training, transcript_page
+from clew.view.pages import (
+    compare,
+    curve_page,
+    feature_page,
+    graph,
+    labels_page,
+    overview,
+    reports,
+    training,
+    transcript_page,
+)
 from clew.view.pages import list_pages as lists
 from clew.view.pages import run_page as run_page
 from clew.view.pages.outline import outline
@@ -145,6 +155,10 @@ class Viewer:
             get("/api/training/{name}", lambda s, r: training.training(s, r.path_params["name"]), "lists"),
             get("/api/training/{name}/rows", _rows, "find"),
             get("/api/reports", lambda s, r: reports.reports(s, self.papers), "lists"),
+            get("/api/features", lambda s, r: feature_page.comparisons(s), "lists"),
+            get("/api/features/{label}", lambda s, r: feature_page.comparison(s, r.path_params["label"]), "lists"),
+            get("/api/feature/{label}/{latent}", lambda s, r: feature_page.feature(s, **r.path_params), "lists"),
+            get("/api/early/{label}", lambda s, r: curve_page.curve(s, r.path_params["label"]), "lists"),
             get("/api/figure/{paper}/{name}", self._figure),
             Route("/api/fork/command", self._command, methods=["POST"]),
             Route("/api/fork", self._fork, methods=["POST"]),

@@ -17,6 +17,7 @@ import numpy as np
 
 from clew.audit.diff import crosscoder_files, directions, learning, mixture, seen_states
 from clew.audit.diff.crosscoder import Crosscoder
+from clew.audit.diff.feature_facts import Place
 from clew.audit.diff.features import Latents, latents
 from clew.audit.diff.seen_states import Seen, places_of
 from clew.audit.diff.steered_behaviour import Inside, states_at
@@ -38,7 +39,10 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A latent as it is told: number, shares of A, how often active, and contexts (text before, token, cursor)."""
+    """A latent as it is told: number, shares of A, how often active, contexts (text before, token, cursor).
+
+    whose: "A" or "B" where that model alone has it, else "both". places: where the contexts are, and more of them.
+    """
 
     latent: int
     share: float
@@ -46,6 +50,8 @@ class Feature:
     often: float
     high: float
     contexts: tuple[tuple[str, str, str], ...]
+    whose: str = "both"
+    places: tuple[Place, ...] = ()
 
 
 class Comparison:
@@ -161,15 +167,18 @@ class Comparison:
     def feature(self, seen: Seen, latent: int, contexts: int = 6) -> Feature:
         """A latent with the places in the runs where it is most active."""
         word, found = mixture.words_of(self.a), seen.latents
-        told = list[tuple[str, str, str]]()
+        told, places = list[tuple[str, str, str]](), list[Place]()
         for row, value in zip(found.rows[latent].tolist(), found.values[latent].tolist(), strict=True):
+            number, position, token = seen.places[row].tolist()
+            source = self.given[number][0]
+            if value > 0 and source.run:
+                places.append(Place(source.run, source.seq, position, token, value))
             if value > 0 and len(told) < contexts:
-                number, position, token = seen.places[row].tolist()
-                source = self.given[number][0]
                 cursor = Cursor(source.run, source.seq, max(0, token)) if source.run else Cursor("", number, position)
                 told.append((*mixture.around(source, position, word), str(cursor)))
         share, fitted, often, high = (float(x[latent]) for x in (found.share, found.fitted, found.often, found.high))
-        return Feature(latent, share, fitted, often, high, tuple(told))
+        whose = "A" if found.alone(0)[latent] else "B" if found.alone(1)[latent] else "both"
+        return Feature(latent, share, fitted, often, high, tuple(told), whose, tuple(places))
 
 
 def shown(found: Latents, most: int) -> dict[str, list[int]]:

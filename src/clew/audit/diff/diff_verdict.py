@@ -98,14 +98,28 @@ class Finding:
         )
 
 
-def filed(found: Finding, store: Keeper, label: str) -> list[str]:
-    """Keep lines and verdict as Reports of the store; gives their ids, the verdict's last."""
-    reports = [
-        replace(x.report, claim=f"{x.about}: {x.report.claim}") for x in (*found.rates, *found.claims, *found.lines)
-    ]
+def picked(found: Finding) -> list[Line]:
+    """Every direction at every dose on the selection prompts."""
+    return [Line(at_dose(c), c.effect.report(f"effect of {c.direction.name}"), c.effect.p) for c in found.cells]
+
+
+def at_dose(cell: Cell) -> str:
+    """What the Report of a direction at a dose on the selection prompts is about."""
+    return f"selection: {cell.direction.name} x {cell.dose:g}"
+
+
+def filed(found: Finding, store: Keeper, label: str) -> dict[str, str]:
+    """Keep lines and verdict as Reports of the store; gives their ids by what they are about, the verdict's last."""
+    lines = (*found.rates, *picked(found), *found.claims, *found.lines)
+    reports = {x.about: replace(x.report, claim=f"{x.about}: {x.report.claim}") for x in lines}
     last = found.verdict()
-    reports += [last] if last is not None else []
-    return [store.put_report(r, f"diff-{label}-{value_digest([r.claim, r.n, r.estimate]).hex()[:8]}") for r in reports]
+    reports |= {"verdict": last} if last is not None else {}
+    return {about: store.put_report(r, _id(r, found.behaviour, label)) for about, r in reports.items()}
+
+
+def _id(report: Report, behaviour: str, label: str) -> str:
+    """The same for the same finding, so that a line that is typed again files nothing twice."""
+    return f"diff-{label}-{value_digest([behaviour, report.claim, report.n, report.estimate]).hex()[:8]}"
 
 
 def passes(tried: Tried | None, adjusted: dict[str, float]) -> bool:

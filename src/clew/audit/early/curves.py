@@ -7,6 +7,7 @@ over: several runs of one prompt are not independent.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -24,6 +25,9 @@ I64 = npt.NDArray[np.int64]
 LEAST_FLIP = 0.05  # of full samples; below it nothing is open, and a share of nothing is not defined
 HALF = 0.5  # commitment that counts as settled
 RESAMPLES = 2000
+FILED = re.compile(
+    r"early-([0-9a-f]{8})-(flip|settled|risk)-(\d{1,6}(?:\.\d{1,12})?)"
+)  # Reports of the places of a curve
 
 
 class Draws(NamedTuple):

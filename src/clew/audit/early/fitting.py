@@ -90,3 +90,14 @@ def on_states(
         share = place / max(along.shape[1] - 1, 1)
         found.append(fit(f"after {share:.0%} of the thinking", along[:, place], first))
     return found
+
+
+def scores_along(states: States, y: Bools, prompts: Sequence[str]) -> probes.F64:
+    """What the first probe says of each run at each place of its thinking, float64 [runs, positions]: the chance of the
+    outcome, by a probe of that place that was fitted on other prompts."""
+    along = states.along[states.layers[-1]]
+    runs, places, width = along.shape
+    found = [
+        probes.out_of_fold(along[:, i], y, prompts, lambda: probes.first_token(runs, width))[0] for i in range(places)
+    ]
+    return np.stack(found, 1)

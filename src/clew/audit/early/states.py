@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from clew.audit.early.thinking import Trace
 from clew.core.errors import BadInput
@@ -91,6 +92,9 @@ def _source(one: Trace) -> Source:
 
 def _places(one: Trace, source: Source, positions: int) -> np.ndarray:
     """The last prompt token, then so many thinking tokens at equal shares, the first and the last among them."""
-    begin = source.prompt + one.start
-    along = begin + np.floor(np.linspace(0, max(one.tokens - 1, 0), positions)).astype(int)
-    return np.concatenate([[source.prompt - 1], along])
+    return np.concatenate([[source.prompt - 1], source.prompt + one.start + offsets(one, positions)])
+
+
+def offsets(one: Trace, positions: int = POSITIONS) -> npt.NDArray[np.int64]:
+    """So many tokens of a run's thinking at equal shares of it, counted from its first; a short one repeats some."""
+    return np.floor(np.linspace(0, max(one.tokens - 1, 0), positions)).astype(np.int64)

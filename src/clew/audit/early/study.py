@@ -15,9 +15,9 @@ from clew.audit.design import Count
 from clew.audit.early import curves, cuts, saving, thinking, valley
 from clew.audit.early import linear_probes as probes
 from clew.audit.early.branches import Arms, Sizes, Told
-from clew.audit.early.fitting import EARLY, FIRST, PROMPT_PLACES, PROMPT_WORDS, controls, on_states, texts
+from clew.audit.early.fitting import EARLY, FIRST, PROMPT_PLACES, PROMPT_WORDS, controls, on_states, scores_along, texts
 from clew.audit.early.outcome import Shown, Voted
-from clew.audit.early.states import features
+from clew.audit.early.states import features, offsets
 from clew.audit.early.verdict import Verdict, verdict
 from clew.core.errors import BadInput, MissingExtra
 from clew.core.keys import value_digest
@@ -27,7 +27,8 @@ from clew.harness.fork.continuations import Continuations, Samples, Start
 from clew.models.taps.no_states import no_states
 from clew.store import Run
 
-METHOD = "early"
+METHOD, PROBE = "early", "early-probe"
+F64 = curves.F64
 ONE_SIDED = 0.03  # share of the rarer outcome below which nothing can be compared
 FEWEST = 16  # prompts
 
@@ -41,6 +42,8 @@ class Answer:
     dependence: Report | None = None
     own: Report | None = None  # answers to the run's own whole thinking that differ from the record: the control of t
     probes: list[probes.Probe] = field(default_factory=list)
+    scores: F64 | None = None  # [runs, places along the thinking], out of fold, of the traces that follow
+    scored: list[thinking.Trace] = field(default_factory=list)
     gain: float | None = None  # AUROC of the state at the first thinking token, less that of the prompt's words
     matched: Report | None = None
     valley: valley.Valley | None = None
@@ -51,15 +54,19 @@ class Answer:
     left_out: dict[str, int] = field(default_factory=dict)
 
     @property
-    def reports(self) -> list[Report]:
-        """What is filed: the verdict's figures first."""
-        found = [self.dependence, self.own, self.matched]
+    def reports(self) -> dict[str, Report]:
+        """What is filed, by the end of its id: that of a place of a curve holds the place, see ``curves.FILED``."""
+        at, named = self.arms.sizes.shares, dict[str, Report]()
+        found: list[Report | None] = [self.dependence, self.own, self.matched]
         if self.curve is not None:
-            found = [self.curve.fixed, *found, *self.curve.flips, *(self.curve.committed or ()), self.curve.time]
+            for name, row in (("flip", self.curve.flips), ("settled", self.curve.committed or ())):
+                named |= {f"{name}-{b:.12g}": report for b, report in zip(at, row, strict=False)}
+            found = [self.curve.fixed, *found, self.curve.time]
         found += [probe.auroc for probe in self.probes]
         if self.saving is not None:
+            named |= {f"risk-{b:.12g}": report for b, report in zip(at, self.saving.risks, strict=True)}
             found += [self.saving.risk, self.saving.tokens, self.saving.share, self.saving.rate]
-        return [report for report in found if report is not None]
+        return named | {value_digest([r.claim]).hex()[:8]: r for r in found if r is not None}
 
 
 def prepare(
@@ -240,6 +247,8 @@ def _probed(found: Answer, source: Callable[[Run], str] | None, reading: Callabl
         found.notes.append(f"no probes of hidden states: {error.message}. {error.remedy}")
         return
     found.probes += on_states(states, y, prompts, sources, arms.seed)
+    if arms.answers:
+        found.scores, found.scored = scores_along(states, y, prompts), traces
     by_name = {probe.name: probe for probe in found.probes}
     words = [by_name[name].auroc.estimate for name in (PROMPT_WORDS, PROMPT_PLACES) if name in by_name]
     found.gain = by_name[FIRST].auroc.estimate - max(words)
@@ -256,23 +265,27 @@ def _probed(found: Answer, source: Callable[[Run], str] | None, reading: Callabl
 
 
 def filed(found: Answer, outcome: str) -> list[str]:
-    """Keep the reports in the store, and the rate of the outcome along each run's thinking as token values.
+    """Keep the reports in the store, and as token values along each run's thinking the rate of the outcome and what a
+    probe says of it.
 
     Returns:
         The reports' ids, the verdict's first.
     """
-    arms = found.arms
-    store, label = arms.hands.spec.store, value_digest([arms.hands.params, outcome]).hex()[:8]
-    reports = found.reports
+    arms, reports = found.arms, found.reports
+    store, runs = arms.hands.spec.store, tuple(one.run.id for one in arms.traces)
+    bound = found.saving.bound if found.saving is not None else 0.0
+    asked = [arms.hands.params, outcome, list(runs), str(arms.sizes), arms.seed, bound]
+    label = value_digest(asked).hex()[:8]  # Reports are never replaced, so another question has other ids
     if found.verdict is not None and found.curve is not None:
         r = found.curve.fixed
         claim, text = f"{found.verdict.kind}: {outcome}", f"{found.verdict.text}; {r.design}"
         one = Report(
-            claim=claim, estimate=r.estimate, low=r.low, high=r.high, n=r.n, design=text, caveats=tuple(found.notes)
-        )
-        reports = [one, *reports]
-    ids = [store.put_report(r, f"{METHOD}-{label}-{value_digest([r.claim]).hex()[:8]}") for r in reports]
-    store.annotate(_values(found))
+            claim=claim, estimate=r.estimate, low=r.low, high=r.high, n=r.n, design=text, runs=runs,
+            caveats=tuple(found.notes),
+        )  # fmt: skip
+        reports = {"verdict": one} | reports
+    ids = [store.put_report(r, f"{METHOD}-{label}-{end}") for end, r in reports.items()]
+    store.annotate([*_values(found), *_scores(found)])
     store.commit()
     return ids
 
@@ -295,4 +308,17 @@ def _values(found: Answer) -> list[Annotation]:
                 row[max(call.head + one.start + kept - 1, 0)] = np.nanmean(samples.outcomes)
         issued = call.run
         out.append(Annotation("tokens", METHOD, None, issued, one.seq, params=arms.hands.params, values=row))
+    return out
+
+
+def _scores(found: Answer) -> list[Annotation]:
+    """What the probes say of each run, on the tokens of its thinking that they read."""
+    out = list[Annotation]()
+    if found.scores is None:
+        return out
+    for one, scores in zip(found.scored, found.scores, strict=True):
+        call = one.run.call(one.seq)
+        row = np.full(len(one.run.store.node(call.node_out).ids or ()), np.nan, np.float32)
+        row[call.head + one.start + offsets(one)] = scores
+        out.append(Annotation("tokens", PROBE, None, call.run, one.seq, params=found.arms.hands.params, values=row))
     return out

@@ -26,9 +26,11 @@ from clew.models.compose.ledger import Ledger
 from clew.models.compose.origins import Origins
 from clew.models.compose.policy import Policy, cost_of, most_of
 from clew.models.compose.router import Router, Worker, ranking
+from clew.models.images import unnamed
 
 FAULTS = frozenset({400, 413, 415, 422})  # statuses that tell of the request, not of the worker
 FORCED = "another worker is named by the reference"
+SEES = "Allow a worker that sees images."
 Items = AsyncGenerator[str | Completion, None]
 
 
@@ -291,7 +293,7 @@ def _shown(request: Request, model: Model, hidden: frozenset[int]) -> Request:
     """The request as a worker is sent it: without what it may not see, in tokens where it takes tokens.
 
     Raises:
-        BadInput: its template takes no such messages or tools.
+        BadInput: its template takes no such messages, images or tools.
     """
     renderer, wire = model.renderer, request.wire
     if wire is not None and "policy" in wire.body:  # it is said to the router, and no worker knows the field
@@ -303,6 +305,8 @@ def _shown(request: Request, model: Model, hidden: frozenset[int]) -> Request:
     for place, old in enumerate(request.path):
         if place in hidden:
             continue
+        if renderer is not None and old.message.extra and unnamed(old.message):
+            raise BadInput(f"{model.ref} reads text alone, and a message holds an image", remedy=SEES)
         prev = nodes[-1] if nodes else None
         ids = renderer.delta(prev, True, old.message, request.tools) if renderer is not None else None
         tokenizer = renderer.ref if renderer is not None else ""

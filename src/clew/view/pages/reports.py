@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clew.core.errors import UnknownName
+from clew.core.records import Report
 from clew.store import Keeper
+from clew.view.json_values import told
+from clew.view.pages import curve_page
 
 # as the papers' programs write a pass mark: "- met: NAME, PROMISE; found 0.21 [0.19, 0.23] n=24"
 _MARK = re.compile(
     r"- (?P<met>met|NOT MET|no mark): (?P<claim>.+); found "
     r"(?P<estimate>[-\d.]+) \[(?P<low>[-\d.]+), (?P<high>[-\d.]+)\] n=(?P<n>\d+)"
 )
+_AUDIT = re.compile(r"(diff|early)-([0-9a-f]{8})-(f\d{1,7}$)?.*")
 _NAME = re.compile(r"\w[\w.-]*")
 FIGURES = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -24,23 +29,36 @@ def reports(store: Keeper, papers: Path | None = None) -> list[dict[str, Any]]:
     Args:
         papers: the folder that holds one folder per paper.
     """
+    kept = store.reports()
+    shown = _Pages(kept)
     found = [
-        {
-            "id": id,
-            "source": "",
-            "figures": [],
-            "met": None,
-            **{name: getattr(it, name) for name in ("claim", "estimate", "low", "high", "level", "n", "design")},
-            "runs": list(it.runs),
-            "caveats": list(it.caveats),
-        }
-        for id, it in reversed(store.reports().items())
+        {**told(id, it), **shown.of(id), "figures": [], "met": None, "runs": list(it.runs)}
+        for id, it in reversed(kept.items())
     ]
     if papers is not None and papers.is_dir():
         for results in sorted(papers.glob("*/results")):
             for summary in sorted(results.glob("*.md")):
                 found += _marks(results, summary)
     return found
+
+
+class _Pages:
+    """Which audit a report is of, by its id, and where the page shows more of it."""
+
+    def __init__(self, reports: Mapping[str, Report]) -> None:
+        matches = [match for id in reports if (match := _AUDIT.fullmatch(id)) is not None]
+        self.compared = {match[2] for match in matches if match[1] == "diff" and match[3]}
+        self.curves = set(curve_page.audits(reports))
+
+    def of(self, id: str) -> dict[str, str]:
+        match = _AUDIT.fullmatch(id)
+        if match is None:
+            return {"source": "", "page": "", "more": ""}
+        kind, label, latent = match.groups()
+        page = f"feature/{label}/{latent[1:]}" if latent else ""
+        more = f"features/{label}" if label in self.compared and kind == "diff" else ""
+        more = f"early/{label}" if label in self.curves and kind == "early" else more
+        return {"source": f"clew audit {kind} {label}", "page": page, "more": more}
 
 
 def _marks(results: Path, summary: Path) -> list[dict[str, Any]]:
@@ -61,6 +79,8 @@ def _marks(results: Path, summary: Path) -> list[dict[str, Any]]:
             "level": 0.95,
             "n": int(match["n"]),
             "design": design,
+            "page": "",
+            "more": "",
             "runs": [],
             "caveats": [],
             "figures": [f"/api/figure/{paper}/{name}" for name in near],

@@ -10,6 +10,7 @@ from clew.core.errors import UnknownName
 from clew.core.records import Call, Cursor, Intervention
 from clew.store import Keeper, Summary
 from clew.view.json_values import plain
+from clew.view.pages import feature_page
 from clew.view.pages.list_pages import Names
 from clew.view.pages.transcript_page import CUT
 from clew.view.terminal import describe, did
@@ -34,6 +35,7 @@ def head(store: Keeper, run: str) -> dict[str, Any]:
     found: dict[str, Any] = {"row": kept, "summary": names.row(summary), "prompt": prompt[:CUT], "calls": summary.calls}
     found |= {"methods": [plain(it) for it in store.ranges(run)], "conversations": store.conversations(run)}
     found |= {"shared": row.lineage[-1].stop if row.lineage else 0, "tree": tree(store, run)}
+    found["names"] = feature_page.names(store, list(dict.fromkeys(it["method"] for it in found["methods"])))
     found["shades"] = _shades(store.calls(run, 0, LOOKED))
     found["group"] = names.fold(members[0]) if members else None
     return found | {"rewards": {a.version: a.value for a in verdicts}}

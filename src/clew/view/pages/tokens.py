@@ -34,12 +34,12 @@ def _texts(node: Node, ids: tuple[int, ...], model: str) -> list[Any]:
         words = node.message.text.split()
         if len(words) in (len(ids), len(ids) - 1):  # one id a word, and the end token, which says nothing
             return [*(word + " " for word in words), *[""] * (len(ids) - len(words))]
-    decoder = _decoder(node.tokenizer, model)
-    return [decoder(i) for i in ids] if decoder else [None] * len(ids)
+    word = decoder(node.tokenizer, model)
+    return [word(i) for i in ids] if word else [None] * len(ids)
 
 
 @lru_cache(maxsize=16)
-def _decoder(tokenizer: str, model: str) -> Callable[[int], str] | None:
+def decoder(tokenizer: str, model: str) -> Callable[[int], str] | None:
     """A function from an id to its text, or None: of the bundled fake, or of the file beside local weights."""
     if tokenizer.startswith("words-"):
         from clew.models import load

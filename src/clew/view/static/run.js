@@ -11,8 +11,9 @@ import { drawInspector, drawRun } from "./inspector.js";
 import { LabelRow } from "./labelrow.js";
 import { lastAsk, readCalls } from "./readcalls.js";
 import { runHead } from "./runhead.js";
+import { shadeBy, shadesOf, wantedShade } from "./shading.js";
 import { Strip } from "./strip.js";
-import { Shade, tokensOf } from "./tokens.js";
+import { tokensOf } from "./tokens.js";
 import { drawTree, forksAt } from "./tree.js";
 
 const PAGE = 100; // Calls read at once
@@ -26,7 +27,7 @@ export async function runView(root, where, store) {
   first.catch(() => {});
   const [facts] = await Promise.all([get(`run/${name(at.run)}`), store.known]);
   const view = new RunView(root, facts, store);
-  await view.begin(at, where.query.get("do"), { start, first });
+  await view.begin(at, where.query, { start, first });
   return view;
 }
 
@@ -60,7 +61,8 @@ class RunView {
     return this.list?.pages.total ?? this.facts.calls;
   }
 
-  async begin(at, action, early) {
+  async begin(at, asked, early) {
+    const action = asked.get("do");
     this.draw();
     this.forks = forksAt(this.facts.tree, this.run);
     this.list = new FlowList(this.transcript, {
@@ -76,7 +78,7 @@ class RunView {
     });
     this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
     this.guide.begin();
-    this.setShade(this.shades()[0] ?? "", false);
+    this.setShade(wantedShade(this.facts, asked) ?? this.shades()[0] ?? "", false);
     this.tree();
     this.reloadFacts = later(250, () => this.readFacts());
     this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("job", (job) => this.panel.heard(job))];
@@ -101,6 +103,7 @@ class RunView {
   stay(where) {
     const at = cursor(where.parts[0] ?? "");
     if (where.view !== "run" || at.run !== this.run) return false;
+    if (wantedShade(this.facts, where.query)) this.setShade(wantedShade(this.facts, where.query));
     this.choose(at.seq, at.token, true);
     return true;
   }
@@ -138,17 +141,12 @@ class RunView {
     };
   }
 
-  /** Values that replies can be shaded by: what the model said of itself, then every method. */
   shades() {
-    const methods = this.facts.methods.filter((m) => m.target === "call" || m.target === "tokens").map((m) => m.method);
-    return [...new Set([...this.facts.shades, ...methods])];
+    return shadesOf(this.facts);
   }
 
   setShade(value, strip = true) {
-    put(this.shader, [...this.shades(), ""].map((one) => h("option", { value: one }, plain(one || "nothing"))));
-    this.shader.value = value;
-    this.shade = value ? new Shade(value, this.facts.methods.find((m) => m.method === value)) : null;
-    put(this.legend, this.shade?.legend());
+    this.shade = shadeBy(value, this.facts, this.shader, this.legend);
     this.list?.redrawAll();
     if (strip) this.showStrip();
     if (this.detail) this.inspect();
@@ -167,7 +165,7 @@ class RunView {
   nextShade() {
     const all = [...this.shades(), ""];
     this.setShade(all[(all.indexOf(this.shade?.name ?? "") + 1) % all.length]);
-    toast(`Shaded by ${this.shade?.name ?? "nothing"}`);
+    toast(`Shaded by ${this.shade?.called ?? "nothing"}`);
   }
 
   tree() {

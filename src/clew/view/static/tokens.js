@@ -4,6 +4,7 @@ import { h, plain, visible } from "./dom.js";
 import { number, signed } from "./format.js";
 
 const KEPT = 1500; // tokens drawn at once
+const FEATURE = /^diff-[0-9a-f]{8}-f\d{1,7}$/; // activations: from 0 up
 
 /** Round up to 1, 2 or 5 times a power of ten, so that the scale stays while more is read. */
 function nice(value) {
@@ -13,14 +14,15 @@ function nice(value) {
 
 /**
  * A scale of a value. Surprise has one side: white where a token was sure, orange where it was not. What methods say
- * has two sides around 0, or around the middle where nothing lies below 0.
+ * has two sides around 0, or around the middle where nothing lies below 0; a feature that is not active is white.
  */
 export class Shade {
-  constructor(name, method = null) {
-    this.name = name;
+  constructor(name, method = null, called = name) {
+    Object.assign(this, { name, called });
     this.oneSided = name === "logprob" || name === "entropy";
     const reach = method ? Math.max(Math.abs(method.low ?? 0), Math.abs(method.high ?? 0)) : 0;
-    this.signed = !method || (method.low ?? 0) < 0;
+    this.rising = FEATURE.test(name);
+    this.signed = !method || this.rising || (method.low ?? 0) < 0;
     this.bound = name === "logprob" ? 4 : name === "entropy" ? 2 : nice(reach || 1);
   }
 
@@ -43,14 +45,15 @@ export class Shade {
   legend() {
     const ends = this.oneSided
       ? [[`${this.name === "logprob" ? "−" : ""}${this.bound}`, -1], ["0", 0]]
+      : this.rising ? [["0", 0], [number(this.bound), 1]]
       : this.signed ? [[`−${number(this.bound)}`, -1], ["0", 0], [`+${number(this.bound)}`, 1]]
         : [["0", -1], [number(this.bound / 2), 0], [number(this.bound), 1]];
-    const steps = this.oneSided ? [-1, -0.75, -0.5, -0.25, 0] : [-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1];
+    const steps = this.oneSided ? [-1, -0.75, -0.5, -0.25, 0] : this.rising ? [0, 0.25, 0.5, 0.75, 1] : [-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1];
     const bar = h("span", { class: "ramp" }, steps.map((step) => h("i", { style: { "background-color": colour(step) } })));
     const unit = { logprob: "nats", entropy: "nats" }[this.name] ?? "";
     return h(
       "span",
-      { class: "legend", "aria-label": `Legend of ${plain(this.name)}` },
+      { class: "legend", "aria-label": `Legend of ${plain(this.called)}` },
       h("span", { class: "end" }, ends[0][0]), bar, h("span", { class: "end" }, ends.at(-1)[0], unit && ` ${unit}`),
       h("span", { class: "tok forced sample" }, "forced"),
     );
@@ -64,7 +67,7 @@ export class Shade {
   }
 
   show(value) {
-    return this.oneSided ? number(value, 2) : this.signed ? signed(value) : number(value, 2);
+    return this.oneSided || this.rising ? number(value, 2) : this.signed ? signed(value) : number(value, 2);
   }
 }
 
