@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from clew.audit.diff import feature_facts, feature_filing
 from clew.audit.diff.comparison import Comparison
-from clew.audit.diff.feature_labels import labelled
+from clew.audit.diff.feature import feature_facts, feature_filing
+from clew.audit.diff.feature.feature_labels import labelled
 from clew.audit.diff.learning import Learning
 from clew.core.registry import build, register
 from clew.fit import adapter_files, adapters

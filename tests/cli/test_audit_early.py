@@ -51,7 +51,7 @@ def test_cost_verdict_saving_and_a_next_line_that_runs(clew, coins):
         assert sorted(page["curves"]) == ["flip", "risk", "settled"]
         assert len(page["runs"]) == 60
         run = page["runs"][0]
-    assert "early: (prompt) " in clew("show", run, "--by", "early", *at).output
+    assert "early: " in clew("show", run, "--by", "early", *at).output
     assert "Methods with values here: early." in clew("show", run, "--by", "nothing", *at, code=2).output
     assert "no point before the end of thinking keeps the outcome" in told
     assert "note: no probes of hidden states" in told

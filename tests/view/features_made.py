@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew.audit.diff.feature_facts import Arm, Asked, Facts, Place, name_of, row_of
+from clew.audit.diff.feature.feature_facts import Arm, Asked, Facts, Place, name_of, row_of
 from clew.audit.early import curves
 from clew.core.records import Annotation, Report
 from clew.store import Keeper, Run

@@ -115,9 +115,8 @@ def command(a: str, b: str, as_json: bool, store_path: str, **options: Any) -> N
     _forecast(job, plan, prompts, options, as_json)
     if options["dry"]:
         if as_json:
-            common.print_json(
-                {"tokens": job.tokens, "layer": job.layer, "prompts": len(prompts), "latents": job.how.latents}
-            )
+            known = {"tokens": job.tokens, "layer": job.layer, "prompts": len(prompts), "latents": job.how.latents}
+            common.print_json(known)
         return
     with run_options.interruptible("the same line again"):
         made = _worked(job, plan, store, runs, (prompts, aside), options)
@@ -294,10 +293,8 @@ def _hands(
 
     kinds = {(run.row.agent, run.row.config, run.row.taskset) for run in runs}
     if len(kinds) > 1:
-        raise BadInput(
-            f"these runs are of {len(kinds)} agents or tasksets",
-            remedy="Choose runs of one, as in --on world=household.",
-        )
+        told = f"these runs are of {len(kinds)} agents or tasksets"
+        raise BadInput(told, remedy="Choose runs of one, as in --on world=household.")
 
     @lru_cache(maxsize=2)
     def runner(who: str) -> Runner:
@@ -311,7 +308,7 @@ def _labels(
 ) -> dict[int, tuple[str, str]]:
     if not options["labels"]:
         return {}
-    from clew.audit.diff.feature_labels import labelled
+    from clew.audit.diff.feature.feature_labels import labelled
 
     every = {f.latent: [(c[0], c[1]) for c in f.contexts] for part in features.values() for f in part if f.contexts}
     some = dict(list(every.items())[:LABELLED])
@@ -323,7 +320,7 @@ def _file(
 ) -> tuple[list[str], list[str]]:
     """Keep what was found; gives the ids of the Reports, and the names of the features' values."""
     from clew.audit.diff.diff_verdict import filed
-    from clew.audit.diff.feature_filing import cost, file_effects, file_features, missing
+    from clew.audit.diff.feature.feature_filing import cost, file_effects, file_features, missing
 
     lacking = missing(store, job.label, made.every)
     mixed = _states(job) if lacking else None

@@ -17,7 +17,7 @@ import numpy as np
 
 from clew.audit.diff import crosscoder_files, directions, learning, mixture, seen_states
 from clew.audit.diff.crosscoder import Crosscoder
-from clew.audit.diff.feature_facts import Place
+from clew.audit.diff.feature.feature_facts import Place
 from clew.audit.diff.features import Latents, latents
 from clew.audit.diff.seen_states import Seen, places_of
 from clew.audit.diff.steered_behaviour import Inside, states_at

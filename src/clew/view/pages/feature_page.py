@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clew.audit.diff import feature_facts as facts
+from clew.audit.diff.feature import feature_facts as facts
 from clew.core.errors import UnknownName
 from clew.core.records import Report
 from clew.store import Keeper

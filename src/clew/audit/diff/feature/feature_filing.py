@@ -17,7 +17,7 @@ import torch
 from clew.audit.diff.comparison import Comparison, Feature
 from clew.audit.diff.crosscoder import Crosscoder
 from clew.audit.diff.diff_verdict import Finding, at_dose
-from clew.audit.diff.feature_facts import Arm, Asked, Facts, name_of, read, row_of
+from clew.audit.diff.feature.feature_facts import Arm, Asked, Facts, name_of, read, row_of
 from clew.audit.diff.mixture import Mixture
 from clew.audit.diff.subjects import I64
 from clew.audit.early.curves import share_of
