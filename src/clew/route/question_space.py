@@ -32,10 +32,11 @@ class Space(NamedTuple):
     scale: float
 
     @classmethod
-    def of(cls, h: F64, seed: int = 0) -> Space:
-        """The main directions of ``h``, float64 [Q, dim], by a truncated singular value decomposition."""
+    def of(cls, h: F64, seed: int = 0, most: int = WIDTH) -> Space:
+        """The main directions of ``h``, float64 [Q, dim], by a truncated singular value decomposition; at most so
+        many."""
         decomposition = need("sklearn.decomposition", "probes")
-        width = max(1, min(WIDTH, len(h) // 4, h.shape[1] - 2))
+        width = max(1, min(most, len(h) // 4, h.shape[1] - 2))
         found = decomposition.TruncatedSVD(width, n_iter=2, random_state=seed).fit(h[:, 1:])
         basis = np.asarray(found.components_, np.float64)
         spread = float(np.sqrt(((h[:, 1:] @ basis.T) ** 2).sum(1).mean())) or 1.0

@@ -1,0 +1,175 @@
+"""clew route evolve: stage 2 of the fast router, its head searched on whole tasks of a world."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from clew.cli.route_report import FOLDER, matrix_of, shown
+from clew.cli.shared import common, data_options, option, run_options
+from clew.cli.shared.next_lines import command_line
+from clew.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from clew.core.protocols import Model
+    from clew.core.records import Report
+    from clew.core.values import Task
+    from clew.harness import Runner
+    from clew.models.compose.routed import Routed
+    from clew.route.evolution import Evolved
+    from clew.route.reward_matrix import F64, Matrix
+    from clew.route.world_episodes import Change
+    from clew.store.base import Keeper
+
+OUT_HELP = "Folder of the evolved router; what lies there is replaced."
+
+
+class Compared(NamedTuple):
+    """Mean reward at held-out tasks, and the difference, paired by task."""
+
+    before: Report
+    after: Report
+    gain: Report
+
+
+@click.command("evolve", short_help="Improve a fitted router on whole tasks of a world.")
+@click.argument("router", metavar="ROUTER")
+@click.argument("runs", nargs=-1, required=True, metavar="POOL...")
+@option("-o", "--out", "folder", required=True, metavar="FOLDER", help=OUT_HELP)
+@option("--agent", default="player", help="Agent, as `clew run` takes it.")
+@option("--world", default="household", help="World to act in: a name of `clew worlds`, or file.py:Class.")
+@option("--iterations", default=20, help="Iterations of the search.")
+@option("--episodes", default=16, help="Tasks that each candidate performs in an iteration.")
+@option("--tasks", default=256, help="Tasks to draw from, of the split train.")
+@option("--fixed", default=64, help="Tasks of the split eval, by which the best mean is chosen.")
+@option("--test", default=128, help="Tasks of the split test, at which both routers are compared.")
+@option("--sigma", default=0.3, help="First step size, in units of the spread of the router's scores.")
+@option("--seed", default=0, help="Seed of tasks, search and sampling.")
+@option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@option("--anyway", is_flag=True, help="Write the router where no gain is shown.")
+@option("--dry", is_flag=True, help="Print what would be performed, and perform nothing.")
+@data_options.data_options
+@run_options.tools_option
+@run_options.model_options
+@run_options.sampling_options
+@run_options.limit_options
+@common.output_options
+def command(router: str, runs: tuple[str, ...], as_json: bool, store_path: str, folder: str, **options: Any) -> None:
+    """Improve a router of `clew route fit` on whole tasks: what becomes of them, turn by turn, and not of one answer.
+
+    The head is changed in 16 directions by sep-CMA-ES, a search without gradients. All candidates of an iteration
+    perform the same tasks, and single answers of the measured POOL are rehearsed beside them, as a head that sees whole
+    tasks alone forgets these. Both routers are then compared at held-out tasks, and where no gain is shown nothing is
+    written. The same line continues where it stopped.
+
+    \b
+    clew route fit pool -o router
+    clew route evolve router pool --world household -o evolved
+    """
+    from clew.route.evolution import Search, evolve
+    from clew.route.world_episodes import Change, WorldEpisodes
+
+    options |= {"path": "", "workers": "", "family": ""}
+    found = matrix_of(runs, store_path, options)
+    routed: Routed = run_options.load_model(f"route:{router}", options)  # type: ignore[assignment]
+    change = Change.of(routed.router, found.texts, options["seed"])
+    options["agent"] = run_options.agent_for(options, options["agent"])
+    taskset = run_options.world_of(options, options["agent"], judged=True)
+    train, fixed, test = (
+        taskset.sample(options[name], seed=options["seed"], split=split)
+        for name, split in (("tasks", "train"), ("fixed", "eval"), ("test", "test"))
+    )
+    search = Search(options["iterations"], options["episodes"], options["sigma"], seed=options["seed"])
+    make = _maker(taskset, options)
+    store = common.open_store(store_path)
+    each = WorldEpisodes(change, routed.models, lambda: make(":memory:"), train, fixed)
+    size = search.candidates(change.none.size)
+    every = search.iterations * size * search.replications + search.looks() * len(fixed) + 2 * len(test)
+    (common.say if as_json else common.echo)(
+        f"{search.iterations} iterations of {size} candidates at {search.replications} tasks, "
+        f"{search.looks()} looks at {len(fixed)} tasks, {len(test)} tasks twice at the end: {every:,} runs"
+    )
+    if options["dry"]:
+        return
+    single, kept = change.single(found), FOLDER / f"evolve-{_label(routed, found, options)}"
+    with run_options.interruptible("the same line again"), common.bar("runs", every) as move:
+        each.ended = lambda: move(advance=1)
+        best = evolve(change.none, each, each.validate, search=search, single=single, folder=kept)
+        compared = _compared(change, best.head, routed.models, make(store), test, each.ended)
+    _end(change, best, compared, Path(folder), options, as_json)
+
+
+def _maker(taskset: Any, options: dict[str, Any]) -> Callable[[str | Keeper], Runner]:
+    from clew.harness import Runner
+
+    config = common.json_object(options["config"], "--config")
+    agent, how = run_options.agent_reference(options["agent"]), run_options.sampling(options)
+    kept = {"tools": options["tools"], "limits": run_options.limits(options), "sampling": how}
+    return lambda store: Runner(agent, taskset, None, store, config, **kept)
+
+
+def _label(routed: Routed, found: Matrix, options: dict[str, Any]) -> str:
+    """A name of the search, by which the same line finds it again."""
+    from clew.core.keys import value_digest
+
+    names = ("agent", "world", "iterations", "episodes", "tasks", "fixed", "sigma", "seed", "config")
+    said = [routed.router.digest, found.label, *(str(options[name]) for name in names)]
+    return value_digest(said).hex()[:8]
+
+
+def _compared(
+    change: Change, best: F64, models: Sequence[Model], runner: Runner, test: list[Task], ended: Callable[[], None]
+) -> Compared:
+    """Both routers at the same held-out tasks and seeds; these runs are stored."""
+    from clew.audit import design
+    from clew.models.compose.routed import Routed
+    from clew.route.measuring import NO_SAMPLE
+
+    def rewards(head: F64) -> list[float]:
+        routed = Routed(change.router_of(head), models)
+        runs = runner.collect(test, 1, model=routed, on_run=lambda run: ended()).runs
+        return [math.nan if run.stop in NO_SAMPLE or run.reward is None else run.reward for run in runs]
+
+    pairs = [(a, b) for a, b in zip(rewards(change.none), rewards(best), strict=True) if not math.isnan(a + b)]
+    if not pairs:
+        raise BadInput("no held-out task could be performed", remedy="Try `clew run` on the world.")
+    before, after = ([pair[i] for pair in pairs] for i in (0, 1))
+    made = partial(design.bootstrap, unit="held-out tasks")
+    return Compared(
+        made("mean reward of the router", lambda x: x.mean(-1), before),
+        made("mean reward of the evolved router", lambda x: x.mean(-1), after),
+        made("evolved less the router before", lambda x, y: x.mean(-1) - y.mean(-1), after, before),
+    )
+
+
+def _end(change: Change, best: Evolved, found: Compared, out: Path, options: dict[str, Any], as_json: bool) -> None:
+    from clew.models.compose import router
+
+    told = {"router": found.before, "evolved": found.after, "difference": found.gain}
+    if not as_json:
+        for name, report in told.items():
+            common.echo(f"{name:<11}{shown(report)}")
+        common.echo(
+            f"best mean: iteration {best.at} of {options['iterations']}, {best.validation:.3f} on the split eval"
+        )
+    if found.gain.low <= 0 and not options["anyway"]:
+        raise BadInput(
+            f"no gain is shown: {found.gain}",
+            remedy="Search longer (--iterations, --episodes), compare at more tasks (--test), or insist with --anyway.",
+        )
+    made, gain = change.router_of(best.head), found.gain
+    about = dict(made.about) | {
+        "evolved": {
+            "method": "sep-CMA-ES (arXiv 2606.21228, 3.3)", "world": options["world"], "seed": options["seed"],
+            "iteration": best.at, "gain": {"estimate": gain.estimate, "low": gain.low, "high": gain.high, "n": gain.n},
+        }
+    }  # fmt: skip
+    router.save(out, made.workers, made.features, made.head, about)
+    if as_json:
+        common.end_with_json({"folder": str(out)} | {name: run_options.numbers(one) for name, one in told.items()})
+    common.echo(f"Next: {command_line('serve', f'route:{out}')}")
