@@ -35,11 +35,13 @@ COIN = "\n".join(f"hmm well so {side} answer {side}" for side in ("heads", "tail
 HEADS = Shown(Behaviour("answer heads"))
 
 
-def tally(folder, rule: str) -> Runner:
+def tally(folder, rule: str, temperature: float = 1.0) -> Runner:
     """An agent of the world tally, of rows of eight marks."""
     register("tasksets", "tally", Tally)
     model = tally_sft(folder / rule, rule=rule, length=8, steps=170, batch=32, demonstrations=180)
-    return Runner(PLAYER, Tally(rule, 8), model, sampling={"max_tokens": 12}, concurrency=512)
+    return Runner(
+        PLAYER, Tally(rule, 8), model, sampling={"max_tokens": 12, "temperature": temperature}, concurrency=512
+    )
 
 
 def asked(runner: Runner, tasks: int = 60, **options) -> study.Arms:
@@ -64,9 +66,9 @@ def test_who_must_think_and_who_need_not_are_told_apart(folder):
     # Such an agent errs now and then; the rounding of the machine decides how often: low was .89, .91 and .94 on three.
     assert must.dependence.low > 0.75
     assert must.saving.at is None
-    assert must.gain < 0.2
+    assert must.gain < 0.35
 
-    runner = tally(folder, "first")
+    runner = tally(folder, "first", 0.3)  # at 1 one slip in 60 prompts, which some draws have, would leave it open
     need_not = study.answer(asked(runner))
     assert need_not.verdict.kind == "decided at the prompt"
     assert need_not.dependence.high < 0.1
