@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,8 +52,9 @@ class Mathematics:
             if process is None or process.poll() is not None:
                 process = self._process = self._start()
             told = _line(process, json.dumps([answer, reply]), self.seconds)
-        if not told:
-            return 0.0  # it took too long or too much memory, and is gone
+            if not told:  # the process took too long or too much memory
+                _end(process)  # its output closes before the system counts it as ended: the next reply must not meet it
+                return 0.0
         value = json.loads(told)
         if value is None:
             remedy = "Mend the row, or use `exact` or `numeric`."
@@ -90,4 +92,5 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            pipe.close()
+            with suppress(BrokenPipeError):  # an order that was never read is written again as its pipe is closed
+                pipe.close()
