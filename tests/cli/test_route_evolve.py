@@ -15,6 +15,7 @@ from clew.exchange.dataset.tasks import Dataset
 from clew.models.compose import router
 from clew.models.compose.ngrams import Ngrams
 from clew.models.compose.router import Head, Worker
+from clew.store import open_store
 
 register("tasksets", "dataset", Dataset)  # as the entry point does
 OPEN = "scripted(replies=['open'])"
@@ -64,3 +65,19 @@ def test_a_pool_of_other_models_is_refused(clew, pool):
     told = " ".join(clew("route", "evolve", "wrong", "other", "-o", "evolved", *ASKED, *SEARCH, code=2).output.split())
     assert "the pool was measured with" in told
     assert "Name the pool that the router was fitted to." in told
+
+
+def test_the_routers_policy_holds_in_the_search_and_other_settings_are_another_search(clew, pool, tmp_path):
+    line = ("route", "evolve", "wrong", "pool", "-o", "evolved", *ASKED, *SEARCH, "--anyway")
+    clew(*line)
+    kept = tmp_path / ".clew" / "route"
+    assert len(list(kept.glob("evolve-*"))) == 1
+    clew(*line, "--max-tokens", 9)
+    assert len(list(kept.glob("evolve-*"))) == 2
+    told = clew("route", "evolve", "wrong?deny=open", *line[3:], "--json")
+    with open_store(tmp_path / ".clew" / "store.db") as store:
+        runs = [run for run in store.runs() if run.row.model.startswith("route:") and "deny=open" in run.row.model]
+        asked = {inner.model for run in runs for call in run.calls for inner in call.inner}
+    assert json.loads(told.stdout)["evolved"]["n"] == 20
+    assert "echo" in asked
+    assert OPEN not in asked

@@ -34,20 +34,15 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     clew eval household-sft
     clew eval household-sft .clew/trainings/quickstart/checkpoint --tasks 512 --temperature 0
     """
-    from clew.harness import Runner
-
     options["agent"] = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, options["agent"], judged=True)
     tasks = taskset.sample(options["tasks"], seed=options["seed"], split=options["split"])
-    config = common.json_object(options["config"], "--config")
+    make = run_options.runner_maker(options, taskset)
     store = common.open_store(store_path, create=True)
     found = {}
     name = options["name"]
     for index, ref in enumerate(models):
-        model = run_options.load_model(ref, options)
-        agent, how = run_options.agent_reference(options["agent"]), run_options.sampling(options)
-        kept = {"tools": options["tools"], "limits": run_options.limits(options), "sampling": how}
-        runner = Runner(agent, taskset, model, store, config, **kept)
+        runner = make(run_options.load_model(ref, options), store)
         with (
             run_options.interruptible("the same line again" if name else run_options.resume_line(options)),
             run_options.watching(len(tasks) * n, ref[-30:]) as watch,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,15 +15,13 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.core.protocols import Model
     from clew.core.records import Report
     from clew.core.values import Task
     from clew.harness import Runner
     from clew.models.compose.routed import Routed
-    from clew.route.evolution import Evolved
+    from clew.route.evolution import Evolved, Search
     from clew.route.reward_matrix import F64, Matrix
-    from clew.route.world_episodes import Change
-    from clew.store.base import Keeper
+    from clew.route.world_episodes import Change, WorldEpisodes
 
 OUT_HELP = "Folder of the evolved router; what lies there is replaced."
 
@@ -85,9 +82,9 @@ def command(router: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
         for name, split in (("tasks", "train"), ("fixed", "eval"), ("test", "test"))
     )
     search = Search(options["iterations"], options["episodes"], options["sigma"], seed=options["seed"])
-    make = _maker(taskset, options)
+    make = run_options.runner_maker(options, taskset)
     store = common.open_store(store_path)
-    each = WorldEpisodes(change, routed.models, lambda: make(":memory:"), train, fixed)
+    each = WorldEpisodes(change, routed, lambda: make(None, ":memory:"), train, fixed)
     size = search.candidates(change.none.size)
     every = search.iterations * size * search.replications + search.looks() * len(fixed) + 2 * len(test)
     (common.say if as_json else common.echo)(
@@ -96,46 +93,38 @@ def command(router: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
     )
     if options["dry"]:
         return
-    single, kept = change.single(found), FOLDER / f"evolve-{_label(routed, found, options)}"
+    single, kept = change.single(found), FOLDER / f"evolve-{_label(each, found, search)}"
     with run_options.interruptible("the same line again"), common.bar("runs", every) as move:
         each.ended = lambda: move(advance=1)
-        best = evolve(change.none, each, each.validate, search=search, single=single, folder=kept)
-        compared = _compared(change, best.head, routed.models, make(store), test, each.ended)
+        best = evolve(
+            change.none, each, each.validate, search=search, single=single, folder=kept,
+            told=lambda cost: move(advance=cost.done),
+        )  # fmt: skip
+        compared = _compared(each, best.head, make(None, store), test)
     _end(change, best, compared, Path(folder), options, as_json)
 
 
-def _maker(taskset: Any, options: dict[str, Any]) -> Callable[[str | Keeper], Runner]:
-    from clew.harness import Runner
-
-    config = common.json_object(options["config"], "--config")
-    agent, how = run_options.agent_reference(options["agent"]), run_options.sampling(options)
-    kept = {"tools": options["tools"], "limits": run_options.limits(options), "sampling": how}
-    return lambda store: Runner(agent, taskset, None, store, config, **kept)
-
-
-def _label(routed: Routed, found: Matrix, options: dict[str, Any]) -> str:
-    """A name of the search, by which the same line finds it again."""
+def _label(each: WorldEpisodes, found: Matrix, search: Search) -> str:
+    """A name of the search by all that its episodes hang on, so that the same line finds it again and no other does."""
     from clew.core.keys import value_digest
 
-    names = ("agent", "world", "iterations", "episodes", "tasks", "fixed", "sigma", "seed", "config")
-    said = [routed.router.digest, found.label, *(str(options[name]) for name in names)]
-    return value_digest(said).hex()[:8]
+    row = each.runner().row(each.tasks[0])
+    played = [row.agent, row.agent_digest, row.config, row.taskset, row.settings]
+    tasks = [[task.id for task in part] for part in (each.tasks, each.fixed)]
+    return value_digest([each.routed.weights_name, found.label, *played, tasks, str(search)]).hex()[:8]
 
 
-def _compared(
-    change: Change, best: F64, models: Sequence[Model], runner: Runner, test: list[Task], ended: Callable[[], None]
-) -> Compared:
+def _compared(each: WorldEpisodes, best: F64, runner: Runner, test: list[Task]) -> Compared:
     """Both routers at the same held-out tasks and seeds; these runs are stored."""
     from clew.audit import design
-    from clew.models.compose.routed import Routed
     from clew.route.measuring import NO_SAMPLE
 
     def rewards(head: F64) -> list[float]:
-        routed = Routed(change.router_of(head), models)
-        runs = runner.collect(test, 1, model=routed, on_run=lambda run: ended()).runs
+        routed = each.routed.by(each.change.router_of(head))
+        runs = runner.collect(test, 1, model=routed, on_run=lambda run: each.ended()).runs
         return [math.nan if run.stop in NO_SAMPLE or run.reward is None else run.reward for run in runs]
 
-    pairs = [(a, b) for a, b in zip(rewards(change.none), rewards(best), strict=True) if not math.isnan(a + b)]
+    pairs = [(a, b) for a, b in zip(rewards(each.change.none), rewards(best), strict=True) if not math.isnan(a + b)]
     if not pairs:
         raise BadInput("no held-out task could be performed", remedy="Try `clew run` on the world.")
     before, after = ([pair[i] for pair in pairs] for i in (0, 1))

@@ -54,7 +54,8 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     options["agent"] = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, options["agent"], judged=True)
     tasks = taskset.sample(options["tasks"], seed=options["seed"], split=options["split"])
-    plan = _plan(pool, taskset, tasks, n, common.open_store(store_path, create=True), options)
+    make, store = run_options.runner_maker(options, taskset), common.open_store(store_path, create=True)
+    plan = [measuring.wanted(ref, make(run_options.load_model(ref, options), store), tasks, n) for ref in pool]
     told = _forecast(plan, tasks, n)
     if not as_json:
         common.echo(told["text"])
@@ -70,7 +71,6 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     refs = {it.worker: it.runner.row(tasks[0]).model for it in plan}
     found = measuring.of_runs(runs, workers=[refs[it.worker] for it in plan])
     name = options["name"] or f"pool-{found.label}"
-    store = plan[0].runner.store
     for run in runs:
         store.tag(run.id, name)
     store.commit()
@@ -98,22 +98,6 @@ def pool_of(models: tuple[str, ...]) -> list[str]:
     if twice := [name for name in pool if pool.count(name) > 1]:
         raise BadInput(f"{twice[0]} stands twice in the pool", remedy="Name each model once.")
     return pool
-
-
-def _plan(
-    pool: list[str], taskset: Any, tasks: list[Task], n: int, store: Any, options: dict[str, Any]
-) -> list[Wanted]:
-    from clew.harness import Runner
-    from clew.route import measuring
-
-    config = common.json_object(options["config"], "--config")
-    agent, how = run_options.agent_reference(options["agent"]), run_options.sampling(options)
-    kept = {"tools": options["tools"], "limits": run_options.limits(options), "sampling": how}
-    out = []
-    for ref in pool:
-        runner = Runner(agent, taskset, run_options.load_model(ref, options), store, config, **kept)
-        out.append(measuring.wanted(ref, runner, tasks, n))
-    return out
 
 
 def _forecast(plan: list[Wanted], tasks: list[Task], n: int) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import numpy as np
 
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput
-from clew.core.protocols import Model
 from clew.core.values import Task
 from clew.harness import Runner
 from clew.models.compose.policy import Policy
@@ -88,13 +87,13 @@ class WorldEpisodes:
     """Episodes of a search, for ``evolution.evolve``; and the validation set.
 
     Args:
-        change: of whose router the heads are. models: that answer for its workers, in their order.
+        change: of whose router the heads are. routed: that router with its models, under the operator's policy.
         runner: makes the runs; called for each portion, with a store of its own. tasks: to draw from. fixed: of the
             validation set. ended: called after each run.
     """
 
     change: Change
-    models: Sequence[Model]
+    routed: Routed
     runner: Callable[[], Runner]
     tasks: Sequence[Task]
     fixed: Sequence[Task]
@@ -111,22 +110,22 @@ class WorldEpisodes:
         Raises:
             BadInput: no task of it could be performed.
         """
-        rewards = self._performed(head, self.fixed, 0, np.ones((len(self.fixed), len(self.models)), bool))
+        rewards = self._performed(head, self.fixed, 0, np.ones((len(self.fixed), len(head)), bool))
         if np.isnan(rewards).all():
             raise BadInput("no task of the validation set could be performed", remedy="Try `clew run` on the world.")
         return float(np.nanmean(rewards))
 
     def _performed(self, head: F64, tasks: Sequence[Task], seed: int, masks: Masks) -> F64:
-        runner, router = self.runner(), self.change.router_of(head)
+        runner, routed = self.runner(), self.routed.by(self.change.router_of(head))
         out = np.full(len(tasks), np.nan)
         portions: dict[tuple[bool, ...], list[int]] = {}
         for i, mask in enumerate(masks.tolist()):
             portions.setdefault(tuple(mask), []).append(i)
 
         async def portion(mask: tuple[bool, ...], rows: list[int]) -> None:
-            allowed = tuple(name for name, may in zip(router.names, mask, strict=True) if may)
-            routed = Routed(router, self.models, policy=Policy(allow=allowed))
-            async for group in runner.stream([tasks[i] for i in rows], 1, seed, model=routed):
+            allowed = tuple(name for name, may in zip(routed.router.names, mask, strict=True) if may)
+            narrowed = routed.under(Policy(allow=allowed))
+            async for group in runner.stream([tasks[i] for i in rows], 1, seed, model=narrowed):
                 for run in group:
                     self.ended()
                     if run.stop not in NO_SAMPLE and run.reward is not None:

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from clew.core.protocols import Model, Taskset
     from clew.core.records import Report
     from clew.core.values import Limits, Task
+    from clew.harness import Runner
     from clew.models.local import Local
     from clew.store import Groups, Run
+    from clew.store.base import Keeper
 
 TINY = 20_000_000  # parameters
 BUNDLED = "clew.harness.agents:"  # where the agents are that have a bare name
@@ -232,6 +234,20 @@ def agent_reference(text: str) -> str:
     if place.endswith(".py"):
         return f"{Path(place).resolve()}:{name}"
     return text if colon else BUNDLED + text
+
+
+def runner_maker(options: Mapping[str, Any], taskset: Taskset) -> Callable[[Model | None, str | Keeper], Runner]:
+    """What makes the runners of a line: of its agent with its arguments, tools, sampling and limits; the model and the
+    store are given each time.
+
+    Raises:
+        BadInput: the agent is named wrongly, or its arguments are no JSON.
+    """
+    from clew.harness import Runner
+
+    agent, config = agent_reference(options["agent"]), common.json_object(options["config"], "--config")
+    kept = {"tools": options["tools"], "limits": limits(options), "sampling": sampling(options)}
+    return lambda model, store: Runner(agent, taskset, model, store, config, **kept)
 
 
 def short_reference(agent: str) -> str:

@@ -133,6 +133,19 @@ class Routed:
         made.ref = str(made.parts)
         return made
 
+    def by(self, router: Router) -> Routed:
+        """The same pool, policy, breakers and ledger, decided by another head; named by what decides.
+
+        Raises:
+            BadInput: the router's workers are others.
+        """
+        if router.workers != self.router.workers:
+            raise BadInput("another head needs the same workers", remedy="Give a router of this pool.")
+        made = copy.copy(self)
+        made.router, made.parts = router, self.parts._replace(folder=router.digest)
+        made.ref = str(made.parts)
+        return made
+
     async def complete(self, request: Request) -> Completion:
         """Answer one request.
 
