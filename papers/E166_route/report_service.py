@@ -31,9 +31,9 @@ def marks(r: Results) -> list[Mark]:
     there = [name for name in pool.WORKERS if r.of(down=name)]
     lost = np.mean([_lost(r, name) for name in there], axis=0)
     oracle = np.mean([_lost(r, name, "oracle") for name in there], axis=0)
-    every = [line for line in r.lines if line["down"]]
+    every = [line for line in r.all if line["down"]]
     behind = np.array([line["told"] - line["success"] for line in every])
-    asked, by_rank = (sum(line[field] for line in r.lines) for field in ("n", "by rank"))
+    asked, by_rank = (sum(line[field] for line in r.all) for field in ("asked", "by rank"))
     most = max(line["reached down"] for line in every)
     return [
         mark("R12 success lost, mean over the workers", "at most .02", by_seed(lost), most=0.02),
@@ -43,7 +43,7 @@ def marks(r: Results) -> list[Mark]:
             f"at most {behind.max():.3f} in {len(behind)} cells", bool(behind.max() <= 0.02),
         ),
         mark("R12 answered by the best worker that is up", "all", pooled(by_rank, asked), least=1.0),
-        Mark(f"R12 tries that reach the worker that is down, of {every[0]['n']} requests", f"at most {TRIES}",
+        Mark(f"R12 tries that reach the worker that is down, of {every[0]['asked']} requests", f"at most {TRIES}",
              f"at most {most}", most <= TRIES),
     ]  # fmt: skip
 
@@ -59,4 +59,19 @@ def _workers(r: Results) -> str:
 
 
 def figure(lines: Sequence[Line]) -> Any:
-    return None
+    """Success lost by worker, beside what the oracle loses."""
+    from papers.drawing import canvas, finish
+
+    r = Results(lines)
+    made, axis = canvas((6.4, 3.2))
+    there = [name for name in pool.WORKERS if r.of(down=name)]
+    for step, (field, label) in enumerate((("success", "router, requests sent"), ("oracle", "oracle, exact"))):
+        found = [by_seed(_lost(r, name, field)) for name in there]
+        x, y = np.arange(len(there)) + 0.2 * step - 0.1, [one.estimate for one in found]
+        reach = [[one.estimate - one.low for one in found], [one.high - one.estimate for one in found]]
+        axis.errorbar(x, y, yerr=reach, fmt="os"[step], color=f"C{step}", label=label, ms=4)
+    axis.axhline(0.02, color="grey", lw=0.8, ls="--")
+    axis.set_xticks(range(len(there)), there)
+    axis.set_ylabel("success lost where the worker is down")
+    finish(axis, font=7)
+    return made

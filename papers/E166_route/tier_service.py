@@ -79,7 +79,7 @@ def outcome(setting: Line, seed: int) -> Line:
         "success": round(float(np.mean([good for _, good in answers])), ROUND),
         "told": round(float(rewards[rows, [order[0] for order in orders]].mean()), ROUND),
         "oracle": round(float(it.asked.chances[:, mask].max(1).mean()), ROUND),
-        "unanswered": reached.count(-1), "n": len(answers), "by rank": by_rank,
+        "unanswered": reached.count(-1), "asked": len(answers), "by rank": by_rank,
         "reached down": sum(one.asked for one in ends if one.fault),
     }  # fmt: skip
 
