@@ -5,7 +5,7 @@ Each method with a body is a few lines over ``run``, ``upkeep`` and ``verify``, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol, Self
 
 from clew.core.records import Fault
@@ -89,10 +89,14 @@ class Keeper(Tables, Protocol):
         """Take in everything another store holds, by global id; returns how many of each kind were new."""
         return upkeep.merge(self, other)
 
-    def redact(self, target: str) -> list[str]:
-        """Put a tombstone on a Call (``run@seq``) or node (hex key) and on its repetitions; returns their places."""
-        return upkeep.redact(self, target)
+    def redact(self, target: str, only: Collection[str] | None = None) -> list[str]:
+        """Put a tombstone on a Call (``run@seq``) or node (hex key) and on its repetitions; returns their places.
+
+        Args:
+            only: the texts whose repetitions are meant, where those are not all that the place says.
+        """
+        return upkeep.redact(self, target, only)
 
     def gc(self, dry_run: bool = True) -> upkeep.Garbage:
-        """What no tag, label, group, report or live run reaches; removed unless ``dry_run``."""
+        """What no tag, label, group, report, memory or live run reaches; removed unless ``dry_run``."""
         return upkeep.collect(self, dry_run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, overload
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from clew.core import stats
 from clew.core.errors import BadInput, need
-from clew.core.records import GroupRow, Report
+from clew.core.records import GroupRow, Report, RunRow
 from clew.store.protocol import Tables, rewards, undecided
 from clew.store.run import Run
 
@@ -170,3 +170,21 @@ def _table(title: str, groups: Iterable[Group]) -> str:
         for run, reward in zip(group, group.rewards, strict=True)
     )
     return f"<b>{escape(title)}</b><table><tr><th>group<th>run<th>task<th>reward<th>stop</tr>{body}</table>"
+
+
+def family_of(rows: Mapping[str, RunRow], run: str) -> set[str]:
+    """Runs joined to a run by shared Calls or by spawning, at any distance."""
+    joined: dict[str, set[str]] = {id: set() for id in rows}
+    for id, row in rows.items():
+        for near in (*(s.run for s in row.lineage), *filter(None, (row.parent, row.spawned_by))):
+            near = near.partition("@")[0]
+            if near in joined:
+                joined[id].add(near)
+                joined[near].add(id)
+    family, edge = set[str](), [run]
+    while edge:
+        id = edge.pop()
+        if id not in family:
+            family.add(id)
+            edge += joined.get(id, ())
+    return family

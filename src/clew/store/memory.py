@@ -14,6 +14,7 @@ from clew.core.errors import StoreError, UnknownName
 from clew.core.keys import blob_key
 from clew.core.records import Annotation, Call, Fault, GroupRow, Node, Report, RunRow
 from clew.store.base import Keeper
+from clew.store.items.entry_list import EntryList
 from clew.store.names import check_name, new_id
 from clew.store.owners import held
 from clew.store.protocol import (
@@ -37,10 +38,11 @@ from clew.store.sqlite.row_codec import check_call
 from clew.store.summary import document, fold, says, summarise
 
 
-class MemoryStore(Keeper):
+class MemoryStore(EntryList, Keeper):
     """A store that lives as long as the object. Writes are visible at once; ``commit`` has nothing left to do."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.path = ":memory:"
         self.commits = 0
         self._lock = threading.RLock()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -16,6 +16,9 @@ from clew.core.legality import issue_key
 from clew.core.records import Annotation, Call, Cursor, Node, RunRow
 from clew.core.values import Message
 from clew.store import labels
+from clew.store.groups import family_of
+from clew.store.items.fold import sources
+from clew.store.items.union import take_entries
 from clew.store.names import resolve, some
 from clew.store.protocol import PACKED, Burial, Tables, place
 
@@ -94,7 +97,7 @@ def merge(store: Tables, other: Tables) -> dict[str, int]:
     store.commit()
     _merge_names(store, other, new)
     _merge_tombstones(store, other)
-    return new
+    return new | {"entries": take_entries(store, other)}
 
 
 def _holds(read: Callable[[str], object], name: str) -> bool:
@@ -165,13 +168,14 @@ def _merge_tombstones(store: Tables, other: Tables) -> None:
 # tombstones
 
 
-def redact(store: Tables, target: str) -> list[str]:
+def redact(store: Tables, target: str, only: Collection[str] | None = None) -> list[str]:
     """Drop the content of a Call (``run@seq``; with it its reply) or of a node (hex key), and its repetitions.
 
     Repetitions are the same text in runs that share Calls with it or were spawned by them, as a message, an action,
     an observation, the task's prompt or what an edit gives; a text of 32 characters or more counts wherever another
     text contains it, the task's data and the agent's arguments too. Keys
-    stay, so forks and chains still verify; annotations are not searched. Returns the places that got a tombstone.
+    stay, so forks and chains still verify; annotations are not searched. ``only``: the texts whose repetitions count,
+    where those are not all that the place says. Returns the places that got a tombstone.
 
     Raises:
         UnknownName, BadInput: no such Call or node, or one without content.
@@ -193,8 +197,8 @@ def redact(store: Tables, target: str) -> list[str]:
         keys = {call.node_out} - {b""}
         for key in keys:
             texts |= _texts(store.node(key))
-        calls, family = {(call.run, call.seq)}, _family(rows, call.run)
-    texts.discard("")
+        calls, family = {(call.run, call.seq)}, family_of(rows, call.run)
+    texts = (texts if only is None else {*only}) - {""}
     burial = _burial(store, [rows[run] for run in rows if run in family], texts, keys, calls)
     store.bury(burial)
     gone = calls | {(run, call.seq) for run, call, _ in burial.calls}
@@ -294,29 +298,11 @@ def _tree(store: Tables, row: RunRow) -> set[bytes]:
     return keys
 
 
-def _family(rows: dict[str, RunRow], run: str) -> set[str]:
-    """Runs joined to a run by shared Calls or by spawning, at any distance."""
-    joined: dict[str, set[str]] = {id: set() for id in rows}
-    for id, row in rows.items():
-        for near in (*(s.run for s in row.lineage), *filter(None, (row.parent, row.spawned_by))):
-            near = near.partition("@")[0]
-            if near in joined:
-                joined[id].add(near)
-                joined[near].add(id)
-    family, edge = set[str](), [run]
-    while edge:
-        id = edge.pop()
-        if id not in family:
-            family.add(id)
-            edge += joined.get(id, ())
-    return family
-
-
 # removal
 
 
 def collect(store: Tables, dry_run: bool = True) -> Garbage:
-    """What no tag, label, group, report or live lease reaches, with the nodes and blobs that only it used.
+    """What no tag, label, group, report, memory or live lease reaches, with the nodes and blobs that only it used.
 
     A run is also reached if a run that is kept shares its Calls, was forked from it, spawned it or was spawned by it.
 
@@ -330,7 +316,7 @@ def collect(store: Tables, dry_run: bool = True) -> Garbage:
     rows = {run: store.row(run) for run in store.run_ids()}
     edge = [run for runs in store.tags().values() for run in runs] + sorted(store.annotated(labels.METHOD))
     edge += [run for group in store.groups() for run in store.group(group).runs]
-    edge += [run for report in store.reports().values() for run in report.runs] + leased
+    edge += [run for report in store.reports().values() for run in report.runs] + leased + sorted(sources(store))
     kept: set[str] = set()
     while edge:
         run = edge.pop()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from clew.core.keys import blob_key
 from clew.core.legality import RULES, call_key, issue_key, lineage_faults, node_faults, reply_faults
 from clew.core.records import Annotation, Call, Fault, RunRow
+from clew.store.items.fold import altered
 from clew.store.protocol import Tables
 
 
@@ -45,6 +46,7 @@ class Proof:
                     yield Fault(group, f"a group whose run {run} is missing")
         for annotation in self.store.annotations():
             yield from self._annotation(annotation)
+        yield from (Fault(*found) for found in altered(self.store))
 
     def _content(self) -> Iterator[Fault]:
         for key in self.blobs:

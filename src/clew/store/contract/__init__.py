@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clew.store.contract import attached, content, opinions, parts, whole
+from clew.store.contract import attached, content, opinions, parts, remembered, whole
 from clew.store.contract.script import SETUP, Factory, Script, fork_at, make_node, tamper
 
 __all__ = ["CHECKS", "SETUP", "Factory", "Script", "check_store", "fork_at", "make_node", "tamper"]
@@ -18,7 +18,7 @@ CHECKS += (content.refuses_to_rewrite, content.keeps_runs, content.shares_calls,
 CHECKS += (content.keeps_small_tables, whole.finds_runs, parts.pages_runs, parts.tells_what_changed, parts.reads_parts)
 CHECKS += (whole.leases_runs, whole.proves_itself, whole.checks_legality, whole.merges, whole.redacts)
 CHECKS += (whole.collects_garbage, whole.shows_runs, opinions.keeps_labels, opinions.forgets_labels)
-CHECKS += (attached.keeps_images,)
+CHECKS += (attached.keeps_images, remembered.keeps_entries, remembered.unites_memories, remembered.forgets_items)
 
 
 def check_store(make: Factory) -> None:

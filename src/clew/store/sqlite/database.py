@@ -111,6 +111,21 @@ class Database:
         """Whether the file has a table of that name, temporary ones not counted."""
         return bool(self._read("SELECT 1 FROM main.sqlite_master WHERE name = ?", (name,)))
 
+    def _scrub(self, what: str) -> None:
+        """Write the file anew without what was freed, and empty its log.
+
+        Raises:
+            StoreError: another process reads the file.
+        """
+        with our_errors(self.path):
+            self._db.execute("VACUUM")
+            busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise StoreError(
+                f"{self.path}: {what}, but another process is reading the file",
+                remedy="The old content leaves the file when that process ends and the store is next closed.",
+            )
+
     def _forget(self, keep: int) -> None:
         """Drop the numbers handed out since the table had ``keep`` entries: their transaction was rolled back."""
         for text in list(self._no)[keep:]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from clew.core.errors import StoreError
+from clew.core.errors import StoreBroken, StoreError
 from clew.core.records import Fault, RunRow, Segment
 from clew.store import labels
 from clew.store.protocol import Folds, Page, Summary, rewards
@@ -161,7 +161,10 @@ class Listing(Records):
 
     def _light(self, no: int) -> RunRow:
         """The row of a run without its task, which may be long."""
-        return self._codec.read_run(self._read(_LIGHT, (no,))[0])
+        rows = self._read(_LIGHT, (no,))
+        if not rows:
+            raise StoreBroken(f"{self.path}: no run has the number {no}", remedy="Restore a copy of the file.")
+        return self._codec.read_run(rows[0])
 
     def _count(self, row: RunRow) -> Summary:
         """``summarise``, counted in SQL."""

@@ -6,11 +6,9 @@ import sqlite3
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from clew.core.errors import StoreError
 from clew.core.keys import encode
 from clew.core.records import Node
 from clew.store.protocol import Burial, Tables
-from clew.store.sqlite.database import our_errors
 from clew.store.sqlite.row_codec import BITS, EXTRA, NODE_COLUMNS, PARTS
 from clew.store.sqlite.run_tables import Records
 
@@ -120,14 +118,7 @@ class Maintenance(Records):
         with self._write() as db:
             db.executemany("DELETE FROM blob WHERE key = ?", [(key,) for key in loose - used])
         self._codec.forget()
-        with our_errors(self.path):
-            self._db.execute("VACUUM")
-            busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        if busy:
-            raise StoreError(
-                f"{self.path}: redacted, but another process is reading the file",
-                remedy="The old content leaves the file when that process ends and the store is next closed.",
-            )
+        self._scrub("redacted")
 
     def remove(self, runs: Iterable[str], nodes: Iterable[bytes], blobs: Iterable[bytes]) -> None:
         """Remove runs with all that is filed under them, nodes and blobs, and give the room back."""

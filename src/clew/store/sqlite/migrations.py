@@ -75,8 +75,17 @@ def _settings(db: sqlite3.Connection) -> None:
             db.execute("UPDATE run SET settings = ?, meta = ? WHERE no = ?", both)
 
 
+def _memory(db: sqlite3.Connection) -> None:
+    """Entries of agents' memories. Numbers are never given again, so that a reader can ask for what is new."""
+    db.execute(
+        "CREATE TABLE IF NOT EXISTS entry(no INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE, "
+        "memory TEXT NOT NULL, item TEXT NOT NULL, at REAL NOT NULL, what TEXT NOT NULL, body TEXT NOT NULL)"
+    )
+    db.execute("CREATE INDEX IF NOT EXISTS entry_item ON entry(item, what)")
+
+
 Step = tuple[str, Callable[[sqlite3.Connection], None]]
-STEPS: tuple[Step, ...] = (("001-ground", _ground), ("002-settings", _settings))
+STEPS: tuple[Step, ...] = (("001-ground", _ground), ("002-settings", _settings), ("003-memory", _memory))
 
 
 def applied(db: sqlite3.Connection) -> list[str] | None:

@@ -21,7 +21,7 @@ from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, T
 from clew.store.sqlite import attachments
 
 T = TypeVar("T")
-KINDS = ("open", "ask", "act", "spawn", "note", "draw", "now", "end")
+KINDS = ("open", "ask", "act", "spawn", "note", "draw", "now", "end", "recall")
 TARGETS = ("call", "tokens", "node", "run", "group")
 _KIND = {kind: no for no, kind in enumerate(KINDS)}
 _PLAIN = Message("", "")[2:]

@@ -7,6 +7,7 @@ Its parts are siblings over ``run_tables.Records``. A part calls another only th
 from __future__ import annotations
 
 from clew.store.base import Keeper
+from clew.store.sqlite.item_table import ItemTable
 from clew.store.sqlite.leases import Leases
 from clew.store.sqlite.listing import Listing
 from clew.store.sqlite.maintenance import Maintenance
@@ -15,7 +16,7 @@ from clew.store.sqlite.small_tables import SmallTables
 from clew.store.sqlite.word_index import WordIndex
 
 
-class SQLiteStore(WordIndex, Listing, Maintenance, SmallTables, Leases, Ranges, Keeper):
+class SQLiteStore(WordIndex, Listing, Maintenance, ItemTable, SmallTables, Leases, Ranges, Keeper):
     """A store in one file. Threads may share it; each process opens its own.
 
     Writes wait in memory until ``commit`` and are seen by this store's own reads at once. A commit is atomic and

@@ -1,0 +1,66 @@
+"""``EntryList``: the entries of a store that lives in memory, a part of ``MemoryStore``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from itertools import takewhile
+
+from clew.store.items.entry import Entry, Numbered, check_entries, tombstone
+
+
+class EntryList:
+    """Entries in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._guard = threading.RLock()
+        self._entries: dict[bytes, Numbered] = {}
+        self._gone: set[str] = set()
+        self._last = 0
+
+    def put_entries(self, entries: Iterable[Entry]) -> int:
+        """Add entries, all or none; gives how many were new. What is said of a deleted item is passed over.
+
+        Raises:
+            BadInput: one cannot be kept.
+        """
+        found = check_entries(entries)
+        with self._guard:
+            new = [one for one in found if one.what != "deleted" and one.item not in self._gone]
+            return sum(self._put(one) for one in new)
+
+    def _put(self, one: Entry) -> bool:
+        if one.key in self._entries:
+            return False
+        self._last += 1
+        self._entries[one.key] = Numbered(self._last, one)
+        return True
+
+    def entries(self, memory: str | None = None, since: int = 0) -> list[Numbered]:
+        """Entries with a greater number than ``since``, of one memory or of all, in the order in which they came."""
+        with self._guard:
+            newest_first = list(takewhile(lambda it: it.no > since, reversed(self._entries.values())))
+        return [it for it in reversed(newest_first) if memory in (None, it.entry.memory)]
+
+    def memories(self) -> list[str]:
+        """Names of the memories that hold an item, in order."""
+        return sorted({one.memory for _, one in self.entries() if one.what == "add"})
+
+    def bury_entries(self, tombstones: Iterable[Entry]) -> list[str]:
+        """Put tombstones and remove all else that was said of their items; gives the ids of those that were there."""
+        found = check_entries(tombstones)
+        with self._guard:
+            items = {one.item for one in found if one.what == "deleted"}
+            self._gone |= items
+            lost = [key for key, (_, one) in self._entries.items() if one.item in items and one.what != "deleted"]
+            gone = {self._entries.pop(key).entry.item for key in lost}
+            for one in found:
+                self._put(one)
+        return sorted(gone)
+
+    def forget(self, items: Iterable[str]) -> list[str]:
+        """Delete items for good: nothing of them is left but a tombstone. Gives the ids of those that were there."""
+        wanted = set(items)
+        held = {one.item: one.memory for _, one in self.entries() if one.item in wanted and one.what != "deleted"}
+        return self.bury_entries(tombstone(memory, item, time.time()) for item, memory in held.items())
