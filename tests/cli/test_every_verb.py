@@ -102,6 +102,10 @@ LEFT_OUT = {
     "audit diff": "it needs runs of two models and a judge of differences; test_audit_diff.py makes them",
     "audit early": "it needs runs that think and end both ways; test_audit_early.py makes them, and follows its line",
     "quickstart": "it trains for minutes, and its lines are of fork, show and eval; `make quickstart` runs it",
+    **{
+        f"memory {name}": "it names items, whose ids are not known before; test_memory.py follows its lines"
+        for name in ("list", "show", "add", "edit", "retire", "delete", "export", "import")
+    },
     "route evolve": "it needs a fitted router; test_route_evolve.py makes one",
     "route fit": "it needs a measured pool; test_route.py makes one, and follows the line that led here",
     "route measure": "test_route.py measures a pool, and follows its line",

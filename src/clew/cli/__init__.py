@@ -30,12 +30,12 @@ SECTIONS = {
     "Make runs": ("run", "gateway", "import", "fork", "replay", "resume", "stop"),
     "Look at runs": ("view", "log", "show", "diff", "label", "export"),
     "Learn from runs": ("credit", "audit", "train", "tune", "eval", "route", "reproduce"),
-    "Keep runs": ("store",),
+    "Keep runs": ("store", "memory"),
     "Serve models": ("serve", "bench", "draft"),
     "Work on code": ("diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-LATER = {"models", "stop", "label", "tune", "route", "reproduce", "serve", "bench"} | {
+LATER = {"models", "stop", "label", "tune", "route", "reproduce", "serve", "bench", "memory"} | {
     "draft",
     *SECTIONS["Work on code"],
 }

@@ -19,6 +19,7 @@ EXTRAS = {
     "view": (("starlette", "uvicorn", "mpld3"), "the viewer, `clew view`"),
     "serve": (("starlette", "uvicorn", "prometheus_client"), "serving models, and the gateway"),
     "stats": (("scipy", "statsmodels"), "ratios with intervals, and dose curves of `clew audit why`"),
+    "memory": (("bm25s",), "recalling from a memory"),
     "frames": (("pandas", "pyarrow"), "data frames, Parquet"),
     "plot": (("matplotlib",), "figures of experiments"),
     "textworld": (("textworld",), "TextWorld games; needs a C compiler to install"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TAP_HELP = (
     "Write into hidden states from the place on, as layer=1,add=FILE.npy,times=3 (docs/taps.md); may be repeated."
 )
+WITHOUT_HELP = "Recalls from the place on do without these items of memories; `all`: without any."
 SAY_HELP = "Edit message I of a chat ([CHAT.]I); no TEXT drops it."
 
 
@@ -33,6 +34,7 @@ SAY_HELP = "Edit message I of a chat ([CHAT.]I); no TEXT drops it."
 @option("--act", "acts", multiple=True, help="Take this action in the world first; may be repeated.")
 @option("--model", help="Use another model from the place on; #NAME: this worker of a router.")
 @option("--tap", "taps", multiple=True, metavar="SPEC", help=TAP_HELP)
+@option("--without-memory", metavar="ITEM,...", help=WITHOUT_HELP)
 @option("--seed", help="Sampling seed: same, fresh or a number.  [default: same with a change, else fresh]")
 @option("--keep", is_flag=True, help="Force the later recorded replies wherever the prompt is still the same.")
 @data_options.data_options
@@ -42,7 +44,8 @@ SAY_HELP = "Edit message I of a chat ([CHAT.]I); no TEXT drops it."
 def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Continue a recorded run from a place in it: everything before is replayed from the record, the rest is new.
 
-    PLACE is run@call or run@call+token, as `clew show` prints it; or a run, with --step or --low.
+    PLACE is run@call or run@call+token, as `clew show` prints it; or a run, with --step or --low. With --without-memory
+    a run is enough: the fork begins at the first recall that gave one of the items.
 
     \b
     clew fork 4fzk2w@7 -n 4
@@ -50,15 +53,20 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     clew fork 4fzk2w@7 --reply 'open drawer'
     clew fork 4fzk2w@7+3 --temperature 0
     clew fork 4fzk2w@7 --tap layer=1,add=north.npy,times=3
+    clew fork 4fzk2w --without-memory k3j2,m2aa -n 4
     clew fork 4fzk2w --say 0='You are in a hurry.' --keep
     """
     from clew.harness.blame import agent_failed
+    from clew.harness.fork.edits import without_items
     from clew.view.forking import Wish, named, other_weights, runner_for
 
     store = common.open_store(store_path)
     run, at = common.cursor(store, place, options["step"])
     if options["low"]:
         at = run.low_point(options["low"])
+    memory = _without(options["without_memory"])
+    if at is None and memory is not None:
+        at = run.at(without_items(run, memory)[1])
     wish = Wish(
         run=run.id,
         seq=at.seq if at else None,
@@ -74,6 +82,8 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     if at is None and not wish.say:
         raise BadInput(f"{place!r} names a run, but no place in it", remedy="Write run@call, or add --step or --low.")
     arguments = wish.arguments() | ({"tap": _taps(options["taps"])} if options["taps"] else {})
+    if memory is not None:
+        arguments["memory"] = memory
     runner = runner_for(store, wish, lambda ref: run_options.load_model(ref, options))
     if (data := data_options.dataset_of(options)) is not None:
         runner.taskset = data
@@ -95,6 +105,11 @@ def _report(run: Run, group: Group, as_json: bool) -> None:
         ]
         common.end_with_json({"parent": run.id, "group": group.id, "at": str(group[0].parent), "forks": rows})
     common.draw(tree(run, group, width=common.width()))
+
+
+def _without(names: str | None) -> dict[str, Any] | None:
+    """What recalls do without, from the items that --without-memory names."""
+    return None if names is None else {"without": names if names == "all" else [it for it in names.split(",") if it]}
 
 
 def _taps(lines: tuple[str, ...]) -> list[Tap]:

@@ -14,7 +14,7 @@ import numpy as np
 from clew.core.errors import BadInput
 from clew.core.values import F32, Attempt, Inner, Limits, Message, Sampling, ToolCall, ToolSpec, Usage
 
-CallKind = Literal["open", "ask", "act", "spawn", "note", "draw", "now", "end"]
+CallKind = Literal["open", "ask", "act", "spawn", "note", "draw", "now", "end", "recall"]
 GroupKind = Literal["iid", "tree", "matched"]
 
 
@@ -98,8 +98,8 @@ class Call(NamedTuple):
     conversation: int = -1  # ask: which of the run's conversations
     node_in: bytes = b""  # ask: tip the model was asked at
     node_out: bytes = b""  # ask: the reply; its ids are head + forced + sampled
-    action: str = ""  # act: see `action_of`; note, draw: name; spawn: JSON of agent and task; end: stop reason
-    text: str = ""  # open, act: observation; note: JSON data; draw, now: the value
+    action: str = ""  # act: see `action_of`; note, draw: name; recall: query; spawn: JSON of agent, task; end: reason
+    text: str = ""  # open, act: observation; note: JSON data; draw, now: the value; recall: JSON of the items
     reward: float | None = None  # the world's claim
     terminal: bool = False  # the world reported its end
     legal: tuple[str, ...] = ()
@@ -208,6 +208,7 @@ class Edit(NamedTuple):
       ``say``       message ``index`` of conversation ``conversation``: new text; ``insert`` adds one before it,
                     ``delete`` drops it
       ``model``, ``sampling``, ``seed``, ``tap``: from Call ``seq`` on
+      ``memory``    from Call ``seq`` on recalls give ``{"without": [item ids]}`` or ``{"without": "all"}`` no more
       ``world``     before Call ``seq``: actions to perform, or a snapshot to restore
     """
 

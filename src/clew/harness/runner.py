@@ -23,6 +23,7 @@ from clew.harness.executors import IN_LOOP, Executor
 from clew.harness.fork import forks
 from clew.harness.fork.edits import Given, plan
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
+from clew.harness.memory.recalling import Memories
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, follow
 from clew.harness.run.restore import world_at
@@ -91,6 +92,7 @@ class Runner:
         self.sampling = dict(sampling or {})
         sampling_with(Sampling(), self.sampling)
         self.owner, self.models, self.executor = owner_name(), Models(resolve_model), executor
+        self.memories = Memories(self.store)
 
     @property
     def spec(self) -> RunSpec:
@@ -173,6 +175,7 @@ class Runner:
         model: str | Model | None = None,
         sampling: Mapping[str, Any] | None = None,
         tap: Tap | Sequence[Tap] | None = None,
+        memory: Mapping[str, Any] | None = None,
         seed: str | int | None = None,
         limits: Limits | None = None,
         keep: bool = False,
@@ -195,6 +198,8 @@ class Runner:
             model: the run's default model from the place on.
             sampling: fields of Sampling from the place on.
             tap: writes into hidden states from the place on, in each request of it; () ends those of the forked run.
+            memory: ``{"without": [item ids]}`` or ``{"without": "all"}``: recalls from the place on do without these,
+                by default from the first that gave one of them.
             seed: ``same``, ``fresh`` or a number. Default: ``same`` where something is changed, else ``fresh``.
             limits: bounds of the forks; default: those of the run, what it has used up counted.
             keep: after the change, force the later replies as they were, by ordinal, where they still come up.
@@ -207,7 +212,7 @@ class Runner:
             view = Run(self.store, at.run)
         if model is not None and not isinstance(model, str):
             model = self.models.add(model)
-        later: dict[str, Any] = {"world": world, "model": model, "sampling": sampling, "tap": tap}
+        later: dict[str, Any] = {"world": world, "model": model, "sampling": sampling, "tap": tap, "memory": memory}
         seq, changes = plan(
             view, at, reply=reply, prefix=prefix, result=result, rewrite=rewrite, edits=edits, keep=keep, **later
         )

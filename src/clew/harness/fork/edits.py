@@ -12,6 +12,7 @@ from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment
 from clew.core.values import Message, Sampling, sampling_with
+from clew.harness.memory.recalled import first_recall
 from clew.harness.run.nodes import Said, as_message, message_json
 from clew.harness.run.tape import unanswered
 from clew.models.taps.forms import form_of, taps_of
@@ -35,6 +36,7 @@ def plan(
     model: str | None = None,
     sampling: Mapping[str, Any] | None = None,
     tap: Tap | Sequence[Tap] | None = None,
+    memory: Mapping[str, Any] | None = None,
     edits: Sequence[Edit] = (),
     keep: bool = False,
 ) -> tuple[int, Intervention]:
@@ -44,6 +46,9 @@ def plan(
         BadInput: the place and the change do not fit each other.
     """
     made: list[Edit] = [*edits, *(rewritten(run, rewrite) if rewrite else ())]
+    if memory is not None:
+        taken, first = without_items(run, memory)
+        at = first if at is None and not made else at
     seq, token = place(run, at, made)
     call = next(iter(run.store.calls(run.id, seq, seq + 1)), None)
     if call is None and seq != len(run.calls):
@@ -70,10 +75,33 @@ def plan(
     for name, later in (("model", model), ("sampling", dict(sampling) if sampling else None), ("tap", taps)):
         if later is not None:
             made.append(Edit(name, seq, later))
+    if memory is not None:
+        made.append(Edit("memory", seq, {"without": taken}))
     if world is not None:
         made.append(Edit("world", seq, base64.b85encode(world).decode() if isinstance(world, bytes) else list(world)))
     sampling_with(Sampling(), sampling or {})
     return seq, Intervention((*(e for e in run.changes.edits if inherits(e, seq)), *made), keep)
+
+
+def without_items(run: Run, memory: Mapping[str, Any]) -> tuple[str | list[str], int]:
+    """The items that a fork's recalls do without (ids, or ``all``), and the first Call that saw one of them.
+
+    Raises:
+        BadInput: it names none, or the run saw none of them.
+    """
+    wanted: Any = memory.get("without")
+    names = () if wanted == "all" else tuple(wanted) if isinstance(wanted, (list, tuple)) else ("",)
+    if set(memory) != {"without"} or (not names and wanted != "all") or not all(map(_is_name, names)):
+        raise BadInput("memory= names no items", remedy='Give {"without": [ids]} or {"without": "all"}.')
+    first, ids = first_recall(run.calls, names)
+    if first < 0:
+        which = ", ".join(names)[:200] or "any item"
+        raise BadInput(f"run {run.id} recalled nothing of {which}", remedy="`clew show` tells what it recalled.")
+    return ids if names else "all", first
+
+
+def _is_name(one: object) -> bool:
+    return isinstance(one, str) and bool(one)
 
 
 def _stored(run: Run, edit: Edit) -> Edit:
@@ -103,7 +131,7 @@ def inherits(edit: Edit, seq: int) -> bool:
     return (
         edit.kind in ("say", "insert", "delete")
         or edit.seq < seq
-        or (edit.kind in ("model", "sampling", "tap") and edit.seq <= seq)
+        or (edit.kind in ("model", "sampling", "tap", "memory") and edit.seq <= seq)
     )
 
 

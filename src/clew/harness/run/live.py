@@ -12,6 +12,7 @@ from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.harness.loading import Agent
 from clew.harness.run import acts, asks, notes
 from clew.harness.run.nodes import Reply
+from clew.harness.run.notes import LiveMemory
 from clew.harness.run.path import Path
 from clew.harness.run.run_state import RunState
 from clew.models.images import Image, Source
@@ -59,6 +60,10 @@ class LiveRun:
         no others."""
         tape = self._run.tape
         return () if tape is None else tuple(tape.calls.values())
+
+    def memory(self, name: str) -> LiveMemory:
+        """A memory of the run's store, to recall from. What it gives is recorded; see ``clew.harness.memory``."""
+        return LiveMemory(self._run, name)
 
     def chat(
         self,

@@ -19,6 +19,7 @@ from clew.core.records import Call, RunRow, Setup, task_json
 from clew.core.sources import digests
 from clew.core.values import Completion, Limits, StopReason, Task
 from clew.harness.loading import Agent
+from clew.harness.memory.recalling import Memories
 from clew.harness.toolbox import references
 from clew.harness.tools import Tool
 from clew.store.base import Keeper
@@ -100,6 +101,7 @@ class RunSpec:
     owner: str
     concurrency: int
     models: Models
+    memories: Memories
     judge_thread: bool = False
 
     def row(self, task: Task, *, name: str = "", **fields: Any) -> RunRow:

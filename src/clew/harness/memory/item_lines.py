@@ -1,0 +1,105 @@
+"""A memory as JSONL, to be read, kept and taken elsewhere: one item a line. ``clew memory export`` and ``import``.
+
+A line is checked as an item that is added. Who was given an item is not written: the ledger names runs of one store.
+What lines say is hostile text: each is bounded before it is read, and none is run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from clew.core.errors import BadInput, BadRecord
+from clew.harness.memory.book import Memory
+from clew.harness.memory.item_kinds import Item, content
+from clew.store.items.entry import NAME, Entry, entry
+
+SCHEMA = "clew.memory.1"
+LINE = 100_000  # characters
+WHY = 800  # characters of a reason
+
+
+class Taken(NamedTuple):
+    """What an import did: items added, and those that were there or were deleted here before."""
+
+    added: int
+    known: int
+
+
+def line_of(item: Item) -> str:
+    """An item as one line of JSON."""
+    told = {
+        "schema": SCHEMA,
+        "id": item.id,
+        "kind": item.kind,
+        "body": dict(item.body),
+        "scope": item.scope,
+        "provenance": item.provenance,
+        "by": item.by,
+        "state": item.state,
+        "why": item.why,
+        "replaced_by": item.replaced_by,
+    }
+    return json.dumps(told, ensure_ascii=True, sort_keys=True)
+
+
+def take_lines(memory: Memory, lines: Iterable[str]) -> Taken:
+    """Add the items of an export, all or none. An item that the store knows is left as it is, deleted ones too.
+
+    Raises:
+        BadRecord: a line is none; the sentence has its number.
+    """
+    now, entries, ids = time.time(), list[Entry](), set[str]()
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            found = list(_entries(memory.name, line, number, now))
+            ids.add(found[0].item)
+            entries += found
+    known = {one.item for _, one in memory.store.entries() if one.what in ("add", "deleted")}
+    memory.store.put_entries([one for one in entries if one.item not in known])
+    return Taken(len(ids - known), len(ids & known))
+
+
+def _entries(name: str, line: str, number: int, now: float) -> Iterator[Entry]:
+    told = _read(line, number)
+    id, state, why, by = (_text(told.get(field, "")) for field in ("id", "state", "why", "replaced_by"))
+    if id is None or state is None or why is None or by is None or not 0 < len(id) <= NAME or len(by) > NAME:
+        raise _bad(number, "its id, state, why or replaced_by is no text of the size it has")
+    body, scope, cursors, person = (told.get(field) for field in ("body", "scope", "provenance", "by"))
+    if not isinstance(body, dict) or not isinstance(scope, list) or not isinstance(cursors, list):
+        raise _bad(number, "its body is no object, or its scope or provenance no list")
+    if not all(isinstance(text, str) for text in (*scope, *cursors, person, told.get("kind"))):
+        raise _bad(number, "its kind, by, scope or provenance holds what is no text")
+    try:
+        yield entry(name, id, now, "add", content(str(told["kind"]), body, scope, cursors, str(person)))
+    except BadInput as error:
+        raise _bad(number, error.message) from error
+    ends = {"active": "", "superseded": "supersede", "promoted": "promote", "retired": "retire"}
+    if state not in ends:
+        raise _bad(number, f"there is no state {state[:40]!r}")
+    if state != "active":
+        yield entry(name, id, now, ends[state], {"why": why[:WHY], **({"by": by} if by else {})})
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _read(line: str, number: int) -> dict[str, object]:
+    if len(line) > LINE:
+        raise _bad(number, f"it has more than {LINE:,} characters")
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        raise _bad(number, "it is no JSON") from None
+    if not isinstance(told, dict):
+        raise _bad(number, "it is no JSON object")
+    if told.get("schema") != SCHEMA:
+        raise _bad(number, f"its schema is {str(told.get('schema'))[:40]!r}, and this version reads {SCHEMA!r}")
+    return told
+
+
+def _bad(number: int, what: str) -> BadRecord:
+    return BadRecord(f"line {number} is no item: {what}", remedy="Nothing was taken. Mend the line or leave it out.")
