@@ -1,5 +1,4 @@
-"""E166: does one model in front of many pay? Its head is evolved, its service measured, its plans learnt; in a simulated
-pool."""
+"""E166: does one model in front of many pay? Its head is evolved, its service measured, its plans learnt."""
 
 NEEDS = "stats, probes, route"
 TIERS = ("fast", "service", "plans")
