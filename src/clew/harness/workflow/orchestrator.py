@@ -239,8 +239,7 @@ def _leads(run: LiveRun, crew: Crew, asked: Question, most: int, itself: bool, p
         )
         return None
     withheld(run, place, team.lead.name, [every[at] for at in hidden])
-    example = written([part._replace(worker=min(part.worker, len(open_to) - 1)) for part in EXAMPLE])
-    chat = run.chat(LEAD.format(workers=_numbered(team, open_to, itself), most=most, example=example) + SHAPE)
+    chat = run.chat(instructions([team.posts[at].name for at in open_to], most, itself))
     for at, (role, words) in enumerate(asked.before):
         if role != "system" and at not in hidden:
             chat.say(role, words.text)
@@ -249,9 +248,14 @@ def _leads(run: LiveRun, crew: Crew, asked: Question, most: int, itself: bool, p
     return Lead(chat, holds, open_to, itself, most)
 
 
-def _numbered(team: Team, open_to: Sequence[int], itself: bool) -> str:
-    names = [team.posts[at].name for at in open_to] + ([ITSELF] if itself else [])
-    return "\n".join(f"{number}: {name}" for number, name in enumerate(names))
+def instructions(names: Sequence[str], most: int, itself: bool = False) -> str:
+    """What the leading model is told first: its workers by number, and how plans are written."""
+    example = written([part._replace(worker=min(part.worker, len(names) - 1)) for part in EXAMPLE])
+    return LEAD.format(workers=_numbered(names, itself), most=most, example=example) + SHAPE
+
+
+def _numbered(names: Sequence[str], itself: bool) -> str:
+    return "\n".join(f"{number}: {name}" for number, name in enumerate([*names, ITSELF] if itself else names))
 
 
 def _shows(
@@ -273,7 +277,8 @@ def _shows(
     changed = ""
     if open_to != lead.open:
         run.note("refused", part=place, workers=refused)
-        changed = f"The workers are now, by number:\n{_numbered(team, open_to, lead.itself)}\n\n"
+        names = _numbered([team.posts[at].name for at in open_to], lead.itself)
+        changed = f"The workers are now, by number:\n{names}\n\n"
     lead.chat.say("user", f"{shown(plan, seen)}\n\n{changed}{AGAIN}")
     return Lead(lead.chat, holds, open_to, lead.itself, lead.most)
 
