@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from clew.core.values import ToolCall
@@ -66,10 +67,8 @@ async def explore(
     """
     lines = list(advice)
     player = Player(run, lines, budget, override)
-    try:
+    with suppress(OutOfTurns):
         await player.play(tools or {})
-    except OutOfTurns:
-        pass
     found = player.outcome
     run.note("explored", **found._asdict())
     return found
@@ -128,7 +127,7 @@ class Player:
             await self._at(CHANGE, told.change, "change", asked, verb=asked.verb, ids=ids)
         return await self._submit("done")
 
-    # ---- what it does by itself ---------------------------------------------------------------------------------------
+    # ---- what it does by itself -----------------------------------------------------------------------------------
 
     async def _meant(self, asked: Asked, told: Advice) -> list[Row]:
         """The rows that the query means, as far as the player knows."""
@@ -175,7 +174,7 @@ class Player:
         await self._turn("submit", answer=answer)
         self.submitted = True
 
-    # ---- tools that it trusts -----------------------------------------------------------------------------------------
+    # ---- tools that it trusts -------------------------------------------------------------------------------------
 
     async def _trust(self, name: str, tool: Tool) -> str | None:
         """What a tool answers, in one turn; None where it gives none."""
@@ -190,7 +189,7 @@ class Player:
                     answer = None
                     break
                 calls.append((wants.name, _text(wants.given), await self._perform(wants.name, wants.given)))
-            except Exception as error:  # whatever a tool that a memory wrote may raise
+            except (Exception, SystemExit) as error:  # whatever a tool that a memory wrote may raise
                 self.run.note("tool failed", tool=name, error=type(error).__name__)
                 answer = None
                 break
@@ -200,7 +199,7 @@ class Player:
         self.run.note("tool", tool=name, calls=len(calls), answer=found)
         return found
 
-    # ---- the world, and what it costs ---------------------------------------------------------------------------------
+    # ---- the world, and what it costs -----------------------------------------------------------------------------
 
     def _charge(self, said: str) -> None:
         if self.turns >= self.budget or self.run.done:

@@ -1,4 +1,4 @@
-"""The cells of tier bare: the player of ``apps`` without a memory, and with all that a memory could say (specs/E168, 7).
+"""The cells of tier bare: the player of ``apps`` without a memory, and with all that one could say (specs/E168, 7).
 
     python -m papers.E168_metis.tier_bare [--quick]
 
@@ -46,14 +46,14 @@ async def informed(run: LiveRun, families: int, zipf: float, world: int, conditi
     await explore(run, facts)
 
 
-def _stream(setting: Line, seed: int) -> Line:
+def _stream(setting: Line, seed: int, tasks: int = TASKS) -> Line:
     settings = {"families": setting["families"], "zipf": STREAMS[setting["families"]], "world": seed}
     taskset = Apps(**settings)
     runner = Runner(informed, taskset, None, config={**settings, "condition": setting["condition"]})
-    tasks = taskset.sample(TASKS, derive(seed, "stream"))
-    runs = list(runner.collect(tasks, 1, seed).runs)
+    drawn = taskset.sample(tasks, derive(seed, "stream"))
+    runs = list(runner.collect(drawn, 1, seed).runs)
     told = [json.loads(next(c.text for c in run.calls if c.action == "explored")) for run in runs]
-    found: dict[str, Any] = {f"{field}": np.mean([one[field] for one in told]) for field in ("turns", "tokens")}
+    found: dict[str, Any] = {field: np.mean([one[field] for one in told]) for field in ("turns", "tokens")}
     found |= {
         "success": np.mean([run.reward for run in runs]),
         "unsubmitted": np.mean([not o["submitted"] for o in told]),

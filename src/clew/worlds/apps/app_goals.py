@@ -74,7 +74,7 @@ class Filter(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What a task asks for. ids: of the rows that are meant. answer: of a question; None where rows are to be changed."""
+    """What a task asks for. ids: of the rows that are meant. answer: in dollars or as a count; None of a change."""
 
     app: str
     table: str

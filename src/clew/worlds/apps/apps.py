@@ -153,7 +153,8 @@ class Apps(Numbered[AppsWorld]):
     Args:
         families: how many families of queries there are, 1 to 288.
         zipf: exponent of the law by which families are frequent, 0 to 3; 0 makes them equally so.
-        world: the seed that fixes what each app is like and which families there are.
+        world: the seed that fixes what each app is like and which families there are; in the default one there are
+            apps of every kind.
         drift: from this task of a sample on (the first is 0), the app that is asked most answers its reads at another
             endpoint; 0 for never.
         steps: the task ends after so many calls.
@@ -161,7 +162,7 @@ class Apps(Numbered[AppsWorld]):
 
     prefix, plays = "apps", AppsWorld
 
-    def __init__(self, families: int = 40, zipf: float = 1.1, world: int = 1, drift: int = 0, steps: int = 60) -> None:
+    def __init__(self, families: int = 40, zipf: float = 1.1, world: int = 5, drift: int = 0, steps: int = 60) -> None:
         given = {"families": families, "zipf": zipf, "world": world, "drift": drift, "steps": steps}
         if not 1 <= families <= len(ALL) or not 0 <= zipf <= 3:
             raise BadInput(f"apps({given})", remedy=f"Needs 1 to {len(ALL)} families and a zipf from 0 to 3.")
