@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from papers.E166_route.sessions import KINDS
+from papers.E166_route.sessions import KINDS, MEMORY
 from papers.E166_route.tier_plans import WAYS
 from papers.experiment import Line
 from papers.stats import Mark, Report, Results, by_seed, document, mark, pooled, table
@@ -91,30 +91,32 @@ def _isolated(r: Results) -> list[Mark]:
     ]
 
 
-def pair(r: Results, field: str, files: str = MARKED) -> tuple[np.ndarray, np.ndarray]:
-    return tuple(r.get(field, kind="memory", files=files, memory=m) for m in (True, False))  # type: ignore[return-value]
+def session(r: Results, field: str, memory: str, files: str = MARKED) -> np.ndarray:
+    return r.get(field, kind="memory", files=files, memory=memory)
 
 
-def leaked(r: Results, name: str, memory: bool | None = None) -> int:
-    lines = [line for line in r.of(kind="memory") if memory in (None, line["memory"])]
-    return sum(line["leaks"].get(name, 0) for line in lines)
+def leaked(r: Results, name: str, *memory: str) -> int:
+    return sum(line["leaks"].get(name, 0) for line in r.of(kind="memory") if line["memory"] in memory)
 
 
 def _remembered(r: Results) -> list[Mark]:
-    (again, without), (right, plain) = pair(r, "repeats"), pair(r, "success")
-    saw, asked = leaked(r, "uncleared saw secret", True), leaked(r, "uncleared", True)
-    first, others = leaked(r, "uncleared saw secret, first turn"), leaked(r, "other sessions")
-    gap = by_seed(right - plain)
+    out, without, plain = list[Mark](), session(r, "repeats", "none"), session(r, "success", "none")
+    for memory in MEMORY[1:]:
+        again, gap = session(r, "repeats", memory), by_seed(session(r, "success", memory) - plain)
+        saw, asked = (leaked(r, name, memory) for name in ("uncleared saw secret", "uncleared"))
+        told, near = f"in {saw:,} of {asked:,} requests", max(-gap.low, gap.high) < 0.05
+        out += [
+            mark(f"R9 repeated calls saved, memory {memory}", "at least .70", by_seed(1 - again / without), least=0.70),
+            Mark(f"R9 success less that without, memory {memory}", "interval within .05 of 0", gap, near),
+            Mark(f"R9 secret canaries before the uncleared worker, memory {memory}", "none", told, not saw),
+        ]
+    first, others = (leaked(r, name, *MEMORY) for name in ("uncleared saw secret, first turn", "other sessions"))
+    of_first, of_all = (leaked(r, name, *MEMORY) for name in ("uncleared, first turn", "requests"))
     return [
-        mark("R9 repeated calls that memory saves", "at least .70", by_seed(1 - again / without), least=0.70),
-        Mark("R9 success with memory less without", "interval within .05 of 0", gap, max(-gap.low, gap.high) < 0.05),
-        Mark("R9 secret canaries before the uncleared worker", "none", f"in {saw:,} of {asked:,} requests", not saw),
-        Mark(
-            "R9 the same within a turn, by another part's tools", "none",
-            f"in {first} of {leaked(r, 'uncleared, first turn'):,} requests", not first,
-        ),
-        Mark("R9 canaries of other sessions", "none", f"in {others} of {leaked(r, 'requests'):,} requests", not others),
-    ]  # fmt: skip
+        *out,
+        Mark("R9 the same within a turn, by another part's tools", "none", f"in {first} of {of_first:,}", not first),
+        Mark("R9 canaries of other sessions", "none", f"in {others} of {of_all:,} requests", not others),
+    ]
 
 
 def _ways(r: Results) -> str:
@@ -180,13 +182,13 @@ def _isolation(r: Results) -> str:
 
 
 def _memory(r: Results) -> str:
-    rows = [(files, memory) for files in KINDS for memory in (False, True)]
+    rows = [(files, memory) for files in KINDS for memory in MEMORY]
 
     def column(head: str, field: str) -> tuple[Any, ...]:
         return head, lambda row: by_seed(r.get(field, kind="memory", files=row[0], memory=row[1])), ".2f"
 
     return table(
-        rows, ("session", lambda row: row[0]), ("memory", lambda row: "yes" if row[1] else "no"),
+        rows, ("session", lambda row: row[0]), ("memory", lambda row: row[1]),
         column("turns answered rightly", "success"), column("calls of tools", "calls"),
         column("of them repeated", "repeats"),
     )  # fmt: skip

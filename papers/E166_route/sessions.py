@@ -1,4 +1,5 @@
-"""R9: conversations of five turns over the same files, with and without what tools gave in the turns before.
+"""R9: conversations of five turns over the same files: without what tools gave in the turns before, with it, and with
+it under a policy that tells who is cleared.
 
 The orchestrator is served as a model (``AgentModel``); a client performs its tools and sends the conversation back.
 With memory it sends the results of tools too, without it only what was said. Workers are scripted: they look for a fact
@@ -30,8 +31,13 @@ SLIP = 0.03  # chance that a worker misreads a fact
 FILLER = {"files": 300, "large files": 2200}  # characters of each file that say nothing
 BARE = 5  # facts of a session whose tool gives a number and no name
 CLEARED, OTHER = "cleared", "other"
+LABELLED = [
+    {"name": CLEARED, "ref": CLEARED, "data_class": "secret", "clearance": ["secret", "unknown"]},
+    {"name": OTHER, "ref": OTHER},
+]  # what the cleared worker writes, and what its tools gave, is secret
 FACT = re.compile(r"\b[fs]\d+\b")
 FOUND = re.compile(r"^it is (\d+)$", re.MULTILINE)
+MEMORY = ("none", "shared", "under a policy")
 KINDS = ("files", "large files", "bare numbers")
 
 
@@ -141,7 +147,7 @@ def reader(one: Session) -> Tool:
 # ---- what came out -------------------------------------------------------------------------------------------------
 
 
-def arm(kind: str, seed: int, n: int, memory: bool) -> dict[str, Any]:
+def arm(kind: str, seed: int, n: int, memory: str) -> dict[str, Any]:
     """``n`` sessions through the orchestrator.
 
     Gives by session: share of turns with the right answer, calls of tools, and those that repeat an earlier call of the
@@ -164,16 +170,15 @@ def arm(kind: str, seed: int, n: int, memory: bool) -> dict[str, Any]:
         return listen
 
     models = {name: Scripted({"": listening(name)}) for name in (CLEARED, OTHER)}
-    served = AgentModel(
-        "orchestrator", Scripted({"": lead}), config={"workers": list(models)}, resolve_model=models.__getitem__
-    )
+    config = {"workers": LABELLED if memory == "under a policy" else list(models)}
+    served = AgentModel("orchestrator", Scripted({"": lead}), config=config, resolve_model=models.__getitem__)
     out: dict[str, Any] = {"success": [], "calls": [], "repeats": []}
     leaks = Counter[str]()
     everywhere = {canary: one.name for one in all_sessions for canary in one.canaries.values()}
     for one in all_sessions:
         heard.clear()
 
-        runner = Runner(client, None, served, config={"memory": memory}, tools=[reader(one)])
+        runner = Runner(client, None, served, config={"memory": memory != "none"}, tools=[reader(one)])
         run = runner.collect([Task(one.name, "", {"turns": [list(pair) for pair in one.turns]})], n=1).runs[0]
         notes = {call.action: json.loads(call.text or "{}") for call in run.calls if call.kind == "note"}
         right = [f"it is {one.facts[a] + one.facts[b]}" for a, b in one.turns]

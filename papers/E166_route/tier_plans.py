@@ -19,7 +19,7 @@ from papers.experiment import Line, apart, by_kind
 SEEDS = range(20, 25)  # seeds below were used while this was written
 COPIES = 10  # of the luck of each held-out program
 COPYING = (0.0, 0.6)
-PROGRAMS, SESSIONS = 300, 40  # of a seed, for isolation and for memory
+PROGRAMS, SESSIONS = 300, 20  # of a seed, for isolation and for memory
 ROUND = 5
 WAYS = {
     "conductor": How(price=0.02),
@@ -43,7 +43,7 @@ def cells(quick: bool) -> Iterator[Line]:
         for copying in COPYING:
             yield {"kind": "isolation", "copying": copying, "size": 40 if quick else PROGRAMS, "seed": seed}
         for files in sessions.KINDS:
-            for memory in (False, True):
+            for memory in sessions.MEMORY:
                 size = 4 if quick else SESSIONS
                 yield {"kind": "memory", "files": files, "memory": memory, "size": size, "seed": seed}
 
@@ -99,7 +99,7 @@ def isolation(setting: Line, seed: int) -> Line:
 
 
 def memory(setting: Line, seed: int) -> Line:
-    """R9: sessions of five turns, with what tools gave in the turns before or without."""
+    """R9: sessions of five turns, with what tools gave in the turns before, without, or as a policy lets it be seen."""
     arm = sessions.arm(setting["files"], seed, setting["size"], setting["memory"])
     means = {name: round(float(np.mean(arm[name])), ROUND) for name in ("success", "calls", "repeats")}
     return means | {"leaks": arm["leaks"]}

@@ -159,15 +159,17 @@ def test_who_sees_no_attempt_copies_none(found):
     assert shared.alike.mean() > alone.alike.mean() + 0.1
 
 
-def test_memory_saves_calls_and_a_plan_keeps_what_its_parts_read_apart():
-    without, with_ = (sessions.arm("files", 1, 3, memory) for memory in (False, True))
-    assert sum(with_["repeats"]) < 0.5 * sum(without["repeats"])
-    assert without["calls"] == [4 * sessions.TURNS] * 3
-    for arm in (without, with_):
+def test_memory_saves_calls_and_canaries_stay_where_a_policy_says():
+    arms = {memory: sessions.arm("files", 1, 3, memory) for memory in sessions.MEMORY}
+    repeats = {memory: sum(arm["repeats"]) for memory, arm in arms.items()}
+    assert repeats["shared"] < 0.5 * repeats["none"]
+    assert repeats["shared"] < repeats["under a policy"] < repeats["none"]
+    assert arms["none"]["calls"] == [4 * sessions.TURNS] * 3
+    for arm in arms.values():
         assert min(arm["success"]) > 0.5
         assert arm["leaks"]["uncleared, first turn"] > 0
         assert arm["leaks"]["uncleared saw secret, first turn"] == arm["leaks"]["other sessions"] == 0
-    assert without["leaks"]["uncleared saw secret"] == 0
+    assert arms["none"]["leaks"]["uncleared saw secret"] == arms["under a policy"]["leaks"]["uncleared saw secret"] == 0
 
 
 def lines(better):
@@ -192,13 +194,13 @@ def lines(better):
             )
             out.append({"kind": "isolation", "copying": copying, "seed": seed, "isolated": arm, "shared": arm | worse})
         for files in sessions.KINDS:
-            for memory in (False, True):
+            for memory in sessions.MEMORY:
                 seen = ("uncleared saw secret", "uncleared saw secret, first turn", "other sessions")
                 leaks = {"requests": n, "uncleared": n, "uncleared, first turn": n} | dict.fromkeys(
                     seen, int(not better)
                 )
-                made = {"repeats": 1.0 if memory and better else 10.0, "calls": 20.0, "leaks": leaks}
-                made["success"] = 0.9 if memory <= better else 0.7
+                made = {"repeats": 1.0 if memory != "none" and better else 10.0, "calls": 20.0, "leaks": leaks}
+                made["success"] = 0.9 if better or memory == "none" else 0.7
                 out.append({"kind": "memory", "files": files, "memory": memory, "seed": seed} | made)
     return out
 
