@@ -20,8 +20,8 @@ def report(lines: Sequence[Line]) -> str:
     r = Results(lines)
     return document(
         "# E166, tier plans: plans for a simulated pool, through the orchestrator", marks(r),
-        "## R6: what was trained", _ways(r), "## R7: at the conductor's calls", _controls(r), "## R8", _isolation(r),
-        "## R9", _memory(r), _told(r),
+        "## R6: what was trained", _ways(r), _starts(r), "## R7: at the conductor's calls", _controls(r),
+        "## R8", _isolation(r), "## R9", _memory(r), _told(r),
     )  # fmt: skip
 
 
@@ -146,6 +146,28 @@ def _ways(r: Results) -> str:
     )  # fmt: skip
 
 
+def _starts(r: Results) -> str:
+    """Drawn plans after as many iterations as the ways without a cold start had."""
+    short = [way for way in ways(r) if 0 < r.of(kind="plans", way=way)[0]["iterations"] < WAYS[OURS].iterations]
+    if not short:
+        return ""
+    at = r.of(kind="plans", way=short[0])[0]["iterations"]
+
+    def drawn(way: str, field: str) -> Report:
+        tenth = at * 10 // r.of(kind="plans", way=way)[0]["iterations"] - 1
+        return by_seed([line["log"][tenth][field] for line in r.of(kind="plans", way=way)])
+
+    shown = table(
+        [OURS, *short],
+        ("way", lambda way: way),
+        ("plans that the parser of training reads", lambda way: drawn(way, "parsed"), ".3f"),
+        ("right", lambda way: drawn(way, "right"), ".3f"),
+        ("calls", lambda way: drawn(way, "calls"), ".2f"),
+        ("seeds", lambda way: len(r.of(kind="plans", way=way))),
+    )
+    return f"Drawn plans in training, in the tenth of it that ends near {at} iterations:\n\n{shown}"
+
+
 def _controls(r: Results) -> str:
     success, calls = get(r, "success"), get(r, "calls")
     rows: list[tuple[str, Report]] = [
@@ -201,12 +223,12 @@ def _told(r: Results) -> str:
 
 
 def figure(lines: Sequence[Line]) -> Any:
-    """Success against calls: ways of training, controls by calls, the masters' plans."""
+    """Success against calls: ways of training whose plans parse, controls by calls, the masters' plans."""
     from papers.drawing import canvas, finish
 
     r = Results(lines)
     made, axis = canvas((6.4, 4.0))
-    for n, way in enumerate(ways(r)):
+    for n, way in enumerate(way for way in ways(r) if get(r, "calls", way).any()):
         x, y = by_seed(get(r, "calls", way)), by_seed(get(r, "success", way))
         axis.errorbar(
             [x.estimate], [y.estimate], xerr=[[x.estimate - x.low], [x.high - x.estimate]],
