@@ -2,4 +2,4 @@
 
 NEEDS = "stats, probes, route"
 TIERS = ("fast", "service", "plans")
-SETTINGS = ("kind", "way", "n", "iterations", "fault", "down", "copying", "files", "memory", "size")
+SETTINGS = ("kind", "way", "n", "iterations", "fault", "worker", "copying", "files", "memory", "size")

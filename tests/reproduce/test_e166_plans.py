@@ -177,12 +177,13 @@ def lines(better):
     out = []
     for seed in (0, 1):
         high, n = 0.01 * seed, 10
-        for way in tier_plans.WAYS:
+        for way, how in tier_plans.WAYS.items():
+            said = {"flat groups": 0.1, "worker entropy": 1.0, "parsed": 1.0, "right": 0.8, "calls": 2.0}
             made = {
                 "success": (0.9 if better else 0.6) + high, "forced": 0.7, "masters": 0.95, "single": 0.69,
                 "calls": 1.5, "by size": [0.9, 0.8, 0.7], "calls by size": [1.0 if better else 2.0, 2.0, 3.0],
-                "unparsed": 0, "programs": n, "drawn unparsed": 0 if better else 5, "drawn": 50,
-                "agreed": n - (not better), "workflows": 10, "log": [{"flat groups": 0.1, "worker entropy": 1.0}],
+                "unparsed": 0, "programs": n, "drawn unparsed": 0 if better else 5, "drawn": 50, "log": [said] * 10,
+                "agreed": n - (not better), "workflows": 10, "iterations": how.iterations,
             }  # fmt: skip
             out.append({"kind": "plans", "way": way, "seed": seed} | made)
         votes = {name: [0.7] * 4 for name in ("vote", "crew vote", "verified", "crew verified", "routed verified")}
