@@ -23,12 +23,12 @@ register("tasksets", "apps", Apps)
 GOLDEN = [
     (
         "apps-6465577",
-        "Which sum tops the list of my remittances in bank of more than 28 dollars?",
+        "Which amount tops the list of my remittances in bank of more than 28 dollars?",
         {"answer": 81, "verb": "max", "rows": [11, 19, 25, 56, 63, 71, 77, 82, 90, 98]},
     ),
     (
         "apps-2462875",
-        "Which sum tops the list of my remittances in bank not from Ana and of less than 79 dollars?",
+        "Which amount tops the list of my remittances in bank not from Ana and of less than 79 dollars?",
         {"answer": 69, "verb": "max", "rows": [10, 28, 34, 43, 60]},
     ),
 ]

@@ -24,7 +24,7 @@ WORDS: dict[str, tuple[str, ...]] = {  # of each verb: four ways to ask for it
     ),
     "max": (
         "What is the largest amount among my {}?", "Find the highest amount of my {}.",
-        "How big is the biggest of my {}?", "Which sum tops the list of my {}?",
+        "How big is the biggest of my {}?", "Which amount tops the list of my {}?",
     ),
     "like": (
         "Like my {}.", "Give a like to all {}.", "Put a heart on my {}.", "Mark as liked the {}.",

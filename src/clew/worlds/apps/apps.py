@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from clew.core.errors import BadInput, WorldError
@@ -81,12 +81,16 @@ class AppsWorld(Exact):
             return f"error: there is no tool {call.name[:40]!r}; the tools are {', '.join(t.name for t in TOOLS)}"
         try:
             given = read_arguments(spec, call.arguments)
-            return json.dumps({"login": self._login, "fetch": self._fetch, "change": self._change,
-                               "submit": self._submit}[call.name](**given))  # fmt: skip
+            return json.dumps(self._tool(call.name)(**given))
         except BadInput as error:
             return f"error: {call.name}: {error.message}"
         except Refused as error:
             return f"error: {error}"
+
+    def _tool(self, name: str) -> Callable[..., dict[str, Any]]:
+        own: dict[str, Callable[..., dict[str, Any]]]
+        own = {"login": self._login, "fetch": self._fetch, "change": self._change, "submit": self._submit}
+        return own[name]
 
     def _login(self, app: str) -> dict[str, Any]:
         self._face(app)
