@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clew.core.errors import BadInput
 from clew.core.values import Limits
 from clew.harness.workflow import Part, written
 from clew.models.compose.ledger import Ledger, read_ledger
@@ -81,6 +82,12 @@ def test_an_agent_that_keeps_no_policy_refuses_one() -> None:
     server = Server(AgentModel(plain, Scripted({"": "?"})), names=("m",))
     assert "which could keep a policy" in ask(server, HI, policy={"regions": ["eu"]}).text
     assert reply(server, HI, policy={})["content"] == "hi"
+
+
+def test_a_server_does_not_start_with_a_team_that_is_none() -> None:
+    for config, text in [({}, "the orchestrator has no workers"), ({"workers": ["a"], "policy": 3}, "no JSON object")]:
+        with pytest.raises(BadInput, match=text):
+            AgentModel("orchestrator", Scripted({"": "?"}), config=config)
 
 
 def test_an_answer_is_known_by_its_classes_in_later_turns_and_one_that_was_changed_is_unknown() -> None:
