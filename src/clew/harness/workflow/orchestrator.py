@@ -15,6 +15,8 @@ from typing import NamedTuple
 from clew.core.errors import BadInput, ModelError
 from clew.core.keys import value_digest
 from clew.harness.run.live import Conversation, LiveRun
+from clew.harness.workflow.plan_grammar import plan_grammar
+from clew.harness.workflow.subsets import some
 from clew.harness.workflow.workplan import SHAPE, Part, parse, written
 
 KEPT = 8_000  # characters of what tools gave in earlier plans that a worker is told
@@ -74,10 +76,14 @@ async def orchestrator(
     plans: int = 1,
     asks: int = 50,
     turns: int = 20,
+    strict: bool = False,
+    grammar: bool = False,
+    subset: bool = False,
 ) -> str:
     """Plans with the run's model, lets the workers work, and returns the result of the last part.
 
-    A reply that is no plan is refused once with the reason. After a second one, the first worker answers alone.
+    A reply that is no plan is refused once with the reason. After a second one, the first worker answers alone. In a
+    world without tools the result is also the action.
 
     Args:
         workers: references of models, or name -> reference; the plan names them by number.
@@ -85,10 +91,15 @@ async def orchestrator(
         plans: that may follow each other; a later one is written in sight of the results of those before.
         asks: of workers in all. Where they are used up, the best result so far is returned, and a note says so.
         turns: of a worker that calls tools, in one part.
+        strict: a reply that is no plan ends the run with an empty answer, as is right while plans are trained.
+        grammar: hold the replies of the leading model to the language of plans, where it can be held.
+        subset: offer some of the workers alone, drawn anew for each task and the same in all runs of its group.
 
     Raises:
         BadInput: there are no workers. ModelError: no worker answered.
     """
+    if subset:
+        workers = some(workers, await run.draw("workers", shared=True))
     named = dict(workers) if isinstance(workers, Mapping) else {ref: ref for ref in workers}
     if not named:
         remedy = 'Name models: --config \'{"workers": ["openai:gpt-5-mini", "./weights"]}\'.'
@@ -97,8 +108,9 @@ async def orchestrator(
     crew.told += asked.tools
     lead, answer = _lead(run, crew, asked, parts), ""
     for number in range(plans):
-        plan = await _plan(run, lead, len(named), parts, number)
-        if plan is None and number:
+        held = {"grammar": plan_grammar(len(named), parts, OVER if number else "")} if grammar else {}
+        plan = await _plan(run, lead, len(named), parts, number, 1 if strict else 2, held)
+        if plan is None and (number or strict):
             break
         if plan is None:
             run.note("no plan: the first worker answers alone")
@@ -110,6 +122,8 @@ async def orchestrator(
     if crew.short:
         run.note("limit", asks=asks)
     run.note("answer", text=answer)
+    if run.view.text and not run.done and not run.tools:
+        await run.act(answer)
     return answer
 
 
@@ -184,11 +198,16 @@ async def _work(run: LiveRun, crew: Crew, asked: Question, worker: int, prompt: 
     return Result(text, tuple(told))
 
 
+def instructions(names: Sequence[str], most: int) -> str:
+    """What the leading model is told first: its workers by number, and how plans are written."""
+    workers = "\n".join(f"{i}: {name}" for i, name in enumerate(names))
+    example = written([part._replace(worker=min(part.worker, len(names) - 1)) for part in EXAMPLE])
+    return LEAD.format(workers=workers, most=most, example=example) + SHAPE
+
+
 def _lead(run: LiveRun, crew: Crew, asked: Question, parts: int) -> Conversation:
     """The conversation in which plans are written."""
-    workers = "\n".join(f"{i}: {name}" for i, name in enumerate(crew.names))
-    example = written([part._replace(worker=min(part.worker, len(crew.names) - 1)) for part in EXAMPLE])
-    lead = run.chat(LEAD.format(workers=workers, most=parts, example=example) + SHAPE)
+    lead = run.chat(instructions(crew.names, parts))
     for role, text in asked.before:
         if role != "system":
             lead.say(role, text)
@@ -196,10 +215,12 @@ def _lead(run: LiveRun, crew: Crew, asked: Question, parts: int) -> Conversation
     return lead
 
 
-async def _plan(run: LiveRun, lead: Conversation, workers: int, parts: int, number: int) -> tuple[Part, ...] | None:
-    """The next plan; None where the leading model wrote none twice, or ends the work."""
-    for _ in range(2):
-        reply = await lead.ask()
+async def _plan(
+    run: LiveRun, lead: Conversation, workers: int, parts: int, number: int, tries: int, held: Mapping[str, str]
+) -> tuple[Part, ...] | None:
+    """The next plan; None where the leading model wrote none in so many tries, or ends the work."""
+    for _ in range(tries):
+        reply = await lead.ask(**held)
         if number and reply.text.strip().strip(".").lower() == OVER:
             return None
         try:
