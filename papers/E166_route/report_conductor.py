@@ -16,7 +16,9 @@ LOOKS = ("cold greedy", "cold sampled", "cold held", "trained greedy", "trained 
 
 def report(lines: Sequence[Line]) -> str:
     r = Results(lines)
-    return document("# E166, tier conductor: plans as text, trained by GRPO", marks(r), "## Held out", _looks(r), _told(r))
+    return document(
+        "# E166, tier conductor: plans as text, trained by GRPO", marks(r), "## Held out", _looks(r), _told(r)
+    )
 
 
 def _best(r: Results) -> np.ndarray:

@@ -87,7 +87,7 @@ def conductor(setting: Line, seed: int) -> Line:
     singles = [float(np.mean([Skill(name).reply(t) == str(Read(t).answer) for t in texts])) for name in NAMES]
     best = int(np.argmax(singles))
     model = lead.untrained(seed)
-    loss = lead.cold_start(model, SHOWN, EPOCHS, COLD_LR, seed, own=True)
+    loss = lead.cold_start(model, SHOWN, EPOCHS, COLD_LR, seed)
     ways: dict[str, Line] = {"greedy": {"temperature": 0.0}, "sampled": {}, "held": {"grammar": True}}
 
     def looked(at: str) -> Line:

@@ -83,7 +83,7 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     from clew.train.rows import reference
 
     trainer_options.check_adapters(options)
-    store = common.open_store(store_path, create=bool(options["data"]))
+    store = common.open_store(store_path, create=bool(options["data"] or options["plans"]))
     chosen, data = _source(store, runs, options)
     model = run_options.trainable(options["model"])
     if options["plans"]:
