@@ -48,7 +48,7 @@ def marks(r: Results) -> list[Mark]:
             "R6 calls for programs of one operation", "at most 1.3", by_seed(r.get("trained greedy", "calls of one")),
             most=1.3,
         ),
-        mark("R7 less a vote of all four workers", "interval above 0", by_seed(done - r.get("voted")), above=0.0),
+        mark("R7 less a vote of all workers", "interval above 0", by_seed(done - r.get("voted")), above=0.0),
     ]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def _told(r: Results) -> str:
     oracle, voted = by_seed(r.get("oracle")), by_seed(r.get("voted"))
     rollouts = int(r.get("rollouts").max())
     return (
-        f"Alone: {named}; a vote of the four, in four calls, {voted.estimate:.3f}; each operation at its specialist "
+        f"Alone: {named}; a vote of all, in as many calls, {voted.estimate:.3f}; each operation at its specialist "
         f"{oracle.estimate:.3f}. {rollouts:,} rollouts of training a seed, n = {len(r.all)} seeds, "
         f"{int(r.get('trained greedy', 'n').max())} held-out programs, the same for all; intervals are Student's over "
         "seeds, of parse failures Wilson's over all that was sampled. Parts at their specialist: of plans with as many "

@@ -16,7 +16,7 @@ from clew.harness.workflow.plan_demonstrations import JUDGE
 from clew.harness.workflow.workplan import Part, written
 from clew.models.fakes import Scripted
 from papers.E166_route import report_conductor, tier_conductor
-from papers.E166_route.conductor_pool import NAMES, Programs, Read, Skill, worker
+from papers.E166_route.conductor_pool import Programs, Read, Skill, worker
 from papers.E166_route.lead import CONFIG, cold_start, outcomes, train, untrained
 
 SIZE = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -27,9 +27,9 @@ def test_a_plan_comes_to_what_a_run_of_it_comes_to():
     plans = [
         [Part(0, "Do the whole task.")],
         [Part(0, "Do step 1."), Part(1, "Do step 2.", (0,)), Part(2, "Do step 3.", (1,))],
-        [Part(3, "Do the whole task."), Part(1, "Do step 2."), Part(2, JUDGE, (0, 1))],
-        [Part(0, "Sing."), Part(3, "Check the result and correct it.", (0,))],
-        [Part(0, "Do step 1."), Part(3, "Hum.", (0,))],
+        [Part(2, "Do the whole task."), Part(1, "Do step 2."), Part(2, JUDGE, (0, 1))],
+        [Part(0, "Sing."), Part(1, "Check the result and correct it.", (0,))],
+        [Part(0, "Do step 1."), Part(2, "Hum.", (0,))],
     ]  # fmt: skip
     tasks = Programs().sample(12, 3)
     for plan in plans:
@@ -44,7 +44,7 @@ def test_programs_have_answers_and_workers_their_skills():
     assert read.answer == (((80 + 34) % 100) * 3 % 100 + 74) % 100
     texts = [task.prompt for task in Programs().sample(400, 1)]
     ones = [(text, Read(text)) for text in texts if len(Read(text).ops) == 1]
-    assert 0.3 < len(ones) / len(texts) < 0.5
+    assert 0.5 < len(ones) / len(texts) < 0.7
     right = [Skill("math").reply(text) == str(one.answer) for text, one in ones if one.ops[0][0] == "M"]
     wrong = [Skill("math").reply(text) != str(one.answer) for text, one in ones if one.ops[0][0] != "M"]
     assert sum(right) > 0.85 * len(right) > 10
@@ -62,7 +62,7 @@ def test_a_cell_in_small_goes_its_whole_way():
     assert point["iteration"] == 1
     tasks = Programs().sample(2, 0, "eval")
     texts = [task.prompt for task in tasks]
-    found = tier_conductor.held_out(outcomes(model, tasks, 0, grammar=True), texts, NAMES.index("generalist"))
+    found = tier_conductor.held_out(outcomes(model, tasks, 0, grammar=True), texts, 2)
     assert (found["n"], found["success"] <= 1) == (2, True)
     model.close()
 
@@ -78,7 +78,7 @@ def test_marks_can_fail():
         "specialists": 0.9,
     }
     line = dict.fromkeys(report_conductor.LOOKS, look) | {
-        "single": [0.3, 0.3, 0.3, 0.45], "best": 3, "oracle": 0.9, "voted": 0.4, "rollouts": 9, "curve": [],
+        "single": [0.3, 0.3, 0.45], "best": 2, "oracle": 0.9, "voted": 0.4, "rollouts": 9, "curve": [],
     }  # fmt: skip
     good = {**look, "success": 0.9}
     lines = [{**line, "trained greedy": {**good, "success": 0.9 + s / 100}, "seed": s} for s in range(3)]
