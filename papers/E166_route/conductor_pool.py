@@ -1,8 +1,8 @@
 """A pool whose workers are programs, and its world: what the tier ``conductor`` plans for (specs/E166 7.1).
 
-A task is a program of one or two operations of the types lookup, math and code, with the chances of ``pool``. Workers read what ``orchestrator`` tells them and answer with a number. Whether an operation comes out right is
-a hash of worker, question and place, so that a worker that is asked the same again says the same, and all arms meet
-equal luck.
+A task is a program of one or two operations of the types lookup, math and code, with the chances of ``pool``. Workers
+read what ``orchestrator`` tells them and answer with a number. Whether an operation comes out right is a hash of
+worker, question and place, so that a worker that is asked the same again says the same, and all arms meet equal luck.
 """
 
 from __future__ import annotations

@@ -127,7 +127,8 @@ def outcomes(model: Local, tasks: Sequence[Task], seed: int, temperature: float 
 
 
 def train(model: Local, iterations: int, tasks: int, rollouts: int, lr: float, seed: int) -> list[dict[str, float]]:
-    """Train plans by GRPO under the reward of plans, at a rate that falls in a line; gives what each tenth iteration's rollouts came to."""
+    """Train plans by GRPO under the reward of plans, at a rate that falls in a line; gives what the rollouts of each
+    tenth iteration came to."""
     recipe, curve = recipes.online("grpo"), list[dict[str, float]]()
     plan = Plan(name="conductor", iterations=iterations, tasks=tasks, rollouts=rollouts, seed=seed, schedule="linear")
     work = runner(model, world=Planned(Programs()))
