@@ -84,5 +84,6 @@ def test_the_routers_policy_holds_in_the_search_and_other_settings_are_another_s
 
 
 def test_a_dry_run_tells_its_plan_as_json(clew, pool):
-    told = json.loads(clew("route", "evolve", "wrong", "pool", *ASKED, *SEARCH, "--dry", "--json").stdout)
+    line = ("route", "evolve", "wrong", "pool", "-o", "evolved", *ASKED, *SEARCH)
+    told = json.loads(clew(*line, "--dry", "--json").stdout)
     assert told["runs"] > told["iterations"] * told["candidates"] * told["episodes"] > 0

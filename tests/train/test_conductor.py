@@ -167,7 +167,8 @@ class Answers(Sums):
 def test_plans_are_rewarded_as_reported():
     _, run = judged(written([Part(0, "Add them up.")]))
     assert run.reward == 1
-    assert run.calls[-2].action == run.store.node(run.calls[2].node_out).message.text, "the answer is the action"
+    said = [run.store.node(call.node_out).message.text for call in run.calls if call.kind == "ask"]
+    assert run.calls[-2].action == said[-1], "the answer is the action"
     _, run = judged(written([Part(0, "Add them up, and 5.")]))
     assert run.reward == 0.5
     _, run = judged("I would add them up.")
@@ -227,10 +228,10 @@ def test_demonstrations_are_valid_plans_that_prefer_nobody():
     (asked, said) = demonstrations(1, {"x": "ref", "y": "ref2"}, questions=["Why?"])[0]
     assert asked[1].text == "Why?"
     assert parse(said[0].text, 2, 5)
-    parts = {asked[0].text.count("\n0: ") for asked, _ in demonstrations(9, "abcdef", subset=True)}
+    parts = {asked[0].text.count("\n0: ") for asked, _ in demonstrations(9, list("abcdef"), subset=True)}
     assert parts == {1}
-    for wrong in ({"workers": []}, {"workers": ["a"], "parts": 0}):
-        with pytest.raises(BadInput, match="without workers and parts"):
+    for wrong, told in (({"workers": []}, "no workers"), ({"workers": ["a"], "parts": 0}, "without parts")):
+        with pytest.raises(BadInput, match=told):
             demonstrations(1, **wrong)
 
 

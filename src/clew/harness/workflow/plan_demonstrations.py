@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.values import Message
+from clew.harness.workflow.clearance import Team
 from clew.harness.workflow.orchestrator import instructions
 from clew.harness.workflow.subsets import some
 from clew.harness.workflow.workplan import Part, written
@@ -65,16 +66,17 @@ def demonstrations(
         (messages before, the plan as the assistant's message) of each.
 
     Raises:
-        BadInput: there are no workers, or no part is allowed.
+        BadInput: there are no workers, or not such as the agent takes; or no part is allowed.
     """
+    if isinstance(workers, Mapping):
+        workers = dict(sorted(workers.items()))  # as the arguments of a run are kept
     shapes = [shape for shape in SHAPES if len(shape) <= parts]
-    if not len(workers) or not shapes:
-        remedy = 'Name them: --config \'{"workers": ["openai:gpt-5-mini", "./weights"]}\'.'
-        raise BadInput("plans cannot be shown without workers and parts", remedy=remedy)
+    if not shapes:
+        raise BadInput("plans cannot be shown without parts", remedy="Let a plan have a part or more (parts).")
     dice, out = random.Random(derive(seed, "plans")), []
     for i in range(n):
         offered = some(workers, dice.random()) if subset else workers
-        names = [str(one) for one in offered]
+        names = [post.labels.name for post in Team.read(offered).posts]
         plan = [Part(dice.randrange(len(names)), subtask, reads) for subtask, reads in dice.choice(shapes)]
         asked = questions[i % len(questions)] if questions else _question(dice)
         told = (Message("system", instructions(names, parts)), Message("user", asked))

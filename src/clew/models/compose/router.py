@@ -221,7 +221,7 @@ def load(folder: str | Path) -> Router:
     path = Path(folder)
     config = _config(path / CONFIG)
     try:
-        workers = tuple(_worker(one) for one in _list(config.get("workers")))
+        workers = tuple(read_worker(one) for one in _list(config.get("workers")))
         kind = dict(_table(config.get("features"), "features"))
         if kind.pop("kind", None) != "ngrams" or set(kind) != {"dim", "chars"}:
             raise BadInput("its features are none that this version knows", remedy="Fit the router anew.")
@@ -264,7 +264,12 @@ def _list(value: object) -> Sequence[object]:
     return value
 
 
-def _worker(value: object) -> Worker:
+def read_worker(value: object) -> Worker:
+    """A worker from a JSON object.
+
+    Raises:
+        BadInput: it is none, or has a label that no worker has.
+    """
     said = dict(_table(value, "a worker"))
     known = {one.name for one in fields(Worker)}
     if unknown := sorted(set(said) - known):  # a label that is not understood must not be dropped: it may forbid
