@@ -50,6 +50,7 @@ class Way(NamedTuple):
 @option("--position", type=click.INT, default=-2, help=POSITION_HELP)
 @option("--tokens", default=1024, help=TOKENS_HELP)
 @option("--scales", is_flag=True, help=SCALES_HELP)
+@option("--steps", default=400, help="With --scales: most steps of each training.")
 @option("--probe", default=0, metavar="N", help=PROBE_HELP)
 @option("--anyway", is_flag=True, help="Fit where the report says: do not route.")
 @common.output_options
@@ -104,7 +105,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, folder: str, 
 
 
 def _by_ngrams(found: Matrix, options: dict[str, Any]) -> Way:
-    for name, usual in (("layer", "norm"), ("position", -2), ("tokens", 1024), ("scales", False)):
+    for name, usual in (("layer", "norm"), ("position", -2), ("tokens", 1024), ("scales", False), ("steps", 400)):
         if options[name] != usual:
             raise BadInput(f"--{name} is of a backbone", remedy="Add --backbone FOLDER, or leave it out.")
     return Way(advised(found, options), None, None, {})
@@ -150,7 +151,7 @@ def _scaling(found: Matrix, backbone: Any, h: F64, options: dict[str, Any], say:
     from clew.route.contest import FOLDS
     from clew.route.scale_gain import Scaling
 
-    rates = Rates()
+    rates = Rates(options["steps"])
     total = (FOLDS + 1) * rates.steps
     made = Scaling(
         found, backbone, h, folder_of("scales", backbone, found.texts), options["tau"], options["seed"], rates
