@@ -1,5 +1,6 @@
 """What a router's backbone, its singular-value scales and its probe questions are worth, on pools made here.
 
+    python benchmarks/route_backbone.py          scales, then workers
     python benchmarks/route_backbone.py text --data FILE... --out FOLDER [--steps 250]
     python benchmarks/route_backbone.py scales [--pools 5]
     python benchmarks/route_backbone.py workers [--pools 10]
@@ -170,7 +171,7 @@ def text(data: list[Path], out: Path, steps: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = parser.add_subparsers(dest="which", required=True)
+    which = parser.add_subparsers(dest="which")
     one = which.add_parser("text")
     one.add_argument("--data", type=Path, nargs="+", required=True)
     one.add_argument("--out", type=Path, required=True)
@@ -185,8 +186,11 @@ def main() -> None:
     one.add_argument("--size", type=int, default=8)
     one.add_argument("--questions", type=int, default=400)
     one.add_argument("--probes", type=int, nargs="+", default=[30, 100])
-    options = vars(parser.parse_args())
-    {"text": text, "scales": scales, "workers": workers}[options.pop("which")](**options)
+    kinds: dict[str, Any] = {"text": text, "scales": scales, "workers": workers}
+    given = vars(parser.parse_args())
+    for name in [given["which"]] if given["which"] else ["scales", "workers"]:
+        options = given if given["which"] else vars(parser.parse_args([name]))
+        kinds[name](**{key: value for key, value in options.items() if key != "which"})
 
 
 if __name__ == "__main__":

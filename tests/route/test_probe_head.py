@@ -1,4 +1,4 @@
-"""A worker that joins by probe questions alone: what is planted is found, and somebody else's answers are worth nothing."""
+"""A worker that joins by probe questions: what is planted is found, and somebody else's answers are worth nothing."""
 
 from __future__ import annotations
 
