@@ -372,3 +372,14 @@ def test_whoever_repeats_all_it_ever_saw_tells_it_to_those_alone_that_are_cleare
         may = {f"canary-{one[3:]}" for one in clearance[name]} | {f"canary-{name}"}
         assert set(re.findall("canary-[a-d]", "".join(map(all_seen, model.asked)))) <= may, name
     assert runner.replay(run).calls == len(run.calls)
+
+
+def test_a_policy_may_name_workers_that_are_not_drawn_for_a_task() -> None:
+    labels = {name: {"ref": name} for name in "abcdef"}
+    runner, models = team(labels, *[written([Part(0, "look")])] * 8)
+    config = {"subset": True, "policy": {"deny": list("abc")}}
+    runner.config |= config
+    runs = runner.collect([Task(f"t{i}", "What is it?") for i in range(8)], n=1).runs
+    assert {run.stop for run in runs} <= {"returned", "model_error"}
+    assert sum(models[name].calls for name in "def") > 0
+    assert not any(models[name].calls for name in "abc")
