@@ -205,8 +205,8 @@ def _next(runs: Sequence[Run], data: Dataset | None, checkpoint: Path | None, op
     if options["plans"]:
         given = data_options.given(options) if data is not None else {"data": "QUESTIONS.jsonl"}
         given |= {"reward": ("exact", data_options.PLAN)}
-        how = {"agent": "orchestrator", "config": options["config"], "model": checkpoint, **given}
-        return [command_line("train", name=f"{options['name']}-led", **how)]
+        given |= {"agent": "orchestrator", "config": options["config"], "model": checkpoint}
+        return [command_line("train", name=f"{options['name']}-led", **given)]
     if data is not None:
         split = next(part for part in ("test", "eval", "train") if data.holds(part))
         asked = {**data_options.given(options), "split": split, "model": checkpoint}

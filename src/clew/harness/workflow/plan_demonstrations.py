@@ -18,6 +18,7 @@ from clew.harness.workflow.orchestrator import instructions
 from clew.harness.workflow.subsets import some
 from clew.harness.workflow.workplan import Part, written
 
+Said = tuple[Message, ...]
 Shape = tuple[tuple[str, tuple[int, ...]], ...]  # of each part its subtask, and the parts it reads
 ANSWER, FIRST, SECOND, THIRD = "Do the whole task.", "Do step 1.", "Do step 2.", "Do step 3."
 CHECK, JUDGE = "Check the result and correct it.", "Compare the results and give the right one."
@@ -54,7 +55,7 @@ def demonstrations(
     subset: bool = False,
     seed: int = 0,
     questions: Sequence[str] = (),
-) -> list[tuple[tuple[Message, ...], tuple[Message, ...]]]:
+) -> list[tuple[Said, Said]]:
     """What the leading model of ``orchestrator`` is told, and a valid plan that it might write.
 
     Args:
@@ -73,7 +74,7 @@ def demonstrations(
     shapes = [shape for shape in SHAPES if len(shape) <= parts]
     if not shapes:
         raise BadInput("plans cannot be shown without parts", remedy="Let a plan have a part or more (parts).")
-    dice, out = random.Random(derive(seed, "plans")), []
+    dice, out = random.Random(derive(seed, "plans")), list[tuple[Said, Said]]()
     for i in range(n):
         offered = some(workers, dice.random()) if subset else workers
         names = [post.name for post in Team.read(offered).posts]

@@ -62,7 +62,7 @@ class Planned:
     def open(self, task: Task) -> World:
         return self.inner.open(task)
 
-    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
+    async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float | None]:
         """The world's verdict under the reward of plans.
 
         Raises:
@@ -71,7 +71,8 @@ class Planned:
         found = await self.inner.judge(task, run, world)
         answer = found.get("reward")
         if answer is None:
-            raise Undecided(f"{self.inner.ref} gave no reward", found)
+            said = {name: value for name, value in found.items() if value is not None}
+            raise Undecided(f"{self.inner.ref} gave no reward", said)
         if not 0 <= answer <= 1:
             told = f"{self.inner.ref} gave the reward {answer:g}, and plans are rewarded for answers within 0 and 1"
             raise BadInput(told, remedy="Scale the world's reward, or train without --reward plan.")

@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 def some(workers: Sequence[T] | Mapping[str, T], luck: float) -> Sequence[T] | Mapping[str, T]:
     """All workers for half of the luck in [0, 1), else two or more of them but not all, in their order."""
-    dice, listed = random.Random(luck), list(workers)
-    if len(listed) < 3 or dice.random() < 0.5:
+    dice, n = random.Random(luck), len(workers)
+    if n < 3 or dice.random() < 0.5:
         return workers
-    kept = sorted(dice.sample(range(len(listed)), dice.randrange(2, len(listed))))
+    kept = sorted(dice.sample(range(n), dice.randrange(2, n)))
     if isinstance(workers, Mapping):
-        return {name: workers[name] for i, name in enumerate(listed) if i in kept}
+        return {name: one for i, (name, one) in enumerate(workers.items()) if i in kept}
     return [workers[i] for i in kept]
