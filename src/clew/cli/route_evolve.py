@@ -94,6 +94,9 @@ def command(router: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
         f"{search.looks()} looks at {len(fixed)} tasks, {len(test)} tasks twice at the end: {every:,} runs"
     )
     if options["dry"]:
+        if as_json:
+            plan = {"iterations": search.iterations, "candidates": size, "episodes": search.replications, "runs": every}
+            common.end_with_json(plan)
         return
     single, kept = change.single(found, h), FOLDER / f"evolve-{_label(each, found, search)}"
     with run_options.interruptible("the same line again"), common.bar("runs", every) as move:

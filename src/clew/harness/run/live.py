@@ -8,7 +8,7 @@ from typing import Any, overload
 from clew.core.errors import BadInput
 from clew.core.protocols import Model
 from clew.core.records import Call
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
+from clew.core.values import Observation, Sampling, Task, ToolCall, ToolSpec
 from clew.harness.loading import Agent
 from clew.harness.run import acts, asks, notes
 from clew.harness.run.nodes import Reply
@@ -52,6 +52,11 @@ class LiveRun:
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools of the world and those beside it."""
         return self._run.tools
+
+    @property
+    def sampling(self) -> Sampling:
+        """How its models are asked where a conversation does not say otherwise."""
+        return self._run.sampling
 
     @property
     def record(self) -> tuple[Call, ...]:

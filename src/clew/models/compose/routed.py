@@ -25,8 +25,8 @@ from clew.models.compose.decision import SCHEME, SHORT, Decision
 from clew.models.compose.forwarding import combined
 from clew.models.compose.ledger import Ledger
 from clew.models.compose.origins import Origins
-from clew.models.compose.policy import Policy, cost_of, most_of
-from clew.models.compose.router import Router, Worker, ranking
+from clew.models.compose.policy import Policy, cost_of, flow_of, most_of
+from clew.models.compose.router import Router, ranking
 from clew.models.images import unnamed
 
 FAULTS = frozenset({400, 413, 415, 422})  # statuses that tell of the request, not of the worker
@@ -188,7 +188,7 @@ class Routed:
             forced = FORCED if self.parts.worker not in ("", worker.name) else ""
             why = forced or policy.refusal(worker, most)
             if labelled and not why:
-                why, hidden[index] = _flow(worker, each, policy.flow)
+                why, hidden[index] = flow_of(worker, each, policy.flow)
             if why:
                 refused[worker.name] = why
         order = ranking(numbers, [name not in refused for name in names])
@@ -299,19 +299,6 @@ def _stated(request: Request) -> object:
     if request.policy is None and request.wire is not None:
         return request.wire.body.get("policy")
     return request.policy
-
-
-def _flow(worker: Worker, each: Sequence[frozenset[str]], flow: str) -> tuple[str, frozenset[int]]:
-    """Why a worker may not see the messages with these classes, or the places of those that are kept from it."""
-    cleared = {*worker.clearance, worker.data_class}
-    hidden = frozenset(place for place, classes in enumerate(each) if not classes <= cleared)
-    if not hidden:
-        return "", hidden
-    lacking = min(one for place in hidden for one in each[place] - cleared)
-    if flow != "remove":
-        return f"not cleared for {lacking}, which the conversation holds", hidden
-    last = len(each) - 1 in hidden
-    return (f"not cleared for {lacking}, which the last message is" if last else ""), hidden
 
 
 def _shown(request: Request, model: Model, hidden: frozenset[int]) -> Request:

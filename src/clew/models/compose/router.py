@@ -262,7 +262,7 @@ def load(folder: str | Path) -> Router:
     path = Path(folder)
     config = _config(path / CONFIG)
     try:
-        workers = tuple(_worker(one) for one in _list(config.get("workers")))
+        workers = tuple(read_worker(one) for one in _list(config.get("workers")))
         features = _features(path, config)
         head = Head(_numbers(path / HEAD, (len(workers), features.dim), config.get("head")))
         if isinstance(features, Backbone):
@@ -305,7 +305,12 @@ def _list(value: object) -> Sequence[object]:
     return value
 
 
-def _worker(value: object) -> Worker:
+def read_worker(value: object) -> Worker:
+    """A worker from a JSON object.
+
+    Raises:
+        BadInput: it is none, or has a label that no worker has.
+    """
     said = dict(_table(value, "a worker"))
     known = {one.name for one in fields(Worker)}
     if unknown := sorted(set(said) - known):  # a label that is not understood must not be dropped: it may forbid
