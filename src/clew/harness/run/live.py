@@ -114,9 +114,10 @@ class LiveRun:
         """Keep a remark in the record; ``data`` is JSON."""
         notes.note(self._run, text, data)
 
-    async def draw(self, name: str) -> float:
-        """A recorded uniform number in [0, 1)."""
-        return await notes.draw(self._run, name)
+    async def draw(self, name: str, *, shared: bool = False) -> float:
+        """A recorded uniform number in [0, 1); with ``shared`` the same in all runs of a group that draw this name, so
+        that runs which are compared have it in common."""
+        return await notes.draw(self._run, name, shared)
 
     async def now(self) -> float:
         """The recorded time, seconds since the epoch."""

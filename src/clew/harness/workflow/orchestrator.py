@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clew.core.errors import BadInput, ModelError
 from clew.core.values import StopReason
@@ -29,6 +29,8 @@ from clew.harness.workflow.crew import (
     withheld,
     work,
 )
+from clew.harness.workflow.plan_grammar import plan_grammar
+from clew.harness.workflow.subsets import some
 from clew.harness.workflow.workplan import SHAPE, Part, parse, written
 
 OVER = "finished"
@@ -51,6 +53,7 @@ class Lead:
     """Who writes plans: its conversation, the classes of all it was shown, and the workers that its plans may name.
 
     itself: whether a plan may name the leading model, by the number after the workers'. most: parts of a plan.
+    strict: there is no second try. grammar: its replies are held to the language of plans.
     """
 
     chat: Conversation
@@ -58,6 +61,8 @@ class Lead:
     open: list[int]
     itself: bool
     most: int
+    strict: bool = False
+    grammar: bool = False
 
 
 async def orchestrator(
@@ -70,10 +75,14 @@ async def orchestrator(
     depth: int = 0,
     policy: Mapping[str, object] | None = None,
     lead: Mapping[str, object] | None = None,
+    strict: bool = False,
+    grammar: bool = False,
+    subset: bool = False,
 ) -> str:
     """Plans with the run's model, lets the workers work, and returns the result of the last part.
 
-    A reply that is no plan is refused once with the reason. After a second one, the first worker answers alone.
+    A reply that is no plan is refused once with the reason. After a second one, the first worker answers alone. In a
+    world without tools the result is also the action.
 
     Args:
         workers: references of models, or name -> reference; the plan names them by number. In place of a reference, an
@@ -85,6 +94,9 @@ async def orchestrator(
         depth: 1 lets a plan name the leading model itself, which then goes on from what was found.
         policy: who may be asked and shown what, as a router reads it. The task's own (``data["policy"]``) narrows it.
         lead: labels of the run's model, which is held to the policy too.
+        strict: a reply that is no plan ends the run with an empty answer, as is right while plans are trained.
+        grammar: hold the replies of the leading model to the language of plans, where it can be held.
+        subset: offer some of the workers alone, drawn anew for each task and the same in all runs of its group.
 
     Raises:
         BadInput: there are no workers, or an argument is wrong. Refused: the policy allows nobody. ModelError: no
@@ -92,13 +104,18 @@ async def orchestrator(
     """
     if depth not in (0, 1):
         raise BadInput(f"a depth of {depth!r:.20}", remedy="Use 0, or 1 where a plan may name the leading model.")
+    if subset:
+        workers = some(workers, await run.draw("workers", shared=True))
     team = Team.read(workers, lead, policy).under(run.task.data.get("policy"))
     asked = question(run, team)
     crew = Crew(team, asks, turns, list(asked.tools))
     if not team.open(asked.text.classes)[0]:
         raise team.nobody()
     try:
-        await _led(run, crew, asked, _leads(run, crew, asked, parts, bool(depth)), plans)
+        first = _leads(run, crew, asked, parts, bool(depth))
+        if first is not None:
+            first.strict, first.grammar = strict, grammar
+        await _led(run, crew, asked, first, plans)
         answer = crew.best[1]
         if not answer.text and crew.failed is not None:
             raise crew.failed
@@ -106,6 +123,8 @@ async def orchestrator(
             bounds = {"asks": asks, "max_cost": team.policy.max_cost}
             run.note("limit", **{name: bounds[name] for name in sorted(crew.short)})
         run.note("answer", text=answer.text, **classes_of(answer.classes))
+        if run.view.text and not run.done and not run.tools:
+            await run.act(answer.text)
     except Stop as stop:
         if stop.reason not in LIMITS:  # those end the run, and its last Call names them
             raise
@@ -146,7 +165,7 @@ async def _led(
         holds = lead.holds if lead is not None else frozenset[str]()
         if plan is None:
             open_to = crew.team.open(asked.text.classes)[0]
-            if not begins or not open_to:
+            if not begins or not open_to or (lead is not None and lead.strict):
                 break
             run.note("no plan: the first worker answers alone")
             plan, holds = (Part(open_to[0], asked.text.text),), frozenset()
@@ -209,6 +228,8 @@ async def _again(run: LiveRun, crew: Crew, task: Work, lead: Lead | None, order:
     asked = task.asked._replace(text=own)
     found = next((task.results[j] for j in reversed(part.reads) if task.results[j].said.text), Result())
     inner = _leads(run, crew, asked, lead.most, False, task.place)
+    if inner is not None:
+        inner.strict, inner.grammar = lead.strict, lead.grammar
     if inner is not None and part.reads:
         inner.chat.say("user", f"Your plan so far:\n{_named(inner, task.plan)}")
         reads = {j: task.results[j] for j in part.reads}
@@ -280,17 +301,20 @@ def _shows(
         names = _numbered([team.posts[at].name for at in open_to], lead.itself)
         changed = f"The workers are now, by number:\n{names}\n\n"
     lead.chat.say("user", f"{shown(plan, seen)}\n\n{changed}{AGAIN}")
-    return Lead(lead.chat, holds, open_to, lead.itself, lead.most)
+    return replace(lead, holds=holds, open=open_to)
 
 
 async def _plan(run: LiveRun, crew: Crew, lead: Lead, place: str, may_end: bool) -> tuple[Part, ...] | None:
-    """The next plan; None where the leading model wrote none twice, fails, or ends the work."""
-    for _ in range(2):
+    """The next plan; None where the leading model wrote none in all its tries, fails, or ends the work."""
+    held = dict[str, str]()
+    if lead.grammar:
+        held = {"grammar": plan_grammar(len(lead.open) + lead.itself, lead.most, OVER if may_end else "")}
+    for _ in range(1 if lead.strict else 2):
         try:
             if why := crew.spend(run, crew.team.lead, lead.chat, works=False):
                 run.note("not asked", part=place, worker=crew.team.lead.name, why=why)
                 return None
-            reply = await lead.chat.ask()
+            reply = await lead.chat.ask(**held)
         except ModelError as error:
             crew.failed = error
             run.note("no plan", why=str(error)[:TITLE])
