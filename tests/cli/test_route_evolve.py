@@ -81,3 +81,9 @@ def test_the_routers_policy_holds_in_the_search_and_other_settings_are_another_s
     assert json.loads(told.stdout)["evolved"]["n"] == 20
     assert "echo" in asked
     assert OPEN not in asked
+
+
+def test_a_dry_run_tells_its_plan_as_json(clew, pool):
+    line = ("route", "evolve", "wrong", "pool", "-o", "evolved", *ASKED, *SEARCH)
+    told = json.loads(clew(*line, "--dry", "--json").stdout)
+    assert told["runs"] > told["iterations"] * told["candidates"] * told["episodes"] > 0

@@ -1,4 +1,4 @@
-"""clew tune: train local weights on preference pairs made from stored runs, without sampling new ones."""
+"""clew tune: train local weights on stored runs, a file, or made-up plans, without sampling new runs."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ BY_HELP = "What counts as one in the loss.  [default: token; a pair for dpo]"
 WARMUP_HELP = "Share of the steps in which the learning rate rises."
 DATA_HELP = """Rows to learn from instead of RUNS: a file (JSONL, JSON, Parquet, CSV) or a folder that Hugging Face's
 datasets saved."""
+PLANS_HELP = """Imitate so many plans of the agent orchestrator, made up for the workers of --config: their form alone,
+with workers at random, on questions of other kinds. With --data: on the questions of its rows."""
+CONFIG_HELP = "With --plans: arguments of the agent orchestrator, as JSON."
 FIELDS = f"lr schedule warmup epochs batch beta weight_by seed {OF_OPTIMISER} {OF_LORA} checkpoint_every"
 
 
@@ -38,6 +41,8 @@ FIELDS = f"lr schedule warmup epochs batch beta weight_by seed {OF_OPTIMISER} {O
 @option("--model", default="household-sft", help="Name or folder of local weights.")
 @option("--data", metavar="FILE", help=DATA_HELP)
 @data_options.rows_options
+@option("--plans", type=common.Amount(int, 1), help=PLANS_HELP)
+@option("--config", default="{}", help=CONFIG_HELP)
 @option("--epochs", default=1, help="Passes over the rows.")
 @option("--batch", default=64, help="Rows in one optimiser step.")
 @option("--beta", default=0.1, help="DPO's beta: how strongly the model is held to its start.")
@@ -59,7 +64,8 @@ FIELDS = f"lr schedule warmup epochs batch beta weight_by seed {OF_OPTIMISER} {O
 def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Train local weights on RUNS, by DPO on pairs made from them or by imitation; no new runs are collected.
 
-    With --data the rows of a file take the place of RUNS: replies to imitate (completion, or the column of answers), or
+    With --plans the plans of the agent orchestrator are shown, before `clew train --agent orchestrator`. With --data
+    the rows of a file take the place of RUNS: replies to imitate (completion, or the column of answers), or
     pairs (chosen, rejected). Only the split train is learnt from. Each value is printed with where it came from. The
     reference of DPO are the weights that --model names. Checkpoints are folders of weights.
 
@@ -69,6 +75,7 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     clew tune 'name=first/* return>0.5' --loss sft --name third --model FOLDER
     clew tune has=label --loss dpo --by-labels --name preferred --model FOLDER
     clew tune --data questions.jsonl --loss sft --name taught --model FOLDER --schedule linear --lora 8
+    clew tune --plans 256 --config '{"workers": ["a", "b"]}' --loss sft --name cold --model FOLDER
     """
     from clew.fit.trainer import Trainer
     from clew.train.loop import default_folder
@@ -76,10 +83,13 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     from clew.train.rows import reference
 
     trainer_options.check_adapters(options)
-    store = common.open_store(store_path, create=bool(options["data"]))
+    store = common.open_store(store_path, create=bool(options["data"] or options["plans"]))
     chosen, data = _source(store, runs, options)
     model = run_options.trainable(options["model"])
-    rows = _rows(chosen, model, options) if data is None else _written(data, model, options["loss"])
+    if options["plans"]:
+        rows = _plans(data, model, options)
+    else:
+        rows = _rows(chosen, model, options) if data is None else _written(data, model, options["loss"])
     recipe, sources = _settle(options, model)
     if not as_json:
         trainer_options.table(f"recipe {recipe.name}: {recipe.about}", common.pick(options, FIELDS), sources)
@@ -111,7 +121,7 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
         fields = {field: {"value": options[field], "from": sources[field]} for field in FIELDS.split()}
         common.end_with_json(told | {"settings": {"recipe": recipe.name, "fields": fields}})
     common.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}")
-    lines = _next(chosen, data, checkpoint, options)
+    lines = _next(chosen, data, checkpoint, {**options, "name": name})
     common.echo("\n".join(["\nNext:", *(f"  {line}" for line in lines)]) if lines else "")
 
 
@@ -123,6 +133,11 @@ def _source(store: Keeper, runs: Sequence[str], options: dict[str, Any]) -> tupl
     """
     from clew.exchange.dataset import table, written
 
+    if options["plans"]:
+        if runs or options["loss"] != "sft":
+            told = "runs are named beside plans" if runs else f"plans are no pairs for {options['loss']}"
+            raise BadInput(told, remedy="Write --plans N --loss sft, and no RUNS.")
+        return [], data_options.rows_of(options) if options["data"] else None
     if runs and (not options["data"] or trainer_options.source("data") == "file"):
         return common.some(store, runs), None
     if runs or not options["data"]:
@@ -146,6 +161,19 @@ def _written(data: Dataset, model: Local, loss: str) -> list[LossRow]:
     return reply_rows((one[:2] for one in replies(data)), model.renderer)
 
 
+def _plans(data: Dataset | None, model: Local, options: Mapping[str, Any]) -> list[LossRow]:
+    from clew.harness.workflow.plan_demonstrations import demonstrations
+    from clew.train.text_rows import reply_rows
+
+    config = common.json_object(options["config"], "--config")
+    how = common.pick({"parts": 5, "subset": False, **config}, "parts subset")
+    questions = [row.prompt for row in data.rows()] if data is not None else ()
+    shown = demonstrations(
+        options["plans"], config.get("workers", ()), seed=options["seed"], questions=questions, **how
+    )
+    return reply_rows(shown, model.renderer)
+
+
 def _settle(options: dict[str, Any], model: Local) -> tuple[Offline, dict[str, str]]:
     """The recipe, and where each field's value comes from; the learning rate is chosen where none is given."""
     from clew.train import rates, recipes
@@ -167,11 +195,18 @@ def _doubt(options: Mapping[str, Any], model: Local, recipe: Offline) -> str | N
 def _recorded(options: Mapping[str, Any]) -> dict[str, Any]:
     """What a training records of its settings beside its passes; of later options only what is not their default."""
     settings = common.pick(options, "model loss beta lr lora")
+    if options["plans"]:
+        settings |= common.pick(options, "plans config")
     return settings | trainer_options.not_default(options, f"weight_by {OF_OPTIMISER} {OF_LORA}")
 
 
 def _next(runs: Sequence[Run], data: Dataset | None, checkpoint: Path | None, options: Mapping[str, Any]) -> list[str]:
     """The lines that try the weights: where the runs were made, or on rows that were not learnt from."""
+    if options["plans"]:
+        given = data_options.given(options) if data is not None else {"data": "QUESTIONS.jsonl"}
+        given |= {"reward": ("exact", data_options.PLAN)}
+        given |= {"agent": "orchestrator", "config": options["config"], "model": checkpoint}
+        return [command_line("train", name=f"{options['name']}-led", **given)]
     if data is not None:
         split = next(part for part in ("test", "eval", "train") if data.holds(part))
         asked = {**data_options.given(options), "split": split, "model": checkpoint}

@@ -343,7 +343,8 @@ class LossRow:
     reference policy. targets: name -> float32 [T]. source: (first index, cursor of the Call) per sampled span.
     temperature: of the sampling in force, so that the trainer scores the distribution sampled from. run: the id of the
     run that the row belongs to, of which several rows can be made; losses that weigh by run read it. Empty: the row is
-    all there is of its run.
+    all there is of its run. held: (first index, stop, grammar) of each reply that was held to a grammar, its forced
+    tokens included: the trainer scores the law that the grammar left.
     """
 
     ids: np.ndarray
@@ -358,6 +359,7 @@ class LossRow:
     role: str = ""
     temperature: float = 1.0
     run: str = ""
+    held: list[tuple[int, int, str]] = field(default_factory=list)
 
 
 def task_json(task_id: str, prompt: str, data: Mapping[str, Any], limits: Limits) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from clew.core.errors import BadInput
 from clew.core.records import LossRow
 from clew.core.values import F32
+from clew.fit.held import Bits
 
 
 class Tokens(NamedTuple):
@@ -59,6 +60,7 @@ class Micro(NamedTuple):
     sets: tuple[str, ...]
     roles: tuple[str, ...]
     shares: dict[str, Tensor] = {}  # noqa: RUF012
+    banned: Tensor | None = None  # uint8 [N, vocabulary / 8], a bit for each token that a grammar forbade, lowest first
 
     def tokens(self, component: str, logp: Tensor, entropy: Tensor | None = None) -> Tokens:
         """The view of one component."""
@@ -126,11 +128,15 @@ def plan(rows: Sequence[LossRow], tokens: int, waste: float = 0.25) -> list[list
 
 
 def collate(
-    rows: Sequence[LossRow], version: int, device: torch.device, shares: Mapping[str, F32] | None = None
+    rows: Sequence[LossRow],
+    version: int,
+    device: torch.device,
+    shares: Mapping[str, F32] | None = None,
+    banned: Sequence[Bits | None] = (),
 ) -> Micro:
     """Rows of one micro-batch as tensors on ``device``; ``version`` names the trainer's present weights.
 
-    ``shares``: component name -> float32 [rows], see Tokens.
+    ``shares``: component name -> float32 [rows], see Tokens. ``banned``: of each row, see ``held.forbidden``.
     """
     names = list(dict.fromkeys(name for row in rows for name in row.weights))
     masks = {name: [applies(row, name) for row in rows] for name in names}
@@ -146,6 +152,14 @@ def collate(
             dtype, copy=False
         )
         return torch.from_numpy(joined).to(device)
+
+    def bits() -> Tensor | None:
+        width = max((len(one[0]) for one in banned if one is not None), default=0)
+        if not width:
+            return None
+        none = [np.zeros((len(p), width), np.uint8) for p in picked]
+        found = [free if one is None else one[p] for one, p, free in zip(banned, picked, none, strict=True)]
+        return torch.from_numpy(np.concatenate(found)).to(device)
 
     def stream(name: str) -> list[np.ndarray]:
         return [row.weights.get(name, np.zeros(len(row.ids), np.float32)) for row in rows]
@@ -175,4 +189,5 @@ def collate(
         sets=tuple(row.set for row in rows),
         roles=tuple(row.role for row in rows),
         shares={name: torch.from_numpy(share).to(device) for name, share in (shares or {}).items()},
+        banned=bits(),
     )

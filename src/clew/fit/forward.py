@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 CHUNK = 1 << 24  # logits held at once, in numbers: 64 MB of float32
+LOWEST = -1e30  # stands for log 0 where it is multiplied by 0
 Scored = tuple[Tensor, Tensor | None]  # logprobs and, where asked for, entropies
 
 
@@ -43,36 +44,49 @@ class Scorer:
         return bool(torch.allclose(whole.float(), parts.float(), atol=1e-4, rtol=1e-4))
 
     def __call__(
-        self, ids: Tensor, at: Tensor, target: Tensor, temperature: Tensor | None = None, entropy: bool = False
+        self,
+        ids: Tensor,
+        at: Tensor,
+        target: Tensor,
+        temperature: Tensor | None = None,
+        entropy: bool = False,
+        banned: Tensor | None = None,
     ) -> Scored:
         """Float32 [N] logprobs (nats) of ``target`` after the flat positions ``at`` of ids [B, T], and entropies.
 
-        Rows are padded on the right, so that causal attention needs no mask.
+        Rows are padded on the right, so that causal attention needs no mask. ``banned``, uint8 [N, vocabulary / 8], has
+        a bit for each token that has no share of the law, the lowest first.
         """
         if not self.direct:
             logits = self.module(input_ids=ids, use_cache=False).logits.flatten(0, 1)[at]
-            return _score(logits, target, temperature, entropy)
+            return _score(logits, target, temperature, entropy, banned)
         hidden = self.body(input_ids=ids, use_cache=False)[0].flatten(0, 1)[at]
         size = max(1, self.chunk // self.head.weight.shape[0])
         if len(at) <= size:
-            return _score(self.head(hidden), target, temperature, entropy)
+            return _score(self.head(hidden), target, temperature, entropy, banned)
         parts = []
         for start in range(0, len(at), size):
             cut = slice(start, start + size)
             heat = None if temperature is None else temperature[cut]
-            parts.append(checkpoint(self._piece, hidden[cut], target[cut], heat, entropy, use_reentrant=False))
+            bits = None if banned is None else banned[cut]
+            parts.append(checkpoint(self._piece, hidden[cut], target[cut], heat, entropy, bits, use_reentrant=False))
         entropies = torch.cat([p[1] for p in parts]) if entropy else None
         return torch.cat([p[0] for p in parts]), entropies
 
-    def _piece(self, hidden: Tensor, target: Tensor, heat: Tensor | None, entropy: bool) -> Scored:
-        return _score(self.head(hidden), target, heat, entropy)
+    def _piece(
+        self, hidden: Tensor, target: Tensor, heat: Tensor | None, entropy: bool, banned: Tensor | None
+    ) -> Scored:
+        return _score(self.head(hidden), target, heat, entropy, banned)
 
 
-def _score(logits: Tensor, target: Tensor, heat: Tensor | None, entropy: bool) -> Scored:
+def _score(logits: Tensor, target: Tensor, heat: Tensor | None, entropy: bool, banned: Tensor | None) -> Scored:
     logits = logits.float()
+    if banned is not None:
+        bits = (banned[:, :, None] >> torch.arange(8, device=banned.device)) & 1
+        logits = logits.masked_fill(bits.flatten(1)[:, : logits.shape[-1]].bool(), float("-inf"))
     if heat is not None:
         logits = logits / heat[:, None]
     if not entropy:
         return -functional.cross_entropy(logits, target, reduction="none"), None
     logs = logits.log_softmax(-1)
-    return logs.gather(-1, target[:, None])[:, 0], -(logs.exp() * logs).sum(-1)
+    return logs.gather(-1, target[:, None])[:, 0], -(logs.exp() * logs.clamp(min=LOWEST)).sum(-1)

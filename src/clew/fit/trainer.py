@@ -20,6 +20,7 @@ from clew.core.records import LossRow
 from clew.fit import adapter_files, adapters, checkpoint, norms, optim, weighing
 from clew.fit.collate import Micro, Tokens, check, collate, plan
 from clew.fit.forward import CHUNK, Scorer
+from clew.fit.held import forbidden
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
 T = TypeVar("T")
@@ -174,7 +175,7 @@ class Trainer:
         seen = _Seen()
         for micro in micros:
             with self._precision():
-                logp, entropies = self.scorer(micro.ids, micro.at, micro.target, micro.temperature, entropy)
+                logp, entropies = self._score(micro, entropy)
             seen.add(micro, logp.detach(), agree=not self.noisy)
             if not self._checked:
                 if self.noisy:
@@ -191,15 +192,21 @@ class Trainer:
         self._checked = self._checked or bool(seen.gaps)
         return sums, seen
 
+    def _score(self, micro: Micro, entropy: bool) -> tuple[Tensor, Tensor | None]:
+        return self.scorer(micro.ids, micro.at, micro.target, micro.temperature, entropy, micro.banned)
+
     def _micros(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> list[Micro]:
         share = {}
         if self.weight_by is not None:
             by = self.weight_by
             share = {n: weighing.shares(rows, n, by, _told(loss, "measure", "tokens")) for n, loss in losses.items()}
-        return [
-            collate([rows[i] for i in part], self.model.version, self.device, {n: s[part] for n, s in share.items()})
-            for part in plan(rows, self.batch_tokens)
-        ]
+        guide = getattr(self.model, "guide", None)
+
+        def micro(part: list[int]) -> Micro:
+            mine, shares = [rows[i] for i in part], {n: s[part] for n, s in share.items()}
+            return collate(mine, self.model.version, self.device, shares, forbidden(mine, guide))
+
+        return [micro(part) for part in plan(rows, self.batch_tokens)]
 
     @torch.no_grad()
     def _plainly(self, micro: Micro) -> Tensor:
@@ -207,7 +214,7 @@ class Trainer:
         self.module.eval()
         try:
             with self._precision():
-                return self.scorer(micro.ids, micro.at, micro.target, micro.temperature, False)[0]
+                return self._score(micro, False)[0]
         finally:
             self.module.train()
 

@@ -8,8 +8,9 @@ in it. The agent must never be told what only the caller's own record may know, 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,9 @@ from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
 from clew.harness.run.pending import revive
 from clew.harness.run.spec import RunSpec
+from clew.harness.workflow.clearance import Team
+from clew.models.compose.origins import Origins
+from clew.models.compose.policy import Policy
 from clew.models.dialects import dumps, media, tags
 from clew.serve import client_tools
 from clew.serve.client_tools import Outside, brought
@@ -46,6 +50,10 @@ class AgentModel:
     The reply is the text that the agent returns, else its note ``answer``, else the last reply of its own model. In
     the chat dialect the reply's field ``clew_run`` names the run. The caller's seed becomes the run's; its other
     settings are not the agent's.
+
+    An agent that takes ``workers`` and ``policy``, as the orchestrator does, is held to the policy that a request
+    states, too: it is judged before a run is opened, and becomes the task's. What such an agent wrote before is known
+    by the classes of data that its record names; what it did not write, or before a restart, is ``unknown``.
 
     Args:
         agent: an async function over a LiveRun, or its reference.
@@ -66,6 +74,16 @@ class AgentModel:
         self.runner = Runner(agent, taskset, model, store, **options)
         self.ref, self._agent, self._said = self.runner.agent_ref, self.runner.agent, dict[str, object]()
         self._busy = set[str]()
+        takes = inspect.signature(self._agent).parameters.keys() >= {"workers", "policy"}
+        said = [self.runner.config.get(name) for name in ("workers", "lead", "policy")]
+        self._team, self._origins = Team.read(*said) if takes else None, Origins()
+
+    @property
+    def under(self) -> Callable[[object], Team]:
+        """Who may be asked under a policy as well; there is none where the agent keeps no policies."""
+        if self._team is None:
+            raise AttributeError(f"agent {self.ref} keeps no policy")
+        return self._team.under
 
     async def _heard(self, outside: Outside, run: LiveRun, **config: Any) -> None:
         """The agent, whose answer is kept until the completion has it."""
@@ -77,7 +95,8 @@ class AgentModel:
 
         Raises:
             BadInput: a begun reply or images are sent, which an agent is not handed; a tool has the name of one of the
-                agent's own; results of calls that no run made. ModelError: the run failed.
+                agent's own; results of calls that no run made; a policy that is none, or another than
+                that of the run that goes on. Refused: the policy allows nobody. ModelError: the run failed.
         """
         if request.forced or request.forced_text:
             raise BadInput(f"agent {self.ref} takes no beginning of a reply", remedy="Send messages alone.")
@@ -86,12 +105,15 @@ class AgentModel:
         spec = self.runner.spec
         if twice := sorted(spec.tools.keys() & {tool.name for tool in request.tools}):
             raise BadInput(f"agent {self.ref} has a tool {twice[0]!r} of its own", remedy="Give the tool another name.")
+        team = self._allowed(request)
         name, results = brought(request.path)
         if name:
             row = self._left(name)
             task = spec.task_of(row)
+            if request.policy is not None and Policy.read(request.policy) != Policy.read(task.data.get("policy", {})):
+                raise BadInput(f"run {name} began under another policy", remedy="Send the policy that it began with.")
         else:
-            task = _task(request)
+            task = _task(request, team, self._origins)
             (opened,) = open_groups(spec, [task], 1, request.seed, "", 0)
             row = opened.runs[0].row
         recorded = [call for call in _calls(Run(spec.store, row)) if call.done >= 0]
@@ -119,6 +141,21 @@ class AgentModel:
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
+
+    def _allowed(self, request: Request) -> Team | None:
+        """Who may be asked; None where the agent keeps no policies.
+
+        Raises:
+            BadInput: the request states a policy, and it is none, or nobody keeps it. Refused: it allows nobody.
+        """
+        if self._team is None:
+            if request.policy is not None:
+                raise BadInput(f"agent {self.ref} keeps no policy", remedy="Ask without one.")
+            return None
+        team = self._team.under(request.policy)
+        if not team.open()[0]:
+            raise team.nobody()
+        return team
 
     def _left(self, name: str) -> RunRow:
         """The run of this agent that waits for its client.
@@ -151,13 +188,32 @@ class AgentModel:
         usage = Usage(*(sum(call.usage[i] for call in spent) for i in range(3)))
         cost, took = sum(call.cost for call in spent), sum(call.seconds for call in calls)
         finish = "tool_calls" if waiting else FINISH[stop]
+        if self._team is not None:
+            self._origins.said(message, _classes(calls))
         return Completion(message, finish=finish, model=self.ref, usage=usage, cost=cost, seconds=took)
 
 
-def _task(request: Request) -> Task:
+def _task(request: Request, team: Team | None, origins: Origins) -> Task:
     messages = [message_json(node.message._replace(extra="")) for node in request.path]
+    name = f"chat-{value_digest(messages).hex()[:12]}"
+    if team is not None and team.labelled:
+        each = origins.classes([node.message for node in request.path])
+        messages = [one | {"classes": sorted(classes)} for one, classes in zip(messages, each, strict=True)]
     prompt = next((m["text"] for m in reversed(messages) if m["role"] == "user"), "")
-    return Task(f"chat-{value_digest(messages).hex()[:12]}", prompt, {"messages": messages})
+    stated = {"policy": dict(request.policy)} if request.policy is not None else {}
+    return Task(name, prompt, {"messages": messages, **stated})
+
+
+def _classes(calls: Sequence[Call]) -> set[str]:
+    """The classes of data that a run's answer holds by its note, else those of all that its notes name."""
+    found = set[str]()
+    for call in reversed(calls):
+        if call.kind == "note" and call.text:
+            named = json.loads(call.text).get("classes", ())
+            if call.action == "answer":
+                return set(named)
+            found.update(named)
+    return found
 
 
 def _last_said(run: Run, asks: Sequence[Call]) -> str:

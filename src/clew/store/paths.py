@@ -5,7 +5,7 @@ Exports, training rows (``train.rows``), preference pairs and scoring read them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from clew.core.errors import BadInput
@@ -36,13 +36,16 @@ def ends(run: Record, asks: Sequence[Call]) -> list[list[Node]]:
     return paths[::-1]
 
 
-def leaves(run: Record) -> list[tuple[list[Node], list[Span]]]:
+def leaves(run: Record, wanted: Callable[[Call], bool] | None = None) -> list[tuple[list[Node], list[Span]]]:
     """The leaf paths of a run's conversations in order, each with the spans sampled along it.
 
     A path is a leaf if no later ask of the run continues it. Equal replies of two asks are one node: then the path
     appears once for each, so that both Calls can train.
+
+    Args:
+        wanted: which asks count; the others make no path, and may be of models without token ids.
     """
-    asks = [c for c in run.calls if c.kind == "ask" and c.done >= 0 and c.node_out]
+    asks = [c for c in run.calls if c.kind == "ask" and c.done >= 0 and c.node_out and (not wanted or wanted(c))]
     out = []
     while asks:
         for path in ends(run, asks):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Scores, Tracker
-from clew.core.records import Annotation, LossRow, Report
+from clew.core.records import LossRow, Report
 from clew.core.sources import file_of
 from clew.core.values import Task
 from clew.fit import checkpoint, schedules
@@ -310,9 +310,9 @@ class Training:
         return minibatches.together(reports)
 
     def _rows(self, policy: str, groups: Groups, credit: Annotated) -> list[LossRow]:
-        if policy:
-            credit = _Own(credit, groups, self.trainers[policy].model.ref)
-        made = rows(groups, credit, self.plan.component, also={"kl": self.plan.kl} if self.plan.kl else None)
+        of = self.trainers[policy].model.ref if policy else ""
+        also = {"kl": self.plan.kl} if self.plan.kl else None
+        made = rows(groups, credit, self.plan.component, also=also, model=of)
         if self.ref is not None:
             reference(made, self.ref)
         return made
@@ -351,18 +351,6 @@ class Training:
 def default_folder(store: str, name: str) -> Path | None:
     """Where a training of a store on disk keeps its files; None for a store in memory."""
     return None if store == ":memory:" else Path(store).absolute().parent / "trainings" / name
-
-
-class _Own:
-    """The annotations on replies of one model."""
-
-    def __init__(self, credit: Annotated, groups: Groups, model: str) -> None:
-        calls = (call for run in groups.runs for call in run.calls)
-        own = {(call.run, call.seq) for call in calls if call.setup is not None and call.setup.model == model}
-        self._found = [a for a in credit.annotations() if (a.run, a.seq) in own]
-
-    def annotations(self) -> list[Annotation]:
-        return self._found
 
 
 def _check_policies(trainers: Mapping[str, Trainer], credits: Mapping[str, Credit], single: bool) -> None:

@@ -21,7 +21,7 @@ from clew.store.paths import leaves
 from clew.store.preferences import Pairs, preferences
 from clew.store.protocol import Tables
 from clew.store.run import Run
-from clew.train.rows import origin
+from clew.train.rows import origin, own
 
 METHOD = "cliff-pair"
 LOSS = "cliff-dpo"
@@ -134,8 +134,8 @@ def labelled_pairs(
 
 
 def _whole(run: Record, component: str, name: str, role: str) -> LossRow:
-    """A whole run, of which the sampled tokens count."""
-    paths = leaves(run)
+    """A whole run, of which the tokens count that its own model sampled."""
+    paths = leaves(run, own(run))
     if len(paths) != 1:
         raise BadInput(f"run {run.id} has {len(paths)} conversations", remedy="Pair runs that have one.")
     path, spans = paths[0]

@@ -17,7 +17,9 @@ from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Renderer, Scores
 from clew.core.reading import Record, Runs
 from clew.core.records import Annotation, Call, Cursor, LossRow, Node
-from clew.core.values import F32, Message
+from clew.core.values import F32, Message, Sampling
+from clew.harness.run.asks import of_run
+from clew.models.taps.forms import forms_of
 from clew.store.paths import Span, leaves
 
 Ask = tuple[str, int]  # (run that issued it, seq)
@@ -35,8 +37,12 @@ def rows(
     component: str = "pg",
     *,
     also: Mapping[str, float] | None = None,
+    model: str = "",
 ) -> list[LossRow]:
     """One row per leaf path of each run; each sampled span trains once, in the first row that contains it.
+
+    Only what the run's own model said trains. What an agent asks of models that it names, as ``orchestrator`` asks its
+    workers, gives no row, not even where such a model has the same weights.
 
     Args:
         groups: Groups, a Group, or runs.
@@ -45,6 +51,8 @@ def rows(
             zero. Values per token (target ``tokens``) count from the reply's node, head included.
         component: the weight stream to fill.
         also: further streams of one constant weight on the same tokens, for instance ``{"kl": 0.01}``.
+        model: take the replies of the model of this ref instead, for a training of several policies that the agent
+            names.
 
     Returns:
         No row where nothing has a value, as where in every group all runs were rewarded alike: there is nothing to
@@ -60,7 +68,7 @@ def rows(
     value_in = _values(listed, credit)
     for run in listed:
         value = value_in(run)
-        for path, spans in leaves(run):
+        for path, spans in leaves(run, own(run, model)):
             fresh = [(s, value(s.call)) for s in spans if (s.call.run, s.call.seq) not in taken]
             found = [(s, v) for s, v in fresh if v is not None]
             taken.update((s.call.run, s.call.seq) for s, _ in fresh)
@@ -79,6 +87,19 @@ def rows(
             remedy=f"Annotate them first: clew.credit.{credit}(groups). Groups rewarded all alike get no values.",
         )
     return out
+
+
+def own(run: Record, model: str = "") -> Callable[[Call], bool]:
+    """Which asks of a run count: those put to the run's own model, or those that the model of this ref answered."""
+    if model:
+        return lambda call: call.setup is not None and call.setup.model == model
+    edits = [edit for edit in run.changes.edits if edit.kind == "tap"]
+
+    def put_to_it(call: Call) -> bool:
+        held = [edit for edit in edits if edit.seq <= call.seq]
+        return of_run(call, forms_of(held[-1].value) if held else ())
+
+    return put_to_it
 
 
 def _alike(runs: Sequence[Record]) -> int:
@@ -114,7 +135,7 @@ def _policy_row(
     ids = _ids(path)
     n = len(ids)
     sampled, weight, old = np.zeros(n, bool), np.zeros(n, np.float32), np.full(n, np.nan, np.float32)
-    source, heats, versions = [], set(), []
+    source, heats, versions, held = [], set(), [], []
     for (call, start, stop), value in found:
         if start == stop or call.logprobs is None:
             continue  # wholly forced: nothing was chosen
@@ -127,12 +148,14 @@ def _policy_row(
         old[start:stop] = np.where(present, call.logprobs, np.nan)
         source.append((start, Cursor(call.run, call.seq, call.forced)))
         heats.add(_temperature(call))
+        if call.setup and (grammar := (call.setup.in_force or call.setup.asked or Sampling()).grammar):
+            held.append((start - call.forced, stop, grammar))
         versions.append(call.setup.version if call.setup else 0)
     if len(heats) > 1:
         raise BadInput(f"run {run} mixes temperatures {sorted(heats)} on one path", remedy="Ask with one temperature.")
     weights = {component: weight} | {name: np.where(sampled, np.float32(w), np.float32(0)) for name, w in also.items()}
     heat, version = heats.pop() if heats else 1.0, min(versions, default=0)
-    return LossRow(ids, sampled, weights, old, source=source, version=version, temperature=heat)
+    return LossRow(ids, sampled, weights, old, source=source, version=version, temperature=heat, held=held)
 
 
 def _temperature(call: Call) -> float:
@@ -218,15 +241,17 @@ def sft_rows(
     """Supervised rows: the assistant's tokens weigh 1, all others ``observation_weight``.
 
     Args:
-        data: runs or groups (each leaf path is a row; forced replies count too), or conversations as sequences of
-            Messages, which ``renderer`` turns into exactly the ids that a run of them would have.
+        data: runs or groups (each leaf path of the run's own model is a row; forced replies count too), or
+            conversations as sequences of Messages, which ``renderer`` turns into exactly the ids that a run of them
+            would have.
         renderer: needed for conversations.
     """
     out = []
     for item in data:
         if not _is_conversation(item):
             for run in _runs([cast(Runs, item)]):
-                made = [_sft_row(_spans(path), observation_weight, component) for path, _ in leaves(run)]
+                paths = leaves(run, own(run))
+                made = [_sft_row(_spans(path), observation_weight, component) for path, _ in paths]
                 out += [replace(row, run=origin(run)) for row in made]
         elif renderer is None:
             raise BadInput("conversations need a renderer", remedy="Pass renderer=model.renderer.")
@@ -273,7 +298,14 @@ def _sft_row(pieces: Sequence[tuple[tuple[int, ...], bool]], observation_weight:
 
 
 def reference(rows: Sequence[LossRow], model: Scores) -> Sequence[LossRow]:
-    """Fill ``ref`` with the logprobs a reference policy gives the rows' tokens; the first token has none (0)."""
+    """Fill ``ref`` with the logprobs a reference policy gives the rows' tokens; the first token has none (0).
+
+    Raises:
+        BadInput: rows were held to a grammar, of which a reference knows nothing.
+    """
+    if any(row.held for row in rows):
+        told = "a penalty towards a reference, of replies that were held to a grammar"
+        raise BadInput(told, remedy="Leave out the grammar, or the penalty (kl).")
     for heat in sorted({row.temperature for row in rows}):
         mine = [row for row in rows if row.temperature == heat]
         for row, scores in zip(mine, model.score([row.ids.tolist() for row in mine], heat), strict=True):

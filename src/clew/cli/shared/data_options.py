@@ -16,11 +16,13 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from clew.exchange.dataset.tasks import Dataset
 
+PLAN = "plan"  # the reward that is put around others, and around a world's own
 NAMES = "data reward prompt answer id_column split_column held_out system visible limits_column reward_seconds"
 DATA_HELP = """Your own tasks instead of a world: a file (JSONL, JSON, Parquet, CSV) or a folder that Hugging Face's
 datasets saved."""
 REWARD_HELP = """With --data: exact, numeric, regex, json_schema, mathematics, unit_tests, judge(model='...'), or
-file.py:function; with a weight, as in 0.2*length.py:short. May be repeated: the weighted sum counts."""
+file.py:function; with a weight, as in 0.2*length.py:short. May be repeated: the weighted sum counts. Beside these, and
+for a world alone, plan: 0 where the agent orchestrator got no plan, else half of 1 + the other reward."""
 rows_options = common.options(
     option("--prompt", default="", help="With --data: a template, as in '{question} Be brief.', or a column."),
     option("--answer", default="", help="With --data: column of the known answers; the agent never sees it."),
@@ -58,6 +60,8 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
     if not options.get("data"):
         mine = [p for p in context.command.params if p.name in NAMES.split() and options.get(p.name) != p.default]
         lost = [p.opts[0] for p in mine if context.get_parameter_source(str(p.name)) is line]
+        if tuple(options.get("reward") or ()) == (PLAN,):
+            lost = [one for one in lost if one != "--reward"]
         if lost:
             raise BadInput(f"{lost[0]} is for --data", remedy="Add --data FILE, or leave it out.")
         return None
@@ -66,11 +70,12 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
         return None  # the line goes before clew.toml
     if world not in (None, default) and world is data:
         raise BadInput("data and a world are named", remedy="Leave out --data or --world (or the one of clew.toml).")
-    if judged and not options["reward"]:
+    rewards = [one for one in options["reward"] if one != PLAN]
+    if judged and not rewards:
         remedy = "Add --reward exact, numeric or another of `clew worlds --help`, or your own file.py:function."
         raise BadInput("the line names data and no reward", remedy=remedy)
     how = {"visible": options["visible"], "limits": options["limits_column"], "seconds": options["reward_seconds"]}
-    made = rows_of(options, reward=list(options["reward"]), **how)
+    made = rows_of(options, reward=rewards, **how)
     common.say(made.about)
     return made
 

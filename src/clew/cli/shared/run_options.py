@@ -85,12 +85,21 @@ def world_of(options: Mapping[str, Any], agent: str, *, judged: bool = False) ->
 
     if (data := data_options.dataset_of(options, judged=judged)) is not None:
         data.load_model = lambda ref: load_model(ref, options)  # of a judge: by the line's credential and bounds
-        return data
+        return _planned(data, options)
     if ":" in agent_reference(agent).removeprefix(BUNDLED) and is_default("world"):
         remedy = "Name the world that it acts in with --world; `clew worlds` lists them."
         raise BadInput(f"{agent} is an agent of your own, and the line names no world", remedy=remedy)
     made: Taskset = build("tasksets", options["world"])
-    return made
+    return _planned(made, options)
+
+
+def _planned(world: Taskset, options: Mapping[str, Any]) -> Taskset:
+    """The world, under the reward of plans where the line asks for it."""
+    if data_options.PLAN not in options.get("reward", ()):
+        return world
+    from clew.harness.workflow.plan_reward import Planned
+
+    return Planned(world)
 
 
 def is_default(name: str) -> bool:

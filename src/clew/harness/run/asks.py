@@ -37,6 +37,21 @@ def tools_digest(tools: tuple[ToolSpec, ...]) -> bytes:
     return _tools_digest(tuple((t.name, t.description, json.dumps(t.schema, sort_keys=True)) for t in tools))
 
 
+def of_run(call: Call, taps: Sequence[Mapping[str, Any]] = ()) -> bool:
+    """Whether a recorded ask was put to the run's own model, and not to one that the agent named.
+
+    The digest of the request says so, also where both are the same weights under one name.
+
+    Args:
+        taps: forms of the taps that were in force.
+    """
+    if call.setup is None or call.setup.asked is None:
+        return True
+    written = (canonical(taps),) if taps else ()
+    sampling, tools = _sampling_bytes(call.setup.asked), tools_digest(call.setup.tools)
+    return call.request == digest(REQUEST, b"ask", call.node_in, sampling, tools, encode(""), *written)
+
+
 class Asked:
     """How one ask is made: its model (None while a record is followed without one), sampling and taps.
 

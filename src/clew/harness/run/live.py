@@ -8,7 +8,7 @@ from typing import Any, overload
 from clew.core.errors import BadInput
 from clew.core.protocols import Model
 from clew.core.records import Call
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
+from clew.core.values import Observation, Sampling, Task, ToolCall, ToolSpec
 from clew.harness.loading import Agent
 from clew.harness.run import acts, asks, notes
 from clew.harness.run.nodes import Reply
@@ -53,6 +53,11 @@ class LiveRun:
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools of the world and those beside it."""
         return self._run.tools
+
+    @property
+    def sampling(self) -> Sampling:
+        """How its models are asked where a conversation does not say otherwise."""
+        return self._run.sampling
 
     @property
     def record(self) -> tuple[Call, ...]:
@@ -114,9 +119,10 @@ class LiveRun:
         """Keep a remark in the record; ``data`` is JSON."""
         notes.note(self._run, text, data)
 
-    async def draw(self, name: str) -> float:
-        """A recorded uniform number in [0, 1)."""
-        return await notes.draw(self._run, name)
+    async def draw(self, name: str, *, shared: bool = False) -> float:
+        """A recorded uniform number in [0, 1); with ``shared`` the same in all runs of a group that draw this name, so
+        that runs which are compared have it in common."""
+        return await notes.draw(self._run, name, shared)
 
     async def now(self) -> float:
         """The recorded time, seconds since the epoch."""

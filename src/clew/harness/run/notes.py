@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from clew.core.errors import MissingExtra
+from clew.core.errors import MissingExtra, UnknownName
 from clew.core.keys import REQUEST, canonical, derive, digest, encode, uniforms
 from clew.core.records import Call
 from clew.harness.memory.recalled import Recalled, recorded, shown_in
@@ -29,15 +29,28 @@ def note(run: RunState, text: str, data: Mapping[str, object]) -> None:
         run.complete(pending, text=body)
 
 
-async def draw(run: RunState, name: str) -> float:
-    """A uniform number in [0, 1), fixed by the run's seed and the Call's number."""
-    pending, recorded = run.begin("draw", digest(REQUEST, b"draw", encode(name)), f"draw {name!r}", _read, action=name)
+async def draw(run: RunState, name: str, shared: bool = False) -> float:
+    """A uniform number in [0, 1), fixed by the run's seed and the Call's number; ``shared``, by the seed of the first
+    run of the group and the name."""
+    kind = b"draw shared" if shared else b"draw"
+    pending, recorded = run.begin("draw", digest(REQUEST, kind, encode(name)), f"draw {name!r}", _read, action=name)
     if recorded is not None:
         return await run.follow(pending, recorded)
-    seed = derive(run.row.seed, pending.call.seq)
+    seed = derive(_first(run), "draw", name) if shared else derive(run.row.seed, pending.call.seq)
     value = float(uniforms(np.array([seed], np.uint64), np.zeros(1, np.uint64))[0])
     pending.record = lambda _: run.complete(pending, text=repr(value), seed=seed)
     return await run.result(pending, None)
+
+
+def _first(run: RunState) -> int:
+    """The seed of the first run of this run's group; its own where it is in none."""
+    if not run.row.group:
+        return run.row.seed
+    store = run.dispatch.store
+    try:
+        return store.row(store.group(run.row.group).runs[0]).seed
+    except UnknownName:
+        return run.row.seed
 
 
 async def now(run: RunState) -> float:

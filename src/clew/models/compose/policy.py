@@ -172,6 +172,19 @@ def _within(value: float | None, most: float) -> bool:
     return value is not None and value <= most
 
 
+def flow_of(worker: Worker, each: Sequence[frozenset[str]], flow: str) -> tuple[str, frozenset[int]]:
+    """Why a worker may not see the messages with these classes, or the places of those that are kept from it."""
+    cleared = {*worker.clearance, worker.data_class}
+    hidden = frozenset(place for place, classes in enumerate(each) if not classes <= cleared)
+    if not hidden:
+        return "", hidden
+    lacking = min(one for place in hidden for one in each[place] - cleared)
+    if flow != "remove":
+        return f"not cleared for {lacking}, which the conversation holds", hidden
+    last = len(each) - 1 in hidden
+    return (f"not cleared for {lacking}, which the last message is" if last else ""), hidden
+
+
 def cost_of(worker: Worker, usage: Usage) -> float | None:
     """US dollars by the worker's prices; None where one is unknown."""
     if worker.price_in is None or worker.price_out is None:

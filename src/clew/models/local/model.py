@@ -29,7 +29,7 @@ except ImportError as missing:
 from clew.models.engine.engine import Engine
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
-from clew.models.engine.grammar import Grammars
+from clew.models.engine.grammar import Grammars, Guide
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.stream import Stream
 from clew.models.engine.taps.deep import Deep
@@ -147,6 +147,10 @@ class Local:
 
     def release(self, run: str) -> None:
         self.engine.release(run)
+
+    def guide(self, grammar: str) -> Guide:
+        """See Engine.guide."""
+        return self.engine.guide(grammar)
 
     def publish(self, version: int | None = None) -> int:
         """Serve the module's present weights as this version, or as the next; no cache of earlier ones is used."""

@@ -14,6 +14,7 @@ from clew.core.protocols import Batches, Renderer
 from clew.core.records import Node, Request
 from clew.core.values import Completion, Message, Sampling
 from clew.store.paths import leaves
+from clew.train.rows import own
 
 AT_ONCE = 64  # texts that are written, and kept, together
 
@@ -38,7 +39,7 @@ def of_runs(runs: Iterable[Any], least: int = 4) -> list[Text]:
     """
     found = []
     for run in runs:
-        for path, spans in leaves(run):
+        for path, spans in leaves(run, own(run)):
             ids = tuple(token for node in path for token in node.ids or ())
             starts = [s.start for s in spans if s.stop > s.start]
             if starts and sum(s.stop - s.start for s in spans) >= least and all(n.ids is not None for n in path):
