@@ -1,10 +1,12 @@
 """What a router costs: the time of a decision, and the throughput of a pool behind it against its workers alone.
 
-    python benchmarks/route.py [--decisions 500] [--requests 240] [--pairs 7] [--json FILE]
+    python benchmarks/route.py [--decisions 500] [--requests 240] [--pairs 7] [--backbone FOLDER] [--json FILE]
 
 Decision: process milliseconds of `Routed.plan` (transcript, features, scores, policy, classes of data) for
 conversations of 2,000 and of 20,000 characters, in a pool of 5, with a policy that reads every label; p50 and p95 over
-the decisions.
+the decisions. With --backbone also those of a head over the hidden states of that model, which reads 1,024 tokens at
+most; no conversation is read twice. --backbone tiny:WIDTHxLAYERS is an untrained Qwen3 made here, with a tokenizer of
+bytes, so that each character is a token.
 
 Throughput: a pool of 4 endpoints in a process of their own, each of which answers after 50 ms. One process sends the
 same requests, by `--at-once` clients that ask again once they have their answer, (direct) to the workers' own clients
@@ -21,6 +23,7 @@ import json
 import multiprocessing
 import os
 import statistics
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ import numpy as np
 import clew
 from clew.core.records import Request
 from clew.core.values import Message
+from clew.models.compose.backbone import Backbone
 from clew.models.compose.ngrams import Ngrams
 from clew.models.compose.policy import Policy
 from clew.models.compose.routed import Routed
@@ -51,13 +55,34 @@ def conversation(size: int, number: int) -> Request:
     return request(Echo(), *parts)
 
 
-def decisions(count: int, size: int) -> dict[str, float]:
+def byte_model(sizes: str, folder: Path) -> Path:
+    """An untrained Qwen3 over bytes, of WIDTHxLAYERS."""
+    import tokenizers
+    import torch
+    import transformers
+
+    width, layers = map(int, sizes.split("x"))
+    words = tokenizers.ByteLevelBPETokenizer()
+    words.train_from_iterator(["a"], 256)
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(
+        vocab_size=words.get_vocab_size(), hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,
+        num_attention_heads=width // 32, num_key_value_heads=width // 64, head_dim=32, max_position_embeddings=4096,
+    )  # fmt: skip
+    model = transformers.Qwen3ForCausalLM(config)
+    print(f"{model.num_parameters():,} parameters, of {width} by {layers} blocks; a token is a byte")
+    model.save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words._tokenizer).save_pretrained(folder)
+    return folder
+
+
+def decisions(count: int, size: int, features: Any) -> dict[str, float]:
     """Process milliseconds of a decision."""
     labels: dict[str, Any] = {"region": "eu", "retention_days": 0, "seconds": 1, "clearance": ("notes",)}
     pool = tuple(Worker(f"w{i}", "echo", 1.0, 2.0, **labels) for i in range(5))
-    weights = np.random.default_rng(0).normal(size=(5, 2048)).astype(np.float32)
+    weights = np.random.default_rng(0).normal(size=(5, features.dim)).astype(np.float32)
     policy = Policy(regions=("eu",), retention=7, data_class=("notes",), max_cost=10, max_latency=9)
-    model = Routed(Router(pool, Ngrams(), Head(weights)), [Echo()] * 5, policy=policy)
+    model = Routed(Router(pool, features, Head(weights)), [Echo()] * 5, policy=policy)
     asked = [conversation(size, i) for i in range(count + 20)]
     taken = []
     for one in asked:
@@ -150,12 +175,28 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=240)
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--at-once", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--backbone", default="")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found: dict[str, Any] = {"n": options.decisions, "pairs": options.pairs, "requests": options.requests}
-    for size in (2000, 20_000):
-        found[f"decision of {size} characters, ms"] = told = decisions(options.decisions, size)
-        print(f"decision, {size:6,} characters: p50 {told['p50']:.2f} ms, p95 {told['p95']:.2f} ms of process time")
+    with tempfile.TemporaryDirectory() as room:
+        ways: dict[str, Any] = {"n-grams": Ngrams()}
+        if options.backbone:
+            kind, _, sizes = options.backbone.partition(":")
+            folder = byte_model(sizes, Path(room)) if kind == "tiny" else Path(options.backbone)
+            ways["hidden states"] = Backbone.of(folder)
+            ways["hidden states"].model()
+        for name, features in ways.items():
+            for size in (2000, 20_000):
+                found[f"decision of {size} characters by {name}, ms"] = told = decisions(
+                    options.decisions, size, features
+                )
+                print(
+                    f"decision, {size:6,} characters, {name}: p50 {told['p50']:.2f} ms, p95 {told['p95']:.2f} ms "
+                    "of process time"
+                )
+    if not options.pairs:
+        return
     here, there = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=pool_process, args=(there,), daemon=True)
     process.start()

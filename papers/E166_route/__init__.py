@@ -1,5 +1,5 @@
-"""E166: does one model in front of many pay, and is its head evolved? Tier fast in a simulated pool."""
+"""E166: does one model in front of many pay? Its head is evolved, its service measured, its plans learnt."""
 
 NEEDS = "stats, probes, route, local (conductor)"
-TIERS = ("fast", "service", "conductor")
-SETTINGS = ("kind", "way", "n", "iterations", "fault", "down")
+TIERS = ("fast", "service", "plans", "conductor")
+SETTINGS = ("kind", "way", "n", "iterations", "fault", "worker", "copying", "files", "memory", "size")

@@ -39,11 +39,13 @@ SAID = {
 
 
 class Programs(NamedTuple):
-    """Programs as prompts. counts: operations of each type, int [Q, 3]. keys: hash of each prompt, uint64 [Q]."""
+    """Programs as prompts. counts: operations of each type, int [Q, 3]. keys: hash of each prompt, uint64 [Q].
+    orders: the types of their operations as they follow each other, as in "LM"."""
 
     texts: list[str]
     counts: np.ndarray
     keys: np.ndarray
+    orders: list[str]
 
     @property
     def chances(self) -> F64:
@@ -52,7 +54,7 @@ class Programs(NamedTuple):
 
     @property
     def families(self) -> list[str]:
-        """The types of a program's operations, as in "LM"."""
+        """The types of a program's operations in the order of ``OPS``, as in "LM"."""
         return ["".join(op * n for op, n in zip(OPS, row, strict=True)) for row in self.counts.tolist()]
 
     def rewards(self, samples: int, first: int = 0) -> F64:
@@ -74,7 +76,7 @@ class Programs(NamedTuple):
 def programs(n: int, seed: int) -> Programs:
     """``n`` programs, each a prompt with a table and a sentence for each operation."""
     rng = random.Random(derive(seed, "programs"))
-    texts, counts = [], np.zeros((n, len(OPS)), np.int64)
+    texts, orders, counts = [], list[str](), np.zeros((n, len(OPS)), np.int64)
     for row in counts:
         ops = [rng.choice(OPS)]
         for _ in range(rng.choices((0, 1, 2), SHARES)[0]):
@@ -84,10 +86,11 @@ def programs(n: int, seed: int) -> Programs:
             rng.choice(SAID[op]).format(name=rng.choice(NAMES), k=rng.randrange(2, 10)) for op in ops
         )
         texts.append(f"user: table: {table}. {steps}.\n")
+        orders.append("".join(ops))
         for op in ops:
             row[OPS.index(op)] += 1
     keys = np.array([int.from_bytes(value_digest(text)[:8], "little") for text in texts], np.uint64)
-    return Programs(texts, counts, keys)
+    return Programs(texts, counts, keys, orders)
 
 
 class Room(NamedTuple):

@@ -23,15 +23,15 @@ def report(lines: Sequence[Line]) -> str:
 
 def _lost(r: Results, down: str, field: str = "success") -> np.ndarray:
     """What is lost where a worker is down, by seed: the mean over the ways in which it is."""
-    whole = r.get(field, fault="", down="")
-    return np.mean([whole - r.get(field, fault=fault, down=down) for fault in FAULTS], axis=0)
+    whole = r.get(field, fault="", worker="")
+    return np.mean([whole - r.get(field, fault=fault, worker=down) for fault in FAULTS], axis=0)
 
 
 def marks(r: Results) -> list[Mark]:
-    there = [name for name in pool.WORKERS if r.of(down=name)]
+    there = [name for name in pool.WORKERS if r.of(worker=name)]
     lost = np.mean([_lost(r, name) for name in there], axis=0)
     oracle = np.mean([_lost(r, name, "oracle") for name in there], axis=0)
-    every = [line for line in r.all if line["down"]]
+    every = [line for line in r.all if line["worker"]]
     behind = np.array([line["told"] - line["success"] for line in every])
     asked, by_rank = (sum(line[field] for line in r.all) for field in ("asked", "by rank"))
     most = max(line["reached down"] for line in every)
@@ -50,11 +50,11 @@ def marks(r: Results) -> list[Mark]:
 
 def _workers(r: Results) -> str:
     return table(
-        [name for name in pool.WORKERS if r.of(down=name)],
+        [name for name in pool.WORKERS if r.of(worker=name)],
         ("down", lambda name: name),
         ("success lost", lambda name: by_seed(_lost(r, name)), ".3f"),
         ("the oracle loses", lambda name: by_seed(_lost(r, name, "oracle")), ".3f"),
-        ("most tries that reached it", lambda name: int(r.get("reached down", down=name).max())),
+        ("most tries that reached it", lambda name: int(r.get("reached down", worker=name).max())),
     )
 
 
@@ -64,7 +64,7 @@ def figure(lines: Sequence[Line]) -> Any:
 
     r = Results(lines)
     made, axis = canvas((6.4, 3.2))
-    there = [name for name in pool.WORKERS if r.of(down=name)]
+    there = [name for name in pool.WORKERS if r.of(worker=name)]
     for step, (field, label) in enumerate((("success", "router, requests sent"), ("oracle", "oracle, exact"))):
         found = [by_seed(_lost(r, name, field)) for name in there]
         x, y = np.arange(len(there)) + 0.2 * step - 0.1, [one.estimate for one in found]

@@ -33,10 +33,10 @@ ROUND = 5
 
 def cells(quick: bool) -> Iterator[Line]:
     for seed in list(SEEDS)[: 1 if quick else None]:
-        yield {"kind": "service", "fault": "", "down": "", "seed": seed}
+        yield {"kind": "service", "fault": "", "worker": "", "seed": seed}
         for down in pool.WORKERS[: 2 if quick else None]:
             for fault in FAULTS:
-                yield {"kind": "service", "fault": fault, "down": down, "seed": seed}
+                yield {"kind": "service", "fault": fault, "worker": down, "seed": seed}
 
 
 def cost(cell: Line) -> float:
@@ -55,7 +55,8 @@ class Trial(NamedTuple):
 def trial(seed: int) -> Trial:
     drawn = pool.programs(2 * HELD, derive(seed, "service"))
     first = sorted({text: i for i, text in reversed(list(enumerate(drawn.texts)))}.values())[:HELD]
-    asked = pool.Programs([drawn.texts[i] for i in first], drawn.counts[first], drawn.keys[first])
+    texts, orders = ([given[i] for i in first] for given in (drawn.texts, drawn.orders))
+    asked = pool.Programs(texts, drawn.counts[first], drawn.keys[first], orders)
     learn = pool.programs(LEARN, derive(seed, "learn")).matrix(SAMPLES)
     head, _ = head_of(learn, Ngrams(), seed=seed)
     return Trial(asked, Router(tuple(Worker(name, "echo") for name in pool.WORKERS), Ngrams(), head))
@@ -66,7 +67,7 @@ def outcome(setting: Line, seed: int) -> Line:
 
     ``told`` is the same router whose policy denies the worker: it knows beforehand what the other finds out.
     """
-    it, down = trial(seed), setting["down"]
+    it, down = trial(seed), setting["worker"]
     ends = endpoints(it.asked, down, setting["fault"])
     answers = asyncio.run(_asked(it, ends))
     denied = Routed(it.router, [Echo()] * pool.W, policy=Policy(deny=(down,) if down else ()))

@@ -102,6 +102,7 @@ LEFT_OUT = {
     "audit diff": "it needs runs of two models and a judge of differences; test_audit_diff.py makes them",
     "audit early": "it needs runs that think and end both ways; test_audit_early.py makes them, and follows its line",
     "quickstart": "it trains for minutes, and its lines are of fork, show and eval; `make quickstart` runs it",
+    "route add": "it needs a router with probe questions; test_route_backbone.py makes one",
     "route evolve": "it needs a fitted router; test_route_evolve.py makes one",
     "route fit": "it needs a measured pool; test_route.py makes one, and follows the line that led here",
     "route measure": "test_route.py measures a pool, and follows its line",

@@ -168,3 +168,12 @@ def test_quantised_weights_are_refused() -> None:
     other = Local(model.module, renderer=model.renderer, ref="packed", fast=False)
     with pytest.raises(BadInput, match=r"quantised \(int8\)"):
         other.states([[1, 2]], [0])
+
+
+def test_of_a_long_row_the_last_token_alone_can_be_read():
+    """The first stretch of it is passed, and none of its tokens is kept."""
+    model = built("Qwen3")
+    row = rows(model.vocabulary, [CHUNK + 40])[0]
+    every = model.states([row], [1, "norm"])[0]
+    (last,) = model.states([row], [1, "norm"], [[len(row) - 2]])
+    assert np.abs(last[0] - every[-2]).max() < 1e-4

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
+import re
 from typing import Any
 
 import pytest
@@ -196,6 +198,15 @@ def test_canaries_never_cross_between_sockets() -> None:
         assert "canary-a" in json.dumps(lead.bodies)
 
 
+def test_parts_that_wake_together_replay_whatever_notes_they_leave_first() -> None:
+    """The third and the fourth wait for the second; the third for the first as well, and so comes first in a replay."""
+    parts = [Part(0, "one"), Part(0, "two", (0,)), Part(1, "three", (0, 1)), Part(1, "four", (1,))]
+    runner, _ = team(CLINIC, written(parts), clinic=FINDS)
+    run = asked(runner)
+    assert [json.loads(c.text)["part"] for c in run.calls if c.action == "withheld"] == ["w0s3", "w0s2"]
+    assert runner.replay(run).calls == len(run.calls)
+
+
 def look(at: str) -> str:
     """Looks."""
     return f"{CANARY} at {at}"
@@ -308,3 +319,67 @@ def test_references_are_names_and_nobody_left_is_one_sentence() -> None:
     assert isinstance(none.nobody(), Refused)
     assert isinstance(run, Run)
     assert not any(model.calls for model in models.values())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whoever_repeats_all_it_ever_saw_tells_it_to_those_alone_that_are_cleared(seed: int) -> None:
+    """Random teams, plans within plans, tools and failures; each model says every canary that it was shown."""
+    dice = random.Random(seed)
+    names = "abcd"
+    clearance = {name: [f"of-{one}" for one in names if dice.random() < 0.5] for name in (*names, "lead")}
+    labels = {
+        name: {"ref": name, "data_class": f"of-{name}" if dice.random() < 0.8 else "", "clearance": clearance[name]}
+        for name in names
+    }
+
+    def all_seen(request: Any) -> str:
+        words = " ".join(node.message.text + str(node.message.calls) for node in request.path)
+        return " ".join(sorted(set(re.findall("canary-[a-d]", words))))
+
+    def says(name: str) -> Any:
+        own = f"canary-{name}" if labels[name]["data_class"] else "nothing"
+
+        def answer(request: Any) -> Any:
+            if dice.random() < 0.2:
+                return ModelError("gone")
+            if request.path[-1].message.role != "tool" and dice.random() < 0.5:
+                return tool_call("note", said=f"{own} {all_seen(request)}")
+            return f"{own} {all_seen(request)}"
+
+        return answer
+
+    def leads(request: Any) -> str:
+        told = request.path[0].message.text + request.path[-1].message.text
+        numbered = told.rpartition("by number:\n")[2].splitlines()
+        count = next(i for i, line in enumerate([*numbered, ""]) if not line[:1].isdigit())
+        parts = list[Part]()
+        for at in range(dice.randint(1, 4)):
+            reads = tuple(j for j in range(at) if dice.random() < 0.6)
+            parts.append(Part(dice.randrange(count), f"go on, {all_seen(request)}", reads))
+        return written(parts)
+
+    def note(said: str) -> str:
+        """Notes it."""
+        return f"noted {said}"
+
+    models = {name: Worker(name, says(name)) for name in names} | {"lead": Worker("lead", leads)}
+    config = {"workers": labels, "lead": {"clearance": clearance["lead"]}, "plans": 3, "depth": 1}
+    config["policy"] = {"flow": dice.choice(["", "refuse", "remove"])}
+    runner = Runner("orchestrator", None, models["lead"], config=config, tools=[note], resolve_model=models.get)
+    run = runner.collect([Task("t", "What is it?")], n=1).runs[0]
+    assert run.stop in ("returned", "model_error")
+    for name, model in models.items():
+        may = {f"canary-{one[3:]}" for one in clearance[name]} | {f"canary-{name}"}
+        assert set(re.findall("canary-[a-d]", "".join(map(all_seen, model.asked)))) <= may, name
+    assert runner.replay(run).calls == len(run.calls)
+
+
+def test_a_policy_may_name_workers_that_are_not_drawn_for_a_task() -> None:
+    labels = {name: {"ref": name} for name in "abcdef"}
+    runner, models = team(labels, *[written([Part(0, "look")])] * 8)
+    config = {"subset": True, "policy": {"deny": list("abc")}}
+    runner.config |= config
+    runs = runner.collect([Task(f"t{i}", "What is it?") for i in range(8)], n=1).runs
+    assert {run.stop for run in runs} <= {"returned", "model_error"}
+    assert sum(models[name].calls for name in "def") > 0
+    assert not any(models[name].calls for name in "abc")

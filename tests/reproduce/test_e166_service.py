@@ -23,7 +23,7 @@ def test_requests_go_to_the_next_worker_and_the_one_that_is_down_is_left_alone(m
     monkeypatch.setattr(tier_service, "PATIENCE", 0.05)
     tier_service.trial.cache_clear()
     for fault in ("malformed", "silent"):
-        found = tier_service.outcome({"fault": fault, "down": "expensive"}, 100)
+        found = tier_service.outcome({"fault": fault, "worker": "expensive"}, 100)
         assert found["unanswered"] == 0
         assert found["by rank"] == found["asked"] == 60
         assert found["success"] == found["told"]
@@ -34,8 +34,11 @@ def test_requests_go_to_the_next_worker_and_the_one_that_is_down_is_left_alone(m
 def test_marks_can_fail():
     def lines(better):
         for seed in (0, 1):
-            for cell in ({"fault": "", "down": ""}, *({"fault": f, "down": pool.WORKERS[0]} for f in endpoints.FAULTS)):
-                low = 0.9 if better or not cell["down"] else 0.5
+            for cell in (
+                {"fault": "", "worker": ""},
+                *({"fault": f, "worker": pool.WORKERS[0]} for f in endpoints.FAULTS),
+            ):
+                low = 0.9 if better or not cell["worker"] else 0.5
                 told = {"told": 0.9, "oracle": 0.9, "asked": 10, "by rank": 10 if better else 9}
                 yield cell | told | {"seed": seed, "success": low, "reached down": 3 if better else 30}
 

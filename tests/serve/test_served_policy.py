@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from clew.core.errors import BadInput
 from clew.core.values import Limits
 from clew.harness.workflow import Part, written
+from clew.models.compose.ledger import Ledger, read_ledger
+from clew.models.compose.signing import Signed, signing
 from clew.models.fakes import Scripted, tool_call
 from clew.serve.agent_model import AgentModel
 from clew.serve.openai.server import Server
@@ -81,6 +84,12 @@ def test_an_agent_that_keeps_no_policy_refuses_one() -> None:
     assert reply(server, HI, policy={})["content"] == "hi"
 
 
+def test_a_server_does_not_start_with_a_team_that_is_none() -> None:
+    for config, text in [({}, "the orchestrator has no workers"), ({"workers": ["a"], "policy": 3}, "no JSON object")]:
+        with pytest.raises(BadInput, match=text):
+            AgentModel("orchestrator", Scripted({"": "?"}), config=config)
+
+
 def test_an_answer_is_known_by_its_classes_in_later_turns_and_one_that_was_changed_is_unknown() -> None:
     plans = [written([Part(0, "examine")]), written([Part(1, "sum up")]), written([Part(2, "sum up")])]
     server, models = crew([*plans, *plans[1:]], clinic=CANARY)
@@ -124,3 +133,29 @@ def test_a_limit_of_the_run_ends_an_answer_with_the_best_so_far_and_says_length(
     choice = post(Server(agent, names=("m",)), CHAT, {"model": "m", "messages": HI}).json()["choices"][0]
     assert (choice["finish_reason"], choice["message"]["content"][:6]) == ("length", "answer")
     assert 1 <= model.calls < 3
+
+
+def test_each_request_to_a_model_of_the_agent_is_a_signed_line_and_none_is_sent_without(tmp_path: Any) -> None:
+    key = b"0123456789abcdef"
+    ledger = Ledger(tmp_path / "ledger", key)
+    workers = {name: Worker(name) for name in WORKERS}
+    plan = written([Part(0, "look"), Part(1, CANARY)])
+    lead = Signed(Worker("lead", lambda request: plan), ledger)
+    agent = AgentModel(
+        "orchestrator", lead, config={"workers": WORKERS, "policy": {"regions": "eu"}, "lead": {"region": "eu"}},
+        resolve_model=signing(workers.__getitem__, ledger),
+    )  # fmt: skip
+    server = Server(agent, names=("m",))
+    reply(server, HI)
+    lines = list(read_ledger(tmp_path / "ledger", key))
+    assert sorted((one["kind"], one["model"]) for one in lines) == sorted(
+        (kind, name) for kind in ("sent", "answered") for name in ("lead", "clinic", "ward")
+    )
+    (run,) = agent.runner.store.find("")
+    calls = Run(agent.runner.store, run).calls
+    assert {one["call"] for one in lines} == {f"{run}-{call.seq}" for call in calls if call.kind == "ask"}
+    assert CANARY not in (tmp_path / "ledger").read_text()
+    before = [worker.calls for worker in workers.values()]
+    ledger.close()
+    assert ask(server, HI).status_code == 502
+    assert [worker.calls for worker in workers.values()] == before

@@ -23,13 +23,13 @@ register("tasksets", "apps", Apps)
 GOLDEN = [
     (
         "apps-6465577",
-        "Which sum tops the list of my remittances in bank of more than 28 dollars?",
+        "Which amount tops the list of my remittances in bank of more than 28 dollars?",
         {"answer": 81, "verb": "max", "rows": [11, 19, 25, 56, 63, 71, 77, 82, 90, 98]},
     ),
     (
-        "apps-2462875",
-        "Which sum tops the list of my remittances in bank not from Ana and of less than 79 dollars?",
-        {"answer": 69, "verb": "max", "rows": [10, 28, 34, 43, 60]},
+        "apps-6750974",
+        "Which amount tops the list of my flights in travel of more than 4 dollars?",
+        {"answer": 99, "verb": "max", "rows": [13, 22, 25, 33, 40, 50, 53, 64, 72]},
     ),
 ]
 

@@ -4,7 +4,7 @@ import click
 
 from clew.cli.shared.common import load_verb
 
-VERBS = ("measure", "report", "fit", "evolve")
+VERBS = ("measure", "report", "fit", "add", "evolve")
 
 HELP = """Measure a pool of models, find whether choosing among them by question pays, and fit a router.
 
@@ -13,6 +13,9 @@ clew route measure --models openai:gpt-5-mini,openai:gpt-5 --data q.jsonl --rewa
 clew route report pool
 clew route report --from rewards.jsonl --hold families
 clew route fit pool -o router
+clew route fit pool -o router --backbone ./weights
+clew route fit pool -o router --probe 60
+clew route add router openai:gpt-5-nano --data q.jsonl --reward numeric -o larger
 clew route evolve router pool --world household -o evolved
 """
 SHORT = "Find whether to choose among models by question, and fit a router."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from clew.cli.route_fit import read_texts
 from clew.cli.route_report import FOLDER, matrix_of, shown
 from clew.cli.shared import common, data_options, option, run_options
 from clew.cli.shared.next_lines import command_line
@@ -74,7 +75,8 @@ def command(router: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
     options |= {"path": "", "workers": "", "family": ""}
     found = matrix_of(runs, store_path, options)
     routed: Routed = run_options.load_model(f"route:{router}", options)  # type: ignore[assignment]
-    change = Change.of(routed.router, found.texts, options["seed"])
+    h = read_texts(found.texts, routed.router.features)
+    change = Change.of(routed.router, found.texts, options["seed"], h=h)
     options["agent"] = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, options["agent"], judged=True)
     train, fixed, test = (
@@ -96,7 +98,7 @@ def command(router: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
             plan = {"iterations": search.iterations, "candidates": size, "episodes": search.replications, "runs": every}
             common.end_with_json(plan)
         return
-    single, kept = change.single(found), FOLDER / f"evolve-{_label(each, found, search)}"
+    single, kept = change.single(found, h), FOLDER / f"evolve-{_label(each, found, search)}"
     with run_options.interruptible("the same line again"), common.bar("runs", every) as move:
         each.ended = lambda: move(advance=1)
         best = evolve(

@@ -15,7 +15,7 @@ from clew.core.printable import short
 
 if TYPE_CHECKING:
     from clew.route.advice import Advice
-    from clew.route.contest import Arm
+    from clew.route.contest import Arm, Read
     from clew.route.frontier import Frontier
     from clew.route.reward_matrix import Matrix
 
@@ -91,15 +91,19 @@ def matrix_of(runs: Sequence[str], store_path: str, options: dict[str, Any]) -> 
         return measuring.of_runs(chosen, family=options["family"], told=lambda: move(advance=1))
 
 
-def advised(found: Matrix, options: dict[str, Any]) -> Advice:
-    """The whole answer, with a bar over its folds; ``tau`` of the options counts where it is there."""
+def advised(found: Matrix, options: dict[str, Any], read: Read | None = None) -> Advice:
+    """The whole answer, with a bar over its folds; ``tau`` of the options counts where it is there.
+
+    Args:
+        read: how questions become vectors; default: n-grams.
+    """
     from clew.route import advice
     from clew.route.contest import FOLDS
     from clew.route.soft_targets import TAU
 
     with common.bar("folds", FOLDS) as move:
         how = {"held": options["hold"], "seed": options["seed"], "tau": options.get("tau", TAU)}
-        return advice.advise(found, **how, told=lambda: move(advance=1))
+        return advice.advise(found, **how, told=lambda: move(advance=1), read=read)
 
 
 def draw(found: Frontier, arms: Sequence[Arm], path: Path) -> Path | None:

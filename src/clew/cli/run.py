@@ -52,6 +52,7 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
         "tools": options["tools"],
         "limits": run_options.limits(options),
         "sampling": run_options.sampling(options),
+        "resolve_model": lambda ref: run_options.load_model(ref, {"max_cost": options.get("max_cost")}),
     }
     runner = Runner(ref, taskset, asked, store, config, concurrency=options["concurrency"], **how)
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(len(tasks) * n) as watch:

@@ -18,6 +18,7 @@ from clew.cli.shared import common, option, run_options, speculation
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from clew.core.protocols import Model
     from clew.models.local import Local
     from clew.serve.openai.questions import Limits
     from clew.serve.openai.server import Server
@@ -44,6 +45,8 @@ POSITIVE = click.IntRange(1)
 @option("--port", type=click.IntRange(0, 65535), default=PORT, help="Port; 0 takes a free one.")
 @option("--agent", metavar="FILE:FUNCTION", help="Let this agent answer: each completion is a run of it.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@option("--ledger", metavar="FILE", help="Sign a line here for each request to a model of the agent.")
+@option("--ledger-key", metavar="FILE", type=FILE, help="The key that signs the ledger.")
 @option("--keys", metavar="FILE", type=FILE, help=KEYS_HELP)
 @option("--max-prompt", type=POSITIVE, help="Most tokens in a prompt.  [default: the context]")
 @option("--max-output", type=POSITIVE, help="Most tokens in a reply.  [default: the context]")
@@ -93,8 +96,10 @@ def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Map
     served: Any = speculation.drafted(model, ref, options) if options["draft"] else model
     store = common.open_store(options["record"], create=True) if options["record"] else None
     if options["agent"]:
-        config = common.json_object(options["config"], "--config")
-        served = AgentModel(options["agent"], served, store=store or ":memory:", config=config)
+        config, how = common.json_object(options["config"], "--config"), resolved(served, options)
+        served = AgentModel(options["agent"], store=store or ":memory:", config=config, **how)
+    elif options["ledger"] or options["ledger_key"]:
+        raise BadInput("a ledger is kept of an agent's models", remedy="Give --agent; a router has one of its own.")
     recorder = Recorder(store, served, {"ref": ref}) if store is not None else None
     names = (*options["names"],) or (ref,)
     server = Server(served, names=names, keys=keys, limits=limits(options), recorder=recorder)
@@ -107,6 +112,23 @@ def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Map
     address = f"http://{options['host']}:{listener.getsockname()[1]}/v1"
     common.echo(f"serving {ref} as {' and '.join(names)} at {address}  ({'; '.join(told)}; Ctrl-C ends)")
     asyncio.run(serve(server, listener))
+
+
+def resolved(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The agent's model, and what loads those that it names, with the credential; in the ledger where there is one.
+
+    Raises:
+        BadInput: the ledger has no key, the key no ledger, or one of them cannot be used.
+    """
+    from clew.models.compose.ledger import Ledger, key_of
+    from clew.models.compose.signing import Signed, signing
+
+    if (options["ledger"] is None) != (options["ledger_key"] is None):
+        raise BadInput("a ledger needs a key, and a key a ledger", remedy="Give --ledger FILE and --ledger-key FILE.")
+    if options["ledger"] is None:
+        return {"model": model, "resolve_model": run_options.load_model}
+    ledger = Ledger(options["ledger"], key_of(options["ledger_key"]))
+    return {"model": Signed(model, ledger), "resolve_model": signing(run_options.load_model, ledger)}
 
 
 def api_keys(file: str | None) -> tuple[str, ...]:

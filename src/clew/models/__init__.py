@@ -123,6 +123,7 @@ def _routed(
     text: str, api_key: str | Callable[[], str] | None, keys: Mapping[str, str], options: dict[str, Any]
 ) -> Model:
     from clew.models.compose import router
+    from clew.models.compose.backbone import Backbone
     from clew.models.compose.ledger import Ledger, key_of
     from clew.models.compose.policy import Policy
     from clew.models.compose.routed import Parts, Routed
@@ -130,6 +131,8 @@ def _routed(
 
     parts = Parts.of(text)
     found = router.load(Path(parts.folder).expanduser())
+    if isinstance(found.features, Backbone):
+        found.features.model()  # its weights, so that no request waits for them
     ends = {"attempts": 1} | {name: options.pop(name) for name in SHARED if name in options}  # the next worker is there
     if (most := options.pop("max_cost", None)) is not None:
         ends["gate"] = RateLimiter(max_cost=most)

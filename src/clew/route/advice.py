@@ -15,7 +15,7 @@ import numpy as np
 from clew.core.keys import value_digest
 from clew.core.records import Report
 from clew.route import contest
-from clew.route.contest import Arm, Choices, Held
+from clew.route.contest import Arm, Choices, Held, Read
 from clew.route.frontier import Frontier, frontier
 from clew.route.headroom import Headroom, headroom
 from clew.route.reward_matrix import Matrix
@@ -142,17 +142,18 @@ def advise(
     seed: int = 0,
     tau: float = TAU,
     told: Callable[[], None] = lambda: None,
+    read: Read | None = None,
 ) -> Advice:
     """Measure headroom, let routers and baselines compete on held-out questions, and judge.
 
     Args:
         held: what is held out, questions or whole families. tau: temperature of our router's soft targets. told: called
-            after each of the folds.
+            after each of the folds. read: how questions become vectors; default: n-grams.
 
     Raises:
         BadInput: too few questions or families. MissingExtra: scikit-learn or scipy is not installed.
     """
-    made = contest.choices(found, held=held, seed=seed, tau=tau, told=told)
+    made = contest.choices(found, held=held, seed=seed, tau=tau, told=told, read=read)
     arms = contest.arms(found, made, seed)
     return Advice(found, held, headroom(found, seed), arms, made, frontier(found, made, arms, seed))
 

@@ -31,6 +31,19 @@ ALPHA = 0.05  # family-wise, of the routers that are tried
 Held = Literal["questions", "families"]
 
 
+class Read(NamedTuple):
+    """How questions become vectors: ``by`` gives float64 [Q, dim] of all of them, learnt at most from the questions
+    that it is given. centred: see ``Space.of``."""
+
+    by: Callable[[Index], F64]
+    centred: bool = False
+
+    @classmethod
+    def fixed(cls, h: F64, centred: bool = False) -> Read:
+        """Vectors that nothing is learnt for."""
+        return cls(lambda learn: h, centred)
+
+
 class Arm(NamedTuple):
     """What one way of answering earns on held-out questions.
 
@@ -98,18 +111,22 @@ def choices(
     seed: int = 0,
     tau: float = TAU,
     told: Callable[[], None] = lambda: None,
+    read: Read | None = None,
 ) -> Choices:
     """Fit every policy on some folds and let it choose in the others.
 
     Args:
-        tau: temperature of soft targets. told: called after each fold.
+        tau: temperature of soft targets. told: called after each fold. read: how questions become vectors; default:
+            n-grams.
     """
-    h, means, prices = vectors(found.texts), found.means, found.prices
+    means, prices = found.means, found.prices
+    read = read or Read.fixed(vectors(found.texts))
     shape = means.shape
     shares = {name: np.zeros(shape) for name in (SINGLE, *LEARNT)}
     out = Choices(shares, np.zeros(shape[0], np.intp), np.zeros(shape[0], np.intp), np.zeros(shape[0]))
     for learn, rest in folds(found, held, seed):
-        space = Space.of(h[learn], seed)
+        h = read.by(learn)
+        space = Space.of(h[learn], seed, centred=read.centred)
         known = Known(space(h[learn]), means[learn], None if prices is None else prices[learn], seed, tau)
         x = space(h[rest])
         shares[SINGLE][rest, known.best] = 1
@@ -135,6 +152,12 @@ def _rank(need: F64, seed: int) -> F64:
     return order
 
 
+def earned_by(found: Matrix, made: Choices, name: str) -> F64:
+    """What a policy earns at each held-out question, float64 [Q]."""
+    got: F64 = (made.shares[name] * found.means).sum(1)
+    return got
+
+
 def arms(found: Matrix, made: Choices, seed: int = 0) -> list[Arm]:
     """What each policy earns, then what several calls of the best single worker do."""
     means, prices = found.means, found.prices
@@ -145,12 +168,12 @@ def arms(found: Matrix, made: Choices, seed: int = 0) -> list[Arm]:
     for name in order:
         earned = (made.shares[name] * means).sum(1)
         cost = None if prices is None else float((made.shares[name] * prices).sum(1).mean())
-        gain = None if name == SINGLE else _gain(f"{name} less {SINGLE}", earned, single, seed)
+        gain = None if name == SINGLE else gain_of(f"{name} less {SINGLE}", earned, single, seed)
         after = None
         if name in LEARNT:
             raw[name] = _p(earned - single, found)
-            after = _gain(f"{name} less {found.workers[top]}, best in hindsight", earned, means[:, top], seed)
-        out.append(Arm(name, _mean(f"reward of {name}", earned, seed), 1.0, cost, gain, None, after))
+            after = gain_of(f"{name} less {found.workers[top]}, best in hindsight", earned, means[:, top], seed)
+        out.append(Arm(name, mean_of(f"reward of {name}", earned, seed), 1.0, cost, gain, None, after))
     fixed = dict(zip(raw, design.holm(list(raw.values())), strict=True))
     out = [arm._replace(p=fixed.get(arm.name)) for arm in out]
     return out + _several(found, made.single, single, seed)
@@ -180,14 +203,14 @@ def _several(found: Matrix, single: Index, base: F64, seed: int) -> list[Arm]:
         cost = float((found.prices[at, single] * n).mean())
     if found.answers and n.min() >= 3:
         voted = np.array([_majority(found, int(q), int(w)) for q, w in zip(at, single, strict=True)])
-        gain = _gain(f"majority of {SINGLE} less one call of it", voted, base, seed)
+        gain = gain_of(f"majority of {SINGLE} less one call of it", voted, base, seed)
         out.append(
-            Arm("majority of best single", _mean("reward of a majority", voted, seed), float(n.mean()), cost, gain)
+            Arm("majority of best single", mean_of("reward of a majority", voted, seed), float(n.mean()), cost, gain)
         )
     most = np.nanmax(found.rewards[at, single], 1)
-    gain = _gain(f"best of {SINGLE} less one call of it", most, base, seed)
+    gain = gain_of(f"best of {SINGLE} less one call of it", most, base, seed)
     name = "best of best single, perfect judge"
-    out.append(Arm(name, _mean("reward of the best sample", most, seed), float(n.mean()), cost, gain))
+    out.append(Arm(name, mean_of("reward of the best sample", most, seed), float(n.mean()), cost, gain))
     return out
 
 
@@ -200,12 +223,14 @@ def _majority(found: Matrix, q: int, w: int) -> float:
     return float(np.mean(max(counts.values(), key=len)))
 
 
-def _mean(claim: str, values: F64, seed: int) -> Report:
+def mean_of(claim: str, values: F64, seed: int) -> Report:
+    """The mean of float64 [Q], with its interval over questions."""
     return design.bootstrap(
         claim, lambda x: x.mean(-1), values, seed=seed, resamples=resamples(len(values)), unit="questions"
     )
 
 
-def _gain(claim: str, a: F64, b: F64, seed: int) -> Report:
+def gain_of(claim: str, a: F64, b: F64, seed: int) -> Report:
+    """The mean of ``a`` less that of ``b``, float64 [Q] each, paired by question, with its interval."""
     text = f"{len(a)} held-out questions, paired, percentile bootstrap over questions"
     return design.bootstrap(claim, lambda x: x.mean(-1), a - b, design=text, seed=seed, resamples=resamples(len(a)))

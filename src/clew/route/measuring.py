@@ -160,6 +160,16 @@ def gathered(pool: Iterable[Wanted], tasks: Sequence[Task]) -> list[Run]:
     return out
 
 
+def rewards_of(runs: Iterable[Run]) -> dict[str, float]:
+    """Mean reward by task, of the runs that count and were judged."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        reward = run.reward
+        if reward is not None and run.stop is not None and run.stop not in NO_SAMPLE:
+            found.setdefault(run.task_id, []).append(reward)
+    return {task: sum(rewards) / len(rewards) for task, rewards in found.items()}
+
+
 def of_runs(
     runs: Sequence[Run], *, family: str = "", workers: Sequence[str] = (), told: Callable[[], None] = lambda: None
 ) -> Matrix:

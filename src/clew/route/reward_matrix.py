@@ -182,6 +182,24 @@ def from_rows(rows: Iterable[tuple[int, Mapping[str, object]]], columns: Sequenc
     Raises:
         BadRecord: a row lacks one of these or has a reward that is no finite number. BadInput: see ``matrix``.
     """
+    return matrix(_scored(rows, columns), columns)
+
+
+def means_of(rows: Iterable[tuple[int, Mapping[str, object]]], worker: str) -> dict[str, float]:
+    """Mean reward of one worker by question, of rows as ``from_rows`` takes them.
+
+    Raises:
+        BadRecord: see ``from_rows``.
+    """
+    found: dict[str, list[float]] = {}
+    for one in _scored(rows):
+        if one.worker == worker:
+            found.setdefault(one.question, []).append(one.reward)
+    return {name: sum(rewards) / len(rewards) for name, rewards in found.items()}
+
+
+def _scored(rows: Iterable[tuple[int, Mapping[str, object]]], columns: Sequence[str] = ()) -> Iterable[Scored]:
+    """The samples of given rows, one that is given twice once."""
     found: dict[tuple[str, str, str], Scored] = {}
     for line, row in rows:
         text = next((str(row[name]) for name in TEXT if row.get(name) not in (None, "")), "")
@@ -203,7 +221,7 @@ def from_rows(rows: Iterable[tuple[int, Mapping[str, object]]], columns: Sequenc
             sample = str(row.get("sample") if row.get("sample") is not None else f"line {line}")
             one = Scored(name, read, worker, reward, family, price, str(row.get("answer") or "") if not columns else "")
             found.setdefault((name, worker, sample), one)
-    return matrix(found.values(), columns)
+    return found.values()
 
 
 def _number(value: object, what: str) -> float:

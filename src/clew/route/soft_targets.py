@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from clew.core.errors import BadInput, need
 from clew.route.reward_matrix import F64
@@ -50,6 +51,13 @@ def targets(means: F64, tau: float = TAU) -> F64:
     return soft
 
 
+def apart(n: int, seed: int = 0) -> npt.NDArray[np.bool_]:
+    """Which of ``n`` questions say when to stop, bool [n]; none of a single one."""
+    held = np.zeros(n, bool)
+    held[np.random.default_rng(seed).permutation(n)[: max(1, round(STOP * n))]] = True
+    return held & ~held.all()
+
+
 def fit(x: F64, means: F64, *, tau: float = TAU, seed: int = 0) -> Fitted:
     """Fit the head; a fifth of the questions is held out and says when to stop.
 
@@ -57,10 +65,7 @@ def fit(x: F64, means: F64, *, tau: float = TAU, seed: int = 0) -> Fitted:
         x: float64 [Q, width]. means: mean rewards, float64 [Q, W].
     """
     optimize, special = need("scipy.optimize", "probes"), need("scipy.special", "probes")
-    held = np.zeros(len(x), bool)
-    held[np.random.default_rng(seed).permutation(len(x))[: max(1, round(STOP * len(x)))]] = True
-    if held.all():
-        held[:] = False
+    held = apart(len(x), seed)
     learn, p, n = x[~held], targets(means[~held], tau), max(1, int((~held).sum()))
     workers, width = means.shape[1], x.shape[1]
     best = int(means[~held].mean(0).argmax())

@@ -42,12 +42,19 @@ class Change:
     spread: float
 
     @classmethod
-    def of(cls, router: Router, texts: Sequence[str], seed: int = 0, width: int = WIDTH) -> Change:
-        """In the main directions of ``texts``, which are transcripts as the router reads them."""
-        h = vectors(texts, router.features)
+    def of(
+        cls, router: Router, texts: Sequence[str], seed: int = 0, width: int = WIDTH, h: F64 | None = None
+    ) -> Change:
+        """In the main directions of ``texts``, which are transcripts as the router reads them.
+
+        Args:
+            h: their vectors, float64 [Q, dim], where they are known.
+        """
+        h = vectors(texts, router.features) if h is None else h
         scores = h @ router.head.weights.astype(np.float64).T
         spread = float(np.ptp(scores, axis=1).mean()) or 1.0
-        return cls(router, Space.of(h, seed, width), float(np.median(h[:, 0])) or 1.0, spread)
+        space = Space.of(h, seed, width, router.features.centred)
+        return cls(router, space, float(np.median(h[:, 0])) or 1.0, spread)
 
     @property
     def none(self) -> F64:
@@ -59,8 +66,11 @@ class Change:
         more = self.spread * self.space.unfold(change[:, :-1], change[:, -1], self.constant)
         return replace(self.router, head=Head((self.router.head.weights + more).astype(np.float32)))
 
-    def single(self, found: Matrix) -> Score:
+    def single(self, found: Matrix, h: F64 | None = None) -> Score:
         """Expected reward of one call at the questions of a measured pool, of changes float64 [C, W, width + 1].
+
+        Args:
+            h: vectors of the questions, float64 [Q, dim], where they are known.
 
         Raises:
             BadInput: the pool was measured with other models than the router's.
@@ -70,7 +80,7 @@ class Change:
             told = f"the pool was measured with {', '.join(found.workers)}, and the router has {', '.join(refs)}"
             raise BadInput(told, remedy="Name the pool that the router was fitted to.")
         means = found.means[:, [found.workers.index(ref) for ref in refs]]
-        h = vectors(found.texts, self.router.features)
+        h = vectors(found.texts, self.router.features) if h is None else h
         base = h @ self.router.head.weights.astype(np.float64).T / self.spread
         x = np.concatenate([self.space(h), np.ones((len(h), 1))], 1)
 

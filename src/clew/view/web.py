@@ -47,6 +47,7 @@ from clew.view.pages.outline import outline
 from clew.view.pages.pictures import picture
 from clew.view.pages.strip import strip
 from clew.view.stores import Stores
+from clew.view.workings import workings
 
 BODY = 8 << 20  # bytes of a wish: a reply and messages that were edited by hand
 READING = "Start `clew view` without --read-only, on a store that can be written."
@@ -144,6 +145,7 @@ class Viewer:
             get("/api/run/{run}/calls", _calls),
             get("/api/run/{run}/call/{seq:int}", _call),
             get("/api/run/{run}/outline", lambda s, r: outline(s, _run(s, r), _number(r, "start", 0)), "find"),
+            get("/api/run/{run}/workings", lambda s, r: workings(s, _run(s, r)), "find"),
             get("/api/run/{run}/marks", lambda s, r: strip(s, _run(s, r), r.query_params.get("value", "")), "find"),
             get("/api/node/{key}/text", _text),
             get("/api/node/{key}/image/{at:int}", _image),

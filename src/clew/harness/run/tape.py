@@ -139,12 +139,13 @@ class Tape:
 
         Tasks of an agent that wake together need not issue in the order of the record, since nobody records how long
         each takes. A later Call may come before, where the agent knew nothing when it was recorded that it does not
-        know now.
+        know now. From a note it learns nothing.
         """
         call = self._at(first)
         if call is None or (call.kind == kind and call.request == request(first)):
             return first
-        waits = next((c.done for c in self.order[self.position :] if c.seq in self.issued), self.horizon)
+        left = (c for c in self.order[self.position :] if c.seq in self.issued and c.kind != "note")
+        waits = next((c.done for c in left), self.horizon)
         for seq in range(first + 1, max(self.calls, default=0) + 2):
             call = self._at(seq)
             if call is None or call.after > waits:

@@ -58,7 +58,7 @@ class Team:
             BadInput: there are no workers, or one of the arguments is no such thing. UnknownName: the policy names
             nobody.
         """
-        pairs = list(workers.items()) if isinstance(workers, Mapping) else [("", one) for one in _list(workers)]
+        pairs = list(workers.items()) if isinstance(workers, Mapping) else [("", one) for one in _list(workers or ())]
         posts = dict[str, Post]()
         for name, said in pairs:
             post = _post(str(name), said)

@@ -103,9 +103,10 @@ async def orchestrator(
     """
     if depth not in (0, 1):
         raise BadInput(f"a depth of {depth!r:.20}", remedy="Use 0, or 1 where a plan may name the leading model.")
-    if subset:
-        workers = some(workers, await run.draw("workers", shared=True))
     team = Team.read(workers, lead, policy).under(run.task.data.get("policy"))
+    if subset:  # after the policy was read, which may name workers that are not drawn
+        drawn = some({post.labels.name: post for post in team.posts}, await run.draw("workers", shared=True))
+        team = replace(team, posts=tuple(post for post in team.posts if post.labels.name in drawn))
     asked = question(run, team)
     crew = Crew(team, asks, turns, list(asked.tools))
     if not team.open(asked.text.classes)[0]:
@@ -240,7 +241,7 @@ async def _again(run: LiveRun, crew: Crew, task: Work, lead: Lead | None, order:
 
 
 def _named(lead: Lead, plan: Sequence[Part]) -> str:
-    """A plan by the numbers that its author knows; a worker that it may not name any more has none, and is left out."""
+    """A plan by the numbers that its author knows; who may not be named any more stands under that after the last."""
     numbers = {at: number for number, at in enumerate(lead.open)} | {SELF: len(lead.open)}
     return written([one._replace(worker=numbers.get(one.worker, SELF)) for one in plan])
 

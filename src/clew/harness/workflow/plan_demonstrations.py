@@ -77,7 +77,7 @@ def demonstrations(
     dice, out = random.Random(derive(seed, "plans")), list[tuple[Said, Said]]()
     for i in range(n):
         offered = some(workers, dice.random()) if subset else workers
-        names = [post.labels.name for post in Team.read(offered).posts]
+        names = [post.name for post in Team.read(offered).posts]
         plan = [Part(dice.randrange(len(names)), subtask, reads) for subtask, reads in dice.choice(shapes)]
         asked = questions[i % len(questions)] if questions else _question(dice)
         told = (Message("system", instructions(names, parts)), Message("user", asked))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +73,10 @@ class Ngrams:
     dim: int = 2048
     chars: int = 8000
 
+    kind: ClassVar[str] = "ngrams"
+    centred: ClassVar[bool] = False
+    slow: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         sizes = (self.dim, self.chars)
         if any(isinstance(one, bool) or not isinstance(one, int) for one in sizes):
@@ -81,6 +86,10 @@ class Ngrams:
                 f"n-grams of dim {self.dim} over {self.chars} bytes",
                 remedy=f"Use a dim of {LEAST} to {MOST}, and 100 to 1,000,000 chars.",
             )
+
+    def said(self) -> dict[str, int]:
+        """What decides, as JSON."""
+        return asdict(self)
 
     def __call__(self, text: str) -> F32:
         data = np.frombuffer(self._bounded(encode(text)), dtype=np.uint8)

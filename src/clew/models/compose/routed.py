@@ -7,6 +7,7 @@ allowed is asked. A worker that is not allowed must never be contacted, nor be s
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import hashlib
 import time
@@ -18,7 +19,7 @@ from clew.core.errors import BadInput, Busy, ClewError, ContextOverflow, ModelEr
 from clew.core.keys import node_keys
 from clew.core.protocols import Model, Renderer, Streams
 from clew.core.records import Node, Request
-from clew.core.values import Attempt, Completion, Piece, Usage
+from clew.core.values import F32, Attempt, Completion, Piece, Usage
 from clew.models.compose.breaker import Breaker
 from clew.models.compose.decision import SCHEME, SHORT, Decision
 from clew.models.compose.forwarding import combined
@@ -164,18 +165,21 @@ class Routed:
 
     # ---- deciding --------------------------------------------------------------------------------------------------
 
-    def plan(self, request: Request) -> Plan:
+    def plan(self, request: Request, numbers: F32 | None = None, spent: float = 0.0) -> Plan:
         """Who may answer, best first. Nothing is contacted.
+
+        Args:
+            numbers: the head's scores of this request, where they are known, and the seconds ``spent`` on them.
 
         Raises:
             BadInput: the request's policy is none. Refused: it allows nobody.
         """
-        began, names = time.perf_counter(), self.router.names
+        began, names = time.perf_counter() - spent, self.router.names
         policy = self.policy
         if (stated := _stated(request)) is not None:
             policy = policy.narrowed(Policy.read(stated).known(names))
         messages = [node.message for node in request.path]
-        numbers = self.router.scores(messages)
+        numbers = self.router.scores(messages) if numbers is None else numbers
         each = self.origins.classes(messages)
         labelled = bool(policy.data_class) or any(worker.data_class for worker in self.router.workers)
         most = most_of(request) if policy.max_cost is not None else Usage()
@@ -199,6 +203,14 @@ class Routed:
             )
         return plan
 
+    async def _planned(self, request: Request) -> Plan:
+        """The plan; where a model reads the request, it does so beside the event loop, which others wait for."""
+        if not self.router.features.slow:
+            return self.plan(request)
+        began = time.perf_counter()
+        numbers = await asyncio.to_thread(self.router.scores, [node.message for node in request.path])
+        return self.plan(request, numbers, time.perf_counter() - began)
+
     def _sign(self, kind: str, request: Request, plan: Plan, more: dict[str, object]) -> None:
         if self.ledger is not None:
             said = {"request": request.path[-1].key.hex() if request.path else "", "run": request.run}
@@ -208,7 +220,7 @@ class Routed:
     # ---- asking ----------------------------------------------------------------------------------------------------
 
     async def _answer(self, request: Request, streaming: bool) -> Items:
-        began, plan = time.monotonic(), self.plan(request)
+        began, plan = time.monotonic(), await self._planned(request)
         failed, errors = dict[str, str](), list[Exception]()
         for index in plan.order:
             worker, breaker = self.router.workers[index], self.breakers[index]

@@ -4,6 +4,7 @@
 
     router.json   the workers, how a transcript becomes a vector, and what is told of the fit
     head.npy      float32 [workers, dim], a row for each worker
+    scales.npy    float32, offsets of a backbone's singular values; only where the features have some
 
 Nothing that a folder says is run, and nothing here connects to anything.
 """
@@ -18,18 +19,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from clew.core.errors import BadInput, BadRecord
 from clew.core.sources import file_of
 from clew.core.values import F32, Message
+from clew.models.compose.backbone import Backbone
 from clew.models.compose.ngrams import MOST, Ngrams, transcript
 
-CONFIG, HEAD = "router.json", "head.npy"
+CONFIG, HEAD, SCALES = "router.json", "head.npy", "scales.npy"
 FORMAT, VERSION = "clew-router", 1
 LONGEST, CROWD = 1 << 20, 64  # bytes of router.json, workers of a pool
+PARTS = 512  # weights of a backbone that have scales
 EMPTY = "Give a router at least one worker."
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 CLASS = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -90,6 +93,31 @@ class Worker:
             )
 
 
+class Features(Protocol):
+    """How a transcript becomes a vector: ``Ngrams``, or the hidden state of a ``Backbone``.
+
+    kind: as the folder names it. centred: whether who learns over the vectors should take their mean away first.
+    slow: whether a vector takes a model, so that it must not be made between two turns of an event loop.
+    """
+
+    kind: ClassVar[str]
+    centred: ClassVar[bool]
+    slow: ClassVar[bool]
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        ...
+
+    def said(self) -> Mapping[str, Any]:
+        """What decides, as JSON."""
+        ...
+
+    def __call__(self, text: str) -> F32:
+        """float32 [dim] of a transcript; its first number is a constant above 0."""
+        ...
+
+
 @dataclass(frozen=True)
 class Head:
     """A linear head without a bias: ``weights`` is float32 [workers, dim]."""
@@ -125,7 +153,7 @@ class Router:
     """
 
     workers: tuple[Worker, ...]
-    features: Ngrams
+    features: Features
     head: Head
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -167,7 +195,7 @@ class Router:
     @property
     def digest(self) -> str:
         """32 hex digits that name what decides: pool, features and numbers of the head."""
-        said = json.dumps([[asdict(worker) for worker in self.workers], asdict(self.features)], sort_keys=True)
+        said = json.dumps([[asdict(worker) for worker in self.workers], self.features.said()], sort_keys=True)
         numbers = np.ascontiguousarray(self.head.weights, dtype="<f4").tobytes()
         return hashlib.blake2b(said.encode() + b"\0" + numbers, digest_size=16, person=b"clew.router.1").hexdigest()
 
@@ -179,9 +207,13 @@ def ranking(scores: F32, allowed: Sequence[bool] | None = None) -> list[int]:
 
 
 def save(
-    folder: str | Path, workers: Sequence[Worker], features: Ngrams, head: Head, about: Mapping[str, Any] | None = None
+    folder: str | Path,
+    workers: Sequence[Worker],
+    features: Features,
+    head: Head,
+    about: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a router's folder; gives the folder. What was there is replaced, the head first.
+    """Write a router's folder; gives the folder. What was there is replaced, the numbers first.
 
     Raises:
         BadInput: the parts do not belong together, ``about`` is no JSON, or it is longer than a megabyte.
@@ -189,11 +221,18 @@ def save(
     router = Router(tuple(workers), features, head, dict(about or {}))
     path = Path(folder)
     numbers = np.ascontiguousarray(head.weights, dtype="<f4")
+    said: dict[str, Any] = {"kind": features.kind, **features.said()}
+    scales: Mapping[str, F32] = {}
+    if isinstance(features, Backbone):
+        scales = dict(sorted(features.scales.items()))
+        said |= {"path": features.path, "scales": [[name, len(one)] for name, one in scales.items()]}
     config = {
         "format": FORMAT, "version": VERSION, "workers": [asdict(worker) for worker in router.workers],
-        "features": {"kind": "ngrams", **asdict(features)}, "about": router.about,
-        "head": hashlib.sha256(numbers.tobytes()).hexdigest(),
+        "features": said, "about": router.about, "head": hashlib.sha256(numbers.tobytes()).hexdigest(),
     }  # fmt: skip
+    offsets = np.concatenate([*scales.values(), np.zeros(0)]).astype("<f4")
+    if scales:
+        config["scales"] = hashlib.sha256(offsets.tobytes()).hexdigest()
     try:
         text = json.dumps(config, indent=1, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -203,9 +242,10 @@ def save(
     if len(text) > LONGEST:
         raise BadInput(f"{CONFIG} would have {len(text):,} bytes", remedy=f"Shorten `about` to below {LONGEST:,}.")
     path.mkdir(parents=True, exist_ok=True)
-    beside = path / f".{os.getpid()}.npy"
-    np.save(beside, numbers, allow_pickle=False)
-    os.replace(beside, path / HEAD)
+    for name, array in ((HEAD, numbers), *(((SCALES, offsets),) if scales else ())):
+        beside = path / f".{os.getpid()}.npy"
+        np.save(beside, array, allow_pickle=False)
+        os.replace(beside, path / name)
     beside = path / f".{os.getpid()}.json"
     beside.write_text(text + "\n", encoding="utf-8")
     os.replace(beside, path / CONFIG)
@@ -213,20 +253,21 @@ def save(
 
 
 def load(folder: str | Path) -> Router:
-    """Read a router's folder.
+    """Read a router's folder; a backbone's weights are checked and not loaded.
 
     Raises:
-        BadRecord: a file is missing, too long or not what it should be, or the two do not belong together.
+        BadRecord: a file is missing, too long or not what it should be, the files do not belong together, or the
+            backbone was moved or changed.
     """
     path = Path(folder)
     config = _config(path / CONFIG)
     try:
         workers = tuple(read_worker(one) for one in _list(config.get("workers")))
-        kind = dict(_table(config.get("features"), "features"))
-        if kind.pop("kind", None) != "ngrams" or set(kind) != {"dim", "chars"}:
-            raise BadInput("its features are none that this version knows", remedy="Fit the router anew.")
-        head = Head(_numbers(path / HEAD, (len(workers), Ngrams(**kind).dim), config.get("head")))
-        return Router(workers, Ngrams(**kind), head, _table(config.get("about", {}), "about"))
+        features = _features(path, config)
+        head = Head(_numbers(path / HEAD, (len(workers), features.dim), config.get("head")))
+        if isinstance(features, Backbone):
+            features.check()
+        return Router(workers, features, head, _table(config.get("about", {}), "about"))
     except BadRecord:
         raise
     except BadInput as error:
@@ -281,7 +322,36 @@ def read_worker(value: object) -> Worker:
     return Worker(**said)
 
 
-def _numbers(path: Path, shape: tuple[int, int], digest: object) -> F32:
+def _features(path: Path, config: Mapping[str, Any]) -> Features:
+    said = dict(_table(config.get("features"), "features"))
+    kind, known = said.pop("kind", None), set(said)
+    if kind == "ngrams" and known == {"dim", "chars"}:
+        return Ngrams(**said)
+    if kind != "states" or known != {"path", "digest", "width", "layer", "position", "tokens", "scales"}:
+        raise BadInput("its features are none that this version knows", remedy="Fit the router anew.")
+    parts, remedy = said.pop("scales"), "Save the router anew."
+    if not isinstance(parts, list) or len(parts) > PARTS or not all(_part(one) for one in parts):
+        raise BadInput("its scales name no weights", remedy=remedy)
+    sizes = [size for _, size in parts]
+    if len({name for name, _ in parts}) < len(parts) or sum(sizes) > CROWD * MOST:
+        raise BadInput("its scales name a weight twice, or too many numbers", remedy=remedy)
+    numbers = _numbers(path / SCALES, (sum(sizes),), config.get("scales")) if parts else np.zeros(0, np.float32)
+    if not np.isfinite(numbers).all():
+        raise BadInput("its scales are not finite", remedy=remedy)
+    ends = np.cumsum([0, *sizes])
+    scales = {name: numbers[a:b] for (name, _), a, b in zip(parts, ends, ends[1:], strict=False)}
+    return Backbone(**said, scales=scales)
+
+
+def _part(one: object) -> bool:
+    """Whether it is the name of a weight and how many singular values it has."""
+    if not isinstance(one, list) or len(one) != 2:
+        return False
+    name, size = one
+    return isinstance(name, str) and len(name) < 400 and type(size) is int and 0 < size <= MOST
+
+
+def _numbers(path: Path, shape: tuple[int, ...], digest: object) -> F32:
     if not path.is_file() or path.stat().st_size > CROWD * MOST * 4 + 4096:
         raise BadRecord(f"{path} is missing or too long", remedy="Save the router anew.")
     try:
@@ -295,5 +365,7 @@ def _numbers(path: Path, shape: tuple[int, int], digest: object) -> F32:
     except (ValueError, OSError, EOFError, TypeError, AttributeError, MemoryError, OverflowError, SyntaxError):
         raise BadRecord(f"{path} is no array that numpy saved", remedy="Save the router anew.") from None
     if hashlib.sha256(np.ascontiguousarray(numbers, dtype="<f4").tobytes()).hexdigest() != digest:
-        raise BadRecord(f"{path} is not the head that {CONFIG} names", remedy="Save both files of the router together.")
+        raise BadRecord(
+            f"{path} is not the {path.stem} that {CONFIG} names", remedy="Save the router's files together."
+        )
     return numbers

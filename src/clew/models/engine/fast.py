@@ -234,7 +234,7 @@ class Fast:
                 x, count = x.index_select(0, self._picked), None
             if number == self.taps[0]:
                 self._kept = x.new_empty(len(x) if count is None else count, len(self.taps), x.shape[-1])
-                self.hidden = self._kept.view(len(self._kept), -1)
+                self.hidden = self._kept.flatten(1)  # of no token too
             self._kept[:, self.taps.index(number)] = x[: len(self._kept)]
 
     def _attention(self, pack: Pack, every: bool) -> Callable[[Tensor, Tensor], Tensor]:

@@ -14,9 +14,10 @@ from clew.view.pages import feature_page
 from clew.view.pages.list_pages import Names
 from clew.view.pages.transcript_page import CUT
 from clew.view.terminal import describe, did
+from clew.view.workings import several
 
 FAMILY = 2000  # runs of one tree at most
-LOOKED = 64  # Calls from which it is told what the model said of its tokens
+LOOKED = 64  # Calls from which it is told what the model said of its tokens, and whether several models worked
 
 
 def head(store: Keeper, run: str) -> dict[str, Any]:
@@ -36,7 +37,8 @@ def head(store: Keeper, run: str) -> dict[str, Any]:
     found |= {"methods": [plain(it) for it in store.ranges(run)], "conversations": store.conversations(run)}
     found |= {"shared": row.lineage[-1].stop if row.lineage else 0, "tree": tree(store, run)}
     found["names"] = feature_page.names(store, list(dict.fromkeys(it["method"] for it in found["methods"])))
-    found["shades"] = _shades(store.calls(run, 0, LOOKED))
+    first = store.calls(run, 0, LOOKED)
+    found |= {"shades": _shades(first), "several": several(first)}
     found["group"] = names.fold(members[0]) if members else None
     return found | {"rewards": {a.version: a.value for a in verdicts}}
 

@@ -1,9 +1,10 @@
-// Ways through a run: its outline, its timeline, its errors, and the runs before and after it in a list.
+// Ways through a run: its outline, its timeline, who worked at it, its errors, and the runs before and after it in a list.
 
 import { failure, h, put, toast } from "./dom.js";
 import { Near } from "./near.js";
 import { Facts, Outline, gently } from "./outline.js";
 import { Timeline } from "./timeline.js";
+import { Workings } from "./workings.js";
 
 export class Guide {
   /** view: the run's page, which goes to a Call by `choose` and has the keys in its transcript. */
@@ -11,6 +12,7 @@ export class Guide {
     this.view = view;
     this.outlineBox = h("nav", { class: "outline", "aria-label": "Outline" });
     this.timelineBox = h("div", { class: "timeline" });
+    this.workingsBox = h("div", { class: "workings" });
     this.nearBox = h("span", { class: "near", hidden: true });
     this.facts = new Facts(view.run);
     this.near = new Near(view.run, () => this.near.draw(this.nearBox));
@@ -29,6 +31,7 @@ export class Guide {
   begin() {
     const jump = (seq) => this.view.choose(seq, null, true);
     this.timeline = new Timeline(this.timelineBox, jump);
+    this.workings = new Workings(this.workingsBox, this.view.run, jump);
     this.outline = new Outline(this.outlineBox, this.facts, { jump, leave: () => this.leave(), forks: () => this.view.forks.keys() });
   }
 
@@ -40,6 +43,7 @@ export class Guide {
   /** Read what the run has by now. */
   read() {
     this.facts.grow(() => this.again()).catch((error) => put(this.view.notes, failure(error)));
+    this.workings.read(this.view.facts.several).catch((error) => put(this.view.notes, failure(error)));
   }
 
   show() {
@@ -51,6 +55,7 @@ export class Guide {
   mark(seq) {
     this.outline.mark(seq);
     this.timeline.mark(seq);
+    this.workings.mark(seq);
   }
 
   toOutline() {

@@ -124,7 +124,7 @@ class RunView {
     const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.raw, this.finder.field);
     this.tabs = TABS.map((label) => button(label, () => this.setTab(label), { role: "tab" }));
     put(this.root, this.head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, this.tabs),
-      h("div", { class: "columns3" }, h("div", { class: "side left" }, this.guide.outlineBox, this.treeBox), h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.guide.timelineBox, this.notes, this.labels.box, this.transcript), this.side));
+      h("div", { class: "columns3" }, h("div", { class: "side left" }, this.guide.outlineBox, this.treeBox), h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.guide.timelineBox, this.guide.workingsBox, this.notes, this.labels.box, this.transcript), this.side));
     this.panel = new ForkPanel(this.forkBox, this.store, { close: () => this.setPanel("inspect"), path: (seq) => this.callAt(seq) });
     this.setTab("Transcript");
     this.drawHead();

@@ -16,26 +16,42 @@ from clew.worlds.seeds import Dice
 
 WORDS: dict[str, tuple[str, ...]] = {  # of each verb: four ways to ask for it
     "sum": (
-        "Add up my {}.", "What is the total of my {}?", "How much do my {} come to?",
+        "Add up my {}.",
+        "What is the total of my {}?",
+        "How much do my {} come to?",
         "Sum the amounts of all {}.",
     ),
     "count": (
-        "Count my {}.", "How many {} are there?", "Give me the number of {}.", "Tell me how many {} I have.",
+        "Count my {}.",
+        "How many {} are there?",
+        "Give me the number of {}.",
+        "Tell me how many {} I have.",
     ),
     "max": (
-        "What is the largest amount among my {}?", "Find the highest amount of my {}.",
-        "How big is the biggest of my {}?", "Which sum tops the list of my {}?",
+        "What is the largest amount among my {}?",
+        "Find the highest amount of my {}.",
+        "How big is the biggest of my {}?",
+        "Which amount tops the list of my {}?",
     ),
     "like": (
-        "Like my {}.", "Give a like to all {}.", "Put a heart on my {}.", "Mark as liked the {}.",
+        "Like my {}.",
+        "Give a like to all {}.",
+        "Put a heart on my {}.",
+        "Mark as liked the {}.",
     ),
     "pay": (
-        "Pay my {}.", "Settle all {}.", "Take care of payment for the {}.", "Clear what I owe on my {}.",
+        "Pay my {}.",
+        "Settle all {}.",
+        "Take care of payment for the {}.",
+        "Clear what I owe on my {}.",
     ),
     "delete": (
-        "Delete my {}.", "Remove all {}.", "Erase the {}.", "Throw away my {}.",
+        "Delete my {}.",
+        "Remove all {}.",
+        "Erase the {}.",
+        "Throw away my {}.",
     ),
-}  # fmt: skip
+}
 FILTERS: dict[tuple[str, str], tuple[str, ...]] = {  # (field, operator) -> ways to say it
     ("category", "is"): ("filed under {}", "of the category {}", "labelled {}"),
     ("category", "is not"): ("not filed under {}", "outside the category {}", "labelled anything but {}"),
@@ -84,9 +100,8 @@ class Goal(NamedTuple):
 
 
 ALL = tuple(
-    Family(app, table, verb, words)
-    for app in APPS for table in TABLES[app] for verb in WORDS for words in WORDS[verb]
-)  # fmt: skip
+    Family(app, table, verb, words) for app in APPS for table in TABLES[app] for verb in WORDS for words in WORDS[verb]
+)
 
 
 @lru_cache(maxsize=64)
@@ -144,8 +159,9 @@ def goal_of(number: int, family: Family, apps: Mapping[str, Habits]) -> Goal:
     """What a task number asks for."""
     _, filters = asked(number, family)
     rows = [
-        row for row in rows_of(number, family.app, family.table)
+        row
+        for row in rows_of(number, family.app, family.table)
         if all(f.keeps(row) for f in filters) and not (row.pending and apps[family.app].leaves_out)
-    ]  # fmt: skip
+    ]
     answer = None if family.verb in CHANGES else answered(family.verb, rows)
     return Goal(family.app, family.table, family.verb, tuple(row.id for row in rows), answer)

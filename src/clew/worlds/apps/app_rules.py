@@ -52,20 +52,27 @@ TOOLS: tuple[ToolSpec, ...] = (
         "fetch",
         f"Read one page of a table. The apps and their tables: {_NAMED}. Each app answers at one endpoint, of "
         f"{', '.join(FETCH)}. The first page is 1; has_more says whether there is another.",
-        app=_TEXT, endpoint=_TEXT, table=_TEXT, page={"type": "integer"},
+        app=_TEXT,
+        endpoint=_TEXT,
+        table=_TEXT,
+        page={"type": "integer"},
     ),
     _tool(
         "change",
         "Like, pay or delete rows of a table, named by their ids. Each app does it at one endpoint, of "
         f"{', '.join(CHANGE)}.",
-        app=_TEXT, endpoint=_TEXT, table=_TEXT, verb={"enum": list(CHANGES)}, ids=_ROWS,
+        app=_TEXT,
+        endpoint=_TEXT,
+        table=_TEXT,
+        verb={"enum": list(CHANGES)},
+        ids=_ROWS,
     ),
     _tool(
         "submit",
         "End the task with the answer: a number (amounts in dollars), or done where rows were to be changed.",
         answer={"type": ["string", "number"], "maxLength": 40},
     ),
-)  # fmt: skip
+)
 
 
 class Face(NamedTuple):

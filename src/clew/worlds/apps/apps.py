@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from clew.core.errors import BadInput, WorldError
@@ -81,12 +81,16 @@ class AppsWorld(Exact):
             return f"error: there is no tool {call.name[:40]!r}; the tools are {', '.join(t.name for t in TOOLS)}"
         try:
             given = read_arguments(spec, call.arguments)
-            return json.dumps({"login": self._login, "fetch": self._fetch, "change": self._change,
-                               "submit": self._submit}[call.name](**given))  # fmt: skip
+            return json.dumps(self._tool(call.name)(**given))
         except BadInput as error:
             return f"error: {call.name}: {error.message}"
         except Refused as error:
             return f"error: {error}"
+
+    def _tool(self, name: str) -> Callable[..., dict[str, Any]]:
+        own: dict[str, Callable[..., dict[str, Any]]]
+        own = {"login": self._login, "fetch": self._fetch, "change": self._change, "submit": self._submit}
+        return own[name]
 
     def _login(self, app: str) -> dict[str, Any]:
         self._face(app)
@@ -135,8 +139,9 @@ class AppsWorld(Exact):
         marks = {verb: set(self.changed.get((app, table, verb), ())) for verb in DONE}
         return [
             shown(row, face, [DONE[verb] for verb in ("like", "pay") if row.id in marks[verb]])
-            for row in rows_of(self._number, app, table) if row.id not in marks["delete"]
-        ]  # fmt: skip
+            for row in rows_of(self._number, app, table)
+            if row.id not in marks["delete"]
+        ]
 
     def snapshot(self) -> bytes:
         return json.dumps([self._name, self.logged_in, self._changes(), self.answer, self._left]).encode()
@@ -215,8 +220,9 @@ class Apps(Numbered[AppsWorld]):
         query, _ = asked(base, family)
         data = {
             "family": family_of(base, self.world, self.families, self.zipf),
-            "after_drift": number >= NUMBERS, "split": split_of(self.content(base)),
-        }  # fmt: skip
+            "after_drift": number >= NUMBERS,
+            "split": split_of(self.content(base)),
+        }
         return Task(task_id, query, data, secret={"answer": goal.answer, "verb": goal.verb, "rows": list(goal.ids)})
 
     def open(self, task: Task) -> AppsWorld:
@@ -251,11 +257,13 @@ class Apps(Numbered[AppsWorld]):
             for field, name in zip(("amount", "category", "person"), face.names, strict=True)
         ]
         said = [
-            f"endpoint is {face.fetch}", f"action endpoint is {face.change}",
-            "login first" if face.auth else "no login", *columns,
+            f"endpoint is {face.fetch}",
+            f"action endpoint is {face.change}",
+            "login first" if face.auth else "no login",
+            *columns,
             f"amounts are in {'cents' if face.unit == 100 else 'dollars'}",
             f"pending rows {'are left out' if leaves_out else 'count'}",
-        ]  # fmt: skip
+        ]
         return [f"fact: app {app}: {one}" for one in said]
 
     def demonstrate(self, task: Task, seed: int = 0) -> list[ToolCall]:

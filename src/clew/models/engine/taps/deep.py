@@ -35,6 +35,6 @@ class Deep(Fast):
             x = self._packed(rows, ids, starts, depth=min(layers[-1] + 1, self.shape.layers))
             if layers[-1] == self.shape.layers:
                 self._keep(layers[-1], self._unit(x, self._least).mul_(self._w.norm), {})
-            return self.hidden.view(len(picked), len(layers), -1)
+            return self.hidden.view(len(picked), len(layers), self.shape.width)
         finally:
             self.taps, self._picked = (), None
