@@ -112,8 +112,7 @@ async def orchestrator(
     if not team.open(asked.text.classes)[0]:
         raise team.nobody()
     try:
-        first = _leads(run, crew, asked, parts, bool(depth), strict=strict, grammar=grammar)
-        await _led(run, crew, asked, first, plans)
+        await _led(run, crew, asked, _leads(run, crew, asked, parts, depth == 1, strict=strict, grammar=grammar), plans)
         answer = crew.best[1]
         if not answer.text and crew.failed is not None:
             raise crew.failed
