@@ -19,7 +19,7 @@ import transformers
 import clew.credit
 from clew.core.errors import AgentFailed, BadInput
 from clew.core.values import Task
-from clew.fit.held import forbidden
+from clew.fit.forbidden import forbidden
 from clew.fit.trainer import Trainer
 from clew.harness import Runner
 from clew.harness.workflow import Part, parse, written

@@ -86,10 +86,7 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     store = common.open_store(store_path, create=bool(options["data"] or options["plans"]))
     chosen, data = _source(store, runs, options)
     model = run_options.trainable(options["model"])
-    if options["plans"]:
-        rows = _plans(data, model, options)
-    else:
-        rows = _rows(chosen, model, options) if data is None else _written(data, model, options["loss"])
+    rows = _learnt(chosen, data, model, options)
     recipe, sources = _settle(options, model)
     if not as_json:
         trainer_options.table(f"recipe {recipe.name}: {recipe.about}", common.pick(options, FIELDS), sources)
@@ -150,6 +147,12 @@ def _source(store: Keeper, runs: Sequence[str], options: dict[str, Any]) -> tupl
     data = data_options.rows_of(options)
     common.say(data.about)
     return [], data
+
+
+def _learnt(runs: Sequence[Run], data: Dataset | None, model: Local, options: Mapping[str, Any]) -> list[LossRow]:
+    if options["plans"]:
+        return _plans(data, model, options)
+    return _rows(runs, model, options) if data is None else _written(data, model, options["loss"])
 
 
 def _written(data: Dataset, model: Local, loss: str) -> list[LossRow]:

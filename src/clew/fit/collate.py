@@ -12,7 +12,7 @@ from torch import Tensor
 from clew.core.errors import BadInput
 from clew.core.records import LossRow
 from clew.core.values import F32
-from clew.fit.held import Bits
+from clew.fit.forbidden import Bits
 
 
 class Tokens(NamedTuple):
@@ -136,7 +136,7 @@ def collate(
 ) -> Micro:
     """Rows of one micro-batch as tensors on ``device``; ``version`` names the trainer's present weights.
 
-    ``shares``: component name -> float32 [rows], see Tokens. ``banned``: of each row, see ``held.forbidden``.
+    ``shares``: component name -> float32 [rows], see Tokens. ``banned``: of each row, see ``forbidden.forbidden``.
     """
     names = list(dict.fromkeys(name for row in rows for name in row.weights))
     masks = {name: [applies(row, name) for row in rows] for name in names}
@@ -152,14 +152,6 @@ def collate(
             dtype, copy=False
         )
         return torch.from_numpy(joined).to(device)
-
-    def bits() -> Tensor | None:
-        width = max((len(one[0]) for one in banned if one is not None), default=0)
-        if not width:
-            return None
-        none = [np.zeros((len(p), width), np.uint8) for p in picked]
-        found = [free if one is None else one[p] for one, p, free in zip(banned, picked, none, strict=True)]
-        return torch.from_numpy(np.concatenate(found)).to(device)
 
     def stream(name: str) -> list[np.ndarray]:
         return [row.weights.get(name, np.zeros(len(row.ids), np.float32)) for row in rows]
@@ -189,5 +181,15 @@ def collate(
         sets=tuple(row.set for row in rows),
         roles=tuple(row.role for row in rows),
         shares={name: torch.from_numpy(share).to(device) for name, share in (shares or {}).items()},
-        banned=bits(),
+        banned=_bits(banned, picked, device),
     )
+
+
+def _bits(banned: Sequence[Bits | None], picked: Sequence[np.ndarray], device: torch.device) -> Tensor | None:
+    """What grammars forbade at the places that are looked at; None where every row was free."""
+    width = max((len(one[0]) for one in banned if one is not None), default=0)
+    if not width:
+        return None
+    none = [np.zeros((len(p), width), np.uint8) for p in picked]
+    found = [free if one is None else one[p] for one, p, free in zip(banned, picked, none, strict=True)]
+    return torch.from_numpy(np.concatenate(found)).to(device)

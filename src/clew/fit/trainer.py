@@ -19,8 +19,8 @@ from clew.core.protocols import Policy, Tracker
 from clew.core.records import LossRow
 from clew.fit import adapter_files, adapters, checkpoint, norms, optim, weighing
 from clew.fit.collate import Micro, Tokens, check, collate, plan
+from clew.fit.forbidden import forbidden
 from clew.fit.forward import CHUNK, Scorer
-from clew.fit.held import forbidden
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
 T = TypeVar("T")

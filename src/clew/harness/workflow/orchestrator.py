@@ -81,8 +81,7 @@ async def orchestrator(
 ) -> str:
     """Plans with the run's model, lets the workers work, and returns the result of the last part.
 
-    A reply that is no plan is refused once with the reason. After a second one, the first worker answers alone. In a
-    world without tools the result is also the action.
+    A reply that is no plan is refused once with the reason; after a second one, the first worker answers alone.
 
     Args:
         workers: references of models, or name -> reference; the plan names them by number. In place of a reference, an
@@ -113,10 +112,7 @@ async def orchestrator(
     if not team.open(asked.text.classes)[0]:
         raise team.nobody()
     try:
-        first = _leads(run, crew, asked, parts, bool(depth))
-        if first is not None:
-            first.strict, first.grammar = strict, grammar
-        await _led(run, crew, asked, first, plans)
+        await _led(run, crew, asked, _leads(run, crew, asked, parts, depth == 1, strict=strict, grammar=grammar), plans)
         answer = crew.best[1]
         if not answer.text and crew.failed is not None:
             raise crew.failed
@@ -124,12 +120,17 @@ async def orchestrator(
             bounds = {"asks": asks, "max_cost": team.policy.max_cost}
             run.note("limit", **{name: bounds[name] for name in sorted(crew.short)})
         run.note("answer", text=answer.text, **classes_of(answer.classes))
-        if run.view.text and not run.done and not run.tools:
-            await run.act(answer.text)
+        await _acts(run, answer.text)
     except Stop as stop:
         if stop.reason not in LIMITS:  # those end the run, and its last Call names them
             raise
     return crew.best[1].text
+
+
+async def _acts(run: LiveRun, answer: str) -> None:
+    """Give the answer to a world that waits for one and has no tools."""
+    if run.view.text and not run.done and not run.tools:
+        await run.act(answer)
 
 
 def question(run: LiveRun, team: Team) -> Question:
@@ -228,9 +229,7 @@ async def _again(run: LiveRun, crew: Crew, task: Work, lead: Lead | None, order:
     own = Words(f"{told.text}\n\nYour part of the work: {part.subtask}", told.classes | task.holds)
     asked = task.asked._replace(text=own)
     found = next((task.results[j] for j in reversed(part.reads) if task.results[j].said.text), Result())
-    inner = _leads(run, crew, asked, lead.most, False, task.place)
-    if inner is not None:
-        inner.strict, inner.grammar = lead.strict, lead.grammar
+    inner = _leads(run, crew, asked, lead.most, False, task.place, lead.strict, lead.grammar)
     if inner is not None and part.reads:
         inner.chat.say("user", f"Your plan so far:\n{_named(inner, task.plan)}")
         reads = {j: task.results[j] for j in part.reads}
@@ -246,7 +245,16 @@ def _named(lead: Lead, plan: Sequence[Part]) -> str:
     return written([one._replace(worker=numbers.get(one.worker, SELF)) for one in plan])
 
 
-def _leads(run: LiveRun, crew: Crew, asked: Question, most: int, itself: bool, place: str = "") -> Lead | None:
+def _leads(
+    run: LiveRun,
+    crew: Crew,
+    asked: Question,
+    most: int,
+    itself: bool,
+    place: str = "",
+    strict: bool = False,
+    grammar: bool = False,
+) -> Lead | None:
     """The conversation in which plans are written; None where the policy does not let its model be asked."""
     team, every = crew.team, [*(words for _, words in asked.before), *crew.told, asked.text]
     why, hidden = team.judged(team.lead, [words.classes for words in every])
@@ -267,7 +275,7 @@ def _leads(run: LiveRun, crew: Crew, asked: Question, most: int, itself: bool, p
             chat.say(role, words.text)
     told = [words for at, words in enumerate(crew.told, len(asked.before)) if at not in hidden]
     chat.say("user", remembered(told) + asked.text.text)
-    return Lead(chat, holds, open_to, itself, most)
+    return Lead(chat, holds, open_to, itself, most, strict, grammar)
 
 
 def instructions(names: Sequence[str], most: int, itself: bool = False) -> str:
