@@ -232,7 +232,7 @@ def numbers(command, words):
             yield words, param
 
 
-ANY = {"seed", "step"}  # seeds, and steps counted from the end
+ANY = {"seed", "step", "position"}  # seeds; steps and tokens counted from the end too
 NUMBERS = [pytest.param(w, p, id=f"{'-'.join(w)} {p.opts[0]}") for v in VERBS for w, p in numbers(load_verb(v), [v])]
 
 

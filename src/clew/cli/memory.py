@@ -94,7 +94,7 @@ def _list_memories(store: Keeper, as_json: bool) -> None:
     common.echo(f"\nNext:\n  {command_line('memory list', min(counts))}")
 
 
-@command.command(short_help="Show one item: where it comes from, who was given it, how those runs ended.")
+@command.command(short_help="Show one item, where it comes from, and the runs that saw it.")
 @click.argument("memory")
 @click.argument("item")
 @common.output_options
