@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from clew.core.values import ToolCall
-from clew.harness.run.live import LiveRun
+from clew.core.values import Observation, Task, ToolCall
 from clew.worlds.apps.app_goals import answered
 from clew.worlds.apps.app_rules import CHANGE, CHANGES, FETCH, FIELDS, Row
 from papers.E168_metis.reading import Advice, Asked, advice, read
@@ -23,6 +22,18 @@ Api = Callable[..., dict[str, Any]]
 Tool = Callable[[str, Api], object]
 BUDGET, CALLS = 14, 40  # turns of a task; calls of one tool
 TOKEN = 4  # characters
+
+
+class Errand(Protocol):
+    """What the player needs of a run: a ``LiveRun`` has it, and ``errands.Bare``."""
+
+    task: Task
+
+    @property
+    def done(self) -> bool: ...
+    async def act(self, call: ToolCall, /) -> Observation: ...
+    async def draw(self, name: str, /) -> float: ...
+    def note(self, text: str, /, **data: Any) -> None: ...
 
 
 class Outcome(NamedTuple):
@@ -40,13 +51,13 @@ class Outcome(NamedTuple):
     submitted: bool
 
 
-async def explorer(run: LiveRun, advice: Sequence[str] = (), budget: int = BUDGET, override: float = 1.0) -> None:
+async def explorer(run: Errand, advice: Sequence[str] = (), budget: int = BUDGET, override: float = 1.0) -> None:
     """The player as an agent, with the same advice for every task; see ``explore``."""
     await explore(run, advice, budget=budget, override=override)
 
 
 async def explore(
-    run: LiveRun,
+    run: Errand,
     advice: Iterable[str] = (),
     tools: Mapping[str, Tool] | None = None,
     budget: int = BUDGET,
@@ -89,7 +100,7 @@ class Wants(BaseException):
 class Player:
     """One task as it is played: what was read so far, and what it cost."""
 
-    def __init__(self, run: LiveRun, lines: Sequence[str], budget: int, override: float) -> None:
+    def __init__(self, run: Errand, lines: Sequence[str], budget: int, override: float) -> None:
         self.run, self.lines, self.budget, self.override = run, lines, budget, override
         self.query = run.task.prompt
         self.read = len(self.query) + sum(map(len, lines))  # characters of the context

@@ -1,15 +1,12 @@
 """The cells of tier bare: the player of ``apps`` without a memory, and with all that one could say (specs/E168, 7).
 
-    python -m papers.E168_metis.tier_bare [--quick]
-
-prints the table beside the pilot's figures. Conditions: ``none``, no advice; ``endpoints``, the facts about endpoints,
+Conditions: ``none``, no advice; ``endpoints``, the facts about endpoints,
 logins and columns; ``facts``, all of them. A cell is a world with a stream of 200 tasks at one seed.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,11 +17,10 @@ from clew.harness import Runner
 from clew.harness.run.live import LiveRun
 from clew.worlds.apps import Apps
 from papers.E168_metis.player import explore
+from papers.E168_metis.stream import STREAMS, TASKS
 from papers.experiment import Line, each, grid
-from papers.stats import by_seed, markdown
 
-SEEDS, TASKS = range(20), 200
-STREAMS = {40: 1.1, 150: 1.0}  # families -> exponent: head-heavy, long tail
+SEEDS = range(20)
 CONDITIONS = ("none", "endpoints", "facts")
 HIDDEN = ("amounts are", "pending rows")  # facts that no answer of an app tells
 PILOT = {(40, "none"): "success .686, 8.27 turns, 1679 tokens", (150, "none"): "success .743"}
@@ -62,19 +58,3 @@ def _stream(setting: Line, seed: int, tasks: int = TASKS) -> Line:
 
 
 run = each(_stream)
-
-
-def main(argv: list[str]) -> None:
-    lines = [{**cell, **_stream(cell, cell["seed"])} for cell in cells("--quick" in argv)]
-    rows = []
-    for families in STREAMS:
-        for condition in CONDITIONS:
-            of = [line for line in lines if (line["families"], line["condition"]) == (families, condition)]
-            means = [by_seed([line[field] for line in of]) for field in ("success", "turns", "tokens", "unsubmitted")]
-            rows.append([str(families), condition, *means, PILOT.get((families, condition), "")])
-    print(f"{len(lines) // len(rows)} seeds of {TASKS} tasks; intervals are Student's over seeds")
-    print(markdown("families | condition | success | turns | tokens | no answer | pilot", rows))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
