@@ -64,7 +64,7 @@ class Bare:
 
     def __init__(self, taskset: Apps, task: Task, seed: int) -> None:
         self.task, self.world, self.steps, self.inside = task, taskset.open(task), list[Step](), 0
-        self._seed, self._seq, self.done = seed, 0, False
+        self._seed, self._seq, self.done = seed, 1, False  # Call 0 opens the world
 
     async def act(self, call: ToolCall) -> Observation:
         seen = self.world.step(call)

@@ -8,11 +8,13 @@ judge knows, except through the reflector after a wrong answer.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from clew.audit.craft import demoted
+from clew.audit.craft.query_shapes import plain, shapes
+from clew.audit.craft.thresholds import Fixed, Need, Recurrence, measured
 from clew.audit.lessons.spent import Cost, Spent
 from clew.core.keys import derive
 from clew.core.values import Task
@@ -27,9 +29,10 @@ from papers.E168_metis.shelf import Found, Shelf
 
 TAU_TEXT, TAU_TOOL = 0.45, 0.50  # similarity from which a plan, a tool is selected: specs/E168 4.2, the pilot's values
 K_FACTS, K_PLANS, K_TOOLS = 13, 3, 5  # facts and pitfalls (8 + 5), plans, tools that are recalled
+MOST = 20  # uses after which a tool that was taken back may be built again at the latest
 KEPT = 6  # queries that stand with a plan or a tool
 REPLAYS = 3  # verified runs that a tool is checked on
-GUESS = 300  # tokens: of a task that a tool answers, and of a tool's source, before one is known
+GUESS = 300  # tokens of a tool's source, before one is known
 NEVER = math.inf
 
 
@@ -39,7 +42,7 @@ class Way(NamedTuple):
     text: whether lines of text are learnt and given. codifier: none, ``pattern``, ``trajectory``, or ``compiled``: as
     pattern, with what was known when it was built frozen in and errors taken for empty pages. theta: selections of a plan
     after which it is built; 0 at once, infinite never. ski: by ski rental in place of theta. distinct: only queries of
-    different signature count. check: ``static`` (it compiles and gives an answer), ``replay`` (the end states of verified
+    different shape count (with ``ski``: two are needed). check: ``static`` (it compiles and gives an answer), ``replay`` (the end states of verified
     runs come out), ``shadow`` (as replay, then those of the next ``shadows`` tasks). demote: by success. invalidate: where
     a line that was compiled in is no longer held. late: tasks by which learning lags. bug: chance that a pattern tool is
     built with a flaw from one query, falling as 1 / queries. price: what building costs, in multiples.
@@ -61,7 +64,7 @@ class Way(NamedTuple):
 
 @dataclass
 class Made:
-    """A tool. state: shadow, active or retired. fine, wrong, none: how its calls ended."""
+    """A tool. state: shadow, active or retired. none: calls that gave None."""
 
     name: str
     plan: Plan
@@ -70,8 +73,7 @@ class Made:
     queries: list[str]
     state: str = "active"
     item: str = ""
-    fine: int = 0
-    wrong: int = 0
+    ended: list[bool] = field(default_factory=list)  # whether tasks that it answered were right
     none: int = 0
     shadowed: int = 0
     bug: str = ""
@@ -79,14 +81,14 @@ class Made:
 
     @property
     def used(self) -> int:
-        return self.fine + self.wrong + self.none
+        return len(self.ended) + self.none
 
 
 @dataclass
 class Plan:
     """A plan, with its ledger. again: count from which the next attempt is made.
 
-    right, wrong: tasks that were played by it as text. verified: tasks with the end states that were right.
+    ended: whether tasks that were played by it as text were right. verified: tasks with the end states that were right.
     """
 
     item: str
@@ -97,9 +99,7 @@ class Plan:
     source: Played | None = None
     tool: Made | None = None
     again: float = 0.0
-    right: int = 0
-    wrong: int = 0
-    spent: list[int] = field(default_factory=list)  # executor tokens of tasks that were played by it
+    ended: list[bool] = field(default_factory=list)
     verified: list[tuple[Task, bytes]] = field(default_factory=list)
     uses: int = 0  # tasks in which it was selected, its tool's included
 
@@ -120,7 +120,8 @@ class Mind:
         self.plans: dict[tuple[str, str], Plan] = {}
         self.tools: list[Made] = []
         self.spent = Spent()
-        self.by_tool: list[int] = []  # executor tokens of tasks that a tool answered
+        self.by_tool: list[int] = []  # executor tokens of tasks that a tool answered, and of those played by a plan
+        self.by_text: list[int] = []
         self._lines: dict[str, str] = {}  # item -> what the player is told
         self._topics: dict[tuple[str, str], str] = {}  # of facts and pitfalls: (app, topic) -> item
         self._late: list[tuple[Played, Used]] = []
@@ -202,7 +203,7 @@ class Mind:
         if held and self._lines[held] == line:
             return
         if held and not lesson.text:
-            if f" {lesson.wrong}" not in self._lines[held]:
+            if not self._lines[held].endswith(f" {lesson.wrong}"):
                 return
             self.shelf.retire(held, "no longer true")
             del self._topics[key]
@@ -242,13 +243,12 @@ class Mind:
             if tool.name in out.refused:
                 tool.none += 1
             elif tool.name == out.tool:
-                tool.fine, tool.wrong = tool.fine + right, tool.wrong + (not right)
+                tool.ended.append(right)
+                self.by_tool.append(out.tokens)
                 self._demote(tool)
         if used.plan and not out.tool:
-            used.plan.right, used.plan.wrong = used.plan.right + right, used.plan.wrong + (not right)
-            used.plan.spent.append(out.tokens)
-        if out.tool:
-            self.by_tool.append(out.tokens)
+            used.plan.ended.append(right)
+            self.by_text.append(out.tokens)
 
     def _paid(self, part: str, cost: Cost) -> None:
         self.spent = self.spent.plus(Spent(**{part: cost}))
@@ -264,20 +264,20 @@ class Mind:
             self._build(plan, plan.source)
 
     def _due(self, plan: Plan) -> bool:
-        count = counted(plan.ledger, self.way.distinct)
-        if self.way.ski:
-            return count >= plan.again and self._rent(plan) >= self._price(plan)
-        return count >= max(self.way.theta, plan.again)
+        need = self._need(plan)
+        return need.have >= max(need.theta, plan.again)
 
-    def _rent(self, plan: Plan) -> float:
-        """Executor tokens that a tool would have saved since the last attempt."""
-        own = statistics.fmean(self.by_tool) if self.by_tool else GUESS
-        return sum(max(0.0, spent - own) for spent in plan.spent)
-
-    def _price(self, plan: Plan) -> float:
-        """What building takes, as the tools before did; the first, as its input and a guess."""
-        built = [tool.draft.cost.tokens for tool in self.tools]
-        return self.way.price * (statistics.fmean(built) if built else words_cost([plan.text, *plan.ledger, *API]) + GUESS)
+    def _need(self, plan: Plan) -> Need:
+        """What the plan's ledger shows, and what is wanted of it."""
+        way, asked = self.way, plan.ledger
+        if not (way.ski or way.distinct):
+            return Need(len(asked), way.theta, "")  # type: ignore[arg-type]
+        seen = Recurrence(len(asked), len({*map(plain, asked)}), len(shapes(asked)))
+        if not way.ski:
+            return Fixed(int(way.theta), of="shapes").need(seen)
+        builds = [way.price * tool.draft.cost.tokens for tool in self.tools]
+        guess = way.price * (words_cost([plan.text, *plan.queries, *API]) + GUESS)
+        return measured(builds, self.by_text, self.by_tool, guess, floor=2 if way.distinct else 1).need(seen)
 
     def _build(self, plan: Plan, source: Played) -> None:
         way, asked, number = self.way, plan.asked, len(self.tools)
@@ -288,7 +288,7 @@ class Mind:
             draft = trajectory(name, source.task.prompt, source.steps, known)
             queries = [source.task.prompt]
         else:
-            if self._lot("bug", number) < way.bug / counted(queries, True):
+            if self._lot("bug", number) < way.bug / len(queries):
                 bug = BUGS[int(self._lot("which", number) * len(BUGS))]
             frozen = way.codifier == "compiled"
             draft = pattern(name, asked, plan.text, queries, known if frozen else (), bug, wary=not frozen)
@@ -338,12 +338,13 @@ class Mind:
         if tool.item:
             self.shelf.retire(tool.item, why)
         tool.state, tool.why = "retired", why
-        tool.plan.again = counted(tool.plan.ledger, self.way.distinct) + max(1.0, self.way.theta if self.way.theta < NEVER else 1)
-        tool.plan.spent.clear()
+        need = self._need(tool.plan)
+        tool.plan.again = need.have + max(1, min(need.theta, MOST))
 
     def _demote(self, tool: Made) -> None:
-        if self.way.demote and tool.state == "active" and worse(tool, tool.plan):
-            self._retire(tool, f"right in {tool.fine} of {tool.fine + tool.wrong}")
+        standing = demoted(tool.ended, tool.plan.ended) if self.way.demote and tool.state == "active" else None
+        if standing:
+            self._retire(tool, standing.why)
 
     def _invalidate(self, line: str) -> None:
         for tool in self.tools:
@@ -352,19 +353,6 @@ class Mind:
 
     def _lot(self, what: str, number: int) -> float:
         return derive(self.seed, what, number) / 2**63
-
-
-def worse(tool: Made, plan: Plan) -> bool:
-    """STUB"""
-    return tool.wrong >= 2 and tool.wrong > tool.fine
-
-
-def counted(queries: Iterable[str], distinct: bool) -> int:
-    """How many queries there are; ``distinct``: of how many signatures, fields and operators with their values left out."""
-    found = [*queries]
-    if not distinct:
-        return len(found)
-    return len({tuple((f.field, f.operator) for f in asked.filters) for one in found if (asked := read(one))})
 
 
 def alike(query: str, others: Iterable[str]) -> float:

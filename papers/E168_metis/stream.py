@@ -65,11 +65,12 @@ def told(mind: Mind, played: list[Played]) -> Line:
         "retired": sum(tool.state == "retired" for tool in mind.tools),
         "by_tool": sum(bool(o.tool) for o in out),
         "tool_tokens": sum(o.tokens for o in out if o.tool),
+        "plan_tokens": sum(mind.by_text),
         "none": sum(len(o.refused) for o in out),
         "through": sum(bool(one.outcome.tool) or own(one) > 0 or one.outcome.turns >= 14 for one in refused),
         "refused": len(refused),
         "charged": all(one.outcome.turns == own(one) + tried(one) for one in played),
-        "plans": [[p.uses, p.right + p.wrong, sum(t.plan is p for t in mind.tools)] for p in mind.plans.values()],
+        "plans": [[p.uses, len(p.ended), sum(t.plan is p for t in mind.tools)] for p in mind.plans.values()],
     }
     return line
 
