@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from clew.audit.craft import demoted
 from clew.audit.craft.query_shapes import plain, shapes
-from clew.audit.craft.thresholds import Fixed, Need, Recurrence, measured
+from clew.audit.craft.thresholds import Fixed, Need, Recurrence, SkiRental, measured
 from clew.audit.lessons.spent import Cost, Spent
 from clew.core.keys import derive
 from clew.core.values import Task
@@ -45,7 +45,8 @@ class Way(NamedTuple):
     different shape count (with ``ski``: two are needed). check: ``static`` (it compiles and gives an answer), ``replay`` (the end states of verified
     runs come out), ``shadow`` (as replay, then those of the next ``shadows`` tasks). demote: by success. invalidate: where
     a line that was compiled in is no longer held. late: tasks by which learning lags. bug: chance that a pattern tool is
-    built with a flaw from one query, falling as 1 / queries. price: what building costs, in multiples.
+    built with a flaw from one query, falling as 1 / queries. price: what building costs, in multiples. known: the share of
+    a text run's tokens that a tool saves, for ski rental to reckon with until one was used; 0 for what it ships with.
     """
 
     text: bool = True
@@ -60,6 +61,7 @@ class Way(NamedTuple):
     bug: float = 0.0
     price: float = 1.0
     shadows: int = 3
+    known: float = 0.0
 
 
 @dataclass
@@ -102,6 +104,8 @@ class Plan:
     ended: list[bool] = field(default_factory=list)
     verified: list[tuple[Task, bytes]] = field(default_factory=list)
     uses: int = 0  # tasks in which it was selected, its tool's included
+    before: int = 0  # of these, those before it had a tool
+    tokens: int = 0  # the executor's, in all tasks of its kind since it is there
 
 
 class Used(NamedTuple):
@@ -246,7 +250,11 @@ class Mind:
                 tool.ended.append(right)
                 self.by_tool.append(out.tokens)
                 self._demote(tool)
+        kind = self.plans.get((used.asked.app, topic_of(used.asked))) if used.asked else None
+        if kind:
+            kind.tokens += out.tokens
         if used.plan and not out.tool:
+            used.plan.before += used.plan.tool is None
             used.plan.ended.append(right)
             self.by_text.append(out.tokens)
 
@@ -277,7 +285,10 @@ class Mind:
             return Fixed(int(way.theta), of="shapes").need(seen)
         builds = [way.price * tool.draft.cost.tokens for tool in self.tools]
         guess = way.price * (words_cost([plan.text, *plan.queries, *API]) + GUESS)
-        return measured(builds, self.by_text, self.by_tool, guess, floor=2 if way.distinct else 1).need(seen)
+        rule = measured(builds, self.by_text, self.by_tool, guess, floor=2 if way.distinct else 1)
+        if way.known and self.by_text and not self.by_tool:
+            rule = SkiRental(rule.build, way.known * sum(self.by_text) / len(self.by_text), rule.floor)
+        return rule.need(seen)
 
     def _build(self, plan: Plan, source: Played) -> None:
         way, asked, number = self.way, plan.asked, len(self.tools)
@@ -286,7 +297,7 @@ class Mind:
         queries, bug = list(dict.fromkeys([*plan.queries, *plan.ledger])), ""
         if way.codifier == "trajectory":
             draft = trajectory(name, source.task.prompt, source.steps, known)
-            queries = [source.task.prompt]
+            queries = queries if way.theta else [source.task.prompt]  # ungated, there is no ledger
         else:
             if self._lot("bug", number) < way.bug / len(queries):
                 bug = BUGS[int(self._lot("which", number) * len(BUGS))]

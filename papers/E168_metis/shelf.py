@@ -1,24 +1,26 @@
 """Where the items of a stream are kept and recalled from: a memory of a store, or the same without a store.
 
-``StoreShelf`` is ``clew.harness.memory`` as any agent uses it. ``BareShelf`` gives the same items for the same query, ranked by
-the same code over the same texts, and writes nothing down; tier ``store`` and a test hold the two against each other.
+``StoreShelf`` is ``clew.harness.memory`` as any agent uses it. ``BareShelf`` gives the same items for the same query, ranked
+by the same formula over the same texts, and keeps no index and no ledger; tier ``store`` and a test hold the two against
+each other.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, cast
 
-import numpy as np
-
 from clew.harness.memory import Memory
 from clew.harness.memory.item_kinds import text_of
-from clew.harness.memory.ranking import Ranking
+from clew.harness.memory.ranking import words
 from clew.harness.run.live import LiveRun
 from papers.E168_metis.errands import Bare
 from papers.E168_metis.player import Errand
 
 NAME = "apps"  # of the memory in a store
+K1, B = 1.5, 0.75  # of BM25
 
 
 class Found(NamedTuple):
@@ -62,36 +64,38 @@ class _Held(NamedTuple):
     kind: str
     text: str
     app: str
+    words: Counter[str]  # with the app's name, as the store's index has them
 
 
 class BareShelf:
     """The same in this process alone."""
 
     def __init__(self) -> None:
-        self._ranking = Ranking()
         self._items: list[_Held] = []
         self._ended: set[int] = set()
-        self._new: list[str] = []
-        self._query, self._scores = "", np.zeros(0, np.float32)
+        self._holding: Counter[str] = Counter()  # word -> items that have it
+        self._length = 0  # words of all items
 
     async def recall(self, run: Errand, query: str, k: int, app: str, kinds: Sequence[str]) -> list[Found]:
         await cast(Bare, run).recall()
-        if self._new or query != self._query:
-            self._ranking.add(self._new)
-            self._new = []
-            self._query, self._scores = query, self._ranking.scores(query)
-        order = np.argsort(-self._scores, kind="stable")[: int((self._scores > 0).sum())]
-        fit = (at for at in order.tolist() if self._stands(at, app, kinds))
-        return [Found(str(at), self._items[at].text) for _, at in zip(range(k), fit, strict=False)]
+        asked = list(dict.fromkeys(words(query)))
+        fit = (at for at, one in enumerate(self._items) if one.kind in kinds and one.app == app and at not in self._ended)
+        scores = sorted((-self._score(asked, self._items[at].words), at) for at in fit)
+        return [Found(str(at), self._items[at].text) for score, at in scores[:k] if score < 0]
 
-    def _stands(self, at: int, app: str, kinds: Sequence[str]) -> bool:
-        item = self._items[at]
-        return item.kind in kinds and item.app == app and at not in self._ended
+    def _score(self, asked: Sequence[str], own: Counter[str]) -> float:
+        """BM25 as ``harness.memory.ranking`` has it (Lucene's form, k1 1.5, b .75), over all items ever added."""
+        n = len(self._items)
+        worn = K1 * (1 - B + B * own.total() * n / self._length)
+        held = ((own[word], self._holding[word]) for word in asked if word in own)
+        return sum(math.log(1 + (n - h + 0.5) / (h + 0.5)) * tf / (tf + worn) for tf, h in held)
 
     def add(self, kind: str, body: Mapping[str, str], app: str, place: str) -> str:
         text = text_of(kind, body)
-        self._items.append(_Held(kind, text, app))
-        self._new.append(f"{text} {app}")
+        held = _Held(kind, text, app, Counter(words(f"{text} {app}")))
+        self._items.append(held)
+        self._holding.update(held.words.keys())
+        self._length += held.words.total()
         return str(len(self._items) - 1)
 
     def replace(self, item: str, body: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import Any
 
@@ -48,12 +49,15 @@ def told(mind: Mind, played: list[Played]) -> Line:
 
     success: a digit a task. turns: mean. The rest are sums over the stream: tokens of the executor and of each part of the
     memory, tools built, admitted, never called, and taken back; what tools answered with, and whether each None was
-    charged and fallen through (P9). plans: of each, tasks that it was selected for, those that were played by text, tools
-    built.
+    charged and fallen through (P9). plans: of each, tasks that it was selected for, those of them before it had a tool, tools
+    built, executor tokens of all tasks of its kind since it is there, tokens of building at price 1.
     """
     out = [one.outcome for one in played]
     admitted = [tool for tool in mind.tools if tool.item]
     refused = [one for one in played if one.outcome.refused]
+    built, tokens = Counter(id(tool.plan) for tool in mind.tools), Counter[int]()
+    for tool in mind.tools:
+        tokens[id(tool.plan)] += tool.draft.cost.tokens
     line: dict[str, Any] = {
         "success": "".join(str(int(one.reward)) for one in played),
         "turns": round(sum(o.turns for o in out) / len(out), 4),
@@ -70,7 +74,10 @@ def told(mind: Mind, played: list[Played]) -> Line:
         "through": sum(bool(one.outcome.tool) or own(one) > 0 or one.outcome.turns >= 14 for one in refused),
         "refused": len(refused),
         "charged": all(one.outcome.turns == own(one) + tried(one) for one in played),
-        "plans": [[p.uses, len(p.ended), sum(t.plan is p for t in mind.tools)] for p in mind.plans.values()],
+        "plans": {
+            f"{app} {topic}": [p.uses, p.before, built[id(p)], p.tokens, tokens[id(p)]]
+            for (app, topic), p in mind.plans.items()
+        },
     }
     return line
 

@@ -20,11 +20,11 @@ WAYS: dict[str, Way] = {
     "tool, invalidation": COMPILED._replace(invalidate=True),
     "tool, both": COMPILED._replace(demote=True, invalidate=True),
 }
-cost = 0.7
+cost = 0.5
 
 
 def cells(quick: bool) -> Iterator[Line]:
-    yield from grid(families=40, condition=list(WAYS), seed=list(SEEDS)[: 3 if quick else None])
+    yield from grid(families=40, condition=list(WAYS), seed=list(SEEDS)[: 2 if quick else None])
 
 
 def _stream(setting: Line, seed: int, n: int = TASKS, drift: int = DRIFT) -> Line:

@@ -1,7 +1,7 @@
 """The cells of tier shadow: improvement 3 of specs/E168. Tools with planted flaws, and honest ones, before admission.
 
 A tool is admitted where it comes to the same end states as the text path on so many tasks of its kind (``calls``).
-25 tools a seed; what an admitted one gets wrong later is counted on 40 other tasks.
+25 tools a seed; what an admitted one gets wrong later is counted on 20 other tasks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from papers.E168_metis.reading import Asked, read
 from papers.E168_metis.reflect import plan_of
 from papers.experiment import Line, each, grid
 
-SEEDS, TOOLS, CALLS, LATER, TRIES = range(20), 25, (1, 3, 5, 10), 40, 60
+SEEDS, TOOLS, CALLS, LATER, TRIES = range(20), 25, (1, 3, 5), 20, 40
 PLANTED = ("honest", *BUGS, "trajectory")
-cost = 2.0
+cost = 2.5
 
 
 def cells(quick: bool) -> Iterator[Line]:
-    kinds = ("honest", "planted")
-    yield from grid(condition=kinds, calls=CALLS[1:2] if quick else CALLS, seed=list(SEEDS)[: 2 if quick else None])
+    seeds = list(SEEDS)[: 1 if quick else None]
+    yield from grid(condition="honest", calls=3, seed=seeds)
+    yield from grid(condition="planted", calls=3 if quick else CALLS, seed=seeds)
 
 
 def of_kind(taskset: Apps, like: Asked, seed: int, n: int) -> list[Task]:
@@ -48,12 +49,11 @@ def draft(kind: str, number: int, text: Played) -> Draft:
     assert asked is not None
     if kind == "trajectory":
         return trajectory(f"t{number}", query, text.steps, ())
-    whole = [query, *(f"{query} {one}" for one in ())]
-    return pattern(f"t{number}", asked, plan_of(asked, text.steps), whole, bug="" if kind == "honest" else kind)
+    return pattern(f"t{number}", asked, plan_of(asked, text.steps), [query], bug="" if kind == "honest" else kind)
 
 
 def _tools(setting: Line, seed: int, n: int = TOOLS) -> Line:
-    """flaws: of each tool. seen: whether an end state differed before admission. admitted; later: end states of 40 other
+    """flaws: of each tool. seen: whether an end state differed before admission. admitted; later: end states of 20 other
     tasks that differ, of those where it answers."""
     taskset = Apps(world=seed)
     found: Line = {"flaws": [], "seen": [], "admitted": [], "later": [], "answered": []}
