@@ -48,7 +48,8 @@ def told(mind: Mind, played: list[Played]) -> Line:
     """What is counted of a stream.
 
     success: a digit a task. turns: mean. The rest are sums over the stream: tokens of the executor and of each part of the
-    memory, tools built, admitted, never called, and taken back; what tools answered with, and whether each None was
+    memory, tools built, admitted, admitted with a planted flaw, never called,
+    and taken back; what tools answered with, and whether each None was
     charged and fallen through (P9). plans: of each, tasks that it was selected for, those of them before it had a tool, tools
     built, executor tokens of all tasks of its kind since it is there, tokens of building at price 1.
     """
@@ -65,6 +66,7 @@ def told(mind: Mind, played: list[Played]) -> Line:
         **{part: cost.tokens for part, cost in mind.spent._asdict().items() if part != "executor"},
         "built": len(mind.tools),
         "tools": len(admitted),
+        "flawed": sum(bool(tool.bug) for tool in admitted),
         "unused": sum(not tool.used for tool in admitted),
         "retired": sum(tool.state == "retired" for tool in mind.tools),
         "by_tool": sum(bool(o.tool) for o in out),
