@@ -1,7 +1,7 @@
 """``RuleScreen``: whether a memory takes a lesson, by rules that ask no model.
 
-The four criteria are those of Metis (arXiv 2606.24151, section 3.2): general beyond the task, not redundant, grounded in
-what was seen, rightly scoped. Before them stands what must never pass: text that a tool's output planted. Every ruling
+The four criteria are those of Metis (arXiv 2606.24151, section 3.2): general beyond the task, not redundant,
+grounded in what was seen, rightly scoped. Before them stands what must never pass: text that a tool's output planted. Every ruling
 says why in a sentence that quotes no more of a lesson than a term, since sentences outlive items that are deleted.
 """
 
@@ -94,9 +94,8 @@ def _planted(kind: str, body: Mapping[str, str], found: Grounds) -> str:
             return "the run never made the mistake that it warns of"
         seq = retold(mistake, body["consequence"], found)
         if seq >= 0:
-            return (
-                f"mistake and consequence are told together by the answer at {found.run.place(seq)}; the run shows none"
-            )
+            where = found.run.place(seq)
+            return f"the answer at {where} tells of mistake and consequence together; the run shows neither"
     return ""
 
 
@@ -171,7 +170,7 @@ def _misplaced(scope: Sequence[str], found: Grounds) -> str:
 
 
 def _sources(text: str, found: Grounds) -> tuple[str, ...]:
-    """The answers from which the lesson takes what the agent neither did nor was asked: whoever doubts it looks there."""
+    """The answers from which it takes what the agent neither did nor was asked: whoever doubts it looks there."""
     taken = [term for term in terms(text) if not found.was_done(term) and not found.was_asked(term)]
     strange = {one for one in content(text) if not shares([one], found.trusted)}
     calls = [seq for term in taken for seq in found.answers(term)[:2]]
