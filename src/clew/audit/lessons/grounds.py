@@ -20,8 +20,8 @@ could did do does doing done each else ever every few first for from get gets go
 instead into is it its just last later less like make makes many may more most must need needs never new next no none
 nor not nothing now of off on once one only or other others our out over own per rather same shall should since so some
 still such take takes than that the their them then there these they thing things this those through thus to too two
-under until up upon use used uses using very was way well were what when where whether which while who whole why will with
-within without would yet you your"""
+under until up upon use used uses using very was way well were what when where whether which while who whole why will
+with within without would yet you your"""
 STOP = frozenset(_STOP.split())  # words that say nothing of what a text is about
 ADDRESS = re.compile(
     r"https?://[^\s\"'<>)]+|[\w.+-]+@[\w-]+\.[\w.-]*\w|(?:\w[\w-]*\.)+(?:com|net|org|io|dev|ai|co|xyz|example|test)\b"

@@ -1,8 +1,8 @@
 """``RuleScreen``: whether a memory takes a lesson, by rules that ask no model.
 
 The four criteria are those of Metis (arXiv 2606.24151, section 3.2): general beyond the task, not redundant,
-grounded in what was seen, rightly scoped. Before them stands what must never pass: text that a tool's output planted. Every ruling
-says why in a sentence that quotes no more of a lesson than a term, since sentences outlive items that are deleted.
+grounded in what was seen, rightly scoped. Before them stands what must never pass: text that a tool's output planted.
+Every ruling says why in a sentence that quotes no more of a lesson than a term: sentences outlive deleted items.
 """
 
 from __future__ import annotations
