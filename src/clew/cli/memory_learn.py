@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from clew.store import Run
 
 REFLECTOR_HELP = "Who reflects: a model, as `clew run` takes it, or file.py:function of a run."
-SCREEN_HELP = "Who lets lessons through: rules, a model (after the rules), or file.py:function."
+SCREEN_HELP = "Who lets lessons through: rules, strict rules, a model (after the rules), or file.py:function."
 LIMIT_HELP = "Most runs to reflect on now, the oldest first.  [default: all]"
 AGAIN_HELP = "Also reflect on runs that this reflector has seen."
 DRY_HELP = "Print how many runs it would reflect on and what that costs, and ask nothing."
+RULES = ("rules", "strict")  # screens without a model
 DONE = {"add": "added", "merge": "merged", "replace": "replaced", "drop": "dropped"}
 
 
@@ -31,7 +32,7 @@ DONE = {"add": "added", "merge": "merged", "replace": "replaced", "drop": "dropp
 @click.argument("memory")
 @click.argument("runs", nargs=-1)
 @option("--reflector", required=True, metavar="MODEL|FILE", help=REFLECTOR_HELP)
-@option("--screen", default="rules", metavar="rules|MODEL|FILE", help=SCREEN_HELP)
+@option("--screen", default="rules", metavar="rules|strict|MODEL|FILE", help=SCREEN_HELP)
 @option("--limit", type=int, help=LIMIT_HELP)
 @option("--looks", default=3, type=common.Amount(int, 0), help="Of a model: most closer looks at one run.")
 @option("--max-tokens", default=1500, help="Of a model: most tokens of an answer.")
@@ -66,14 +67,16 @@ def command(memory: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
     chosen = [run for run in common.some(store, runs) if runs or not (run.row.parent or run.row.spawned_by)]
     known = set() if options["again"] else reflected(book, reflector.name)
     fresh = sorted((run for run in chosen if run.id not in known), key=lambda run: (run.row.created, run.id))
-    _tell_cost(fresh[: options["limit"]], len(chosen) - len(fresh), reflector, options, as_json)
-    with run_options.interruptible("the same line again"), common.bar("reflecting", len(fresh)) as move:
-        todo = fresh[: options["limit"]]
+    ready = [run for run in fresh if run.stop is not None and run.reward is not None]
+    left = {"reflected before": len(chosen) - len(fresh), "not ended or not judged": len(fresh) - len(ready)}
+    todo = ready[: options["limit"]]
+    _tell_cost(todo, left, (reflector, screen), options, as_json)
+    with run_options.interruptible("the same line again"), common.bar("reflecting", len(todo)) as move:
         done = run_sync(
             learn(book, todo, reflector, screen, again=options["again"], progress=lambda n: move(completed=n))
         )
     whole = ledger(store, memory)
-    if todo and not done.reflected and not done.passed and not done.ruled and len(done.notes) >= len(todo):
+    if done.failed and not done.reflected:
         raise BadInput(f"no run was reflected on: {done.notes[0]}", remedy="See what it says, and mend it.")
     if as_json:
         common.end_with_json(_told(done, whole))
@@ -98,30 +101,34 @@ def _screen(options: Mapping[str, Any]) -> Screen:
     from clew.audit.lessons.screens import RuleScreen
 
     ref = options["screen"]
-    if ref == "rules":
-        return RuleScreen()
+    if ref in RULES:
+        return RuleScreen(strict=ref == "strict")
     return load_screen(ref) if is_own(ref) else ModelScreen(run_options.load_model(ref, options))
 
 
 def _tell_cost(
-    runs: Sequence[Run], before: int, reflector: Reflector, options: Mapping[str, Any], as_json: bool
+    runs: Sequence[Run],
+    left: Mapping[str, int],
+    asked: tuple[Reflector, Screen],
+    options: Mapping[str, Any],
+    as_json: bool,
 ) -> None:
     """Say how many runs it will reflect on and at what cost; with --dry that is all."""
     from clew.audit.lessons.model_reflector import ModelReflector
+    from clew.audit.lessons.model_screen import ModelScreen
     from clew.audit.lessons.run_view import RunView
 
-    asked = isinstance(reflector, ModelReflector)
+    reflector, screen = asked
     cost = reflector.cost([RunView(run) for run in runs]) if isinstance(reflector, ModelReflector) else {}
-    told = {"runs": len(runs), "reflected before": before, **cost}
     if options["dry"] and as_json:
-        common.end_with_json(told)
-    text = f"to reflect on: {len(runs)} runs, {before} before"
-    if asked:
+        common.end_with_json({"runs": len(runs), **left, **cost})
+    text = f"to reflect on: {len(runs)} runs ({', '.join(f'{n} {what}' for what, n in left.items())})"
+    if cost:
         dollars = cost["dollars"]
         price = "at a price that is not known" if dollars is None else f"at most ${dollars:.2f}" if dollars else "free"
         text += f"; about {cost['read']:,.0f} tokens to read, with closer looks and second tries at most "
         text += f"{cost['most']:,.0f}; at most {cost['written']:,.0f} to write; {price}"
-    if options["screen"] != "rules" and ".py:" not in options["screen"]:
+    if isinstance(screen, ModelScreen):
         text += f"; {options['screen']} is asked once or more for each lesson"
     common.say(text)
     if options["dry"]:

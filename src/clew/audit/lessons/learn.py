@@ -65,7 +65,7 @@ async def learn(
         if work.failed == GIVE_UP:
             work.failed += 1
             work.notes.append(f"the reflector failed on {GIVE_UP} runs in a row; no more were asked")
-    return Learnt(tuple(work.ruled), work.reflected, work.passed, tuple(work.notes), work.spent)
+    return Learnt(tuple(work.ruled), work.reflected, work.passed, tuple(work.notes), work.spent, work.failures)
 
 
 def reflected(memory: Memory, by: str) -> set[str]:
@@ -93,7 +93,8 @@ class _Work:
         self.search, self.owner = Memories(memory.store), owner_name()
         self.known = set[str]() if again else reflected(memory, reflector.name)
         self.ruled, self.notes, self.spent = list[Ruled](), list[str](), Spent()
-        self.reflected = self.passed = self.failed = 0
+        self.reflected = self.passed = self.failures = 0
+        self.failed = 0  # runs in a row on which the reflector failed
 
     async def take(self, run: Run) -> None:
         """Reflect on one run, unless there is a reason not to."""
@@ -124,7 +125,7 @@ class _Work:
         except StoreError:
             raise
         except Exception as error:  # a model's, or whatever a reflector of the user's own raises
-            self.failed += 1
+            self.failed, self.failures = self.failed + 1, self.failures + 1
             self.notes.append(f"run {view.id}: the reflector failed: {_told(error)}")
             return
         self.failed = 0
