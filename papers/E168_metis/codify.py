@@ -52,19 +52,25 @@ _HEAD = '''def {name}(query, api):
     rows = [r for r in rows if all(f.keeps(r) for f in filters) and not (r.pending and told.leaves_out)]
 '''
 _READ = "    return answered(asked.verb, rows)\n"
-_CHANGE = '''    if rows and not told.change:
+_CHANGE = """    if rows and not told.change:
         return None
     if rows:
         done = api("change", endpoint=told.change[0], verb=asked.verb, ids=[r.id for r in rows], **at)
 {checked}    return "done"
-'''
-_CHECK = '''        if "error" in seen:
+"""
+_CHECK = """        if "error" in seen:
             return None
-'''
+"""
 
 
 def pattern(
-    name: str, asked: Asked, plan: str, queries: Sequence[str], known: Iterable[str] = (), bug: str = "", wary: bool = True
+    name: str,
+    asked: Asked,
+    plan: str,
+    queries: Sequence[str],
+    known: Iterable[str] = (),
+    bug: str = "",
+    wary: bool = True,
 ) -> Draft:
     """A tool from a plan and the queries of its ledger.
 
@@ -109,10 +115,10 @@ _FROZEN = '''def {name}(query, api):
     filters = [Filter(*one) for one in frozen(asked.filters, {filters!r})]
     rows = [r for r in rows if all(f.keeps(r) for f in filters) and not (r.pending and told.leaves_out)]
 '''
-_FROZEN_CHANGE = '''    if rows:
+_FROZEN_CHANGE = """    if rows:
         api("change", endpoint={change!r}, verb={verb!r}, ids=[r.id for r in rows], **at)
     return "done"
-'''
+"""
 
 
 def trajectory(name: str, query: str, steps: Sequence[Step], known: Iterable[str]) -> Draft:

@@ -213,7 +213,11 @@ class Mind:
             del self._topics[key]
         elif lesson.text:
             body = lesson.body
-            new = self.shelf.replace(held, body) if held else self.shelf.add(lesson.kind, body, lesson.app, played.at(lesson.seq))
+            new = (
+                self.shelf.replace(held, body)
+                if held
+                else self.shelf.add(lesson.kind, body, lesson.app, played.at(lesson.seq))
+            )
             self._topics[key], self._lines[new] = new, line
         else:
             return
@@ -303,7 +307,10 @@ class Mind:
                 bug = BUGS[int(self._lot("which", number) * len(BUGS))]
             frozen = way.codifier == "compiled"
             draft = pattern(name, asked, plan.text, queries, known if frozen else (), bug, wary=not frozen)
-        self._paid("building", draft.cost._replace(read=round(draft.cost.read * way.price), written=round(draft.cost.written * way.price)))
+        self._paid(
+            "building",
+            draft.cost._replace(read=round(draft.cost.read * way.price), written=round(draft.cost.written * way.price)),
+        )
         tool = Made(name, plan, draft, compiled(draft, self.facts), queries[-KEPT:], bug=bug)
         self.tools.append(tool)
         if way.codifier != "trajectory" or way.theta > 0 or plan.tool is None:

@@ -61,7 +61,7 @@ def reflect(taskset: Apps, played: Played) -> Reflected:
     if played.reward < 1 and played.outcome.submitted:
         found += _pitfalls(taskset, asked, played)
     if played.reward == 1 and not played.outcome.tool:
-        found.append(Lesson("plan", asked.app, topic_of(asked), plan_of(asked, played.steps)))
+        found.append(Lesson("plan", asked.app, topic_of(asked), plan_of(asked, played.steps), played.steps[0].seq))
     view = [played.task.prompt, *(f"{step}"[:LINE] for step in played.steps)]
     drilled = [f"{step}" for step in played.steps[-DRILLED:]] if played.reward < 1 else []
     told = [f"{lesson.kind} {lesson.app}: {lesson.text or lesson.wrong}" for lesson in found]
@@ -96,7 +96,8 @@ def _pitfalls(taskset: Apps, asked: Asked, played: Played) -> Iterator[Lesson]:
     for fact in taskset.facts(played.task):
         habit = fact.partition(f"app {asked.app}: ")[2]
         if habit in HIDDEN:
-            yield Lesson("pitfall", asked.app, habit, f"on submit -> {HIDDEN[habit]} -> wrong answer; fix: {habit}")
+            told = f"on submit -> {HIDDEN[habit]} -> wrong answer; fix: {habit}"
+            yield Lesson("pitfall", asked.app, habit, told, played.steps[-1].seq)
 
 
 def plan_of(asked: Asked, steps: Sequence[Step]) -> str:

@@ -76,7 +76,11 @@ def report(lines: Lines) -> str:
     for name in WAYS:
         own = select(lines, condition=name)
         found = paired(late(lines, name), late(lines, "text"))
-        turns = [np.mean(np.array(line["each"])[DRIFT:][digits(line, "hit")[DRIFT:] == 1]) for line in own if "1" in line["hit"][DRIFT:]]
+        turns = [
+            np.mean(np.array(line["each"])[DRIFT:][digits(line, "hit")[DRIFT:] == 1])
+            for line in own
+            if "1" in line["hit"][DRIFT:]
+        ]
         rows.append([
             name, held(share(lines, name, DRIFT // 2, DRIFT)), held(share(lines, name, DRIFT, DRIFT + 50)),
             held(share(lines, name, end - 50, end)), by_seed([recovery(line) for line in own]), f"{np.mean(turns):.2f}",

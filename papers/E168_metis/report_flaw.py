@@ -32,10 +32,27 @@ def pass_marks(lines: Lines) -> list[Mark]:
         out.append(mark(f"P7 {flaw}: tool fails", promise, tool, least=low, most=high))
         half, seen = (failed(lines, flaw, "text", r) for r in (0.5, 1.0))
         share = gap(half, 0.5 * failed(lines, flaw, "tool"))
-        out.append(mark(f"P7 {flaw}: text at override .5", "fails half as often as the tool, to .05", share, least=-0.05, most=0.05))
+        out.append(
+            mark(
+                f"P7 {flaw}: text at override .5",
+                "fails half as often as the tool, to .05",
+                share,
+                least=-0.05,
+                most=0.05,
+            )
+        )
         out.append(mark(f"P7 {flaw}: text at override 1", "fails at most .05", by_seed(seen), most=0.05))
         same = control(lines, flaw)
-        out.append(mark(f"P7 {flaw}: control, override 0", "text and tool within .02", same.gap, least=-0.02, most=0.02, told=str(same)))
+        out.append(
+            mark(
+                f"P7 {flaw}: control, override 0",
+                "text and tool within .02",
+                same.gap,
+                least=-0.02,
+                most=0.02,
+                told=str(same),
+            )
+        )
     short = by_seed(rates(lines, "short", flaw="pages", condition="tool", override=0.0))
     differ = by_seed(rates(lines, "differ", flaw="all", condition="tool", override=0.0))
     out += [

@@ -41,7 +41,14 @@ def pass_marks(lines: Lines) -> list[Mark]:
                  f"{both} of {len(planted)} planted tools, {sum(one.seen for one in planted)} of which differed", both == 0),
         ]  # fmt: skip
         if honest:
-            out.append(Mark(f"8.3, {calls} calls, honest", "tools without a flaw that are admitted", pooled(kept, len(honest)), None))
+            out.append(
+                Mark(
+                    f"8.3, {calls} calls, honest",
+                    "tools without a flaw that are admitted",
+                    pooled(kept, len(honest)),
+                    None,
+                )
+            )
     return out
 
 
@@ -53,15 +60,22 @@ def report(lines: Lines) -> str:
             own = [one for one in tools(lines, calls) if one.flaw == flaw]
             admitted = [one for one in own if one.admitted]
             wrong = pooled(sum(one.later for one in own), sum(one.answered for one in own))
-            left = pooled(sum(one.later for one in admitted), sum(one.answered for one in admitted)) if admitted else "none"
+            left = (
+                pooled(sum(one.later for one in admitted), sum(one.answered for one in admitted))
+                if admitted
+                else "none"
+            )
             rows.append([f"{calls}", flaw, f"{len(own)}", wrong, pooled(len(admitted), len(own)), left])
     return document(
         "## Tier shadow: what a shadow run lets through",
-        "Flaws: one page alone is read; \"is not\" is read as \"is\"; the second filter is left out; a tool from one "
+        'Flaws: one page alone is read; "is not" is read as "is"; the second filter is left out; a tool from one '
         "trajectory. A flaw that no shadow call meets is admitted with the tool: the mark counts those that were met. "
         f"{minutes(lines):.1f} CPU-minutes.",
         pass_marks(lines),
-        markdown("calls | flaw | tools | end states that differ on 20 later tasks | admitted | of the admitted, differ later", rows),
+        markdown(
+            "calls | flaw | tools | end states that differ on 20 later tasks | admitted | of the admitted, differ later",
+            rows,
+        ),
     )
 
 

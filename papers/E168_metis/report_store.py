@@ -37,7 +37,8 @@ def figure(lines: Lines) -> object:
     fig, axis = canvas((5, 2.6))
     for at, label in enumerate(("recorded", "bare")):
         means = [
-            np.mean([1000 * line["seconds"][at] / len(line["success"]) for line in select(lines, condition=name)]) for name in WAYS
+            np.mean([1000 * line["seconds"][at] / len(line["success"]) for line in select(lines, condition=name)])
+            for name in WAYS
         ]
         axis.bar([x + 0.35 * at for x in range(len(WAYS))], means, width=0.35, label=label)
     axis.set(ylabel="CPU-milliseconds a task", xticks=range(len(WAYS)), xticklabels=list(WAYS), yscale="log")

@@ -138,11 +138,19 @@ def bugged(lines: Lines) -> str:
     rows = []
     for bug in BUGS:
         for name in BUGGED:
-            of, text = select(lines, families=40, condition=name, bug=bug), select(plain(lines), families=40, condition="text")
+            of, text = (
+                select(lines, families=40, condition=name, bug=bug),
+                select(plain(lines), families=40, condition="text"),
+            )
             found = paired(of, text)
             means = [f"{np.mean([line[what] for line in of]):.1f}" for what in ("tools", "flawed", "retired")]
-            rows.append([f"{bug}", name, by_seed(rates(of)), found.gap, f"{found.up} / {found.down}", small(found.p), *means])
-    return markdown("error rate | condition | success | less text | alone right / wrong | p | tools | with a flaw | taken back", rows)
+            rows.append(
+                [f"{bug}", name, by_seed(rates(of)), found.gap, f"{found.up} / {found.down}", small(found.p), *means]
+            )
+    return markdown(
+        "error rate | condition | success | less text | alone right / wrong | p | tools | with a flaw | taken back",
+        rows,
+    )
 
 
 def payback(lines: Lines, families: int) -> str:

@@ -79,7 +79,9 @@ class BareShelf:
     async def recall(self, run: Errand, query: str, k: int, app: str, kinds: Sequence[str]) -> list[Found]:
         await cast(Bare, run).recall()
         asked = list(dict.fromkeys(words(query)))
-        fit = (at for at, one in enumerate(self._items) if one.kind in kinds and one.app == app and at not in self._ended)
+        fit = (
+            at for at, one in enumerate(self._items) if one.kind in kinds and one.app == app and at not in self._ended
+        )
         scores = sorted((-self._score(asked, self._items[at].words), at) for at in fit)
         return [Found(str(at), self._items[at].text) for score, at in scores[:k] if score < 0]
 

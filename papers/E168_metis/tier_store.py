@@ -22,7 +22,7 @@ from papers.experiment import Line, each, grid
 SEEDS, TASKS = range(5), 200
 WAYS: dict[str, Way] = {"none": Way(text=False), "text": Way(), "metis 3": METIS}
 FAMILIES = 40
-cost = 20.0
+cost = 4.0
 
 
 def cells(quick: bool) -> Iterator[Line]:

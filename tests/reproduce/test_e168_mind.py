@@ -84,9 +84,7 @@ def test_planted_flaws_show():
         wrong = 0
         for task in TASKS:
             text, asked = by_text(task), read(task.prompt)
-            tool = compiled(
-                pattern("t", asked, "", [task.prompt], bug=bug), lambda task=task: TASKSET.facts(task)
-            )
+            tool = compiled(pattern("t", asked, "", [task.prompt], bug=bug), lambda task=task: TASKSET.facts(task))
             wrong += trial(TASKSET, task, tool)[0] != text.end
         assert wrong >= 5, bug
 
