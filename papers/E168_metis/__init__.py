@@ -1,4 +1,4 @@
-"""E168: text memory first, code when it is earned, in the world ``apps``; player, reflector and codifiers go by rules."""
+"""E168: text memory first, code when it is earned, in the world ``apps``. Player, reflector, codifiers go by rules."""
 
 NEEDS = "memory, stats"
 TIERS = ("bare", "streams", "cost", "flaw", "drift", "shadow", "store", "learn")

@@ -1,8 +1,8 @@
 """One task played, in either of two ways that come to the same: recorded in a store, or bare.
 
-The streams of E168 call ``bare`` for most of what they count: a run that is recorded, judged and recalled from a store takes
-about twenty times as long (tier ``store`` measures it and holds the two against each other). Draws by lot, answers and
-rewards are those of the recorded run of the same seed.
+The streams of E168 call ``bare`` for most of what they count: a run that is recorded, judged and recalled from a store
+takes several times as long (tier ``store`` measures it and holds the two against each other). Draws by lot, answers
+and rewards are those of the recorded run of the same seed.
 """
 
 from __future__ import annotations

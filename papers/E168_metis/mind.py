@@ -1,8 +1,8 @@
 """A memory that learns over a stream of errands, by rules: what is recalled and selected, counted, promoted, checked.
 
-The loop of specs/E168 section 4, with section 8's improvements as choices. ``stream`` plays tasks with it. What it gives
-the player are lines of advice and tools; what it learns comes from ``reflect`` and ``codify``. It never looks at what the
-judge knows, except through the reflector after a wrong answer.
+The loop of specs/E168 section 4, with section 8's improvements as choices. ``stream`` plays tasks with it. What it
+gives the player are lines of advice and tools; what it learns comes from ``reflect`` and ``codify``. It never looks at
+what the judge knows, except through the reflector after a wrong answer.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ class Way(NamedTuple):
     """A condition.
 
     text: whether lines of text are learnt and given. codifier: none, ``pattern``, ``trajectory``, or ``compiled``: as
-    pattern, with what was known when it was built frozen in and errors taken for empty pages. theta: selections of a plan
-    after which it is built; 0 at once, infinite never. ski: by ski rental in place of theta. distinct: only queries of
-    different shape count (with ``ski``: two are needed). check: ``static`` (it compiles and gives an answer), ``replay`` (the end states of verified
-    runs come out), ``shadow`` (as replay, then those of the next ``shadows`` tasks). demote: by success. invalidate: where
-    a line that was compiled in is no longer held. late: tasks by which learning lags. bug: chance that a pattern tool is
-    built with a flaw from one query, falling as 1 / queries. price: what building costs, in multiples. known: the share of
-    a text run's tokens that a tool saves, for ski rental to reckon with until one was used; 0 for what it ships with.
+    pattern, with what was known when it was built frozen in and errors taken for empty pages. theta: selections of a
+    plan after which it is built; 0 at once, infinite never. ski: by ski rental in place of theta. distinct: only
+    queries of different shape count (with ``ski``: two are needed). check: ``static`` (it compiles and gives an
+    answer), ``replay`` (the end states of verified runs come out), ``shadow`` (as static, then the end states of the
+    next ``shadows`` tasks come out). demote: by success. invalidate: where a line that was compiled in is no longer
+    held. late: tasks by which learning lags. bug: chance that a pattern tool is built with a flaw from one query,
+    falling as 1 / queries. price: what building costs, in multiples. known: the share of a text run's tokens that a
+    tool saves, for ski rental to reckon with until one was used; 0 for what it ships with.
     """
 
     text: bool = True

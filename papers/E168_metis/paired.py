@@ -1,4 +1,4 @@
-"""Success of two conditions on the same tasks: difference, interval over seeds, McNemar's exact p. For E168's reports."""
+"""Success of two conditions on the same tasks: difference, interval over seeds, McNemar's exact p. Reports use it."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def excess(lines: Lines, zipf: float, price: float, name: str) -> np.ndarray:
     """By seed: the threshold problem alone. Rent and price that a rule paid, over what a clairvoyant would have paid.
 
     A plan of N uses costs a clairvoyant min(N D, C): D is what a tool saves in a use, C what it costs to build, both as
-    this stream shows them. A rule pays D for each use before its tool and C for each tool; uses of a plan with a tool that
-    is not selected are no rent.
+    this stream shows them. A rule pays D for each use before its tool and C for each tool; uses of a plan with a tool
+    that is not selected are no rent.
     """
     eager, never = (of(lines, one, zipf, price) for one in ("0", "inf"))
     out = []
@@ -96,7 +96,8 @@ def pass_marks(lines: Lines) -> list[Mark]:
             Mark(f"8.1 {name}", "executor and building within 2 x of the clairvoyant choice on every stream",
                  within(ratios), bool((ratios <= 2).all())),
             Mark(f"8.1 {name}, rent and price alone", "within 2 x on every stream",
-                 "; ".join(f"price {p:g}: {within(x)}" for p, x in alone.items()), all((x <= 2).all() for x in alone.values())),
+                 "; ".join(f"price {p:g}: {within(x)}" for p, x in alone.items()),
+                 all((x <= 2).all() for x in alone.values())),
         ]  # fmt: skip
     text = ", ".join(f"{price:g}: {NAMES[at]}" for price, at in zip(PRICES, by_price, strict=True))
     zipfs = "; ".join(f"price {p:g}: {', '.join(NAMES[at] for at in one)}" for p, one in by_zipf.items())
@@ -155,7 +156,8 @@ def report(lines: Lines) -> str:
         f"multiplied by the price. {minutes(lines):.1f} CPU-minutes.",
         pass_marks(lines),
         markdown(["exponent", "price", *(f"theta {n}" for n in NAMES), *SKIS, "clairvoyant"], rows),
-        f"Success at price 1, all exponents; tasks that it alone has right against those that text alone has: {'; '.join(won)}.",
+        "Success at price 1, all exponents; tasks that it alone has right against those that text alone has: "
+        f"{'; '.join(won)}.",
     )
 
 

@@ -15,7 +15,7 @@ ROW, WINDOW = 3, 20  # tasks right in a row that count as recovered; tasks of a 
 
 
 def recovery(line: dict[str, Any]) -> int:
-    """Tasks of the changed app after the drift until so many in a row are right; all there are, where that never was."""
+    """Tasks of the changed app after the drift until so many in a row are right; all of them where that never was."""
     right = [r for r, hit in zip(digits(line)[DRIFT:], digits(line, "hit")[DRIFT:], strict=True) if hit]
     for at in range(len(right) - ROW + 1):
         if all(right[at : at + ROW]):
@@ -61,12 +61,13 @@ def pass_marks(lines: Lines) -> list[Mark]:
         mark("P8 tool, the paper's way", "stays broken: at least .10 below text in the last 50 tasks",
              less(last["tool"], last["text"]), most=-0.10),
         Mark("P8 tool after the drift", "less text", str(broken), None),
-        mark("P8 demotion", "in the last 50 tasks within .05 of text", less(last["tool, demotion"], last["text"]), least=-0.05),
+        mark("P8 demotion", "in the last 50 tasks within .05 of text", less(last["tool, demotion"], last["text"]),
+             least=-0.05),
         Mark("P8 demotion after the drift", "less the tool without", str(mended), None),
-        mark("8.4 invalidation", "in the last 50 tasks within .05 of text", less(last["tool, invalidation"], last["text"]),
-             least=-0.05),
-        mark("a tool that reads facts", "in the last 50 tasks within .05 of text", less(last["tool that reads facts"], last["text"]),
-             least=-0.05),
+        mark("8.4 invalidation", "in the last 50 tasks within .05 of text",
+             less(last["tool, invalidation"], last["text"]), least=-0.05),
+        mark("a tool that reads facts", "in the last 50 tasks within .05 of text",
+             less(last["tool that reads facts"], last["text"]), least=-0.05),
     ]  # fmt: skip
 
 
@@ -93,8 +94,8 @@ def report(lines: Lines) -> str:
     seeds = len(select(lines, condition="text"))
     return document(
         "## Tier drift: an endpoint is renamed at task 100",
-        f"{seeds} seeds, 40 families; all figures are of the tasks of the app that changes. Recovery counts its tasks until "
-        f"{ROW} in a row are right; one that never recovers counts all. {minutes(lines):.1f} CPU-minutes.",
+        f"{seeds} seeds, 40 families; all figures are of the tasks of the app that changes. Recovery counts its tasks "
+        f"until {ROW} in a row are right; one that never recovers counts all. {minutes(lines):.1f} CPU-minutes.",
         pass_marks(lines),
         markdown(head, rows),
     )

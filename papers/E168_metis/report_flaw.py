@@ -76,7 +76,8 @@ def report(lines: Lines) -> str:
     seeds = len(select(lines, flaw="pages", condition="tool"))
     return document(
         "## Tier flaw: the same flaw as text and as a tool",
-        f"{seeds} seeds of {len(lines[0]['success'])} tasks, 40 families, all facts told. {minutes(lines):.1f} CPU-minutes.",
+        f"{seeds} seeds of {len(lines[0]['success'])} tasks, 40 families, all facts told. "
+        f"{minutes(lines):.1f} CPU-minutes.",
         pass_marks(lines),
         markdown("flaw | carrier | override | failed | success less the tool's | alone right / wrong | p", rows),
     )

@@ -35,13 +35,13 @@ def report(lines: Lines) -> str:
         rows.append([name, by_seed(rates(own)), f"{found.up} / {found.down}", small(found.p), turns, items, told])
         why = Counter[str]()
         for line in own:
-            why.update({reason: count for reason, count in line["dropped"]})
+            why.update(dict(line["dropped"]))
         reasons += [f"{name}: {count} x {reason}." for reason, count in why.most_common(3)]
     n = len(select(lines, condition=BASE))
     return document(
         "## Tier learn: the same text memory by Clew's own learn and recall",
-        f"{n} seeds of {len(lines[0]['success'])} tasks, 40 families, every run recorded; facts and pitfalls are given. "
-        f"{minutes(lines):.1f} CPU-minutes.",
+        f"{n} seeds of {len(lines[0]['success'])} tasks, 40 families, every run recorded; facts and pitfalls are "
+        f"given. {minutes(lines):.1f} CPU-minutes.",
         pass_marks(lines),
         markdown("screen | success | alone right / wrong against none | p | turns | items in use | rulings", rows),
         "What was dropped, and why. " + " ".join(reasons) if reasons else "",

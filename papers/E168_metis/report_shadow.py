@@ -38,7 +38,8 @@ def pass_marks(lines: Lines) -> list[Mark]:
         kept = sum(one.admitted for one in honest)
         out += [
             Mark(f"8.3, {calls} calls", "no tool is admitted whose end state differed in a shadow run",
-                 f"{both} of {len(planted)} planted tools, {sum(one.seen for one in planted)} of which differed", both == 0),
+                 f"{both} of {len(planted)} planted tools, {sum(one.seen for one in planted)} of which differed",
+                 both == 0),
         ]  # fmt: skip
         if honest:
             out.append(
@@ -73,7 +74,7 @@ def report(lines: Lines) -> str:
         f"{minutes(lines):.1f} CPU-minutes.",
         pass_marks(lines),
         markdown(
-            "calls | flaw | tools | end states that differ on 20 later tasks | admitted | of the admitted, differ later",
+            "calls | flaw | tools | end states that differ on 20 later tasks | admitted | of these, differ later",
             rows,
         ),
     )

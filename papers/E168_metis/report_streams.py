@@ -171,8 +171,8 @@ def report(lines: Lines) -> str:
     seeds = len(select(plain(lines), families=40, condition="none"))
     parts = [
         "## Tier streams: what text and tools are worth",
-        f"{seeds} seeds of {len(lines[0]['success'])} tasks; marks have bootstrap or Student's intervals over seeds; p is "
-        f"McNemar's exact over paired tasks. {minutes(lines):.1f} CPU-minutes.",
+        f"{seeds} seeds of {len(lines[0]['success'])} tasks; marks have bootstrap or Student's intervals over seeds; p "
+        f"is McNemar's exact over paired tasks. {minutes(lines):.1f} CPU-minutes.",
         pass_marks(lines),
     ]
     for families in STREAMS:
@@ -188,7 +188,7 @@ def report(lines: Lines) -> str:
 
 def figure(lines: Lines) -> object:
     """Success and whole cost by condition."""
-    names = [name for name in (*WAYS, *MORE)]
+    names = [*WAYS, *MORE]
     fig, axes = canvas((8.5, 4.6), columns=2, sharey=True)
     for at, families in enumerate(STREAMS):
         own = [select(plain(lines), families=families, condition=name) for name in names]

@@ -1,8 +1,8 @@
 """Where the items of a stream are kept and recalled from: a memory of a store, or the same without a store.
 
-``StoreShelf`` is ``clew.harness.memory`` as any agent uses it. ``BareShelf`` gives the same items for the same query, ranked
-by the same formula over the same texts, and keeps no index and no ledger; tier ``store`` and a test hold the two against
-each other.
+``StoreShelf`` is ``clew.harness.memory`` as any agent uses it. ``BareShelf`` gives the same items for the same query,
+ranked by the same formula over the same texts, and keeps no index and no ledger; tier ``store`` and a test hold the two
+against each other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A stream of errands played with a memory, and what is counted of it: the cells of most tiers of E168 come from here."""
+"""A stream of errands played with a memory, and what is counted of it: most tiers of E168 call it."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def lived(way: Way, families: int, zipf: float, seed: int, n: int = TASKS, drift
 def told(mind: Mind, played: list[Played]) -> Line:
     """What is counted of a stream.
 
-    success: a digit a task. turns: mean. The rest are sums over the stream: tokens of the executor and of each part of the
-    memory, tools built, admitted, admitted with a planted flaw, never called,
-    and taken back; what tools answered with, and whether each None was
-    charged and fallen through (P9). plans: of each, tasks that it was selected for, those of them before it had a tool, tools
-    built, executor tokens of all tasks of its kind since it is there, tokens of building at price 1.
+    success: a digit a task. turns: mean. The rest are sums over the stream: tokens of the executor and of each part of
+    the memory; tools built, admitted, admitted with a planted flaw, never called, and taken back; what tools answered
+    with, and whether each None was charged and fallen through (P9). plans: of each, tasks that it was selected for,
+    those of them before it had a tool, tools built, executor tokens of all tasks of its kind since it is there, tokens
+    of building at price 1.
     """
     out = [one.outcome for one in played]
     admitted = [tool for tool in mind.tools if tool.item]
@@ -94,4 +94,4 @@ def tried(played: Played) -> int:
     return len(played.outcome.refused) + bool(played.outcome.tool)
 
 
-__all__ = ["NEVER", "METIS", "STREAMS", "TASKS", "WAYS", "lived", "tasks", "told"]
+__all__ = ["METIS", "NEVER", "STREAMS", "TASKS", "WAYS", "lived", "tasks", "told"]

@@ -1,4 +1,4 @@
-"""The cells of tier cost: P6 of specs/E168 and ski rental (8.1), over thresholds, prices of building and Zipf exponents.
+"""The cells of tier cost: P6 of specs/E168 and ski rental (8.1), over thresholds, prices of building, Zipf exponents.
 
 With a fixed threshold nothing depends on the price, so that the report multiplies; ski rental has cells of its own.
 """

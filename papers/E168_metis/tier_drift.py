@@ -30,7 +30,7 @@ def cells(quick: bool) -> Iterator[Line]:
 def _stream(setting: Line, seed: int, n: int = TASKS, drift: int = DRIFT) -> Line:
     """As ``told``. hit: a digit a task, whether it is of the app that changes; each: turns of each task."""
     families, zipf = setting["families"], STREAMS[setting["families"]]
-    taskset, drawn = tasks(families, zipf, seed, n, drift)
+    _, drawn = tasks(families, zipf, seed, n, drift)
     app = families_of(seed, families)[0].app
     mind, played = lived(WAYS[setting["condition"]], families, zipf, seed, n, drift)
     hit = "".join(str(int(getattr(read(task.prompt), "app", "") == app)) for task in drawn)

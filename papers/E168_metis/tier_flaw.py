@@ -1,8 +1,8 @@
 """The cells of tier flaw: P7 of specs/E168. The same flaw is planted in a text plan and in a tool, for the same tasks.
 
-The flaw is what one run of the same family had and another query need not have: its number of pages, or that and the field
-and operator of its first filter and its second filter. All facts of the app are told, so that nothing else is wrong. At
-override 0 the player heeds the plan against the query: the negative control.
+The flaw is what one run of the same family had and another query need not have: its number of pages, or that and the
+field and operator of its first filter and its second filter. All facts of the app are told, so that nothing else is
+wrong. At override 0 the player heeds the plan against the query: the negative control.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ async def _carried(run: Errand, lines: list[str], tools: dict[str, Tool], overri
 
 
 def _stream(setting: Line, seed: int, n: int = TASKS) -> Line:
-    """success: a digit a task. short: the task needs more pages than its source. differ: another literal differs too."""
+    """success: a digit a task. short: the task needs more pages than its source. differ: that, or another literal."""
     taskset, drawn = tasks(setting["families"], STREAMS[setting["families"]], seed, n)
     found: dict[str, Any] = {"success": "", "short": "", "differ": ""}
     for task in drawn:

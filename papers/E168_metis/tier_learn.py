@@ -1,8 +1,9 @@
 """The cells of tier learn: text memory by ``clew.audit.lessons.learn`` itself, with the reflector of this paper.
 
-After each recorded, judged run ``learn`` is called with the reflector by rules, once with Clew's ``RuleScreen`` and once with
-a screen that adds whatever is new word for word. ``acts told``: pitfalls say the mistake as what the run did, "submit an
-answer: ...", since the screen looks for a mistake among the deeds of the run. Agents recall by ``run.memory(...).recall`` alone: facts and pitfalls of the app.
+After each recorded, judged run ``learn`` is called with the reflector by rules, once with ``RuleScreen`` and once
+with a screen that adds whatever is new word for word. ``acts told``: pitfalls say the mistake as what the run did,
+"submit an answer: ...", since the screen looks for a mistake among the deeds of the run. Agents recall by
+``run.memory(...).recall`` alone: facts and pitfalls of the app.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ async def _attend(run: LiveRun) -> None:
 
 
 def _stream(setting: Line, seed: int, n: int = TASKS) -> Line:
-    """success: a digit a task. ruled: how often a kind of lesson had which ruling; dropped: reasons, those most often first."""
+    """success: a digit a task. ruled: how often a kind of lesson had which ruling. dropped: the commonest reasons."""
     taskset, drawn = tasks(FAMILIES, STREAMS[FAMILIES], seed, n)
     runner = Runner(_attend, taskset, None)
     memory, screen = Memory(runner.store, NAME), SCREENS[setting["condition"]]()

@@ -53,8 +53,8 @@ def draft(kind: str, number: int, text: Played) -> Draft:
 
 
 def _tools(setting: Line, seed: int, n: int = TOOLS) -> Line:
-    """flaws: of each tool. seen: whether an end state differed before admission. admitted; later: end states of 20 other
-    tasks that differ, of those where it answers."""
+    """flaws: of each tool. seen: whether an end state differed before admission. later: end states that differ on 20
+    other tasks, of those that it answers."""
     taskset = Apps(world=seed)
     found: Line = {"flaws": [], "seen": [], "admitted": [], "later": [], "answered": []}
     for number, first in enumerate(taskset.sample(n, derive(seed, "planted"))):

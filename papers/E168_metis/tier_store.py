@@ -1,7 +1,7 @@
 """The cells of tier store: the same streams recorded, with the memory in a store, and bare; they must come to the same.
 
-``store`` is the loop as a user of Clew has it: runs of a Runner, judged, recalled from by ``run.memory(...).recall``, items
-written with where they come from. ``bare`` writes nothing down and is what the other tiers are played with.
+``store`` is the loop as a user of Clew has it: runs of a Runner, judged, recalled from by ``run.memory(...).recall``,
+items written with where they come from. ``bare`` writes nothing down and is what the other tiers are played with.
 """
 
 from __future__ import annotations
