@@ -110,6 +110,6 @@ def figure(lines: Lines) -> object:
         found = [held(share(lines, name, place, place + WINDOW)) for place in places]
         band(axis, [place + WINDOW / 2 for place in places], found, label=name, color=f"C{at}", alpha=0.12)
     axis.axvline(DRIFT, color="grey", linewidth=1)
-    axis.set(xlabel="task", ylabel="success, the changed app")
+    axis.set(xlabel="task", ylabel="success, the changed app", ylim=(0, 1.02))
     finish(axis, loc="lower left")
     return fig

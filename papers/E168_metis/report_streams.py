@@ -198,8 +198,9 @@ def figure(lines: Lines) -> object:
         n = len(own[0][0]["success"])
         whole = [by_seed([(line["executor"] + build(line)) / n for line in of]) for of in own]
         whiskers(axes[1], places, whole, **how)
-    axes[0].set(xlabel="success", yticks=range(len(names)), yticklabels=names)
+    axes[0].set(xlabel="success", xlim=(0, 1.02), yticks=range(len(names)), yticklabels=names)
     axes[0].invert_yaxis()
     axes[1].set(xlabel="tokens a task, the memory's own counted")
-    finish(*axes)
+    finish(axes[0], loc="lower left")
+    finish(axes[1], font=None)
     return fig

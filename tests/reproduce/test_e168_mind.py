@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from clew.core.registry import register
 from clew.worlds.apps import Apps
-from papers.E168_metis import tier_drift, tier_flaw, tier_shadow, tier_store, tier_streams
+from papers.E168_metis import tier_drift, tier_flaw, tier_learn, tier_shadow, tier_store, tier_streams
 from papers.E168_metis.codify import BUGS, compiled, frozen, pattern, trajectory
 from papers.E168_metis.errands import bare, trial
 from papers.E168_metis.mind import Mind, Way, alike
@@ -162,6 +162,18 @@ def test_cells_of_drift_and_shadow():
     tools = tier_shadow._tools({"condition": "planted", "calls": 1}, 0, 2)
     assert tools["flaws"] == ["pages", "negation"]
     assert not any(seen and admitted for seen, admitted in zip(tools["seen"], tools["admitted"], strict=True))
+
+
+def test_clews_own_learn_keeps_what_a_run_did():
+    """The screen of ``clew memory learn`` takes a pitfall only where its mistake is told as what the run did."""
+    ruled = {name: tier_learn._stream({"condition": name}, 0, 25) for name in tier_learn.SCREENS}
+    assert not any(line["failed"] for line in ruled.values())
+    pitfalls = {
+        name: sum(n for what, n in line["ruled"].items() if "pitfall add" in what) for name, line in ruled.items()
+    }
+    assert pitfalls["rule screen"] == 0
+    assert pitfalls["rule screen, acts told"] > 0
+    assert pitfalls["no screen"] > 0
 
 
 @pytest.mark.parametrize("name", list(E168.tiers))
