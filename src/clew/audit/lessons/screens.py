@@ -29,7 +29,7 @@ FOUND = 0.3  # least share of a lesson's words that the run shows
 TASK = 8  # words in a row of the task that make a lesson one of this task alone
 SOURCES = 8  # answers that are named as where a lesson's words come from
 _ONE = re.compile(
-    r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\b(?=[a-f]*\d)[0-9a-f]{12,}\b|\b\d{5,}\b|[\w.+-]+@[\w-]+\.\w+|\b\d{4}-\d\d-\d\d\b"
+    r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\b(?=[a-f]*\d)[0-9a-f]{12,}\b|\b\d{5,}\b|[\w.+-]{1,64}@[\w-]{1,63}\.\w+|\b\d{4}-\d\d-\d\d\b"
 )
 
 
