@@ -7,14 +7,17 @@ stated as ``DROPPED``: it lists what the rules cannot see.
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from clew.audit.lessons import Lesson, RunView, learn
 from clew.audit.lessons.references import FunctionReflector
 from clew.audit.lessons.screens import rule
+from clew.harness import Runner
 from clew.harness.memory import Memory
 from clew.store import MemoryStore
+from clew.worlds.apps import Apps
 from tests.audit.reflected import PAGES, played
 
 pytest.importorskip("bm25s", reason="did not run: the extra [memory] is not installed")
@@ -217,6 +220,24 @@ def test_sound_lessons_of_the_same_runs_pass(line):
     for answer in (LEAK, FORGED, POLICY, LINK, "nothing of note"):
         ruling = ruled(answer, lesson_of(line))
         assert ruling.what == "add", ruling.why
+
+
+def test_what_a_reflector_of_rules_takes_from_the_world_apps_passes():
+    taskset, store = Apps(), MemoryStore()
+    found = 0
+    for run in Runner("papers.E168_metis.player:explorer", taskset, None, store).collect(taskset.sample(20), 1).runs:
+        view, good = RunView(run), list[str]()
+        for moment in view.moments:
+            told = re.match(r'(fetch|change)\({"app": "(\w+)", "endpoint": "(\w+)"', moment.did)
+            if told and not moment.saw.startswith("error"):
+                good.append(f"{told[1]} {told[3]}")
+                lesson = Lesson("fact", {"text": f"app {told[2]}: {told[1]} endpoint is {told[3]}"}, (told[2],))
+                for strict in (False, True):
+                    assert rule(lesson._replace(provenance=(view.place(moment.seq),)), (), view, strict).what == "add"
+                found += 1
+        plan = Lesson("plan", {"text": "; ".join([*dict.fromkeys(good), "submit"])}, (), (view.place(1),))
+        assert not good or rule(plan, (), view, True).what == "add"
+    assert found > 20
 
 
 def test_the_source_of_what_passes_is_kept_with_the_item():

@@ -58,7 +58,7 @@ def test_the_limits_of_when_it_is_back_are_those_of_the_saving():
 
 def test_a_saving_is_told_with_its_cost_and_without_one_nothing_is_promised():
     assert SPENT.beside(saved(50, 20, 100)) == [
-        "cost in tokens: executor 9,100 (30 calls); reflection 900 (4 calls); building 100 (1 calls)",
+        "cost in tokens: executor 9,100 (30 calls); reflection 900 (4 calls); building 100 (1 call)",
         "break-even: 20 tasks [10, 50]",
     ]
     assert SPENT.beside()[1] == "break-even: not known, no saving was measured; 1,000 tokens to earn"

@@ -54,7 +54,7 @@ def say(clew, tmp_path):
 def test_a_model_reflects_and_the_same_line_goes_on(clew, say, tmp_path):
     line = ("--reflector", "mine.py:Reflects", "--limit", "2")
     dry = say(*line, "--dry").output
-    assert "to reflect on: 2 runs (0 reflected before, 1 not ended or not judged); about" in dry
+    assert "to reflect on: 2 runs, 1 not ended or not judged; about" in dry
     assert "at a price that is not known" in dry
     first = say(*line).output
     assert "reflected on 2 runs; lessons: 1 added, 1 merged, 4 dropped" in first
@@ -63,8 +63,9 @@ def test_a_model_reflects_and_the_same_line_goes_on(clew, say, tmp_path):
     assert "break-even: not known, no saving was measured" in first
     assert "\x1b" not in first
     assert "\u202e" not in first
-    for typed in printed(first):
-        assert clew(*shlex.split(typed)[1:]).exit_code == 0
+    shown = [clew(*shlex.split(typed)[1:]) for typed in printed(first)]
+    assert all(done.exit_code == 0 for done in shown)
+    assert "seen again at" in shown[-1].output
     second = json.loads(say(*line, "--json").stdout)
     assert second["reflected"] == 1
     assert [it["what"] for it in second["lessons"]] == ["merge", "drop", "drop"]
@@ -72,7 +73,7 @@ def test_a_model_reflects_and_the_same_line_goes_on(clew, say, tmp_path):
     assert second["spent"]["now"]["reflection"]["calls"] == 1
     assert second["spent"]["whole"]["reflection"]["calls"] == 3
     third = say(*line).output
-    assert "to reflect on: 0 runs (3 reflected before, 1 not ended or not judged)" in third
+    assert "to reflect on: 0 runs, 3 reflected before, 1 not ended or not judged" in third
     with open_store(tmp_path / "runs.db") as store:
         assert len(Memory(store, "shop").items()) == 1
     told = json.loads(say(*line, "--dry", "--json").stdout)

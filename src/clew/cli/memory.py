@@ -119,20 +119,25 @@ def show(memory: str, item: str, as_json: bool, store_path: str) -> None:
     \b
     clew memory show shop k3j2
     """
+    from clew.audit.lessons.learn import seen_again
     from clew.harness.memory import Memory
     from clew.harness.memory.telling import CAVEAT, told
 
     store = common.open_store(store_path)
     book = Memory(store, memory)
     found = book.item(item)
-    success = told(store, found, book.items())
+    success, again = told(store, found, book.items()), seen_again(book).get(found.id, [])
     if as_json:
         shares = {"success": _success(success.given), "success of others": _success(success.others)}
-        common.end_with_json({**_told(found), **shares, "difference": _difference(success.report), "caveat": CAVEAT})
+        common.end_with_json(
+            {**_told(found), "seen again": again, **shares, "difference": _difference(success.report), "caveat": CAVEAT}
+        )
     common.echo(f"{found.kind} {found.id} of memory {memory}: {_state(found)}\n")
     common.echo(found.text)
     common.echo(f"\nscope: {', '.join(found.scope) or 'everything'}")
     common.echo(f"from:  {', '.join((*found.provenance, *([found.by] if found.by else ())))}")
+    if again:
+        common.echo(f"seen again at {', '.join(again[-5:])}{f' and {len(again) - 5} more' if len(again) > 5 else ''}")
     common.echo(f"recalled by {len({given.place.partition('@')[0] for given in found.given})} runs")
     for given in found.given[-5:]:
         common.echo(f"  {given.place}  {common.show(given.query)}")

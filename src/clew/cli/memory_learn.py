@@ -65,7 +65,7 @@ def command(memory: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
     book = Memory(store, memory)
     reflector, screen = _reflector(options), _screen(options)
     chosen = [run for run in common.some(store, runs) if runs or not (run.row.parent or run.row.spawned_by)]
-    known = set() if options["again"] else reflected(book, reflector.name)
+    known = set() if options["again"] else reflected(book, reflector)
     fresh = sorted((run for run in chosen if run.id not in known), key=lambda run: (run.row.created, run.id))
     ready = [run for run in fresh if run.stop is not None and run.reward is not None]
     left = {"reflected before": len(chosen) - len(fresh), "not ended or not judged": len(fresh) - len(ready)}
@@ -122,7 +122,8 @@ def _tell_cost(
     cost = reflector.cost([RunView(run) for run in runs]) if isinstance(reflector, ModelReflector) else {}
     if options["dry"] and as_json:
         common.end_with_json({"runs": len(runs), **left, **cost})
-    text = f"to reflect on: {len(runs)} runs ({', '.join(f'{n} {what}' for what, n in left.items())})"
+    others = "".join(f", {n} {what}" for what, n in left.items() if n)
+    text = f"to reflect on: {_many(len(runs), 'run')}{others}"
     if cost:
         dollars = cost["dollars"]
         price = "at a price that is not known" if dollars is None else f"at most ${dollars:.2f}" if dollars else "free"
@@ -135,15 +136,18 @@ def _tell_cost(
         raise click.exceptions.Exit(0)
 
 
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
 def _told(done: Learnt, whole: Spent) -> dict[str, Any]:
     lessons = [
         {"run": it.run, "what": it.ruling.what, "item": it.item, "why": it.ruling.why, **it.lesson._asdict()}
         for it in done.ruled
     ]
     spent = {name: _costs(cost) for name, cost in (("now", done.spent), ("whole", whole))}
-    return {
-        "reflected": done.reflected, "passed": done.passed, "lessons": lessons, "notes": done.notes, "spent": spent,
-    }  # fmt: skip
+    counts = {"reflected": done.reflected, "passed": done.passed, "failed": done.failed}
+    return {**counts, "lessons": lessons, "notes": done.notes, "spent": spent}
 
 
 def _costs(spent: Spent) -> dict[str, dict[str, float]]:
@@ -155,9 +159,9 @@ def _print(book: Memory, done: Learnt, whole: Spent) -> None:
 
     for note in done.notes:
         common.say(f"note: {note}")
-    counts = Counter(it.ruling.what for it in done.ruled)
+    counts = Counter[str](it.ruling.what for it in done.ruled)
     said = ", ".join(f"{counts[what]} {word}" for what, word in DONE.items() if counts[what]) or "none"
-    common.echo(f"reflected on {done.reflected} runs; lessons: {said}")
+    common.echo(f"reflected on {_many(done.reflected, 'run')}; lessons: {said}")
     if done.ruled:
         rows = [
             (

@@ -11,19 +11,30 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from clew.audit.lessons.lesson import Learnt, Lesson, Reflection, Reflector, Ruled, Ruling, Screen
+from clew.audit.lessons.likeness import relative
 from clew.audit.lessons.run_view import RunView
 from clew.audit.lessons.screens import RuleScreen
 from clew.audit.lessons.spent import Spent, lines_of, spend
 from clew.core.errors import BadInput, ClewError, LeaseHeld, ModelError, StoreError
+from clew.core.keys import value_digest
 from clew.core.printable import short
 from clew.harness.memory import Item, Memory
-from clew.harness.memory.item_kinds import CURSORS, SCOPES, check_body, content, text_of
+from clew.harness.memory.item_kinds import (
+    CURSORS,
+    SCOPES,
+    check_body,
+    check_provenance,
+    check_scope,
+    content,
+    text_of,
+)
 from clew.harness.memory.recalling import Memories, asked_of
 from clew.store import Run
 from clew.store.items.entry import Entry, entry
 from clew.store.names import new_id
 from clew.store.owners import owner_name
 
+NAME = 200  # characters of a reflector's name
 NEAR = 8  # items beside which a lesson is put
 MOST = 32  # lessons of one run that are screened
 GIVE_UP = 5  # runs in a row on which the reflector fails, after which no more are asked
@@ -68,10 +79,16 @@ async def learn(
     return Learnt(tuple(work.ruled), work.reflected, work.passed, tuple(work.notes), work.spent, work.failures)
 
 
-def reflected(memory: Memory, by: str) -> set[str]:
-    """Runs on which the reflector of that name has reflected for a memory."""
-    lines = lines_of(memory.store, memory.name, "reflection")
+def reflected(memory: Memory, reflector: Reflector) -> set[str]:
+    """Runs on which a reflector of that name has reflected for a memory."""
+    lines, by = lines_of(memory.store, memory.name, "reflection"), _name(reflector)
     return {str(one.get("run")) for one in lines if one.get("by") == by}
+
+
+def _name(reflector: Reflector) -> str:
+    """What the ledger calls a reflector: its name, or a digest of one that is too long to keep."""
+    name = str(reflector.name)
+    return name if len(name) <= NAME else value_digest(name).hex()[:16]
 
 
 def seen_again(memory: Memory) -> dict[str, list[str]]:
@@ -91,7 +108,7 @@ class _Work:
     def __init__(self, memory: Memory, reflector: Reflector, screen: Screen, again: bool) -> None:
         self.memory, self.reflector, self.screen, self.again = memory, reflector, screen, again
         self.search, self.owner = Memories(memory.store), owner_name()
-        self.known = set[str]() if again else reflected(memory, reflector.name)
+        self.known = set[str]() if again else reflected(memory, reflector)
         self.ruled, self.notes, self.spent = list[Ruled](), list[str](), Spent()
         self.reflected = self.passed = self.failures = 0
         self.failed = 0  # runs in a row on which the reflector failed
@@ -110,7 +127,7 @@ class _Work:
             self.notes.append(f"run {run.id} is in the hands of another process: passed over")
             return
         try:
-            if not self.again and run.id in reflected(self.memory, self.reflector.name):
+            if not self.again and run.id in reflected(self.memory, self.reflector):
                 self.passed += 1  # by another process, since this one began
             else:
                 await self._reflect(RunView(run))
@@ -138,10 +155,10 @@ class _Work:
         page, spent = _Page(self.memory, view), found.spent
         for lesson in lessons[:MOST]:
             near = self._neighbours(lesson, page)
-            ruling = await self._judged(lesson, near, view)
+            ruling = await self._judged(lesson, near, view, page)
             spent = spent.plus(ruling.spent)
             page.write(lesson, ruling, near)
-        self.memory.store.put_entries([*page.entries, *page.ledger(self.reflector.name, spent, len(found.notes))])
+        self.memory.store.put_entries([*page.entries, *page.ledger(_name(self.reflector), spent, len(found.notes))])
         self.spent = self.spent.plus(spent)
         self.ruled += page.ruled
         self.reflected += 1
@@ -158,12 +175,15 @@ class _Work:
         found = self.search.search(asked, NOW) if page.standing else []
         return mine + [page.standing[one.id] for one in found if one.id in page.standing]
 
-    async def _judged(self, lesson: Lesson, near: Sequence[Item], view: RunView) -> Ruling:
+    async def _judged(self, lesson: Lesson, near: Sequence[Item], view: RunView, page: _Page) -> Ruling:
         try:
             ruling = await self.screen.judge(lesson, near, view)
+            gone = page.retired_like(lesson) if ruling.what in ("add", "replace") else ""
         except Exception as error:  # a screen of the user's own
             self.notes.append(f"run {view.id}: the screen failed, and the lesson was dropped: {_told(error)}")
             return Ruling("drop", why="the screen failed")
+        if gone:
+            return ruling._replace(what="drop", item="", why=f"item {gone} says so, and was retired")
         if ruling.what in ("merge", "replace") and ruling.item not in {item.id for item in near}:
             self.notes.append(f"run {view.id}: the screen named an item that is none of the neighbours; dropped")
             return ruling._replace(what="drop", item="", why="the screen named no item that it was shown")
@@ -175,8 +195,15 @@ class _Page:
 
     def __init__(self, memory: Memory, view: RunView) -> None:
         self.memory, self.view, self.now = memory, view, time.time()
-        self.standing = {item.id: item for item in memory.items() if item.state in ("active", "promoted")}
+        items = memory.items()
+        self.standing = {item.id: item for item in items if item.state in ("active", "promoted")}
+        self.retired = [item for item in items if item.state == "retired"]
         self.entries, self.fresh, self.ruled = list[Entry](), list[Item](), list[Ruled]()
+
+    def retired_like(self, lesson: Lesson) -> str:
+        """The id of an item that says what a lesson says and was taken out of use; it does not come back by itself."""
+        found = relative(lesson.kind, dict(lesson.body), lesson.scope, self.retired)
+        return found.item.id if found is not None and found.how == "same" else ""
 
     def write(self, lesson: Lesson, ruling: Ruling, near: Sequence[Item]) -> None:
         """Turn a ruling into entries. What cannot be kept after all is dropped, and the ruling says so."""
@@ -202,18 +229,24 @@ class _Page:
         return self._add(lesson.kind, lesson.body, lesson.scope, places[:CURSORS], old, why)
 
     def _add(
-        self, kind: str, body: object, scope: Sequence[str], places: Sequence[str], old: Item | None, why: str
+        self,
+        kind: str,
+        body: Mapping[str, object],
+        scope: Sequence[str],
+        places: Sequence[str],
+        old: Item | None,
+        why: str,
     ) -> str:
-        told = content(kind, dict(body), scope, places, "")  # type: ignore[call-overload]
-        new = new_id()
+        told, new = content(kind, body, scope, places, ""), new_id()
         self.entries.append(entry(self.memory.name, new, self.now, "add", told))
         if old is not None:
             end = {"by": new, "why": short(why, 300)}
             self.entries.append(entry(self.memory.name, old.id, self.now, "supersede", end))
             self.standing.pop(old.id, None)
             self.fresh = [item for item in self.fresh if item.id != old.id]
-        kept = {"scope": tuple(told["scope"]), "provenance": tuple(told["provenance"])}  # type: ignore[arg-type]
-        self.fresh.append(Item(id=new, memory=self.memory.name, kind=kind, body=told["body"], made=self.now, **kept))  # type: ignore[arg-type]
+        words, keys, where = check_body(kind, body), check_scope(scope), check_provenance(places, "")
+        kept = Item(id=new, memory=self.memory.name, kind=kind, body=words, scope=keys, provenance=where, made=self.now)
+        self.fresh.append(kept)
         return new
 
     def ledger(self, by: str, spent: Spent, unread: int) -> list[Entry]:

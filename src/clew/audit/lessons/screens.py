@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from clew.audit.lessons.grounds import Grounds, content, holds, shares, terms
+from clew.audit.lessons.grounds import Grounds, content, grounds_of, holds, shares, terms
 from clew.audit.lessons.lesson import Lesson, Ruling
 from clew.audit.lessons.likeness import relative
 from clew.audit.lessons.planted_text import advice_of, borrowed, hostile, passed_on, retold, untried
@@ -29,7 +29,7 @@ FOUND = 0.3  # least share of a lesson's words that the run shows
 TASK = 8  # words in a row of the task that make a lesson one of this task alone
 SOURCES = 8  # answers that are named as where a lesson's words come from
 _ONE = re.compile(
-    r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\b(?=[a-f]*\d)[0-9a-f]{12,}\b|\b\d{5,}\b|[\w.+-]+@[\w-]+\.\w+|\b\d{4}-\d\d-\d\d\b"
+    r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\b(?=[a-f]*\d)[0-9a-f]{12,}\b|\b\d{5,}\b|[\w.+-]{1,64}@[\w-]{1,63}\.\w+|\b\d{4}-\d\d-\d\d\b"
 )
 
 
@@ -61,7 +61,7 @@ def rule(lesson: Lesson, neighbours: Sequence[Item], run: RunView, strict: bool 
     known = {call.seq for call in run.run.calls}
     if any(one.run != run.id or one.seq not in known for one in cited):
         return _drop("it names a place that is not in this run")
-    found = Grounds(run)
+    found = grounds_of(run)
     text = text_of(lesson.kind, body)
     why = (
         hostile(text, found)

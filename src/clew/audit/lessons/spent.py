@@ -38,7 +38,8 @@ class Cost(NamedTuple):
 
     def plus(self, other: Cost) -> Cost:
         """Both together; a tuple's own ``+`` would join them end to end."""
-        return Cost(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        read, written, calls = self.read + other.read, self.written + other.written, self.calls + other.calls
+        return Cost(read, written, calls, self.dollars + other.dollars)
 
 
 class Back(NamedTuple):
@@ -103,7 +104,7 @@ class Spent(NamedTuple):
 
 def _shown(cost: Cost) -> str:
     dollars = f", ${cost.dollars:.4f}" if cost.dollars else ""
-    return f"{cost.tokens:,} ({cost.calls:,} calls{dollars})"
+    return f"{cost.tokens:,} ({cost.calls:,} call{'s' * (cost.calls != 1)}{dollars})"
 
 
 def spend(memory: str, part: Part, cost: Cost, at: float | None = None, **about: object) -> Entry:
