@@ -21,8 +21,8 @@ from clew.harness.memory.item_kinds import check_body
 
 _LIBRARY = """bisect collections datetime decimal difflib fractions functools heapq itertools json math operator re
 statistics string textwrap typing unicodedata __future__"""
-_BUILTINS = """abs all any ascii bin bool chr dict divmod enumerate filter float format frozenset hash hex int isinstance
-iter len list map max min next oct ord pow print range repr reversed round set slice sorted str sum tuple zip
+_BUILTINS = """abs all any ascii bin bool chr dict divmod enumerate filter float format frozenset hash hex int
+isinstance iter len list map max min next oct ord pow print range repr reversed round set slice sorted str sum tuple zip
 ArithmeticError AssertionError AttributeError Exception IndexError KeyError LookupError OverflowError RuntimeError
 StopIteration TypeError ValueError ZeroDivisionError"""
 LIBRARY, BUILTINS = frozenset(_LIBRARY.split()), frozenset(_BUILTINS.split())
