@@ -412,7 +412,7 @@ def test_from_a_plan_to_a_tool_that_agents_use(store: Keeper) -> None:
     assert ledger(store, "errands").building.tokens == 2000
     assert due(memory.items(), Fixed(1)) == []
     second = made(memory, FunctionCodifier(honest, "honest"), one)
-    assert "has a tool totals already" in second.why
+    assert "there is a tool totals already" in second.why
     taskset = Apps()
     fresh = [task for task in taskset.sample(40, 77) if taskset.goal(task.id).verb in READS][:3]
     runs = Runner(handy, taskset, None, store, {"tool": "totals"}).collect(fresh, n=1).runs
