@@ -24,13 +24,14 @@ under until up upon use used uses using very was way well were what when where w
 with within without would yet you your"""
 STOP = frozenset(_STOP.split())  # words that say nothing of what a text is about
 ADDRESS = re.compile(
-    r"https?://[^\s\"'<>)]+|[\w.+-]+@[\w-]+\.[\w.-]*\w|(?:\w[\w-]*\.)+(?:com|net|org|io|dev|ai|co|xyz|example|test)\b"
+    r"https?://[^\s\"'<>)]{1,500}|[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{0,99}\w|(?:\w[\w-]{0,62}\.){1,8}(?:com|net|org|io|dev|ai|co|xyz|example|test)\b"
 )
 _FAILED = re.compile(r"\W*(error|traceback|\w*(error|exception)\b|fail|denied|invalid|[45]\d\d\b)", re.IGNORECASE)
 _TERM = re.compile(
     r"`([^`\n]{1,80})`|(?<!\w)'([^'\n]{1,80})'(?!\w)|\"([^\"\n]{1,80})\"|(?<![\w/])((?:~|\.{1,2})?/[\w./-]{2,80})"
     r"|(?<!\w)(--[\w-]{2,40})|\b(\w*[a-z0-9]_[\w]*\w|[a-z]+[A-Z]\w*|\w+\.\w[\w.]*\w|\w+(?=\())"
 )
+ANSWER = 200_000  # characters of one answer that are looked at
 LONG_WORD = 3  # letters of a word that says something
 
 
@@ -92,7 +93,11 @@ class Grounds:
     @cached_property
     def told(self) -> tuple[Told, ...]:
         """The answers, in order. The first is the task's opening where it says what the prompt says."""
-        return tuple(Told(seq, text, _failed(text)) for seq, text in self.run.answered if text != self.run.prompt)
+        return tuple(
+            Told(seq, text[:ANSWER], _failed(text[:ANSWER]))
+            for seq, text in self.run.answered
+            if text != self.run.prompt
+        )
 
     @cached_property
     def operator(self) -> str:

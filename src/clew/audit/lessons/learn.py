@@ -7,18 +7,18 @@ leaves nothing half, and goes on where it stopped.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from clew.audit.lessons.lesson import Learnt, Lesson, Reflection, Reflector, Ruled, Ruling, Screen
+from clew.audit.lessons.likeness import relative
 from clew.audit.lessons.run_view import RunView
 from clew.audit.lessons.screens import RuleScreen
 from clew.audit.lessons.spent import Spent, lines_of, spend
 from clew.core.errors import BadInput, ClewError, LeaseHeld, ModelError, StoreError
 from clew.core.printable import short
 from clew.harness.memory import Item, Memory
-from clew.harness.memory.item_kinds import CURSORS, SCOPES, content, text_of
+from clew.harness.memory.item_kinds import CURSORS, SCOPES, check_body, content, text_of
 from clew.harness.memory.recalling import Memories, asked_of
 from clew.store import Run
 from clew.store.items.entry import Entry, entry
@@ -28,6 +28,7 @@ from clew.store.owners import owner_name
 NEAR = 8  # items beside which a lesson is put
 MOST = 32  # lessons of one run that are screened
 GIVE_UP = 5  # runs in a row on which the reflector fails, after which no more are asked
+NOW = 1e12  # later than any item was added, in seconds since the epoch
 LEASE = 900.0  # seconds in which one run is reflected on
 
 
@@ -65,7 +66,7 @@ async def learn(
         if work.failed == GIVE_UP:
             work.failed += 1
             work.notes.append(f"the reflector failed on {GIVE_UP} runs in a row; no more were asked")
-    return Learnt(tuple(work.ruled), work.reflected, work.passed, tuple(work.notes), work.spent)
+    return Learnt(tuple(work.ruled), work.reflected, work.passed, tuple(work.notes), work.spent, work.failures)
 
 
 def reflected(memory: Memory, by: str) -> set[str]:
@@ -93,7 +94,8 @@ class _Work:
         self.search, self.owner = Memories(memory.store), owner_name()
         self.known = set[str]() if again else reflected(memory, reflector.name)
         self.ruled, self.notes, self.spent = list[Ruled](), list[str](), Spent()
-        self.reflected = self.passed = self.failed = 0
+        self.reflected = self.passed = self.failures = 0
+        self.failed = 0  # runs in a row on which the reflector failed
 
     async def take(self, run: Run) -> None:
         """Reflect on one run, unless there is a reason not to."""
@@ -124,17 +126,20 @@ class _Work:
         except StoreError:
             raise
         except Exception as error:  # a model's, or whatever a reflector of the user's own raises
-            self.failed += 1
+            self.failed, self.failures = self.failed + 1, self.failures + 1
             self.notes.append(f"run {view.id}: the reflector failed: {_told(error)}")
             return
         self.failed = 0
         self.notes += [f"run {view.id}: {short(note, 300)}" for note in found.notes]
-        if len(found.lessons) > MOST:
-            self.notes.append(f"run {view.id}: only the first {MOST} of {len(found.lessons)} lessons were read")
+        lessons = [one for one in found.lessons if isinstance(one, Lesson) and _sound(one)]
+        if len(lessons) < len(found.lessons):
+            self.notes.append(f"run {view.id}: {len(found.lessons) - len(lessons)} candidates are no lessons; dropped")
+        if len(lessons) > MOST:
+            self.notes.append(f"run {view.id}: only the first {MOST} of {len(lessons)} lessons were read")
         page, spent = _Page(self.memory, view), found.spent
-        for lesson in found.lessons[:MOST]:
+        for lesson in lessons[:MOST]:
             near = self._neighbours(lesson, page)
-            ruling = await self._judged(lesson, near, view)
+            ruling = await self._judged(lesson, near, view, page)
             spent = spent.plus(ruling.spent)
             page.write(lesson, ruling, near)
         self.memory.store.put_entries([*page.entries, *page.ledger(self.reflector.name, spent, len(found.notes))])
@@ -145,21 +150,24 @@ class _Work:
 
     def _neighbours(self, lesson: Lesson, page: _Page) -> list[Item]:
         """Items in use of the lesson's kind that share words with it, those of this run first."""
-        text = text_of(lesson.kind, {k: v for k, v in lesson.body.items() if isinstance(v, str)})
         mine = [item for item in page.fresh if item.kind == lesson.kind]
         try:
+            text = text_of(lesson.kind, check_body(lesson.kind, lesson.body))
             asked = asked_of(self.memory.name, text, NEAR, (), lesson.kind)
-        except BadInput:
+        except BadInput:  # of a form that no screen lets through
             return mine
-        found = self.search.search(asked, math.inf) if page.standing else []
+        found = self.search.search(asked, NOW) if page.standing else []
         return mine + [page.standing[one.id] for one in found if one.id in page.standing]
 
-    async def _judged(self, lesson: Lesson, near: Sequence[Item], view: RunView) -> Ruling:
+    async def _judged(self, lesson: Lesson, near: Sequence[Item], view: RunView, page: _Page) -> Ruling:
         try:
             ruling = await self.screen.judge(lesson, near, view)
+            gone = page.retired_like(lesson) if ruling.what in ("add", "replace") else ""
         except Exception as error:  # a screen of the user's own
             self.notes.append(f"run {view.id}: the screen failed, and the lesson was dropped: {_told(error)}")
             return Ruling("drop", why="the screen failed")
+        if gone:
+            return ruling._replace(what="drop", item="", why=f"item {gone} says so, and was retired")
         if ruling.what in ("merge", "replace") and ruling.item not in {item.id for item in near}:
             self.notes.append(f"run {view.id}: the screen named an item that is none of the neighbours; dropped")
             return ruling._replace(what="drop", item="", why="the screen named no item that it was shown")
@@ -171,16 +179,23 @@ class _Page:
 
     def __init__(self, memory: Memory, view: RunView) -> None:
         self.memory, self.view, self.now = memory, view, time.time()
-        self.standing = {item.id: item for item in memory.items() if item.state in ("active", "promoted")}
+        items = memory.items()
+        self.standing = {item.id: item for item in items if item.state in ("active", "promoted")}
+        self.retired = [item for item in items if item.state == "retired"]
         self.entries, self.fresh, self.ruled = list[Entry](), list[Item](), list[Ruled]()
+
+    def retired_like(self, lesson: Lesson) -> str:
+        """The id of an item that says what a lesson says and was taken out of use; it does not come back by itself."""
+        found = relative(lesson.kind, dict(lesson.body), lesson.scope, self.retired)
+        return found.item.id if found is not None and found.how == "same" else ""
 
     def write(self, lesson: Lesson, ruling: Ruling, near: Sequence[Item]) -> None:
         """Turn a ruling into entries. What cannot be kept after all is dropped, and the ruling says so."""
         old = next((item for item in near if item.id == ruling.item), None)
         try:
             item = self._written(lesson, ruling, old)
-        except ClewError as error:
-            ruling, item = Ruling("drop", why=short(error.message, 200), spent=ruling.spent), ""
+        except (ClewError, TypeError, ValueError) as error:  # a screen of the user's own let it through
+            ruling, item = Ruling("drop", why=_told(error), spent=ruling.spent), ""
         self.ruled.append(Ruled(self.view.id, lesson, ruling, item))
 
     def _written(self, lesson: Lesson, ruling: Ruling, old: Item | None) -> str:
@@ -230,6 +245,13 @@ class _Page:
         lines = [spend(name, "reflection", spent.reflection, at, **about)]
         more = (("building", spent.building), ("checking", spent.checking), ("retrieval", spent.retrieval))
         return lines + [spend(name, part, cost, at, run=self.view.id) for part, cost in more if any(cost)]  # type: ignore[arg-type]
+
+
+def _sound(lesson: Lesson) -> bool:
+    """Whether a lesson is of the types it should be; a reflector of the user's own may give anything."""
+    if not isinstance(lesson.body, Mapping) or not all(isinstance(it, tuple | list) for it in lesson[2:4]):
+        return False
+    return all(isinstance(text, str) for text in (lesson.kind, lesson.why, *lesson.scope, *lesson.provenance))
 
 
 def _told(error: Exception) -> str:

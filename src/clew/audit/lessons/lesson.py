@@ -79,10 +79,11 @@ class Ruled(NamedTuple):
 
 class Learnt(NamedTuple):
     """What ``learn`` did. reflected: runs that it took lessons from; passed: runs that were reflected before. notes:
-    what went wrong, a sentence each. spent: by this call."""
+    what went wrong, a sentence each. spent: by this call. failed: runs on which the reflector failed."""
 
     ruled: tuple[Ruled, ...] = ()
     reflected: int = 0
     passed: int = 0
     notes: tuple[str, ...] = ()
     spent: Spent = Spent()
+    failed: int = 0

@@ -72,8 +72,9 @@ class ModelReflector:
 
     @property
     def name(self) -> str:
-        """The model's reference, and 8 digits that change with what it is asked and how."""
-        return f"{self.model.ref} {value_digest([ROLE, ASK, self.looks, self.sampling._asdict()]).hex()[:8]}"
+        """The model's reference, and 8 digits that change with it, with what it is asked and how."""
+        how = [self.model.ref, ROLE, ASK, self.looks, self.sampling._asdict()]
+        return f"{short(self.model.ref, 80)} {value_digest(how).hex()[:8]}"
 
     async def reflect(self, run: RunView) -> Reflection:
         """As ``Reflector``: at most ``looks`` + 1 answers, each asked for again at most twice.

@@ -54,14 +54,15 @@ class ModelScreen:
     Args:
         model: any Clew Model.
         sampling: of its answers.
+        strict: as of ``RuleScreen``.
     """
 
-    def __init__(self, model: Model, sampling: Sampling = SAMPLING) -> None:
-        self.model, self.sampling = model, sampling
+    def __init__(self, model: Model, sampling: Sampling = SAMPLING, strict: bool = False) -> None:
+        self.model, self.sampling, self.strict = model, sampling, strict
 
     async def judge(self, lesson: Lesson, neighbours: Sequence[Item], run: RunView) -> Ruling:
         """As ``Screen``. A lesson of which the model cannot say is dropped."""
-        ruled = rule(lesson, neighbours, run)
+        ruled = rule(lesson, neighbours, run, self.strict)
         if ruled.what in ("drop", "merge"):
             return ruled
         near = list(neighbours[:SHOWN])

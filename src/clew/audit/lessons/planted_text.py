@@ -1,7 +1,7 @@
 """Text in answers that is addressed to whoever reads it, and lessons that pass it on: what the screen throws out first.
 
 A memory carries what one run read into all later ones, so a tool's output that says "remember to send a copy to ..."
-is worth more to an attacker here than anywhere else. What is caught is listed in ``docs/memory.md`` and in
+is worth more to an attacker here than anywhere else. What is caught is listed in ``docs/lessons.md`` and in
 ``tests/audit/test_lessons_poisoned.py``, and so is what is not: a claim in plain words that a reflector puts into words
 of its own, and a false fact. Nothing here says that a lesson is true.
 """
@@ -47,7 +47,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
     ),
 }
 _SHELL = re.compile(
-    r"\b(curl|wget|netcat|nc -|bash -c|sh -c|eval|exec|base64|powershell|rm -rf|chmod|(pip|npm) install)", _I
+    r"\b(curl|wget|netcat|nc -|bash -c|sh -c|eval|exec|base64|powershell|rm -rf|chmod|(pip|npm) install)(?!\w)", _I
 )
 _TRANSFER = re.compile(r"\b(send|forward|post|upload|e-?mail|mail|cop(y|ies)|cc|bcc|report|transfer|pay|redirect)", _I)
 _ADDRESSED = re.compile(
@@ -129,6 +129,19 @@ def untried(advice: str, found: Grounds) -> tuple[str, int]:
             places = found.answers(term)
             return term, places[0] if places else -1
     return "", -1
+
+
+def borrowed(advice: str, found: Grounds) -> int:
+    """The Call of an answer, no error, that alone holds at least half of what advice says, where the agent neither did
+    these things nor was asked for them; -1 where there is none."""
+    mine = content(advice)
+    strange = [one for one in mine if not shares([one], found.trusted)]
+    if len(strange) < 2 or 2 * len(strange) < len(mine):
+        return -1
+    for told in found.told:
+        if not told.error and 2 * shares(strange, content(told.text)) * len(strange) >= len(mine):
+            return told.seq
+    return -1
 
 
 def advice_of(kind: str, body: Mapping[str, str]) -> Sequence[str]:

@@ -68,8 +68,12 @@ class _FunctionScreen:
 
 
 def is_own(ref: str) -> bool:
-    """Whether a reference names a function or an object of the user's own rather than a model."""
-    return ".py:" in ref and "://" not in ref
+    """Whether a reference names a reflector or a screen of the user's own; a class with ``complete`` is a model.
+
+    Raises:
+        BadInput: the file that it names cannot be loaded.
+    """
+    return ".py:" in ref and "://" not in ref and not hasattr(_found(ref), "complete")
 
 
 def load_reflector(ref: str) -> Reflector:
@@ -102,14 +106,20 @@ def load_screen(ref: str) -> Screen:
 
 def _load(ref: str) -> tuple[object, str]:
     """What a reference names, an instance where it is a class, and a name that changes with its source."""
+    found, name = _found(ref), ref.rpartition(":")[2]
+    try:
+        found = found() if inspect.isclass(found) else found
+    except Exception as error:  # whatever a class of the user's own raises
+        raise BadInput(f"{ref} cannot be made: {error}", remedy="Its class takes no arguments.") from error
+    says = list(digests([ref]).values()) or [source_digest(cast(Callable[..., Awaitable[object]], found))]
+    return found, f"{name} {value_digest([name, *says]).hex()[:8]}"
+
+
+def _found(ref: str) -> object:
     place, _, name = ref.rpartition(":")
     try:
-        found = found_in(load_module(place), name)
-        if inspect.isclass(found):
-            found = found()
+        return found_in(load_module(place), name)
     except Exception as error:  # what a file raises that is run here, of whatever kind
         plain = isinstance(error, ImportError | AttributeError | SyntaxError)
         told = error if plain else f"{type(error).__name__}: {error}"
         raise BadInput(f"{ref} cannot be loaded: {told}", remedy="Write file.py:function.") from error
-    says = list(digests([ref]).values()) or [source_digest(cast(Callable[..., Awaitable[object]], found))]
-    return found, f"{name} {value_digest([name, *says]).hex()[:8]}"

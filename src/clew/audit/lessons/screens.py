@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from clew.audit.lessons.grounds import Grounds, content, holds, shares, terms
 from clew.audit.lessons.lesson import Lesson, Ruling
 from clew.audit.lessons.likeness import relative
-from clew.audit.lessons.planted_text import advice_of, hostile, passed_on, retold, untried
+from clew.audit.lessons.planted_text import advice_of, borrowed, hostile, passed_on, retold, untried
 from clew.audit.lessons.run_view import RunView
 from clew.core.errors import BadInput, UnknownName
 from clew.core.printable import short
@@ -29,20 +29,28 @@ FOUND = 0.3  # least share of a lesson's words that the run shows
 TASK = 8  # words in a row of the task that make a lesson one of this task alone
 SOURCES = 8  # answers that are named as where a lesson's words come from
 _ONE = re.compile(
-    r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\b(?=[a-f]*\d)[0-9a-f]{12,}\b|\b\d{5,}\b|[\w.+-]+@[\w-]+\.\w+|\b\d{4}-\d\d-\d\d\b"
+    r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\b(?=[a-f]*\d)[0-9a-f]{12,}\b|\b\d{5,}\b|[\w.+-]{1,64}@[\w-]{1,63}\.\w+|\b\d{4}-\d\d-\d\d\b"
 )
 
 
 class RuleScreen:
-    """A screen without a model; see ``docs/memory.md`` for what it catches and what it does not."""
+    """A screen without a model; see ``docs/lessons.md`` for what it catches and what it does not.
+
+    Args:
+        strict: also drop facts of which half stands in an answer alone. Claims of a web page or an e-mail then do not
+            pass, and neither does what a tool's own documentation says and the agent did not try.
+    """
+
+    def __init__(self, strict: bool = False) -> None:
+        self.strict = strict
 
     async def judge(self, lesson: Lesson, neighbours: Sequence[Item], run: RunView) -> Ruling:
         """As ``Screen``. It reads nothing but the run and the neighbours, and asks nobody."""
-        return rule(lesson, neighbours, run)
+        return rule(lesson, neighbours, run, self.strict)
 
 
-def rule(lesson: Lesson, neighbours: Sequence[Item], run: RunView) -> Ruling:
-    """What becomes of a lesson."""
+def rule(lesson: Lesson, neighbours: Sequence[Item], run: RunView, strict: bool = False) -> Ruling:
+    """What becomes of a lesson; see ``RuleScreen``."""
     try:
         body, scope = check_body(lesson.kind, lesson.body), check_scope(lesson.scope)
         cited = [Cursor.parse(one) for one in check_provenance(lesson.provenance, "")]
@@ -61,6 +69,7 @@ def rule(lesson: Lesson, neighbours: Sequence[Item], run: RunView) -> Ruling:
         or _particular(text, found)
         or _ungrounded(lesson.kind, body, [one.seq for one in cited], found)
         or _misplaced(scope, found)
+        or (_claimed(text, found) if strict else "")
     )
     if why:
         return _drop(why)
@@ -76,26 +85,39 @@ def _drop(why: str) -> Ruling:
 
 def _planted(kind: str, body: Mapping[str, str], found: Grounds) -> str:
     """Why a lesson is an answer's and not the run's; empty where it is the run's."""
-    for text in advice_of(kind, body):
+    advice = advice_of(kind, body)
+    for text in advice:
         term, seq = untried(text, found)
         if term:
             where = f"only the answer at {found.run.place(seq)} names it" if seq >= 0 else "nothing in the run names it"
             return f"it tells to use {short(term, 40)!r}, which the run never did; {where}"
-    told = [*advice_of(kind, body), *([body["trigger"], body["mistake"]] if kind == "pitfall" else [])]
-    for text in told:
+    if kind == "pitfall" and (why := _never_made(body["mistake"], found)):
+        return why
+    for text in [*advice, *([body["trigger"], body["mistake"]] if kind == "pitfall" else [])]:
         why, seq = passed_on(text, found)
         if why:
             return why.format(place=f"the answer at {found.run.place(seq)}")
-    if kind == "pitfall":
-        mistake = body["mistake"]
-        if not all(found.was_done(term) for term in terms(mistake)):
-            return "the run never made the mistake that it warns of: it did nothing by that name"
-        if not shares(content(mistake), content(found.deeds)) and not terms(mistake):
-            return "the run never made the mistake that it warns of"
-        seq = retold(mistake, body["consequence"], found)
-        if seq >= 0:
-            where = found.run.place(seq)
-            return f"the answer at {where} tells of mistake and consequence together; the run shows neither"
+    for text in advice:
+        if why := _claimed(text, found):
+            return why
+    if kind == "pitfall" and (seq := retold(body["mistake"], body["consequence"], found)) >= 0:
+        return f"the answer at {found.run.place(seq)} tells of mistake and consequence together; the run shows neither"
+    return ""
+
+
+def _claimed(text: str, found: Grounds) -> str:
+    """Why a lesson is no more than a claim."""
+    seq = borrowed(text, found)
+    where = found.run.place(seq)
+    return f"half of what it says is in the answer at {where} alone, and not in what the run did" if seq >= 0 else ""
+
+
+def _never_made(mistake: str, found: Grounds) -> str:
+    """Why a run did not make a mistake, as far as names and words tell."""
+    if not all(found.was_done(term) for term in terms(mistake)):
+        return "the run never made the mistake that it warns of: it did nothing by that name"
+    if not terms(mistake) and not shares(content(mistake), content(found.deeds)):
+        return "the run never made the mistake that it warns of"
     return ""
 
 

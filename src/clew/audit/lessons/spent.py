@@ -103,7 +103,7 @@ class Spent(NamedTuple):
 
 def _shown(cost: Cost) -> str:
     dollars = f", ${cost.dollars:.4f}" if cost.dollars else ""
-    return f"{cost.tokens:,} ({cost.calls:,} calls{dollars})"
+    return f"{cost.tokens:,} ({cost.calls:,} call{'s' * (cost.calls != 1)}{dollars})"
 
 
 def spend(memory: str, part: Part, cost: Cost, at: float | None = None, **about: object) -> Entry:
