@@ -419,9 +419,9 @@ def test_from_a_plan_to_a_tool_that_agents_use(store: Keeper) -> None:
     assert [run.reward for run in runs] == [1.0, 1.0, 1.0]
     record = record_of(store, memory.item(tool.id), plan)
     assert (record.tool, record.text) == ([True] * 5, [True] * 8)
-    assert returned(memory, TOOLS) == []
+    assert returned(memory, lambda _: TOOLS) == []
     changed = [ToolSpec(spec.name, spec.description, {**spec.schema, "title": "new"}) for spec in TOOLS]
-    (gone,) = returned(memory, changed)
+    (gone,) = returned(memory, lambda _: changed)
     assert "the arguments of fetch have changed" in gone.why
     assert (memory.item(tool.id).state, memory.item(plan.id).state) == ("retired", "active")
     assert not due(memory.items(), Fixed(6))[0].ready, "it waits for as many more"

@@ -7,7 +7,7 @@ tool, which is retired, and its plan is an active plan again, which waits for a 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from clew.audit.craft.demotion import LEVEL, WINDOW, demoted
@@ -19,6 +19,8 @@ from clew.harness.memory.tool_shelf import deps_of, unfit
 from clew.harness.memory.tool_uses import ToolUse, uses
 from clew.store.base import Keeper
 from clew.store.protocol import rewards
+
+Specs = Callable[[Item], Sequence[ToolSpec] | None]
 
 
 class Record(NamedTuple):
@@ -55,35 +57,40 @@ def record_of(store: Keeper, tool: Item, plan: Item | None) -> Record:
 
 
 def returned(
-    memory: Memory, specs: Sequence[ToolSpec] | None = None, level: float = LEVEL, window: int = WINDOW
+    memory: Memory, specs: Specs | None = None, level: float = LEVEL, window: int = WINDOW, *, dry: bool = False
 ) -> list[Returned]:
     """Return to text every tool that no longer earns its place, and those that are made of one.
 
     Args:
-        specs: what the world offers now; without them no schema is compared.
+        specs: what the world of a tool offers now, None where that is not known; without it no schema is compared.
         level, window: see ``demoted``.
+        dry: only say which.
     """
     found, items = list[Returned](), memory.items()
     plans = {one.id: one for one in items if one.kind == "plan"}
     standing = {one.id: one for one in items if one.kind == "tool" and one.state == "active" and one.body.get("source")}
     for tool in list(standing.values()):
-        why = f"returned to text: {fault}" if specs is not None and (fault := unfit(tool, specs)) else ""
+        offers = specs(tool) if specs is not None else None
+        fault = unfit(tool, offers) if offers is not None else ""
+        why = f"returned to text: {fault}" if fault else ""
         if not why:
             record = record_of(memory.store, tool, plans.get(tool.body.get("from_plan", "")))
             why = demoted(record.tool, record.text, level, window).why
         if why:
-            found += _retire(memory, standing, tool, why)
+            found += _retire(memory, standing, tool, why, dry)
     return found
 
 
-def _retire(memory: Memory, standing: dict[str, Item], tool: Item, why: str) -> list[Returned]:
+def _retire(memory: Memory, standing: dict[str, Item], tool: Item, why: str, dry: bool) -> list[Returned]:
     """Retire a tool, and after it those that call it."""
     if standing.pop(tool.id, None) is None:
         return []
-    memory.demote(tool.id, why)
+    if not dry:
+        memory.demote(tool.id, why)
     found = [Returned(tool.id, tool.body["name"], why)]
     for other in [one for one in standing.values() if tool.id in deps_of(one).tools.values()]:
-        found += _retire(memory, standing, other, f"returned to text: it calls {tool.body['name']}, which returned")
+        because = f"returned to text: it calls {tool.body['name']}, which returned"
+        found += _retire(memory, standing, other, because, dry)
     return found
 
 
