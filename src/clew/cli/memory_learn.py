@@ -160,7 +160,7 @@ def _print(book: Memory, done: Learnt, whole: Spent) -> None:
 
     for note in done.notes:
         common.say(f"note: {note}")
-    counts = Counter(it.ruling.what for it in done.ruled)
+    counts = Counter[str](it.ruling.what for it in done.ruled)
     said = ", ".join(f"{counts[what]} {word}" for what, word in DONE.items() if counts[what]) or "none"
     common.echo(f"reflected on {_many(done.reflected, 'run')}; lessons: {said}")
     if done.ruled:

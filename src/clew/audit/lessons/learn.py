@@ -18,7 +18,15 @@ from clew.audit.lessons.spent import Spent, lines_of, spend
 from clew.core.errors import BadInput, ClewError, LeaseHeld, ModelError, StoreError
 from clew.core.printable import short
 from clew.harness.memory import Item, Memory
-from clew.harness.memory.item_kinds import CURSORS, SCOPES, check_body, content, text_of
+from clew.harness.memory.item_kinds import (
+    CURSORS,
+    SCOPES,
+    check_body,
+    check_provenance,
+    check_scope,
+    content,
+    text_of,
+)
 from clew.harness.memory.recalling import Memories, asked_of
 from clew.store import Run
 from clew.store.items.entry import Entry, entry
@@ -213,18 +221,24 @@ class _Page:
         return self._add(lesson.kind, lesson.body, lesson.scope, places[:CURSORS], old, why)
 
     def _add(
-        self, kind: str, body: object, scope: Sequence[str], places: Sequence[str], old: Item | None, why: str
+        self,
+        kind: str,
+        body: Mapping[str, object],
+        scope: Sequence[str],
+        places: Sequence[str],
+        old: Item | None,
+        why: str,
     ) -> str:
-        told = content(kind, dict(body), scope, places, "")  # type: ignore[call-overload]
-        new = new_id()
+        told, new = content(kind, body, scope, places, ""), new_id()
         self.entries.append(entry(self.memory.name, new, self.now, "add", told))
         if old is not None:
             end = {"by": new, "why": short(why, 300)}
             self.entries.append(entry(self.memory.name, old.id, self.now, "supersede", end))
             self.standing.pop(old.id, None)
             self.fresh = [item for item in self.fresh if item.id != old.id]
-        kept = {"scope": tuple(told["scope"]), "provenance": tuple(told["provenance"])}  # type: ignore[arg-type]
-        self.fresh.append(Item(id=new, memory=self.memory.name, kind=kind, body=told["body"], made=self.now, **kept))  # type: ignore[arg-type]
+        words, keys, where = check_body(kind, body), check_scope(scope), check_provenance(places, "")
+        kept = Item(id=new, memory=self.memory.name, kind=kind, body=words, scope=keys, provenance=where, made=self.now)
+        self.fresh.append(kept)
         return new
 
     def ledger(self, by: str, spent: Spent, unread: int) -> list[Entry]:

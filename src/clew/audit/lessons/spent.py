@@ -38,7 +38,8 @@ class Cost(NamedTuple):
 
     def plus(self, other: Cost) -> Cost:
         """Both together; a tuple's own ``+`` would join them end to end."""
-        return Cost(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        read, written, calls = self.read + other.read, self.written + other.written, self.calls + other.calls
+        return Cost(read, written, calls, self.dollars + other.dollars)
 
 
 class Back(NamedTuple):
