@@ -102,7 +102,7 @@ async def craft(
     except ClewError as error:
         why = error.message
     about = {"plan": plan.id, "count": due.need.have, "tool": tool, "why": short(why, 300)}
-    lines = [spend(memory.name, "building", building, **about)]
+    lines = [spend(memory.name, "building", building, None, **about)]
     lines += [spend(memory.name, "checking", checking, plan=plan.id)] if checking.calls else []
     memory.store.put_entries(lines)
     return Crafted(plan.id, tool, name, why, building, checking, shadowed)

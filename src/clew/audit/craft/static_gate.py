@@ -107,7 +107,7 @@ def _check_names(tree: ast.Module) -> None:
     bound, used = set(BUILTINS), dict[str, int]()
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.AsyncFunctionDef, ast.Await, ast.Global, ast.Nonlocal)):
-            raise _bad(f"line {getattr(node, 'lineno', 0)} has what a small function does without")
+            raise _bad(f"line {node.lineno} has what a small function does without")
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             bound |= _imported(node)
         elif isinstance(node, _Function):

@@ -81,9 +81,12 @@ def finish_of(store: Keeper, some: Iterable[Play]) -> Finish | None:
         last = next((call for call in reversed(store.calls(play.run)) if call.kind == "act" and call.terminal), None)
         if last is not None:
             action = action_of(last)
-            by_tool = isinstance(action, ToolCall)
-            ways[Finish(action.name, next(iter(_read(action.arguments)), "")) if by_tool else Finish("")] += 1
+            ways[_way(action) if isinstance(action, ToolCall) else Finish("")] += 1
     return ways.most_common(1)[0][0] if ways else None
+
+
+def _way(action: ToolCall) -> Finish:
+    return Finish(action.name, next(iter(_read(action.arguments)), ""))
 
 
 def _read(arguments: str) -> Mapping[str, object]:
