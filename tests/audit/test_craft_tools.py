@@ -20,9 +20,10 @@ from clew.audit.craft.shadowing import End, shadow
 from clew.audit.craft.static_gate import gate
 from clew.audit.craft.stored_plays import LEFT, Finish, Play, StoredPlays, finish_of, plays, taskset_of
 from clew.audit.craft.thresholds import Due, Fixed, due
-from clew.audit.lessons.spent import Cost, ledger
+from clew.audit.craft.workshop import never, survey
+from clew.audit.lessons.spent import Cost, ledger, spend
 from clew.core.errors import BadInput, CannotRestore
-from clew.core.values import ToolCall, ToolSpec
+from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.harness import LiveRun, Runner
 from clew.harness.memory import Item, Memory
 from clew.harness.memory.tool_code import Code
@@ -236,7 +237,9 @@ def test_of_500_planted_tools_none_is_admitted_whose_end_states_differ_on_the_sh
         assert bool(found) == (not differs), (flaw, k)
         admitted, refused = admitted + bool(found), refused + (not found)
         missed += bool(found) and any(ended(task, calls(task)).state != right[task.id] for task in mine[5:8])
-    print(f"500 planted tools, 5 shadow tasks: {refused} refused, {admitted} admitted, {missed} of them differ in 3 more")
+    print(
+        f"500 planted tools, 5 shadow tasks: {refused} refused, {admitted} admitted, {missed} of them differ in 3 more"
+    )
     assert (admitted + refused, refused > 350) == (500, True)
     assert missed > 0, "five tasks do not show a flaw that takes a rare task; m is the user's to raise"
 
@@ -476,7 +479,7 @@ def test_what_goes_wrong_on_the_way_leaves_the_plan_a_plan(store: Keeper) -> Non
         return draft("return open('x')")
 
     whys = {sleeps: "within 0.2 s", spins: "within 0.2 s", raises: "ZeroDivisionError: oh", escapes: "uses open"}
-    whys |= {declines: "gives None for each of 4 queries", fails: "raised KeyError"}
+    whys |= {declines: "gives None for each of 4 queries", fails: "on query 1 of its ledger it raised KeyError"}
     for function, why in whys.items():
         limit = {"seconds": 0.2} if "0.2" in why else {}
         found = made(memory, FunctionCodifier(function, function.__name__), one, **limit)
@@ -484,6 +487,27 @@ def test_what_goes_wrong_on_the_way_leaves_the_plan_a_plan(store: Keeper) -> Non
         assert why in found.why, found
     assert [item.kind for item in memory.items()] == ["plan"]
     assert len(tries(memory)[one.plan.id]) == len(whys)
+
+
+def test_ski_rental_goes_by_the_tokens_of_the_runs(store: Keeper) -> None:
+    memory, plan = errands(store, 4)
+    (one,) = survey(memory)
+    assert not one.ready
+    assert "would save no tokens" in never(one), "no model was asked"
+
+    async def reader(run: LiveRun) -> None:
+        await run.memory("errands").recall(run.task.prompt, kinds="plan", k=1)
+        await run.chat().ask(run.task.prompt)
+
+    model = Scripted({"": Completion(Message("assistant", "ok"), usage=Usage(900, 100))})
+    Runner(reader, Apps(), model, store).collect(Apps().sample(4, 9), n=1)
+    (one,) = survey(memory, guess=700.0)
+    assert "a build of 700 tokens that saves 130 a use pays for itself in 6 uses" in one.why, "26 % of 500 tokens"
+    assert (one.ready, never(one)) == (True, "")
+    store.put_entries([spend("errands", "building", Cost(1500, 500, 1), plan=plan.id, count=0, tool="x")])
+    (one,) = survey(memory, guess=700.0)
+    assert "a build of 2,000 tokens" in one.why, "what was paid counts, not the guess"
+    assert not one.ready
 
 
 @needs_bubblewrap

@@ -128,9 +128,12 @@ def test_what_is_deleted_leaves_the_records_of_runs(store) -> None:
 def test_a_tool_calls_another_tool_and_does_not_stand_without_it(store) -> None:
     pager = kept(store, "pager", PAGER)
     twice = "def twice(query, api):\n    return 2 * api('pager', query=query)"
-    kept(store, "twice", twice, api={}, pager=pager.id)
-    once, double = noted(played(store)), noted(played(store, "twice"))
-    assert double["answer"] == str(2 * int(str(once["answer"])))
+    outer = kept(store, "twice", twice, api={}, pager=pager.id)
+    once, run = noted(played(store)), played(store, "twice")
+    assert noted(run)["answer"] == str(2 * int(str(once["answer"])))
+    assert run.id in {place.run for place in places(store, [pager])}, "its code is in that run's record too"
+    ledger = [len(Memory(store, "shop").item(item.id).given) for item in (pager, outer)]
+    assert ledger == [1, 1], "what a tool is made of was not selected"
     Memory(store, "shop").retire(pager.id, "no longer")
     assert "does not stand" in str(noted(played(store, "twice"))["why"])
 

@@ -24,8 +24,9 @@ from clew.core.printable import short
 from clew.core.values import ToolSpec
 from clew.harness.memory import Item, Memory
 from clew.harness.memory.item_kinds import CURSORS
-from clew.harness.memory.tool_code import Code, advance, schema_hash
+from clew.harness.memory.tool_code import LIMITS, Code, advance, schema_hash
 from clew.harness.memory.tool_shelf import Deps, code_of, unfit
+from clew.sandbox.sandbox import Sandbox
 from clew.store.names import resolve
 
 SECONDS = 120.0  # that a codifier may take
@@ -76,8 +77,9 @@ async def craft(
         queries: what the codifier is shown; the different ones of the ledger where they are not given.
 
     Raises:
-        StoreError: nothing can be written.
+        StoreError: nothing can be written. MissingExtra, WorldError: there is no sandbox to run it in.
     """
+    await asyncio.to_thread(Sandbox, LIMITS)
     plan = due.plan
     asked = list(queries) if queries is not None else different(plan)
     work = _Work(memory, plan, api)
@@ -239,10 +241,10 @@ async def _tried(code: Code, queries: Sequence[str]) -> None:
         BadInput: it fails, or has nothing to do with any of them.
     """
     begun = 0
-    for query in queries[:TRIALS]:
+    for number, query in enumerate(queries[:TRIALS], 1):
         step = await advance(code, query, ())
-        if step.why:
-            raise BadInput(f"the tool is refused: on {short(query, 80)!r} {step.why}")
+        if step.why:  # the sentence is kept, and the query is not: it goes with the plan when that is deleted
+            raise BadInput(f"the tool is refused: on query {number} of its ledger {step.why}")
         begun += step.call is not None or step.answer is not None
     if queries and not begun:
         raise BadInput(

@@ -234,8 +234,9 @@ class Memories:
 
     def tool(
         self, memory: str, name: str, specs: Iterable[ToolSpec], runs: Keeper, row: RunRow, call: Call
-    ) -> tuple[Shown, Code]:
-        """The tool of that name as the run that asks may see it; ``specs`` are the tools that the run has.
+    ) -> tuple[tuple[Shown, ...], Code]:
+        """The tool of that name as the run that asks may see it, and those that it is made of; ``specs`` are the tools
+        that the run has.
 
         Raises:
             UnknownName, BadInput: there is none, or it cannot be run.
@@ -245,8 +246,8 @@ class Memories:
             raise UnknownName(f"memory {memory} was taken away in this fork")
         with self._guard:
             shelf = self._tools.setdefault(memory, ToolShelf(memory))
-        item, code = shelf.find(self._store, name, view.moment, specs, view.without)
-        return Shown(item.id, item.kind, item.text), code
+        items, code = shelf.find(self._store, name, view.moment, specs, view.without)
+        return tuple(Shown(item.id, item.kind, item.text) for item in items), code
 
     def count(self, asked: Asked, runs: Keeper, row: RunRow, call: Call, items: Iterable[Shown]) -> None:
         """Write into the ledger that a run was given items. A fork counts for nothing."""

@@ -92,8 +92,9 @@ class ToolShelf:
 
     def find(
         self, store: Keeper, name: str, moment: float, specs: Iterable[ToolSpec], without: frozenset[str] = frozenset()
-    ) -> tuple[Item, Code]:
-        """The newest tool of a name that stood at a moment (seconds since the epoch), and its code.
+    ) -> tuple[list[Item], Code]:
+        """The newest tool of a name that stood at a moment (seconds since the epoch), after it those that it is made
+        of, and the code of all.
 
         Raises:
             UnknownName, BadInput: there is none, or it cannot be run.
@@ -110,7 +111,9 @@ class ToolShelf:
             )
         if why := unfit(found[-1], specs):
             raise BadInput(f"the tool {name} does not fit: {why}")
-        return found[-1], code_of(found[-1], standing)
+        code = code_of(found[-1], standing)
+        parts = [one for one in standing.values() if code.sources.get(one.body["name"]) == one.body.get("source")]
+        return [found[-1], *(one for one in parts if one.id != found[-1].id)], code
 
     def _refresh(self, store: Keeper) -> None:
         lines = store.entries(self.memory, self._last)

@@ -150,11 +150,11 @@ class _Using(NamedTuple):
 
 
 class _Stepped(NamedTuple):
-    """A step of a tool; with the first one the code that the others go on with, and the item as it was given."""
+    """A step of a tool; with the first one the code that the others go on with, and the items that it is of."""
 
     step: Step
     code: Code | None = None
-    item: Shown | None = None
+    items: tuple[Shown, ...] = ()
 
 
 async def _tool_step(run: RunState, use: _Using, code: Code | None, seen: Sequence[Seen]) -> _Stepped:
@@ -171,15 +171,15 @@ async def _tool_step(run: RunState, use: _Using, code: Code | None, seen: Sequen
 
 
 async def _take_step(run: RunState, call: Call, use: _Using, code: Code | None, seen: Sequence[Seen]) -> _Stepped:
-    item, first = None, use.step == 0
+    items, first = tuple[Shown, ...](), use.step == 0
     try:
         if first:
             where = (run.spec.store, run.row, call)
-            item, code = await asyncio.to_thread(run.spec.memories.tool, use.memory, use.tool, run.tools, *where)
+            items, code = await asyncio.to_thread(run.spec.memories.tool, use.memory, use.tool, run.tools, *where)
             asked = Asked(use.memory, use.query, 1)
-            run.spec.memories.count(asked, *where, [item])
+            run.spec.memories.count(asked, *where, items[:1])
         assert code is not None
-        return _Stepped(await advance(code, use.query, seen), code if first else None, item)
+        return _Stepped(await advance(code, use.query, seen), code if first else None, items)
     except Exception as error:
         return _Stepped(Step(why=describe(error)))
 
@@ -191,7 +191,7 @@ def _keep_step(run: RunState, pending: Pending[_Stepped], use: _Using, found: ob
     if at.code is not None:
         told["code"] = at.code._asdict()
     seconds = time.time() - pending.call.started
-    text = recorded(use.memory, told, [at.item] if at.item is not None else [])
+    text = recorded(use.memory, told, at.items)
     return run.complete(pending, text=text, seconds=seconds)
 
 
@@ -202,7 +202,7 @@ def _stepped(call: Call) -> _Stepped:
     told = json.loads(call.text)
     name, given = told["call"] or ("", "")
     step = Step((name, given) if told["call"] else None, told["answer"], told["why"])
-    return _Stepped(step, Code(**told["code"]) if "code" in told else None, next(iter(shown_in(call.text)), None))
+    return _Stepped(step, Code(**told["code"]) if "code" in told else None, (*shown_in(call.text),))
 
 
 def _keep(run: RunState, pending: Pending[Recalled], asked: Asked, found: object) -> Recalled:
