@@ -64,6 +64,8 @@ def test_a_tool_is_refused_then_admitted_and_each_line_runs(say, clew, store, sh
     assert "admitted totals" in done.output
     assert "building 1,000" in done.output, "the refused draft asked nobody"
     assert [clew(*shlex.split(line)[1:]).exit_code for line in printed(done.output)] == [0] * 2
+    (tool_told,) = json.loads(say("--dry", "--json").stdout)["tools"]
+    assert (tool_told["uses"], tool_told["success of tool"], tool_told["success of plan"]) == (0, "2 of 2", "5 of 5")
     with open_store(store) as opened:
         tool = Memory(opened, "errands").items("active")[-1]
     shown = clew("memory", "show", "errands", tool.id, "--store", store).output

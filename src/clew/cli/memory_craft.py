@@ -15,10 +15,10 @@ from clew.core.printable import short
 if TYPE_CHECKING:
     from clew.audit.craft.crafting import Crafted
     from clew.audit.craft.drafting import Codifier
-    from clew.audit.craft.returning import Returned
+    from clew.audit.craft.returning import Record, Returned
     from clew.audit.craft.stored_plays import Finish
     from clew.audit.craft.thresholds import Due
-    from clew.harness.memory import Memory
+    from clew.harness.memory import Item, Memory
 
 CODIFIER_HELP = "Who writes tools: a model, as `clew run` takes it, or file.py:function of a plan, queries and tools."
 THETA_HELP = "How often a plan must recur: a number of --by, or auto: as often as would have paid for the build."
@@ -59,7 +59,7 @@ def command(memory: str, plans: tuple[str, ...], as_json: bool, store_path: str,
     clew memory craft shop --codifier openai:gpt-5-mini
     clew memory craft shop --codifier mine.py:codify --theta 3 --shadow 5
     """
-    from clew.audit.craft.returning import returned
+    from clew.audit.craft.returning import records, returned
     from clew.audit.craft.workshop import offered, survey
     from clew.audit.lessons.spent import ledger
     from clew.harness.memory import Memory
@@ -74,8 +74,11 @@ def command(memory: str, plans: tuple[str, ...], as_json: bool, store_path: str,
     guess = _guess(codifier, book)
     found = survey(book, theta, options["by"], guess)
     chosen = _chosen(book, plans, found)[: options["limit"]]
-    if not as_json or options["dry"]:
-        _tell(found, gone, options["dry"], as_json)
+    tools = [_used(tool, record) for tool, record in records(book)]
+    if as_json and options["dry"]:
+        common.end_with_json({"returned": [one._asdict() for one in gone], "tools": tools, "plans": _plain(found)})
+    if not as_json:
+        _tell(found, gone, tools, options["dry"])
     _tell_cost(chosen, guess, as_json)
     if options["dry"]:
         raise click.exceptions.Exit(0)
@@ -83,7 +86,7 @@ def command(memory: str, plans: tuple[str, ...], as_json: bool, store_path: str,
     done = _built(book, chosen, codifier, finish, options)
     whole = ledger(store, memory)
     if as_json:
-        told = {"returned": [one._asdict() for one in gone], "plans": [_plain(one) for one in found]}
+        told = {"returned": [one._asdict() for one in gone], "tools": tools, "plans": _plain(found)}
         spent = {name: cost._asdict() for name, cost in whole._asdict().items()}
         common.end_with_json({**told, "crafted": [_crafted(one) for one in done], "spent": spent})
     _print(book, done)
@@ -149,14 +152,22 @@ def _chosen(book: Memory, plans: Sequence[str], found: Sequence[Due]) -> list[Du
     return [known[id] for id in wanted]
 
 
-def _tell(found: Sequence[Due], gone: Sequence[Returned], dry: bool, as_json: bool) -> None:
+def _used(tool: Item, record: Record) -> dict[str, object]:
+    """How a tool did: what fell through to the text is counted too."""
+    answered = sum(use.answered for use in record.uses)
+    good = {"tool": record.tool, "plan": record.text}
+    shares = {f"success of {name}": f"{sum(got)} of {len(got)}" for name, got in good.items()}
+    return {"tool": tool.body["name"], "item": tool.id, "uses": len(record.uses), "answered": answered, **shares}
+
+
+def _tell(found: Sequence[Due], gone: Sequence[Returned], tools: Sequence[Mapping[str, object]], dry: bool) -> None:
     from clew.audit.craft.workshop import never
 
-    if as_json:
-        told = {"returned": [one._asdict() for one in gone], "plans": [_plain(one) for one in found]}
-        common.end_with_json(told)
     for one in gone:
         common.echo(f"{one.name} ({one.tool}) {'would be ' if dry else ''}{one.why}")
+    if tools:
+        common.print_table([*tools[0]], [[*one.values()] for one in tools])
+        common.echo()
     if not found:
         common.echo("no plan without a tool")
         return
@@ -194,9 +205,19 @@ def _built(
     return done
 
 
-def _plain(one: Due) -> dict[str, object]:
-    need = {"have": one.need.have, "theta": one.need.theta}
-    return {"plan": one.plan.id, **one.seen._asdict(), **need, "tried": one.tried, "due": one.ready, "why": one.why}
+def _plain(found: Sequence[Due]) -> list[dict[str, object]]:
+    return [
+        {
+            "plan": one.plan.id,
+            **one.seen._asdict(),
+            "have": one.need.have,
+            "theta": one.need.theta,
+            "tried": one.tried,
+            "due": one.ready,
+            "why": one.why,
+        }
+        for one in found
+    ]
 
 
 def _crafted(one: Crafted) -> dict[str, object]:

@@ -56,6 +56,14 @@ def record_of(store: Keeper, tool: Item, plan: Item | None) -> Record:
     return Record([True] * _agreed(tool) + success[0], success[1], done, tokens[0], tokens[1])
 
 
+def records(memory: Memory) -> list[tuple[Item, Record]]:
+    """The tools in use and how each did, beside the plan that it was made from."""
+    items = memory.items()
+    plans = {one.id: one for one in items if one.kind == "plan"}
+    tools = [one for one in items if one.kind == "tool" and one.state == "active" and one.body.get("source")]
+    return [(tool, record_of(memory.store, tool, plans.get(tool.body.get("from_plan", "")))) for tool in tools]
+
+
 def returned(
     memory: Memory, specs: Specs | None = None, level: float = LEVEL, window: int = WINDOW, *, dry: bool = False
 ) -> list[Returned]:
@@ -66,16 +74,13 @@ def returned(
         level, window: see ``demoted``.
         dry: only say which.
     """
-    found, items = list[Returned](), memory.items()
-    plans = {one.id: one for one in items if one.kind == "plan"}
-    standing = {one.id: one for one in items if one.kind == "tool" and one.state == "active" and one.body.get("source")}
-    for tool in list(standing.values()):
+    found, known = list[Returned](), records(memory)
+    standing = {tool.id: tool for tool, _ in known}
+    for tool, record in known:
         offers = specs(tool) if specs is not None else None
         fault = unfit(tool, offers) if offers is not None else ""
         why = f"returned to text: {fault}" if fault else ""
-        if not why:
-            record = record_of(memory.store, tool, plans.get(tool.body.get("from_plan", "")))
-            why = demoted(record.tool, record.text, level, window).why
+        why = why or demoted(record.tool, record.text, level, window).why
         if why:
             found += _retire(memory, standing, tool, why, dry)
     return found
