@@ -129,8 +129,9 @@ def _check_names(tree: ast.Module) -> None:
 
 def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
     places = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    relative = isinstance(node, ast.ImportFrom) and node.level > 0
     for place in places:
-        if place.partition(".")[0] not in LIBRARY or getattr(node, "level", 0):
+        if place.partition(".")[0] not in LIBRARY or relative:
             allowed = ", ".join(sorted(LIBRARY - {"__future__"}))
             raise _bad(f"line {node.lineno} imports {short(place or '.', 40)}; allowed are {allowed}")
     names = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
