@@ -32,7 +32,7 @@ clew memory learn shop --reflector openai:gpt-5-mini
 clew memory craft shop --codifier openai:gpt-5-mini
 clew memory delete shop k3j2
 """
-SHORT = "Keep what agents remember: list, show, add, edit, retire, learn, craft, delete."
+SHORT = "Keep what agents remember: list, write, learn, craft, delete."
 MORE = ("learn", "craft")  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
 
 
