@@ -29,7 +29,7 @@ DRY_HELP = "Print which plans are due and which tools would return to text, and 
 LIMIT_HELP = "Most plans to build now, the readiest first.  [default: all that are due]"
 
 
-@click.command("craft", short_help="Make tools of plans that have earned them, and return tools to text.")
+@click.command("craft", short_help="Make tools of plans that earned them, or return them to text.")
 @click.argument("memory")
 @click.argument("plans", nargs=-1)
 @option("--codifier", default="", metavar="MODEL|FILE", help=CODIFIER_HELP)
