@@ -29,10 +29,11 @@ clew memory list
 clew memory add shop --kind fact --text 'The bakery opens at six.' --scope bakery --by ann
 clew memory show shop k3j2
 clew memory learn shop --reflector openai:gpt-5-mini
+clew memory craft shop --codifier openai:gpt-5-mini
 clew memory delete shop k3j2
 """
-SHORT = "Keep what agents remember: list, show, add, edit, retire, learn, delete."
-MORE = ("learn",)  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
+SHORT = "Keep what agents remember: list, write, learn, craft, delete."
+MORE = ("learn", "craft")  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
 
 
 class Memories(common.Ordered):
@@ -134,6 +135,9 @@ def show(memory: str, item: str, as_json: bool, store_path: str) -> None:
         )
     common.echo(f"{found.kind} {found.id} of memory {memory}: {_state(found)}\n")
     common.echo(found.text)
+    for name in ("from_plan", "deps", "checks", "source"):  # of a tool
+        if found.body.get(name):
+            common.echo(f"{name}: {found.body[name]}" if name != "source" else f"\n{found.body[name]}")
     common.echo(f"\nscope: {', '.join(found.scope) or 'everything'}")
     common.echo(f"from:  {', '.join((*found.provenance, *([found.by] if found.by else ())))}")
     if again:
