@@ -63,6 +63,8 @@ def pass_marks(lines: Lines) -> list[Mark]:
         Mark("P8 tool after the drift", "less text", str(broken), None),
         mark("P8 demotion", "in the last 50 tasks within .05 of text", less(last["tool, demotion"], last["text"]),
              least=-0.05),
+        Mark("P8 demotion, last 25", "the same, less text",
+             less(share(lines, "tool, demotion", end - 25, end), share(lines, "text", end - 25, end)), None),
         Mark("P8 demotion after the drift", "less the tool without", str(mended), None),
         mark("8.4 invalidation", "in the last 50 tasks within .05 of text",
              less(last["tool, invalidation"], last["text"]), least=-0.05),

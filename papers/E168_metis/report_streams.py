@@ -142,7 +142,7 @@ def bugged(lines: Lines) -> str:
                 select(lines, families=40, condition=name, bug=bug),
                 select(plain(lines), families=40, condition="text"),
             )
-            found = paired(of, text)
+            found = paired(of, [line for line in text if line["seed"] in {one["seed"] for one in of}])
             means = [f"{np.mean([line[what] for line in of]):.1f}" for what in ("tools", "flawed", "retired")]
             rows.append(
                 [f"{bug}", name, by_seed(rates(of)), found.gap, f"{found.up} / {found.down}", small(found.p), *means]
@@ -191,14 +191,14 @@ def figure(lines: Lines) -> object:
     names = [*WAYS, *MORE]
     fig, axes = canvas((8.5, 4.6), columns=2, sharey=True)
     for at, families in enumerate(STREAMS):
-        own = [select(plain(lines), families=families, condition=name) for name in names]
-        places = [y + 0.25 * at for y in range(len(names))]
+        own = {y: select(plain(lines), families=families, condition=name) for y, name in enumerate(names)}
+        own = {y: of for y, of in own.items() if of}
+        places, n = [y + 0.25 * at for y in own], len(own[0][0]["success"])
         how = {"fmt": "o", "ms": 3, "color": f"C{at}", "label": f"{families} families", "along": "x"}
-        whiskers(axes[0], places, [by_seed(rates(of)) for of in own], **how)
-        n = len(own[0][0]["success"])
-        whole = [by_seed([(line["executor"] + build(line)) / n for line in of]) for of in own]
+        whiskers(axes[0], places, [by_seed(rates(of)) for of in own.values()], **how)
+        whole = [by_seed([(line["executor"] + build(line)) / n for line in of]) for of in own.values()]
         whiskers(axes[1], places, whole, **how)
-    axes[0].set(xlabel="success", xlim=(0, 1.02), yticks=range(len(names)), yticklabels=names)
+    axes[0].set(xlabel="success", xlim=(0.3, 1.02), yticks=range(len(names)), yticklabels=names)
     axes[0].invert_yaxis()
     axes[1].set(xlabel="tokens a task, the memory's own counted")
     finish(axes[0], loc="lower left")

@@ -34,7 +34,7 @@ from papers.E168_metis.shelf import NAME
 from papers.E168_metis.stream import STREAMS, tasks
 from papers.experiment import Line, each, grid
 
-SEEDS, TASKS, FAMILIES = range(10), 100, 40
+SEEDS, TASKS, FAMILIES = range(5), 100, 40
 cost = 3.0
 
 

@@ -19,7 +19,7 @@ from papers.E168_metis.reading import Asked, read
 from papers.E168_metis.reflect import plan_of
 from papers.experiment import Line, each, grid
 
-SEEDS, TOOLS, CALLS, LATER, TRIES = range(20), 25, (1, 3, 5), 20, 40
+SEEDS, TOOLS, CALLS, LATER, TRIES = range(20), 25, (3,), 20, 40
 PLANTED = ("honest", *BUGS, "trajectory")
 cost = 2.5
 

@@ -19,7 +19,7 @@ from papers.E168_metis.shelf import NAME, BareShelf, StoreShelf
 from papers.E168_metis.stream import METIS, STREAMS, tasks, told
 from papers.experiment import Line, each, grid
 
-SEEDS, TASKS = range(5), 200
+SEEDS, TASKS = range(3), 100
 WAYS: dict[str, Way] = {"none": Way(text=False), "text": Way(), "metis 3": METIS}
 FAMILIES = 40
 cost = 4.0

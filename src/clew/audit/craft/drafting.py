@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+from clew.audit.lessons.spent import Cost
 from clew.core.values import ToolSpec
 from clew.harness.memory.item_kinds import Item
 
@@ -24,6 +25,8 @@ class Draft(NamedTuple):
     or an admitted tool and gives what it answers (JSON read, else text), or ``{"error": ...}``. The function gives the
     answer as text or a number, or None where the query is none of its own. It is deterministic, and it is begun anew
     for each call that it makes.
+
+    cost: what was asked for it. why: where the source is empty, why no draft came of it, in a sentence.
     """
 
     name: str
@@ -31,21 +34,20 @@ class Draft(NamedTuple):
     doc: str
     source: str
     deps: tuple[str, ...] = ()
+    cost: Cost = Cost()
+    why: str = ""
 
 
 class Codifier(Protocol):
     """Writes a tool from a plan and the queries that it was selected for."""
 
     async def codify(self, plan: Item, queries: Sequence[str], api: Sequence[ToolSpec]) -> Draft:
-        """A draft.
+        """A draft; one without a source where none came of it. The plan then stays a plan and is tried again later.
 
         Args:
             plan: the plan, without ledger and provenance; see ``bare``.
             queries: of the ledger, each once, oldest first. What differs among them has to be read from the query.
             api: what the draft may call: tools of the world, and admitted tools, which take ``query``.
-
-        Raises:
-            BadInput: no draft came of it. The plan then stays a plan and is tried again later.
         """
         ...
 

@@ -11,9 +11,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-LONGEST, MOST = 2000, 2000  # characters of a query, and queries, that are looked at
+LONGEST, WORDS, MOST = 1000, 80, 1000  # characters and words of a query, and queries, that are looked at
 ROUNDS = 20
+LONG = 60  # characters of what is an id, whatever it is made of
 _SLOTS = (
+    ("<id>", re.compile(rf"[^\s\"“'`]{{{LONG},}}")),
     ("<text>", re.compile(r"\"[^\"]*\"|“[^”]*”|(?<!\w)'[^']*'(?!\w)|`[^`]*`")),
     ("<id>", re.compile(r"\b\w+://\S+|\S+@\S+\.\w+|(?<![\w/])(?:/[\w.-]+){2,}")),
     ("<id>", re.compile(r"\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z_])[\w-]{2,}\b|\b[0-9a-fA-F]{8,}\b")),
@@ -34,7 +36,7 @@ def shape(query: str) -> Shape:
     text = query[:LONGEST]
     for mask, pattern in _SLOTS:
         text = pattern.sub(f" {mask} ", text)
-    return tuple(_WORD.findall(text.lower()))
+    return tuple(_WORD.findall(text.lower())[:WORDS])
 
 
 def shapes(queries: Iterable[str]) -> set[Shape]:

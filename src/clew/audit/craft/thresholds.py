@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, get_args
 
@@ -150,7 +150,9 @@ def recurrence(plan: Item) -> Recurrence:
     return Recurrence(len(asked), len({*map(plain, asked)}), len(shapes(asked)))
 
 
-def due(items: Iterable[Item], threshold: Threshold, under_way: int = 0) -> list[Due]:
+def due(
+    items: Iterable[Item], threshold: Threshold, under_way: int = 0, tries: Mapping[str, Sequence[int]] | None = None
+) -> list[Due]:
     """The plans of a memory that have no tool, the readiest first.
 
     A plan whose tool was refused, or returned to text, waits for as many more as it needed the first time.
@@ -158,6 +160,7 @@ def due(items: Iterable[Item], threshold: Threshold, under_way: int = 0) -> list
     Args:
         items: all of a memory, in every state.
         under_way: see ``Threshold.need``.
+        tries: of plans by id, the counts at which builds were refused.
     """
     everything = list(items)
     found = list[Due]()
@@ -168,10 +171,10 @@ def due(items: Iterable[Item], threshold: Threshold, under_way: int = 0) -> list
             continue
         seen = recurrence(plan)
         need = threshold.need(seen, under_way)
-        last = max((tried_at(one) for one in mine), default=0)
-        wanted = need.theta + last if mine else need.theta
-        again = f"; {len(mine)} tried before, the last at {last}, so {wanted} are needed" if mine else ""
-        found.append(Due(plan, seen, need, len(mine), need.have >= wanted, f"{need.why}{again}"))
+        tried = [*(tried_at(one) for one in mine), *(tries or {}).get(plan.id, ())]
+        wanted = need.theta + max(tried, default=0)
+        again = f"; {len(tried)} tried before, the last at {max(tried)}, so {wanted} are needed" if tried else ""
+        found.append(Due(plan, seen, need, len(tried), need.have >= wanted, f"{need.why}{again}"))
     return sorted(found, key=lambda one: (not one.ready, one.need.theta - one.need.have, one.plan.made))
 
 
