@@ -156,6 +156,41 @@ def mcnemar(up: int, down: int, *, one_sided: bool = False) -> float:
     return float(test(up, up + down, alternative="greater" if one_sided else "two-sided").pvalue)
 
 
+def sign_flips(differences: Sequence[int]) -> float:
+    """Exact two-sided p of paired differences (Fisher's sign flips): each is as likely the other way round.
+
+    Whole numbers, one for each independent unit: the better less the worse of its pairs. With one pair a unit it is
+    McNemar's exact p; with several pairs, which hang together, the unit is turned round as a whole. Exact over all flips
+    by dynamic programming, in time that grows with the number of units times the sum of their differences.
+    """
+    sizes = [abs(int(d)) for d in differences if d]
+    total, seen = sum(sizes), abs(int(sum(differences)))
+    chance = np.ones(1)
+    for size in sizes:
+        grown = np.zeros(len(chance) + 2 * size)
+        grown[: len(chance)] += chance / 2
+        grown[2 * size :] += chance / 2
+        chance = grown
+    return min(float(chance[np.abs(np.arange(-total, total + 1)) >= seen].sum()), 1.0)
+
+
+def paired(claim: str, differences: Sequence[float] | F64, *, level: float = 0.95, design: str = "", **kept: Any) -> Report:
+    """The mean of paired differences in [-1, 1], one for each independent unit, as of successes.
+
+    The interval is Bonett and Price's (2012, 10.3102/1076998611411915), which adds one unit for and one against, so
+    that it has a width where no pair differs; Student's t where units hold shares of several pairs.
+    """
+    values = np.asarray(differences, float)
+    n, middle = len(values), float(values.mean())
+    more = np.concatenate([values, [1.0, -1.0]])
+    reach = float(need("scipy.stats", "stats").t.isf((1 - level) / 2, n + 1))
+    half = reach * float(np.sqrt(np.mean((more - more.mean()) ** 2) / (n + 2)))
+    low, high = max(float(more.mean()) - half, -1.0), min(float(more.mean()) + half, 1.0)
+    text = design or f"{n} units, Bonett and Price's interval of paired differences"
+    low, high = min(low, middle), max(high, middle)
+    return Report(claim=claim, estimate=middle, low=low, high=high, n=n, design=text, level=level, **kept)
+
+
 # ---- many tests at once ----------------------------------------------------------------------------------------------
 
 
