@@ -81,7 +81,9 @@ def test_junk_says_why(text: str, why: str) -> None:
 def test_an_item_that_repeats_the_one_task_it_was_given_for_is_junk() -> None:
     query = "How much do my transfers in bank over 30 dollars come to?"
     asked = {"given": (Given("r@1", query, 1.0),)}
-    assert "what the one task asked" in junk(fact("a", "How much my transfers in bank over 30 dollars come to", **asked))
+    assert "what the one task asked" in junk(
+        fact("a", "How much my transfers in bank over 30 dollars come to", **asked)
+    )
     assert junk(fact("a", "Transfers in bank are in cents, so divide by a hundred", **asked)) == ""
     assert junk(fact("a", "x", kind="tool")) == ""
 
@@ -99,8 +101,8 @@ def test_items_that_were_never_given_and_those_whose_runs_failed_or_are_gone() -
     memory = Memory(store, "m", clock=iter(range(100)).__next__)
     good = memory.add("fact", {"text": "bread is sold from six on"}, provenance=f"{runs[0]}@1")
     bad = memory.add("plan", {"text": "buy milk and go home"}, provenance=f"{runs[1]}@1")
-    pit = {"trigger": "a page is full", "mistake": "to stop", "consequence": "rows are missing"}
-    memory.add("pitfall", pit, provenance=f"{runs[1]}@1")
+    body = {"trigger": "a page is full", "mistake": "to stop", "consequence": "rows are missing"}
+    pit = memory.add("pitfall", body, provenance=f"{runs[1]}@1")
     fresh = memory.add("fact", {"text": "the sea is salt water"}, by="ann")
     gone = {"kind": "fact", "body": {"text": "cheese is old milk"}, "scope": [], "provenance": ["nobody@1"], "by": ""}
     store.put_entries([entry("m", "lost", 3.5, "add", gone)])
@@ -110,6 +112,8 @@ def test_items_that_were_never_given_and_those_whose_runs_failed_or_are_gone() -
     assert [one.items for one in found.unfounded] == [(bad.id,), ("lost",)]
     assert "failed" in found.unfounded[0].why
     assert "gone" in found.unfounded[1].why
-    assert [one.items for one in found.never] == [(good.id,)], "the others came after the only recall, or were given"
+    assert [one.items for one in found.never] == [(good.id,), (pit.id,)], (
+        "the others came after the only recall, or were given"
+    )
     assert fresh.id not in str(found)
     assert found.junk == found.copies == found.contradictions == []

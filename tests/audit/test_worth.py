@@ -98,7 +98,7 @@ def test_planted_items_are_called_what_they_are(audited) -> None:
 
 
 def test_nothing_is_run_twice_and_an_audit_that_was_stopped_goes_on(audited) -> None:
-    store, ids, found = audited
+    store, _, _ = audited
     forks = Forks(store)
     again = worth_audit.plan(Memory(store, "walks"), forks)
     assert (again.cost.forks, again.found) == (0, len(again.jobs))
@@ -132,7 +132,7 @@ def test_both_arms_of_a_pair_have_one_seed_and_the_recorded_run_is_none_of_them(
 
 
 def test_too_few_runs_are_told_from_no_effect(audited) -> None:
-    store, ids, _ = audited
+    store, _, _ = audited
     forks = Forks(store)
     few = worth_audit.carry_out(worth_audit.plan(Memory(store, "walks"), forks, n=4), forks)
     assert {it.verdict for it in few.worth} == {"cannot tell"}

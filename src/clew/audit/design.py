@@ -160,8 +160,8 @@ def sign_flips(differences: Sequence[int]) -> float:
     """Exact two-sided p of paired differences (Fisher's sign flips): each is as likely the other way round.
 
     Whole numbers, one for each independent unit: the better less the worse of its pairs. With one pair a unit it is
-    McNemar's exact p; with several pairs, which hang together, the unit is turned round as a whole. Exact over all flips
-    by dynamic programming, in time that grows with the number of units times the sum of their differences.
+    McNemar's exact p; with several pairs, which hang together, the unit is turned round as a whole. All flips are
+    counted, by dynamic programming, in time that grows with the number of units times the sum of their differences.
     """
     sizes = [abs(int(d)) for d in differences if d]
     total, seen = sum(sizes), abs(int(sum(differences)))
@@ -174,7 +174,9 @@ def sign_flips(differences: Sequence[int]) -> float:
     return min(float(chance[np.abs(np.arange(-total, total + 1)) >= seen].sum()), 1.0)
 
 
-def paired(claim: str, differences: Sequence[float] | F64, *, level: float = 0.95, design: str = "", **kept: Any) -> Report:
+def paired(
+    claim: str, differences: Sequence[float] | F64, *, level: float = 0.95, design: str = "", **kept: Any
+) -> Report:
     """The mean of paired differences in [-1, 1], one for each independent unit, as of successes.
 
     The interval is Bonett and Price's (2012, 10.3102/1076998611411915), which adds one unit for and one against, so

@@ -1,8 +1,8 @@
 """What a run was given by memories, Call by Call: each item, and what an audit found it worth.
 
 The transcript's page asks for it. The text of a recall is other people's: it is read with bounds, what is not what it
-should be is left out, and nothing of it is more than text. What an item is worth is shown only where `clew memory audit`
-filed it.
+should be is left out, and nothing of it is more than text. What an item is worth is shown only where `clew memory
+audit` filed it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which stored runs were given an item of a memory, and the Call at which a fork can do without it.
 
-``worth_audit.py`` asks. The ledger of each item names the recalls that gave it; what cannot be forked and judged is left
-out, and said. A recall within a child run is left out by forking the outermost run where it spawned the child. Nothing
-here looks at how a run ended: runs that are chosen by their outcome would make every item look as if it did something.
+``worth_audit.py`` asks. The ledger of each item names the recalls that gave it; what cannot be forked and judged is
+left out, and said. A recall within a child run is changed by forking the outermost run where it spawned the child.
+Nothing here looks at how a run ended: runs chosen by their outcome would make every item look as if it did something.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from clew.core.records import Cursor
 from clew.harness.memory.item_kinds import Item
 from clew.harness.memory.recalled import shown_in
 from clew.store.base import Keeper
-
 
 DEEP = 100  # child runs within child runs
 

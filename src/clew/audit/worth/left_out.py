@@ -1,9 +1,9 @@
 """Forks of stored runs with items left out of their recalls, and matched forks with nothing left out.
 
-``worth_audit.py`` hands over jobs. Both arms go on from the same Call under the same seed, so that draws and samples that
-the item does not reach are the same (common random numbers). Forks run in a store of memory that is thrown away; of each
-the seed, success, turns, tokens and dollars are packed into the runs' store as soon as it has ended, and what is there
-is never made again. The recorded run itself is no arm: it was chosen, perhaps for how it ended.
+``worth_audit.py`` hands over jobs. Both arms go on from the same Call under the same seed, so that draws and samples
+that the item does not reach are the same (common random numbers). Forks run in a store of memory that is thrown away;
+of each the seed, success, turns, tokens and dollars are packed into the runs' store as soon as it has ended, and what
+is there is never made again. The recorded run itself is no arm: it was chosen, perhaps for how it ended.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ class Forks:
             first, second = self.store.outcomes(name, place), self.store.outcomes(f"{name}/turns", place)
         except UnknownName:
             return {}
-        more = dict(zip(second.seeds.tolist(), zip(second.outcomes.tolist(), second.costs.tolist(), strict=True)))
+        spent_by = zip(second.outcomes.tolist(), second.costs.tolist(), strict=True)
+        more = dict(zip(second.seeds.tolist(), spent_by, strict=True))
         told = zip(first.seeds.tolist(), first.outcomes.tolist(), first.costs.tolist(), strict=True)
         return {
             seed: Sample(success, *more[seed], dollars)

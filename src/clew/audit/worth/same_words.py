@@ -1,9 +1,9 @@
 """Items that say the same, and items that say the opposite, by their words alone: no run and no model is asked.
 
 ``worth_audit.py`` leaves near copies out together; ``unproven.py`` lists both. Words are all that is compared, so two
-sentences that mean the same in other words are not found, and a contradiction is found only where two items of one kind
-and scope say nearly the same and differ in a negation, a number or name in one place, or a pair of opposites. What items
-say is data: it is cut into words and never run.
+sentences that mean the same in other words are not found, and a contradiction is found only where two items of one
+kind and scope say nearly the same and differ in a negation, a number or name in one place, or a pair of opposites.
+What items say is data: it is cut into words and never run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from clew.harness.memory.ranking import words
 
 COPY, NEAR = 0.8, 0.5  # share of words in common from which items are copies; from which they may contradict
 READ = 200  # words of an item that are read
-PLAIN = frozenset(
+_PLAIN = (
     "a an and are as at be been but by can could did do does for from had has have he her his i if in into is it its "
     "may me more most my of on or our she should so some such than that the their them then there these they this to "
-    "us was we were what when which while who will with would you your".split()
+    "us was we were what when which while who will with would you your"
 )
-NEGATIONS = frozenset("not no never none nothing without cannot neither nor".split())
+_NEGATIONS = "not no never none nothing without cannot neither nor"
+PLAIN, NEGATIONS = frozenset(_PLAIN.split()), frozenset(_NEGATIONS.split())
 _SHORTENED = re.compile(r"\b(\w+)n['’]t\b")  # don't, isn't, can't
 _OPPOSITES = (
     "always never", "before after", "first last", "open closed", "on off", "true false", "yes no", "include exclude",

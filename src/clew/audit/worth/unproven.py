@@ -20,14 +20,15 @@ from clew.store.protocol import rewards
 FEW = 2  # telling words below which an item says nothing
 SAME = 0.3  # share of different words below which an item repeats itself
 ECHO = 0.8  # share of words that an item has in common with the one query that it was ever given for
-EMPTY = frozenset(
+_EMPTY = (
     "accurate accurately again all always answer approach appropriate attention aware best better careful carefully "
     "check clear clearly complete completely consider correct correctly detail details double efficient ensure every "
     "everything follow give good help helpful important instruction instructions keep know look make mind mistake "
     "mistakes must necessary need needed note plan please possible proceed proper properly provide quality question "
     "read remember request requirements response review right step steps successfully sure take task tasks thing "
-    "things think thoroughly time try understand use user verify way well work works".split()
+    "things think thoroughly time try understand use user verify way well work works"
 )
+EMPTY = frozenset(_EMPTY.split())  # words of advice that fits every task
 
 
 class Remark(NamedTuple):
@@ -94,7 +95,7 @@ def _never(items: Sequence[Item], used: Sequence[Item]) -> list[Remark]:
 
 
 def _unfounded(store: Keeper, used: Sequence[Item]) -> list[Remark]:
-    """Items whose runs are gone, and plans, facts and tools learnt only from runs that failed; pitfalls come from such."""
+    """Items whose runs are gone, and plans, facts and tools learnt only from runs that failed, as pitfalls may be."""
     sources = {item.id: [Cursor.parse(place).run for place in item.provenance] for item in used}
     known = {run: _there(store, run) for runs in sources.values() for run in runs}
     reward = rewards(store, sorted(run for run, there in known.items() if there))

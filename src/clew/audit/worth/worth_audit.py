@@ -146,7 +146,9 @@ def carry_out(
     return Finding(plan=it, worth=read(it, forks, margin=margin, cost=cost), cost=paid, notes=list(it.notes))
 
 
-def read(it: Plan, forks: Forks, *, margin: float = worth_verdict.MARGIN, cost: float = worth_verdict.COST) -> list[Worth]:
+def read(
+    it: Plan, forks: Forks, *, margin: float = worth_verdict.MARGIN, cost: float = worth_verdict.COST
+) -> list[Worth]:
     """Verdicts from the forks that are there; a pair of which one is missing does not count."""
     pairs: dict[Subject, list[Pair]] = {}
     for subject, places in it.starts.items():

@@ -159,9 +159,7 @@ def _cost_p(it: _Measured, margin: float) -> float:
     return max(2 * float(need("scipy.stats", "stats").t.sf(beyond / error, len(values) - 1)), least)
 
 
-def _called(
-    it: _Measured, p: float, p_cost: float, tests: int, margin: float, cost: float, alpha: float
-) -> Worth:
+def _called(it: _Measured, p: float, p_cost: float, tests: int, margin: float, cost: float, alpha: float) -> Worth:
     success, turns = it.reports["success"], it.reports.get("turns")
     told = it.reports.get(it.cost)
     even = -margin <= success.low and success.high <= margin
