@@ -25,7 +25,7 @@ import numpy as np
 from clew.audit.worth import worth_audit
 from clew.audit.worth.left_out import Forks
 from clew.audit.worth.worth_verdict import Pair, Subject, judged
-from clew.core.keys import derive
+from clew.core.keys import derive, value_digest
 from clew.core.registry import register
 from clew.core.values import Task
 from clew.harness import LiveRun, Runner
@@ -37,8 +37,10 @@ from papers.E168_metis.reading import read
 from papers.experiment import Line, each, grid
 from papers.stats import markdown, rate
 
-SEEDS, APPS, TASKS, SHOWN = range(20), 3, 60, 8  # apps with a memory; errands of each; items of a recall
-SIZES = (4, 8, 16, 32, 60)  # pairs of forks of each item
+SEEDS, APPS, TASKS, SHOWN = range(20), 3, 120, 8  # apps with a memory; errands of each; items of a recall
+SIZES = (4, 8, 16, 32, 60, 120)  # pairs of forks of each item
+SLIP = 0.1  # chance that the player gives up at once, by a lot that any change of what it reads draws anew
+TOLD_AT = 16  # pairs at which it is compared how many more would decide
 AUDITS, ITEMS = 100, 12  # simulated audits of a cell; items of each
 KINDS = ("helpful", "harmful", "redundant", "cheaper", "useless")
 RIGHT = {"helpful": "helpful", "harmful": "harmful", "redundant": "redundant", "cheaper": "helpful",
@@ -55,9 +57,16 @@ cost = {"planted": 30.0, "idle": 20.0, "simulated": 20.0}  # CPU-seconds of a ce
 
 
 async def remembering(run: LiveRun) -> None:
-    """The player, told what the memory recalls of the app of its task; it trusts a plan blindly."""
+    """The player, told what the memory recalls of the app of its task; it trusts a plan blindly.
+
+    As a model's samples do, its luck changes with anything that it reads: so many lots are drawn and thrown away.
+    """
     asked = read(run.task.prompt)
     found = await run.memory("apps").recall(run.task.prompt, k=SHOWN, scope=asked.app if asked else ())
+    for _ in range(value_digest(found.text)[0] % 8):
+        await run.draw("luck")
+    if await run.draw("slip") < SLIP:
+        return
     await explore(run, [f"{item.kind}: {item.text}" for item in found.items], override=0.0)
 
 
@@ -114,6 +123,7 @@ def _audited(line: Line, seed: int) -> Line:
     store, kinds = _filled(seed, line["kind"])
     forks, memory = Forks(store, seed=seed), Memory(store, "apps")
     found: Line = {"items": dict(Counter(kinds.values())), "calls": {}, "worth": {}, "forks": 0, "false": {}}
+    foreseen: dict[str, int] = {}  # item -> pairs that it was said to take, at 16 pairs
     for n in SIZES:
         done = worth_audit.carry_out(worth_audit.plan(memory, forks, n=n, budget=10**6), forks)
         found["forks"] += done.cost.forks
@@ -124,7 +134,14 @@ def _audited(line: Line, seed: int) -> Line:
         found["calls"][str(n)] = {what: dict(count) for what, count in calls.items()}
         useless = calls.get("useless", Counter())
         found["false"][str(n)] = useless["helpful"] + useless["harmful"]
+        of_items = {it.subject.items[0]: it for it in done.worth if it.subject.kind == "item"}
+        if n == TOLD_AT:
+            foreseen = {one: n + it.more for one, it in of_items.items() if it.more is not None}
         if n == SIZES[-1]:
+            soon = [one for one, pairs in foreseen.items() if pairs <= n]
+            decided = {one for one, it in of_items.items() if it.verdict != "cannot tell"}
+            late = [one for one in foreseen if one not in soon]
+            found["foreseen"] = [len(soon), len(decided.intersection(soon)), len(late), len(decided.intersection(late))]
             for what in KINDS:
                 mine = [it for it in done.worth if it.subject.kind == "item" and kinds[it.subject.items[0]] == what]
                 effects = [(it.success.estimate, it.turns.estimate) for it in mine]
@@ -202,6 +219,9 @@ def tables(lines: Sequence[Line]) -> str:
     for n in SIZES:
         noise = np.sum([line["noise"][str(n)] for line in by["simulated"]], 0).tolist()
         rows.append(["simulated", str(n), f"{noise[0]}/{noise[1]}", _rate(noise[2], noise[3])])
+    soon, then, late, after = np.sum([line["foreseen"] for line in [*by["planted"], *by["idle"]]], 0).tolist()
+    foretold = f"Undecided at {TOLD_AT} pairs, said to take up to {SIZES[-1]}: {then} of {soon} are decided there; "
+    out.append(f"{foretold}said to take more: {after} of {late}.")
     out.append(markdown("useless items | pairs | false calls | audits with one [95 %]", rows))
     rows = []
     for n in SIZES:

@@ -225,6 +225,23 @@ def test_flips_turn_a_run_round_as_a_whole() -> None:
     assert design.sign_flips([3, 2, -1]) == pytest.approx(2 * 2 / 8)
 
 
+def test_a_test_that_can_give_no_small_p_costs_the_others_nothing() -> None:
+    assert design.attainable([0, 0, 0]).tolist() == [1.0]
+    assert design.attainable([1, -1, 1]).tolist() == pytest.approx([0.25, 1.0])
+    assert design.attainable([3, 2, -1]).tolist() == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    one, nothing = [1] * 9, [0] * 40
+    p = [design.sign_flips(it) for it in (one, *[nothing] * 30)]
+    fixed = design.holm_discrete(p, [design.attainable(it) for it in (one, *[nothing] * 30)])
+    assert fixed[0] == pytest.approx(p[0])
+    assert fixed[0] < design.holm(p)[0]
+    assert set(fixed[1:]) == {1.0}
+    every = [[1] * n for n in (9, 10, 11)]
+    p = [design.sign_flips(it) for it in every]
+    fixed = design.holm_discrete(p, [design.attainable(it) for it in every])
+    assert all(a <= b + 1e-12 for a, b in zip(fixed, design.holm(p), strict=True))
+    assert fixed == sorted(fixed, reverse=True)
+
+
 def test_the_paired_interval_has_a_width_where_nothing_differs() -> None:
     few, many = (design.paired("x", [0.0] * n) for n in (8, 60))
     assert few.high > 0.2 > 0.1 > many.high > 0.03
@@ -254,6 +271,20 @@ def test_cost_decides_only_where_success_does_not_change() -> None:
     assert verdict(pairs(12, (0, 0, 30)))[0] == "cannot tell"
     assert verdict(pairs(20, (1, 0, 30))) == ("helpful", "success rises")
     assert verdict(pairs(60, (1, 0, 0), runs=3))[0] == "cannot tell", "many forks of few runs are few runs"
+
+
+def test_what_copies_do_together_counts_for_each_of_them() -> None:
+    one, other, both = Subject("item", ("a",)), Subject("item", ("b",)), Subject("copies", ("a", "b"))
+
+    def called(together: list[Pair]) -> set[str]:
+        measured = {one: pairs(60, (0, 0, 0)), other: pairs(60, (0, 0, 0)), both: together}
+        found = judged(measured, dict.fromkeys(measured, "x"))
+        return {it.verdict for it in found if it.subject.kind == "item"}
+
+    assert called(pairs(60, (1, 0, 0))) == {"redundant"}
+    assert called(pairs(60, (0, 0, 0))) == {"no effect shown"}
+    assert called([one._replace(without=(1.0, 10.0, 100.0)) for one in pairs(60, (0, 0, 0))]) == {"harmful"}
+    assert called(pairs(8, (0, 0, 0))) == {"cannot tell"}
 
 
 def test_pairs_that_were_not_judged_decide_nothing() -> None:

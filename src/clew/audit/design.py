@@ -163,15 +163,33 @@ def sign_flips(differences: Sequence[int]) -> float:
     McNemar's exact p; with several pairs, which hang together, the unit is turned round as a whole. All flips are
     counted, by dynamic programming, in time that grows with the number of units times the sum of their differences.
     """
-    sizes = [abs(int(d)) for d in differences if d]
-    total, seen = sum(sizes), abs(int(sum(differences)))
+    chance = _flips(differences)
+    total = len(chance) // 2
+    seen = abs(int(sum(differences)))
+    return min(float(chance[np.abs(np.arange(-total, total + 1)) >= seen].sum()), 1.0)
+
+
+def attainable(differences: Sequence[int]) -> F64:
+    """The p-values that ``sign_flips`` can give for these differences with any signs, smallest first; the last is 1.
+
+    Their sizes alone count, which say nothing of the signs: where few units differ, no p can be small.
+    """
+    chance = _flips(differences)
+    total = len(chance) // 2
+    tails = np.cumsum((chance + chance[::-1])[: total + 1])
+    tails[total] = 1.0
+    return np.unique(np.minimum(tails[chance[: total + 1] > 0], 1.0))
+
+
+def _flips(differences: Sequence[int]) -> F64:
+    """Chance of each sum, from minus to plus the sum of all sizes, where signs are as likely either way."""
     chance = np.ones(1)
-    for size in sizes:
+    for size in [abs(int(d)) for d in differences if d]:
         grown = np.zeros(len(chance) + 2 * size)
         grown[: len(chance)] += chance / 2
         grown[2 * size :] += chance / 2
         chance = grown
-    return min(float(chance[np.abs(np.arange(-total, total + 1)) >= seen].sum()), 1.0)
+    return chance
 
 
 def paired(
@@ -205,6 +223,27 @@ def holm(p: Sequence[float]) -> list[float]:
     order = np.argsort(values, kind="stable")
     stepped = np.minimum(np.maximum.accumulate(values[order] * (m - np.arange(m))), 1.0)
     return [float(v) for v in stepped[np.argsort(order)]]
+
+
+def holm_discrete(p: Sequence[float], possible: Sequence[F64]) -> list[float]:
+    """p-values of exact tests corrected for their number, as ``holm``, with what each test can give taken into account.
+
+    A p is as unlikely as the chance that any of the tests, those with smaller p left out, gives one as small (Boole's
+    bound; Westfall and Wolfinger 1997); a test that can give none counts for nothing. Holds for any dependence.
+
+    Args:
+        possible: the p-values that each test can give (``attainable``), smallest first.
+    """
+    order = np.argsort(p, kind="stable")
+    fixed, highest = [1.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        chance = 0.0
+        for j in order[rank:]:
+            below = int(np.searchsorted(possible[j], p[i] * (1 + 1e-9), side="right"))
+            chance += float(possible[j][below - 1]) if below else 0.0
+        highest = max(highest, min(chance, 1.0))
+        fixed[i] = highest
+    return fixed
 
 
 # ---- samples that hang together --------------------------------------------------------------------------------------

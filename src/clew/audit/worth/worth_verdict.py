@@ -1,9 +1,9 @@
 """From pairs of forks to what items are worth: effects with intervals, p-values over all of them, verdicts.
 
 ``worth_audit.py`` calls ``judged`` with what became of the forks. The unit is the run: forks of one run hang together,
-so each run counts once, with the mean of its pairs. A verdict needs a test that holds over all subjects of the audit
-(Holm 1979); "no effect shown" needs the whole interval within the margins; everything else is "cannot tell", with the
-number of runs that it would take to know. Nothing here runs anything.
+so each run counts once, with the mean of its pairs. A verdict needs a test that holds over all subjects of the audit;
+"no effect shown" needs the whole interval within the margins; everything else is "cannot tell", with the number of runs
+that it would take to know. Nothing here runs anything.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ Verdict = Literal["helpful", "harmful", "redundant", "no effect shown", "cannot 
 Measure = Literal["success", "turns", "tokens"]
 Kind = Literal["item", "copies", "all"]
 ALPHA, POWER = 0.05, 0.8  # chance of one false call among all subjects; of seeing an effect as large as the estimate
+SUCCESS, COSTS = 0.8, 0.2  # shares of that chance for tests of success, and for those of turns or tokens
 MARGIN, COST = 0.1, 0.1  # of success; of turns and tokens, as a share of those without the item
 FEWEST = 8  # runs below which turns and tokens decide nothing
 MISSING = 0.1  # share of pairs without a verdict of the judge above which nothing is decided
@@ -83,16 +84,21 @@ def judged(
         kept: ``caveats`` of every Report.
     """
     measured = [_measured(one, these, names[one], dict(kept or {})) for one, these in pairs.items() if _judged(these)]
-    raw = [p for it in measured for p in (it.p_success, _cost_p(it, cost))]
-    fixed = iter(design.holm(raw))
-    found = [_called(it, next(fixed), next(fixed), len(raw), margin, cost, alpha) for it in measured]
-    return _with_copies(found)
+    success = design.holm_discrete([it.p_success for it in measured], [design.attainable(it.nets) for it in measured])
+    costs = design.holm([_cost_p(it, cost) for it in measured])
+    return _with_copies(
+        [
+            _called(it, min(p / SUCCESS, 1.0), min(q / COSTS, 1.0), len(measured), margin, cost, alpha)
+            for it, p, q in zip(measured, success, costs, strict=True)
+        ]
+    )
 
 
 class _Measured(NamedTuple):
     subject: Subject
     reports: dict[Measure, Report]
     by_run: dict[Measure, F64]  # [runs], with less without
+    nets: list[int]  # of each run: pairs that are better with it, less those that are worse
     p_success: float
     pairs: int
     missing: int
@@ -124,9 +130,9 @@ def _measured(subject: Subject, pairs: Sequence[Pair], name: str, kept: dict[str
     names: tuple[Measure, ...] = ("success", "turns", "tokens")
     for column, measure in enumerate(names):
         by_run[measure] = np.bincount(at, present[:, column] - without[:, column], len(runs)) / count
-    nets = np.rint(by_run["success"] * count).astype(int)
+    nets = np.rint(by_run["success"] * count).astype(int).tolist()
     base = tuple(float((np.bincount(at, without[:, c], len(runs)) / count).mean()) for c in (1, 2))
-    p = design.sign_flips(nets.tolist())
+    p = design.sign_flips(nets)
     said = f"{len(good)} pairs of forks of {len(runs)} runs, same place and seed"
     kept = {**kept, "runs": tuple(runs)}
     reports: dict[Measure, Report] = {}
@@ -139,7 +145,7 @@ def _measured(subject: Subject, pairs: Sequence[Pair], name: str, kept: dict[str
             one = design.student(claim, by_run[measure], f"{said}; Student's t over runs")
             reports[measure] = Report(**{**_fields(one), **kept})
     shares = (float(present[:, 0].mean()), float(without[:, 0].mean()))
-    return _Measured(subject, reports, by_run, p, len(good), len(pairs) - len(good), shares, (base[0], base[1]))
+    return _Measured(subject, reports, by_run, nets, p, len(good), len(pairs) - len(good), shares, (base[0], base[1]))
 
 
 def _fields(report: Report) -> dict[str, Any]:
@@ -200,7 +206,7 @@ def _lone(it: _Measured, measure: Measure) -> Report:
 
 def _more(it: _Measured, tests: int, margin: float, cost: float, alpha: float, even: bool) -> int | None:
     """About how many further runs would decide: those that show an effect as large as the estimate with a chance of
-    80 %, at the level that Holm's correction asks at first, or those that bring the interval within the margin,
+    80 %, at the level that Bonferroni's correction asks, or those that bring the interval within the margin,
     whichever are fewer. None where neither is foreseen."""
     measure, room = (it.cost, cost * it.scale) if even else ("success", margin)
     values, n = it.by_run[measure], len(it.by_run[measure])
@@ -211,7 +217,8 @@ def _more(it: _Measured, tests: int, margin: float, cost: float, alpha: float, e
     wanted = []
     beyond = middle - room if even else middle
     if beyond > 0:
-        wanted.append(variance * ((z(1 - alpha / tests / 2) + z(POWER)) / beyond) ** 2)
+        part = alpha * (COSTS if even else SUCCESS) / tests
+        wanted.append(variance * ((z(1 - part / 2) + z(POWER)) / beyond) ** 2)
     if middle < room:
         wanted.append(variance * ((z(0.975) + z((1 + POWER) / 2)) / (room - middle)) ** 2)
     if not wanted:
@@ -220,14 +227,19 @@ def _more(it: _Measured, tests: int, margin: float, cost: float, alpha: float, e
 
 
 def _with_copies(found: list[Worth]) -> list[Worth]:
-    """Items that do nothing alone, while they and their copies together help: one of them is enough."""
-    helped = [it.subject.items for it in found if it.subject.kind == "copies" and it.verdict == "helpful"]
+    """Items that do nothing alone, where they have copies: what they do is what all of them do together."""
+    together = [it for it in found if it.subject.kind == "copies"]
     out = []
     for it in found:
-        among = next((items for items in helped if it.subject.items[0] in items), ())
-        if it.subject.kind == "item" and it.verdict == "no effect shown" and among:
-            others = [item for item in among if item != it.subject.items[0]]
-            why = f"nothing changes without it alone, success or cost does without {' and '.join(others)} too"
-            it = it._replace(verdict="redundant", why=why)
+        all_of = next((one for one in together if it.subject.items[0] in one.subject.items), None)
+        if it.subject.kind == "item" and it.verdict == "no effect shown" and all_of is not None:
+            others = " and ".join(item for item in all_of.subject.items if item != it.subject.items[0])
+            alone = f"nothing changes without it alone; without {others} too"
+            if all_of.verdict == "helpful":
+                it = it._replace(verdict="redundant", why=f"{alone} success or cost gets worse")
+            elif all_of.verdict == "harmful":
+                it = it._replace(verdict="harmful", why=f"{alone} it gets better")
+            elif all_of.verdict == "cannot tell":
+                it = it._replace(verdict="cannot tell", why=f"{alone} it is not known", more=all_of.more)
         out.append(it)
     return out
