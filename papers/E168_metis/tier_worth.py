@@ -2,11 +2,12 @@
 
     python -m papers.E168_metis.tier_worth [--quick]
 
-prints three tables. ``planted``: in the world of a seed the player of ``apps`` plays a stream of errands with a memory
-in which items of known kinds were planted; each stored run is forked without each item, and the verdicts are set beside
-what was planted, for several numbers of pairs. ``idle``: the same errands with items that say nothing to the player, so
-that every call of helpful or harmful is false. ``simulated``: verdicts on pairs drawn from known chances, no run made,
-many audits, for the rate of false calls.
+prints its tables. ``planted``: in the world of a seed the player of ``apps`` plays a stream of errands with a memory in
+which items of known kinds were planted; each stored run is forked without each item, and the verdicts are set beside
+what was planted, for several numbers of pairs. ``noisy``: the same, and the player gives up one time in ten, by a lot
+that any change of what it reads draws anew, as a model's samples are. ``idle``: noisy, with items that say nothing to
+the player, so that every call of helpful or harmful is false. ``simulated``: verdicts on pairs drawn from known
+chances, no run made, many audits, for the rate of false calls.
 
 What is planted in an app, in its own words: ``helpful``, a true fact that no answer of the app tells (cents, pending
 rows); ``harmful``, the same fact where it is false, or a plan that reads one page; ``redundant``, a helpful fact in two
@@ -39,7 +40,7 @@ from papers.stats import markdown, rate
 
 SEEDS, APPS, TASKS, SHOWN = range(20), 3, 120, 8  # apps with a memory; errands of each; items of a recall
 SIZES = (4, 8, 16, 32, 60, 120)  # pairs of forks of each item
-SLIP = 0.1  # chance that the player gives up at once, by a lot that any change of what it reads draws anew
+SLIP = 0.1  # chance that a noisy player gives up at once
 TOLD_AT = 16  # pairs at which it is compared how many more would decide
 AUDITS, ITEMS = 100, 12  # simulated audits of a cell; items of each
 KINDS = ("helpful", "harmful", "redundant", "cheaper", "useless")
@@ -50,22 +51,22 @@ WORDS = ["opened in spring", "has a red door", "was named by its owner", "is lov
 
 def cells(quick: bool) -> Iterator[Line]:
     seeds = list(SEEDS)[: 2 if quick else None]
-    yield from grid(kind=("planted", "idle", "simulated"), seed=seeds)
+    yield from grid(kind=("planted", "noisy", "idle", "simulated"), seed=seeds)
 
 
-cost = {"planted": 30.0, "idle": 20.0, "simulated": 20.0}  # CPU-seconds of a cell
+cost = {"planted": 22.0, "noisy": 22.0, "idle": 21.0, "simulated": 13.0}  # CPU-seconds of a cell
 
 
-async def remembering(run: LiveRun) -> None:
+async def remembering(run: LiveRun, slip: float = 0.0) -> None:
     """The player, told what the memory recalls of the app of its task; it trusts a plan blindly.
 
-    As a model's samples do, its luck changes with anything that it reads: so many lots are drawn and thrown away.
+    Its luck changes with anything that it reads, as a model's samples do: so many lots are drawn and thrown away.
     """
     asked = read(run.task.prompt)
     found = await run.memory("apps").recall(run.task.prompt, k=SHOWN, scope=asked.app if asked else ())
-    for _ in range(value_digest(found.text)[0] % 8):
+    for _ in range(value_digest(found.text)[0] % 8 if slip else 0):
         await run.draw("luck")
-    if await run.draw("slip") < SLIP:
+    if slip and await run.draw("slip") < slip:
         return
     await explore(run, [f"{item.kind}: {item.text}" for item in found.items], override=0.0)
 
@@ -111,10 +112,10 @@ def _filled(seed: int, kind: str) -> tuple[Keeper, dict[str, str]]:
     apps = sorted(tasks, key=lambda app: -(sum((world.apps(0)[app].face.unit == 100, world.apps(0)[app].leaves_out))))
     some = [apps[0], apps[-1], apps[len(apps) // 2]][:APPS]  # those that hide most, least, and in between
     for at, app in enumerate(some):
-        for what, item_kind, text in (planted if kind == "planted" else idle)(world, app, at):
+        for what, item_kind, text in (idle if kind == "idle" else planted)(world, app, at):
             made = memory.add(item_kind, {"text": text}, by="planted", scope=app)
             kinds[made.id] = what
-    runner = Runner(remembering, world, None, store)
+    runner = Runner(remembering, world, None, store, {} if kind == "planted" else {"slip": SLIP})
     runner.collect([task for app in some for task in tasks[app][:TASKS]], 1, seed)
     return store, kinds
 
@@ -196,21 +197,13 @@ run = each(_one)
 
 def tables(lines: Sequence[Line]) -> str:
     """Markdown of what was found."""
-    by = {kind: [line for line in lines if line["kind"] == kind] for kind in ("planted", "idle", "simulated")}
-    rows = []
-    for what in KINDS:
-        known = [line["worth"][what] for line in by["planted"] if line["worth"].get(what)]
-        worth = [f"{v:+.2f}" for v in np.mean(known, 0)] if known else ["", ""]
-        for n in SIZES:
-            calls: Counter[str] = Counter()
-            for line in by["planted"]:
-                calls.update(line["calls"][str(n)].get(what, {}))
-            every = sum(calls.values())
-            opposite = sum(calls[v] for v in ("helpful", "harmful") if v != RIGHT[what])
-            cells = [f"{calls[RIGHT[what]]}/{every}", _rate(calls[RIGHT[what]], every), str(opposite)]
-            rows.append([what, *worth, str(n), *cells, str(calls["cannot tell"])])
-    head = "planted | success | turns | pairs | called right | share [95 %] | called the wrong way | cannot tell"
-    out = [f"{len(by['planted'])} planted memories", markdown(head, rows)]
+    by = {kind: [line for line in lines if line["kind"] == kind] for kind in cost}
+    out = []
+    for kind in ("planted", "noisy"):
+        out += [f"{kind}: {len(by[kind])} memories", _verdicts(by[kind])]
+    soon, then, late, after = np.sum([line["foreseen"] for line in [*by["planted"], *by["noisy"]]], 0).tolist()
+    foretold = f"Undecided at {TOLD_AT} pairs, said to take up to {SIZES[-1]}: {then} of {soon} are decided there; "
+    out.append(f"{foretold}said to take more: {after} of {late}.")
     rows = []
     for n in SIZES:
         of = [(line["false"][str(n)], sum(line["items"].values())) for line in by["idle"]]
@@ -219,9 +212,6 @@ def tables(lines: Sequence[Line]) -> str:
     for n in SIZES:
         noise = np.sum([line["noise"][str(n)] for line in by["simulated"]], 0).tolist()
         rows.append(["simulated", str(n), f"{noise[0]}/{noise[1]}", _rate(noise[2], noise[3])])
-    soon, then, late, after = np.sum([line["foreseen"] for line in [*by["planted"], *by["idle"]]], 0).tolist()
-    foretold = f"Undecided at {TOLD_AT} pairs, said to take up to {SIZES[-1]}: {then} of {soon} are decided there; "
-    out.append(f"{foretold}said to take more: {after} of {late}.")
     out.append(markdown("useless items | pairs | false calls | audits with one [95 %]", rows))
     rows = []
     for n in SIZES:
@@ -229,6 +219,23 @@ def tables(lines: Sequence[Line]) -> str:
         rows.append([str(n), _rate(right, every), str(wrong)])
     out.append(markdown("simulated, success +-0.3: pairs | called right [95 %] | called the wrong way", rows))
     return "\n\n".join(out)
+
+
+def _verdicts(lines: Sequence[Line]) -> str:
+    rows = []
+    for what in KINDS:
+        known = [line["worth"][what] for line in lines if line["worth"].get(what)]
+        worth = [f"{v:+.2f}" for v in np.mean(known, 0)] if known else ["", ""]
+        for n in SIZES:
+            calls: Counter[str] = Counter()
+            for line in lines:
+                calls.update(line["calls"][str(n)].get(what, {}))
+            every = sum(calls.values())
+            opposite = sum(calls[v] for v in ("helpful", "harmful") if v != RIGHT[what])
+            rows.append([what, *worth, str(n), str(every), _rate(calls[RIGHT[what]], every), str(opposite),
+                         str(calls["cannot tell"])])  # fmt: skip
+    head = "planted | success | turns | pairs | items | called right [95 %] | called the wrong way | cannot tell"
+    return markdown(head, rows)
 
 
 def _rate(hits: int, n: int) -> str:
