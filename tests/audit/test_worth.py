@@ -208,6 +208,16 @@ def test_what_was_found_is_filed_and_found_again_and_holds_no_text(audited) -> N
     said = " ".join(f"{one.claim} {one.design} {one.caveats}" for one in store.reports().values())
     assert not any(text in said for text in ITEMS.values())
     assert filed_worth.filed(found, store) == filed, "the same audit is kept once"
+    forks = Forks(store)
+    few = worth_audit.carry_out(worth_audit.plan(Memory(store, "walks"), forks, n=4), forks)
+    assert not {*filed_worth.filed(few, store)} & {*filed}
+    known = filed_worth.known(store.reports(), "walks", (ids["bad"],))
+    assert known.reports["success"].n == 40, "fewer pairs of the same forks do not take the place of more"
+    other = Forks(store, seed=1)
+    few = worth_audit.carry_out(worth_audit.plan(Memory(store, "walks"), other, n=4), other)
+    filed_worth.filed(few, store)
+    known = filed_worth.known(store.reports(), "walks", (ids["bad"],))
+    assert [report.n for report in known.reports.values()] == [4, 4], "another audit does"
 
 
 # ---- statistics ------------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def command(memory: str, as_json: bool, store_path: str, **options: Any) -> None
         with run_options.interruptible(again), common.bar("forks", plan.cost.forks) as move:
             margins = {"margin": options["margin"], "cost": options["cost_margin"]}
             found = worth_audit.carry_out(plan, forks, **margins, on_fork=lambda _: move(advance=1))
-        ids = filed_worth.filed(found, store, options["seed"])
+        ids = filed_worth.filed(found, store)
     if as_json:
         common.end_with_json(_json(plan, found, listed, ids if found else []))
     if found is not None:
@@ -106,16 +106,17 @@ def told(found: Finding) -> None:
     for it in found.worth:
         tokens = _figures(it.tokens, 0) if it.tokens is not None else ""
         more = f"~{it.more} runs" if it.more is not None else ""
-        p = f"{it.p:.2g}"
-        rows.append([_name(it), it.verdict, _figures(it.success, 2), p, _figures(it.turns, 1), tokens, it.pairs,
+        rows.append([_name(it), it.verdict, _figures(it.success, 2), f"{it.p:.2g}", _figures(it.turns, 1), tokens, it.pairs,
                      it.success.n, more])  # fmt: skip
-    head = ("left out", "verdict", "success", "p (Holm)", "turns", "tokens", "pairs", "runs", "to know")
+    head = ("left out", "verdict", "success", "p", "turns", "tokens", "pairs", "runs", "to know")
     common.print_table(head, rows)
-    common.echo("Figures are with it less without it, with 95 % intervals over runs.")
+    common.echo("Figures: with it less without it, 95 % intervals over runs; p: of success, corrected for all of them.")
     for it in found.worth:
-        common.echo(f"{_name(it)}: {it.verdict}: {it.why}")
+        if it.verdict != "cannot tell":
+            common.echo(f"{_name(it)}: {it.verdict}: {it.why}")
     cost = found.cost
-    common.echo(f"{cost.forks} forks made, {cost.tokens:,.0f} tokens, ${cost.dollars:,.2f}, {cost.seconds:.1f} s")
+    dollars = f", ${cost.dollars:,.2f}" if cost.dollars else ""
+    common.echo(f"{cost.forks} forks made, {cost.tokens:,.0f} tokens{dollars}, {cost.seconds:.1f} s")
 
 
 def _figures(report: Any, digits: int) -> str:
@@ -137,21 +138,25 @@ def _lists(listed: Lists, book: Memory) -> None:
 
 
 def _next(book: Memory, plan: Plan, found: Finding | None, listed: Lists, options: dict[str, Any]) -> None:
+    from clew.audit.worth.worth_verdict import ALPHA
+
     worth = found.worth if found is not None else []
     lines = []
     for it in worth:
         if it.subject.kind == "item" and it.verdict == "harmful":
-            why = f"{it.why}: {_figures(it.success, 2)} success in {it.pairs} pairs"
-            lines.append(command_line("memory retire", book.name, it.subject.items[0], why=why))
+            by = f": {_figures(it.success, 2)} in {it.pairs} pairs" if it.p <= ALPHA else ""
+            lines.append(command_line("memory retire", book.name, it.subject.items[0], why=f"{it.why}{by}"))
         if it.subject.kind == "copies" and any(
             one.verdict == "redundant" and one.subject.items[0] in it.subject.items for one in worth
         ):
             keep, *rest = it.subject.items
             lines += [command_line("memory retire", book.name, item, why=f"a copy of {keep}") for item in rest]
-    undecided = [it.more for it in worth if it.more is not None]
-    if undecided and any(len(places) >= options["n"] for places in plan.starts.values()):
-        more = options["n"] + min(undecided)
-        lines.append(command_line("memory audit", book.name, n=more, **_again(options)))
+    foreseen = [(it.success.n + it.more, plan.runs[it.subject]) for it in worth if it.more is not None]
+    wanted = [pairs for pairs, runs in foreseen if pairs <= runs]
+    if wanted:
+        lines.append(command_line("memory audit", book.name, n=max(min(wanted), options["n"] + 1), **_again(options)))
+    elif foreseen:
+        common.echo("note: there are too few runs for what is undecided; make more that recall from this memory")
     if found is None and plan.starts:
         lines.append(command_line("memory audit", book.name, n=options["n"], **_again(options)))
     shown = worth[0].subject.items[0] if worth else next(iter(listed.junk or listed.copies), None)

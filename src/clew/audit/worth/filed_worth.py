@@ -1,8 +1,8 @@
 """Keeping what items are worth as Reports of the store, and finding it again for an item.
 
 ``clew memory audit`` files; ``clew memory show`` and the page of a run look up. A Report names items by their ids and
-never holds what they say, so that a deleted item leaves nothing here. Reports are never replaced: of several audits of
-an item the last one filed counts.
+never holds what they say, so that a deleted item leaves nothing here. Reports are never replaced: the audit that was
+filed last counts, and of those that differ in nothing but the number of pairs the largest.
 """
 
 from __future__ import annotations
@@ -32,29 +32,31 @@ class Known(NamedTuple):
     reports: dict[str, Report]
 
 
-def filed(found: Finding, store: Keeper, seed: int = 0) -> list[str]:
-    """Keep the Reports of an audit; gives their ids.
-
-    Args:
-        seed: of the audit, which tells it from others of the same memory.
-    """
-    label = value_digest([found.plan.memory, seed]).hex()[:8]
+def filed(found: Finding, store: Keeper) -> list[str]:
+    """Keep the Reports of an audit; gives their ids."""
     ids = []
     for it in found.worth:
         reports: dict[Measure, Report | None] = {"success": it.success, "turns": it.turns, "tokens": it.tokens}
         for measure, report in reports.items():
             if report is not None:
-                ids.append(_put(store, it, measure, report, found, label))
+                ids.append(_put(store, it, measure, report, found))
     store.commit()
     return ids
 
 
-def _put(store: Keeper, it: Worth, measure: Measure, report: Report, found: Finding, label: str) -> str:
-    spent = f"the audit made {found.cost.forks} forks, {found.cost.tokens:,.0f} tokens, ${found.cost.dollars:,.2f}"
-    told = replace(report, caveats=(f"verdict: {it.verdict}: {it.why}", spent, *found.notes))
+def _put(store: Keeper, it: Worth, measure: Measure, report: Report, found: Finding) -> str:
+    told = replace(report, caveats=(f"verdict: {it.verdict}: {it.why}", paid(found), *found.plan.notes))
     said = [told.claim, told.n, told.estimate, told.low, it.verdict]
-    name = f"worth-{label}-{_key(found.plan.memory, it.subject.items)}-{measure}-{value_digest(said).hex()[:8]}"
+    name = (
+        f"worth-{found.plan.label}-{_key(found.plan.memory, it.subject.items)}-{measure}-{value_digest(said).hex()[:8]}"
+    )
     return store.put_report(told, name)
+
+
+def paid(found: Finding) -> str:
+    """What all the forks of an audit cost, those that were there before included."""
+    forks, tokens, dollars = found.whole
+    return f"its audit took {forks} forks, {tokens:,.0f} tokens" + (f", ${dollars:,.2f}" if dollars else "")
 
 
 def known(reports: Mapping[str, Report], memory: str, items: tuple[str, ...]) -> Known | None:
@@ -69,13 +71,20 @@ def known(reports: Mapping[str, Report], memory: str, items: tuple[str, ...]) ->
 def worth_by_key(reports: Mapping[str, Report]) -> dict[str, Known]:
     """What is known of each subject, the last audit's; see ``key_of``."""
     found: dict[str, Known] = {}
+    current: dict[str, bool] = {}  # whether the Reports that follow one on success belong to what is found
     for id, report in reports.items():
         match = FILED.fullmatch(id)
         said = _SAID.fullmatch(report.caveats[0]) if match and report.caveats else None
         if match and said and said[1] in VERDICTS:
             label, key, measure = match.groups()
-            was = found.get(key) if measure != "success" else None
-            found[key] = Known(label, said[1], said[2] or "", {**(was.reports if was else {}), measure: report})
+            if measure == "success":
+                was = found.get(key)
+                kept = was is not None and was.label == label and was.reports[measure].n > report.n
+                current[key] = not kept
+                if not kept:
+                    found[key] = Known(label, said[1], said[2] or "", {measure: report})
+            elif current.get(key):
+                found[key].reports[measure] = report
     return found
 
 

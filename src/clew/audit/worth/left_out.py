@@ -98,6 +98,10 @@ class Forks:
             raise made
         return made
 
+    def params(self, runs: Iterable[str]) -> list[str]:
+        """Digests of all that forks of these runs hang on: agent, world, model, seed."""
+        return sorted({self._params[id(self.runner(run))] for run in runs})
+
     def seed_of(self, job: Job) -> int:
         """The seed of a fork: the same in every arm."""
         return derive(self.seed, METHOD, str(job.start), job.copy)

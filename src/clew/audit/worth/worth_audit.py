@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from clew.audit.worth import worth_verdict
@@ -18,6 +18,7 @@ from clew.audit.worth.left_out import EVERYTHING, Forks, Job, Left, Sample, spen
 from clew.audit.worth.same_words import copies
 from clew.audit.worth.worth_verdict import Pair, Subject, Worth
 from clew.core.errors import BadInput, ClewError
+from clew.core.keys import value_digest
 from clew.core.records import Cursor
 from clew.harness.memory import Item, Memory
 from clew.store import Run
@@ -40,13 +41,17 @@ class Plan:
     """What is to be run. ``jobs``: in the order in which they are made, a pair of every subject after the other.
 
     Attributes:
+        label: a digest of all that the forks hang on, the number of pairs left out.
         starts: subject -> where its pairs of forks begin, and which of the forks there.
+        runs: subject -> how many runs were given it.
         notes: what is left out, and why.
         found: forks that the store has already. cost: of those that are missing, from the runs they are forked from.
     """
 
     memory: str
+    label: str
     starts: dict[Subject, list[tuple[Cursor, int]]]
+    runs: dict[Subject, int]
     jobs: list[Job]
     notes: list[str]
     found: int
@@ -55,12 +60,12 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class Finding:
-    """What an audit found. ``cost``: of the forks that this audit made."""
+    """What an audit found. cost: of the forks it made; whole: forks, tokens and dollars of all that it rests on."""
 
     plan: Plan
     worth: list[Worth]
-    cost: Cost = field(default=Cost(0, 0.0, 0.0, 0.0))
-    notes: list[str] = field(default_factory=list)
+    cost: Cost
+    whole: tuple[int, float, float]
 
 
 def plan(
@@ -95,6 +100,7 @@ def plan(
     where = _playable(where, forks, notes)
     subjects = _subjects(chosen, where, everything=not items)
     starts: dict[Subject, list[tuple[Cursor, int]]] = {}
+    counts: dict[Subject, int] = {}
     missing: dict[Job, None] = {}
     left_out = list[Subject]()
     for subject in subjects:
@@ -106,7 +112,7 @@ def plan(
         if len({**missing, **dict.fromkeys(new)}) > budget:
             left_out.append(subject)
             continue
-        starts[subject] = mine
+        starts[subject], counts[subject] = mine, len(places)
         missing |= dict.fromkeys(new)
     if left_out and not starts:
         least = f"one item alone needs more than {budget} forks"
@@ -116,7 +122,9 @@ def plan(
     jobs = list(dict.fromkeys(_in_turn(starts)))
     cost = _expected(memory, [job for job in jobs if job in missing])
     found = len(jobs) - len(missing)
-    return Plan(memory=memory.name, starts=starts, jobs=jobs, notes=notes, found=found, cost=cost)
+    label = value_digest([memory.name, forks.params({job.start.run for job in jobs})]).hex()[:8]
+    told = {"notes": notes, "found": found, "cost": cost}
+    return Plan(memory=memory.name, label=label, starts=starts, runs=counts, jobs=jobs, **told)
 
 
 def carry_out(
@@ -143,7 +151,9 @@ def carry_out(
     forks.make(it.jobs, count)
     seconds = time.perf_counter() - began
     paid = Cost(len(made), sum(one.tokens for one in made), seconds, sum(one.dollars for one in made))
-    return Finding(plan=it, worth=read(it, forks, margin=margin, cost=cost), cost=paid, notes=list(it.notes))
+    rests = [sample for job in it.jobs if (sample := forks.sample(job)) is not None]
+    whole = (len(rests), sum(one.tokens for one in rests), sum(one.dollars for one in rests))
+    return Finding(plan=it, worth=read(it, forks, margin=margin, cost=cost), cost=paid, whole=whole)
 
 
 def read(
