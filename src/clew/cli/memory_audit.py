@@ -106,8 +106,8 @@ def told(found: Finding) -> None:
     for it in found.worth:
         tokens = _figures(it.tokens, 0) if it.tokens is not None else ""
         more = f"~{it.more} runs" if it.more is not None else ""
-        rows.append([_name(it), it.verdict, _figures(it.success, 2), f"{it.p:.2g}", _figures(it.turns, 1), tokens, it.pairs,
-                     it.success.n, more])  # fmt: skip
+        cells = [_name(it), it.verdict, _figures(it.success, 2), f"{it.p:.2g}", _figures(it.turns, 1), tokens]
+        rows.append([*cells, it.pairs, it.success.n, more])
     head = ("left out", "verdict", "success", "p", "turns", "tokens", "pairs", "runs", "to know")
     common.print_table(head, rows)
     common.echo("Figures: with it less without it, 95 % intervals over runs; p: of success, corrected for all of them.")
@@ -159,8 +159,8 @@ def _next(book: Memory, plan: Plan, found: Finding | None, listed: Lists, option
         common.echo("note: there are too few runs for what is undecided; make more that recall from this memory")
     if found is None and plan.starts:
         lines.append(command_line("memory audit", book.name, n=options["n"], **_again(options)))
-    shown = worth[0].subject.items[0] if worth else next(iter(listed.junk or listed.copies), None)
-    shown = shown if isinstance(shown, str) or shown is None else shown.items[0]
+    listing = [one.items[0] for one in (*listed.junk, *listed.copies, *listed.contradictions)]
+    shown = next(iter([it.subject.items[0] for it in worth] + listing), None)
     lines.append(command_line("memory show", book.name, shown) if shown else command_line("memory list", book.name))
     common.echo("\nNext:")
     for line in dict.fromkeys(lines):

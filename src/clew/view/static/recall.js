@@ -34,4 +34,4 @@ function figures({ why, audit, figures: by }) {
   return h("p", { class: "worthline" }, h("span", { class: "dim" }, said(why)), shown, h("a", { href: `#/reports?q=${encodeURIComponent(audit)}` }, "audit"));
 }
 
-const signed = (value) => `${value > 0 ? "+" : ""}${number(value)}`;
+const signed = (value) => `${value > 0 ? "+" : ""}${number(value, 2)}`;
