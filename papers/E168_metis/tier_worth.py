@@ -1,13 +1,15 @@
 """The cells of tier worth: `clew memory audit` on planted memories (specs/E168, 10: "proof that it helps").
 
     python -m papers.E168_metis.tier_worth [--quick]
+    python -m papers.E168_metis.tier_worth --store FILE
 
-prints its tables. ``planted``: in the world of a seed the player of ``apps`` plays a stream of errands with a memory in
-which items of known kinds were planted; each stored run is forked without each item, and the verdicts are set beside
-what was planted, for several numbers of pairs. ``noisy``: the same, and the player gives up one time in ten, by a lot
-that any change of what it reads draws anew, as a model's samples are. ``idle``: noisy, with items that say nothing to
-the player, so that every call of helpful or harmful is false. ``simulated``: verdicts on pairs drawn from known
-chances, no run made, many audits, for the rate of false calls.
+The first line prints its tables. ``planted``: in the world of a seed the player of ``apps`` plays a stream of errands
+with a memory in which items of known kinds were planted; each stored run is forked without each item, and the verdicts
+are set beside what was planted, for several numbers of pairs. ``noisy``: the same, and the player gives up one time in
+ten, by a lot that any change of what it reads draws anew, as a model's samples are. ``idle``: noisy, with items that
+say nothing to the player, so that every call of helpful or harmful is false. ``simulated``: verdicts on pairs drawn
+from known chances, no run made, many audits, for the rate of false calls. The second line writes a planted memory and
+its runs to FILE, for `clew memory audit apps`.
 
 What is planted in an app, in its own words: ``helpful``, a true fact that no answer of the app tells (cents, pending
 rows); ``harmful``, the same fact where it is false, or a plan that reads one page; ``redundant``, a helpful fact in two
@@ -31,7 +33,7 @@ from clew.core.registry import register
 from clew.core.values import Task
 from clew.harness import LiveRun, Runner
 from clew.harness.memory import Memory
-from clew.store import Keeper, MemoryStore
+from clew.store import Keeper, MemoryStore, open_store
 from clew.worlds.apps import Apps
 from papers.E168_metis.player import explore
 from papers.E168_metis.reading import read
@@ -100,11 +102,11 @@ def idle(world: Apps, app: str, at: int) -> list[tuple[str, str, str]]:
     return [("useless", "fact", f"app {app}: the house of {app} {word}") for word in WORDS]
 
 
-def _filled(seed: int, kind: str) -> tuple[Keeper, dict[str, str]]:
-    """A store with a memory and runs that were given it; and what each item is."""
+def _filled(seed: int, kind: str, store: Keeper) -> dict[str, str]:
+    """Put a memory into a store, and runs that were given it; gives what each item is."""
     register("tasksets", "apps", Apps)
     world = Apps(288, 0.0, seed)
-    store, kinds = MemoryStore(), dict[str, str]()
+    kinds = dict[str, str]()
     memory = Memory(store, "apps")
     tasks: dict[str, list[Task]] = {}
     for task in world.sample(2500, derive(seed, "errands")):
@@ -117,11 +119,12 @@ def _filled(seed: int, kind: str) -> tuple[Keeper, dict[str, str]]:
             kinds[made.id] = what
     runner = Runner(remembering, world, None, store, {} if kind == "planted" else {"slip": SLIP})
     runner.collect([task for app in some for task in tasks[app][:TASKS]], 1, seed)
-    return store, kinds
+    return kinds
 
 
 def _audited(line: Line, seed: int) -> Line:
-    store, kinds = _filled(seed, line["kind"])
+    store = MemoryStore()
+    kinds = _filled(seed, line["kind"], store)
     forks, memory = Forks(store, seed=seed), Memory(store, "apps")
     found: Line = {"items": dict(Counter(kinds.values())), "calls": {}, "worth": {}, "forks": 0, "false": {}}
     foreseen: dict[str, int] = {}  # item -> pairs that it was said to take, at 16 pairs
@@ -243,6 +246,11 @@ def _rate(hits: int, n: int) -> str:
 
 
 def main(argv: list[str]) -> None:
+    if "--store" in argv:
+        with open_store(argv[argv.index("--store") + 1]) as store:
+            for item, what in _filled(0, "planted", store).items():
+                print(item, what)
+        return
     lines: list[dict[str, Any]] = []
     for cell in cells("--quick" in argv):
         lines.append({**cell, **_one(cell, cell["seed"])})

@@ -48,6 +48,7 @@ def given(store: Keeper, items: Iterable[Item], runs: Collection[str] | None = N
     starts: dict[str, dict[str, Cursor]] = {}
     left_out: Counter[str] = Counter()
     known: dict[str, Cursor | str] = {}
+    gave: dict[str, frozenset[str]] = {}
     for item in items:
         mine = starts.setdefault(item.id, {})
         for line in item.given:
@@ -56,7 +57,10 @@ def given(store: Keeper, items: Iterable[Item], runs: Collection[str] | None = N
             start = known[line.place]
             if isinstance(start, str):
                 left_out[start] += bool(start)
-            elif not _gives(store, line.place, item.id):
+                continue
+            if line.place not in gave:
+                gave[line.place] = _gave(store, line.place)
+            if item.id not in gave[line.place]:
                 left_out["the record of the recall does not hold the item any more"] += 1
             else:
                 mine[start.run] = min(start, mine.get(start.run, start))
@@ -87,13 +91,14 @@ def _start(store: Keeper, place: str, runs: Collection[str] | None) -> Cursor | 
     return Cursor(at.run, at.seq)
 
 
-def _gives(store: Keeper, place: str, item: str) -> bool:
+def _gave(store: Keeper, place: str) -> frozenset[str]:
+    """The items that the record of a recall holds."""
     at = Cursor.parse(place)
     call = next(iter(store.calls(at.run, at.seq, at.seq + 1)), None)
     try:
-        return call is not None and call.kind == "recall" and item in [one.id for one in shown_in(call.text)]
+        return frozenset(one.id for one in shown_in(call.text) if call.kind == "recall") if call else frozenset()
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # a record of other people's making
-        return False
+        return frozenset()
 
 
 def drawn(runs: Iterable[str], seed: int) -> list[str]:

@@ -145,13 +145,13 @@ class Forks:
             mine[row.id] = job
             work.append(Prepared(row, aside.task_of(view.row), aside.store.calls(view.id, 0, seq)))
         failed = ""
-        async with aclosing(IN_LOOP.drive(aside, work)) as runs:
-            async for run in runs:
-                if run.stop is StopReason.MODEL_ERROR:
-                    failed = failed or run.calls[-1].error
+        async with aclosing(IN_LOOP.drive(aside, work)) as ended:
+            async for fork in ended:
+                if fork.stop is StopReason.MODEL_ERROR:
+                    failed = failed or fork.calls[-1].error
                     continue
-                found = sample_of(run)
-                self._keep(mine.pop(run.id), found)
+                found = sample_of(fork)
+                self._keep(mine.pop(fork.id), found)
                 if on_fork is not None:
                     on_fork(found)
         aside.store.close()
@@ -176,11 +176,11 @@ class Forks:
             first, second = self.store.outcomes(name, place), self.store.outcomes(f"{name}/turns", place)
         except UnknownName:
             return {}
-        spent_by = zip(second.outcomes.tolist(), second.costs.tolist(), strict=True)
-        more = dict(zip(second.seeds.tolist(), spent_by, strict=True))
+        further = zip(second.seeds.tolist(), second.outcomes.tolist(), second.costs.tolist(), strict=True)
+        more = {seed: (turns, tokens) for seed, turns, tokens in further}
         told = zip(first.seeds.tolist(), first.outcomes.tolist(), first.costs.tolist(), strict=True)
         return {
-            seed: Sample(success, *more[seed], dollars)
+            seed: Sample(success, more[seed][0], more[seed][1], dollars)
             for seed, success, dollars in told
             if seed in more  # a kill between the two leaves one of them short
         }

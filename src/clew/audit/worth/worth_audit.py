@@ -43,6 +43,7 @@ class Plan:
     Attributes:
         label: a digest of all that the forks hang on, the number of pairs left out.
         starts: subject -> where its pairs of forks begin, and which of the forks there.
+        everything: what is left out where everything is.
         runs: subject -> how many runs were given it.
         notes: what is left out, and why.
         found: forks that the store has already. cost: of those that are missing, from the runs they are forked from.
@@ -50,6 +51,7 @@ class Plan:
 
     memory: str
     label: str
+    everything: Left
     starts: dict[Subject, list[tuple[Cursor, int]]]
     runs: dict[Subject, int]
     jobs: list[Job]
@@ -102,13 +104,13 @@ def plan(
     starts: dict[Subject, list[tuple[Cursor, int]]] = {}
     counts: dict[Subject, int] = {}
     missing: dict[Job, None] = {}
-    left_out = list[Subject]()
+    left_out, all_of = list[Subject](), _everything(memory)
     for subject in subjects:
         places = _places(subject, where, chosen)
         mine = _pairs(places, forks.seed, n, per_run)
         if not mine:
             continue
-        new = forks.missing(_jobs(subject, mine))
+        new = forks.missing(_jobs(subject, all_of, mine))
         if len({**missing, **dict.fromkeys(new)}) > budget:
             left_out.append(subject)
             continue
@@ -119,12 +121,21 @@ def plan(
         raise BadInput(least, remedy="Raise --budget, or lower -n.")
     if left_out:
         notes.append(f"{len(left_out)} of {len(left_out) + len(starts)} were left out for the budget of {budget} forks")
-    jobs = list(dict.fromkeys(_in_turn(starts)))
+    jobs = list(dict.fromkeys(_in_turn(starts, all_of)))
     cost = _expected(memory, [job for job in jobs if job in missing])
     found = len(jobs) - len(missing)
     label = value_digest([memory.name, forks.params({job.start.run for job in jobs})]).hex()[:8]
-    told = {"notes": notes, "found": found, "cost": cost}
-    return Plan(memory=memory.name, label=label, starts=starts, runs=counts, jobs=jobs, **told)
+    return Plan(
+        memory=memory.name,
+        label=label,
+        everything=all_of,
+        starts=starts,
+        runs=counts,
+        jobs=jobs,
+        notes=notes,
+        found=found,
+        cost=cost,
+    )
 
 
 def carry_out(
@@ -164,7 +175,7 @@ def read(
     for subject, places in it.starts.items():
         pairs[subject] = []
         for start, copy in places:
-            present, without = (forks.sample(Job(left, start, copy)) for left in ((), _left(subject)))
+            present, without = (forks.sample(Job(left, start, copy)) for left in ((), _left(subject, it.everything)))
             if present is not None and without is not None:
                 pairs[subject].append(Pair(start.run, present[:3], without[:3]))
     names = {subject: named(subject, it.memory) for subject in it.starts}
@@ -216,19 +227,26 @@ def _pairs(places: dict[str, Cursor], seed: int, n: int, per_run: int) -> list[t
     return [(places[order[i % len(order)]], i // len(order)) for i in range(min(n, per_run * len(order)))]
 
 
-def _left(subject: Subject) -> Left:
-    return EVERYTHING if subject.kind == "all" else tuple(sorted(subject.items))
+def _everything(memory: Memory) -> Left:
+    """Whatever is recalled, or, where runs may recall from other memories too, each item of this one."""
+    if memory.store.memories() == [memory.name]:
+        return EVERYTHING
+    return tuple(sorted(item.id for item in memory.items()))
 
 
-def _jobs(subject: Subject, places: Iterable[tuple[Cursor, int]]) -> list[Job]:
-    return [Job(left, start, copy) for start, copy in places for left in ((), _left(subject))]
+def _left(subject: Subject, everything: Left) -> Left:
+    return everything if subject.kind == "all" else tuple(sorted(subject.items))
 
 
-def _in_turn(starts: dict[Subject, list[tuple[Cursor, int]]]) -> Iterator[Job]:
+def _jobs(subject: Subject, everything: Left, places: Iterable[tuple[Cursor, int]]) -> list[Job]:
+    return [Job(left, start, copy) for start, copy in places for left in ((), _left(subject, everything))]
+
+
+def _in_turn(starts: dict[Subject, list[tuple[Cursor, int]]], everything: Left) -> Iterator[Job]:
     """A pair of each subject after the other, so that an audit that is stopped has some of each."""
     for i in range(max(map(len, starts.values()), default=0)):
         for subject, places in starts.items():
-            yield from _jobs(subject, places[i : i + 1])
+            yield from _jobs(subject, everything, places[i : i + 1])
 
 
 def _expected(memory: Memory, jobs: Sequence[Job]) -> Cost:

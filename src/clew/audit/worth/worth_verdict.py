@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
@@ -143,13 +144,9 @@ def _measured(subject: Subject, pairs: Sequence[Pair], name: str, kept: dict[str
             reports[measure] = design.paired(claim, by_run[measure], design=text, **kept)
         elif len(runs) > 1:
             one = design.student(claim, by_run[measure], f"{said}; Student's t over runs")
-            reports[measure] = Report(**{**_fields(one), **kept})
+            reports[measure] = replace(one, **kept)
     shares = (float(present[:, 0].mean()), float(without[:, 0].mean()))
     return _Measured(subject, reports, by_run, nets, p, len(good), len(pairs) - len(good), shares, (base[0], base[1]))
-
-
-def _fields(report: Report) -> dict[str, Any]:
-    return {name: getattr(report, name) for name in Report.__dataclass_fields__}
 
 
 def _cost_p(it: _Measured, margin: float) -> float:
@@ -198,10 +195,8 @@ def _lone(it: _Measured, measure: Measure) -> Report:
     value, base = float(it.by_run[measure].mean()), it.base[0] if measure == "turns" else it.base[1]
     reach = max(base, abs(value))
     claim = it.reports["success"].claim.replace("success", measure, 1)
-    kept = {"runs": it.reports["success"].runs, "caveats": it.reports["success"].caveats}
-    return Report(
-        claim=claim, estimate=value, low=value - reach, high=value + reach, n=1, design="one run, no interval", **kept
-    )
+    one = Report(claim=claim, estimate=value, low=value - reach, high=value + reach, n=1, design="one run, no interval")
+    return replace(one, runs=it.reports["success"].runs, caveats=it.reports["success"].caveats)
 
 
 def _more(it: _Measured, tests: int, margin: float, cost: float, alpha: float, even: bool) -> int | None:
