@@ -12,8 +12,9 @@ from known chances, no run made, many audits, for the rate of false calls. The s
 its runs to FILE, for `clew memory audit apps`.
 
 What is planted in an app, in its own words: ``helpful``, a true fact that no answer of the app tells (cents, pending
-rows); ``harmful``, the same fact where it is false, or a plan that reads one page; ``redundant``, a helpful fact in two
-copies; ``cheaper``, the endpoint, which saves turns and changes no answer; ``useless``, what the player cannot use.
+rows); ``harmful``, the same fact where it is false; ``hasty``, a plan that reads one page, which is cheap always and
+wrong where there is another; ``redundant``, a helpful fact in two copies; ``cheaper``, the endpoint, which saves turns
+and changes no answer; ``useless``, what the player cannot use.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from papers.E168_metis.reading import read
 from papers.experiment import Line, each, grid
 from papers.stats import markdown, rate
 
-SEEDS, APPS, TASKS, SHOWN = range(20), 3, 120, 8  # apps with a memory; errands of each; items of a recall
+SEEDS, APPS, TASKS, SHOWN = range(12), 3, 120, 8  # apps with a memory; errands of each; items of a recall
 SIZES = (4, 8, 16, 32, 60, 120)  # pairs of forks of each item
 SLIP = 0.1  # chance that a noisy player gives up at once
 TOLD_AT = 16  # pairs at which it is compared how many more would decide
-AUDITS, ITEMS = 100, 12  # simulated audits of a cell; items of each
-KINDS = ("helpful", "harmful", "redundant", "cheaper", "useless")
-RIGHT = {"helpful": "helpful", "harmful": "harmful", "redundant": "redundant", "cheaper": "helpful",
+AUDITS, ITEMS = 60, 12  # simulated audits of a cell; items of each
+KINDS = ("helpful", "harmful", "hasty", "redundant", "cheaper", "useless")
+RIGHT = {"helpful": "helpful", "harmful": "harmful", "hasty": "harmful", "redundant": "redundant", "cheaper": "helpful",
          "useless": "no effect shown"}  # fmt: skip
 WORDS = ["opened in spring", "has a red door", "was named by its owner", "is loved in the north", "moved house twice"]
 
@@ -56,7 +57,7 @@ def cells(quick: bool) -> Iterator[Line]:
     yield from grid(kind=("planted", "noisy", "idle", "simulated"), seed=seeds)
 
 
-cost = {"planted": 22.0, "noisy": 22.0, "idle": 21.0, "simulated": 13.0}  # CPU-seconds of a cell
+cost = {"planted": 22.0, "noisy": 22.0, "idle": 21.0, "simulated": 8.0}  # CPU-seconds of a cell
 
 
 async def remembering(run: LiveRun, slip: float = 0.0) -> None:
@@ -90,7 +91,7 @@ def planted(world: Apps, app: str, at: int) -> list[tuple[str, str, str]]:
             _, kind, text = found[mine]
             found[mine : mine + 1] = [("redundant", kind, text), ("redundant", kind, f"{text} ")]
     if at == 1:
-        found.append(("harmful", "plan", f"app {app}: fetch {habits.face.fetch}; pages 1"))
+        found.append(("hasty", "plan", f"app {app}: fetch {habits.face.fetch}; pages 1"))
     else:
         found.append(("cheaper", "fact", f"app {app}: endpoint is {habits.face.fetch}"))
     found += [("useless", "fact", f"app {app}: the house of {app} {WORDS[(at + i) % len(WORDS)]}") for i in range(2)]

@@ -72,7 +72,7 @@ def planted(store: Keeper, runs: int = 40, agent: object = walker) -> dict[str, 
 @pytest.fixture(scope="module")
 def audited() -> tuple[Keeper, dict[str, str], worth_audit.Finding]:
     store = MemoryStore()
-    ids = planted(store)
+    ids = planted(store, runs=60)
     forks = Forks(store)
     it = worth_audit.plan(Memory(store, "walks"), forks)
     return store, ids, worth_audit.carry_out(it, forks)
@@ -92,7 +92,7 @@ def test_planted_items_are_called_what_they_are(audited) -> None:
     assert {*both.subject.items} == {ids["twin"], ids["copy"]}
     assert both.verdict == "helpful"
     assert worth[(ids["dear"],)].turns.estimate == 8
-    assert worth[(ids["good"],)].success.n == 40
+    assert worth[(ids["good"],)].success.n == 60
     assert 0.15 < worth[(ids["good"],)].success.estimate < 0.55
     assert () in worth, "everything at once is a subject too"
 
@@ -212,7 +212,7 @@ def test_what_was_found_is_filed_and_found_again_and_holds_no_text(audited) -> N
     few = worth_audit.carry_out(worth_audit.plan(Memory(store, "walks"), forks, n=4), forks)
     assert not {*filed_worth.filed(few, store)} & {*filed}
     known = filed_worth.known(store.reports(), "walks", (ids["bad"],))
-    assert known.reports["success"].n == 40, "fewer pairs of the same forks do not take the place of more"
+    assert known.reports["success"].n == 60, "fewer pairs of the same forks do not take the place of more"
     other = Forks(store, seed=1)
     few = worth_audit.carry_out(worth_audit.plan(Memory(store, "walks"), other, n=4), other)
     filed_worth.filed(few, store)
@@ -279,6 +279,7 @@ def test_cost_decides_only_where_success_does_not_change() -> None:
     assert verdict(pairs(60, (0, 0, -30)))[0] == "helpful"
     assert verdict(pairs(60, (0, 0, 5)))[0] == "no effect shown", "an item costs what it takes to read it"
     assert verdict(pairs(12, (0, 0, 30)))[0] == "cannot tell"
+    assert verdict(pairs(40, (0, 0, -30)))[0] == "cannot tell", "a saving must not be paid for by half the margin"
     assert verdict(pairs(20, (1, 0, 30))) == ("helpful", "success rises")
     assert verdict(pairs(60, (1, 0, 0), runs=3))[0] == "cannot tell", "many forks of few runs are few runs"
 

@@ -28,7 +28,7 @@ NAMES = {"never": "never given", "unfounded": "without a sound origin"}
 @click.argument("memory")
 @option("--items", default="", metavar="ITEM,...", help=ITEMS_HELP)
 @option("--runs", multiple=True, metavar="QUERY", help=RUNS_HELP)
-@option("-n", "--n", "n", default=40, help="Pairs of forks for each item.")
+@option("-n", "--n", "n", default=60, help="Pairs of forks for each item.")
 @option("--per-run", default=4, help="Pairs from one run at most, where there are fewer runs than pairs.")
 @option("--budget", default=3000, help="Forks in total; items beyond it are left out.")
 @option("--margin", default=0.1, type=common.Amount(float, 0.0), help=MARGIN_HELP)
@@ -48,7 +48,7 @@ def command(memory: str, as_json: bool, store_path: str, **options: Any) -> None
 
     \b
     clew memory audit shop --dry
-    clew memory audit shop -n 60
+    clew memory audit shop -n 100
     clew memory audit shop --items k3j2,m2aa --runs 'tag:evening'
     """
     from clew.audit.worth import filed_worth, unproven, worth_audit

@@ -24,7 +24,7 @@ from clew.harness.memory import Item, Memory
 from clew.store import Run
 from clew.store.run import span
 
-PAIRS, BUDGET, PER_RUN = 40, 3000, 4
+PAIRS, BUDGET, PER_RUN = 60, 3000, 4
 
 
 class Cost(NamedTuple):

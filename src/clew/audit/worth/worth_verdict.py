@@ -175,18 +175,33 @@ def _called(it: _Measured, p: float, p_cost: float, tests: int, margin: float, c
         verdict, why = ("helpful", "success rises") if success.estimate > 0 else ("harmful", "success falls")
     elif not even:
         why = f"success is known to within {success.low:+.2f} and {success.high:+.2f} only"
-    elif p_cost <= alpha:
+    elif p_cost <= alpha and -margin / 2 <= success.low and success.high <= margin / 2:
         verdict, why = ("harmful", saved) if share > 0 else ("helpful", saved)
         why += ", and success does not change"
+    elif p_cost <= alpha:
+        why = f"{saved}, and it is not known whether success changes by less than {margin / 2:g}"
     elif told is None or max(abs(told.low), abs(told.high)) > cost * it.scale:
         why = f"success does not change, {it.cost} are not known well enough"
     else:
         verdict, why = "no effect shown", f"success within {margin:g}, {it.cost} within {cost:.0%}"
-    more = _more(it, tests, margin, cost, alpha, even) if verdict == "cannot tell" else None
+    half = even and p_cost <= alpha  # cost would decide if success were known better
+    more = _more(it, tests, margin / 2 if half else margin, cost, alpha, even and not half)
     turns = turns or _lone(it, "turns")
     tokens = (it.reports.get("tokens") or _lone(it, "tokens")) if it.base[1] > 0 else None
     return Worth(
-        it.subject, verdict, why, success, turns, tokens, p, p_cost, more, it.pairs, it.missing, it.shares, it.base
+        it.subject,
+        verdict,
+        why,
+        success,
+        turns,
+        tokens,
+        p,
+        p_cost,
+        more if verdict == "cannot tell" else None,
+        it.pairs,
+        it.missing,
+        it.shares,
+        it.base,
     )
 
 
@@ -200,9 +215,11 @@ def _lone(it: _Measured, measure: Measure) -> Report:
 
 
 def _more(it: _Measured, tests: int, margin: float, cost: float, alpha: float, even: bool) -> int | None:
-    """About how many further runs would decide: those that show an effect as large as the estimate with a chance of
-    80 %, at the level that Bonferroni's correction asks, or those that bring the interval within the margin,
-    whichever are fewer. None where neither is foreseen."""
+    """About how many further runs would decide, of cost where success is ``even``, else of success.
+
+    Those that show an effect as large as the estimate with a chance of 80 %, at the level that Bonferroni's correction
+    asks, or those that bring the interval within the margin, whichever are fewer. None where neither is foreseen.
+    """
     measure, room = (it.cost, cost * it.scale) if even else ("success", margin)
     values, n = it.by_run[measure], len(it.by_run[measure])
     middle, z = abs(float(values.mean())), NormalDist().inv_cdf
