@@ -96,7 +96,8 @@ def forecast(plan: Plan) -> None:
     pairs = sum(map(len, plan.starts.values()))
     common.say(
         f"{len(plan.starts)} to audit, {pairs} pairs: {jobs} forks, {plan.found} of them in the store; the other "
-        f"{cost.forks} take about {dollars}{cost.tokens:,.0f} tokens, {cost.seconds / 60:.1f} minutes in a row"
+        f"{cost.forks} take about {dollars}{cost.tokens:,.0f} tokens, "
+        f"{cost.seconds / 60:.1f} minutes if none ran at once"
     )
 
 

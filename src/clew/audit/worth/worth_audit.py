@@ -22,7 +22,6 @@ from clew.core.keys import value_digest
 from clew.core.records import Cursor
 from clew.harness.memory import Item, Memory
 from clew.store import Run
-from clew.store.run import span
 
 PAIRS, BUDGET, PER_RUN = 60, 3000, 4
 
@@ -250,12 +249,12 @@ def _in_turn(starts: dict[Subject, list[tuple[Cursor, int]]], everything: Left) 
 
 
 def _expected(memory: Memory, jobs: Sequence[Job]) -> Cost:
-    """A fork is taken to cost what the run did from the place on."""
+    """A fork is taken to cost what the Calls of the run did from the place on; many forks run at once."""
     tails: dict[Cursor, tuple[float, float, float]] = {}
     for job in jobs:
         if job.start not in tails:
             calls = Run(memory.store, job.start.run).calls[job.start.seq :]
             _, tokens, dollars = spent(calls)
-            tails[job.start] = (tokens, span(calls), dollars)
+            tails[job.start] = (tokens, sum(call.seconds for call in calls), dollars)
     tokens, seconds, dollars = (float(sum(tails[job.start][i] for job in jobs)) for i in range(3))
     return Cost(len(jobs), tokens, seconds, dollars)
