@@ -54,6 +54,8 @@ def test_measured_once_reported_fitted_and_written(clew, data, tmp_path):
     assert [worker.ref for worker in made.workers] == ["echo", SCRIPTED]
     served = json.loads(clew("eval", "route:router", *ASKED, "--split", "train", "--tasks", 40, "--json").stdout)
     assert served["route:router"]["estimate"] > 0.9  # either worker alone gets half
+    told = clew("route", "report", "pool", "--with", "model=route:router", code=2).output
+    assert "performed 40 of the pool's tasks, the router was fitted on 40 of them" in " ".join(told.split())
     with open_store(tmp_path / ".clew" / "store.db") as store:
         assert sum(one.claim.startswith("route by question") for one in store.reports().values()) == 1
 

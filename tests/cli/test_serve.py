@@ -57,6 +57,7 @@ def test_who_may_serve_whom(tmp_path: Path) -> None:
         serve.api_keys(str(keys))
     keys.write_text("\n")
     assert "holds no key" in said("echo", "--keys", str(keys)).output
+    assert "limits of a run are for an agent" in said("echo", "--run-cost", "1").output
 
 
 def test_drafters_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -139,6 +140,7 @@ def test_an_agent_answers_in_place_of_its_model(tmp_path: Path) -> None:
     store = str(tmp_path / "s.db")
     agent = f"{tmp_path}/agent.py:solve"
     line = [sys.executable, "-m", "clew.cli", "serve", "echo", "--agent", agent, "--record", store, "--port", "0"]
+    line += ["--run-tokens", "500"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         try:
             told = process.stdout.readline()  # type: ignore[union-attr]
@@ -151,5 +153,6 @@ def test_an_agent_answers_in_place_of_its_model(tmp_path: Path) -> None:
     assert message["content"] == "hello, said the agent"
     inner, outer = (Run(open_store(store), run) for run in (message["clew_run"], got.headers["x-clew-run"]))
     assert inner.agent == agent
+    assert 500 in json.loads(inner.row.settings)["limits"].values()
     assert Runner.of(inner.store, inner).replay(inner).calls == len(inner.calls)
     assert inner.id in outer.conversation(0)[-1].message.extra

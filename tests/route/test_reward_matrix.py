@@ -31,7 +31,6 @@ def test_rows_become_samples_of_pairs():
     assert found.counts.tolist() == [[2, 1], [1, 1]]  # a sample given twice counts once
     assert found.answers[0][0] == ("4", "5")
     assert found.prices is None
-    assert not found.binary
 
 
 def test_a_question_that_a_worker_has_no_reward_for_is_left_out_and_told():

@@ -30,13 +30,13 @@ WORKERS = {
 }
 
 
-def crew(plans: list[str], lead: Any = None, **says: object) -> tuple[Server, dict[str, Worker]]:
+def crew(plans: list[str], lead: Any = None, store: Any = None, **says: object) -> tuple[Server, dict[str, Worker]]:
     turn = iter(plans)
     models = {name: Worker(name, says.get(name)) for name in WORKERS}
     models["lead"] = Worker("lead", lambda request: next(turn))
     config = {"workers": WORKERS, "lead": lead or {"region": "eu"}}
     agent = AgentModel(
-        "orchestrator", models["lead"], store=open_store(":memory:"), config=config, resolve_model=models.__getitem__
+        "orchestrator", models["lead"], store=store or ":memory:", config=config, resolve_model=models.__getitem__
     )
     return Server(agent, names=("m",)), models
 
@@ -121,6 +121,32 @@ def test_what_a_clients_tool_gave_is_of_the_class_of_who_called_it() -> None:
     reply(server, [*asked, {"role": "assistant", "content": "seen"}, {"role": "user", "content": "And now?"}])
     assert CANARY in told(models["ward"])
     assert CANARY not in told(models["public"]) + told(models["lead"])
+
+
+def test_results_of_tools_have_the_class_of_their_own_caller_also_after_a_restart() -> None:
+    """Two workers call in one message: what the open one was given is not closed by what the other was."""
+
+    def looks(at: str) -> Any:
+        return lambda request: "seen" if request.path[-1].message.role == "tool" else tool_call("look", at=at)
+
+    store = open_store(":memory:")
+    plan = written([Part(0, "look left"), Part(1, "look right"), Part(0, "sum up", (0, 1))])
+    server, _ = crew([plan], store=store, clinic=looks("left"), public=looks("right"))
+    called = reply(server, HI, tools=[LOOK])
+    asked = [*HI, *results(called, left=CANARY, right="the door is open")]
+    assert len(called["tool_calls"]) == 2
+    done = reply(server, asked, tools=[LOOK])
+    more = [*asked, {"role": "assistant", "content": done["content"]}, {"role": "user", "content": "And now?"}]
+    both = written([Part(1, "go on"), Part(2, "go on")])
+    again, models = crew([both], store=store)
+    reply(again, more)
+    for name, sees in (("public", False), ("lead", False), ("ward", True)):
+        assert (CANARY in told(models[name])) is sees, name
+        assert 'look {"at": "right"} gave: the door is open' in told(models[name])
+    forged = json.loads(json.dumps(more).replace(called["tool_calls"][0]["id"], "0" * 12 + "-" + "0" * 12))
+    other, models = crew([both], store=store)
+    reply(other, forged)
+    assert CANARY not in "".join(map(told, models.values()))
 
 
 def test_a_limit_of_the_run_ends_an_answer_with_the_best_so_far_and_says_length() -> None:

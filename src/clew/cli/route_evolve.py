@@ -106,7 +106,7 @@ def command(router: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
             told=lambda cost: move(advance=cost.done),
         )  # fmt: skip
         compared = _compared(each, best.head, make(None, store), test)
-    _end(change, best, compared, Path(folder), options, as_json)
+    _end(change, best, compared, [task.id for task in (*train, *fixed)], Path(folder), options, as_json)
 
 
 def _label(each: WorldEpisodes, found: Matrix, search: Search) -> str:
@@ -141,8 +141,11 @@ def _compared(each: WorldEpisodes, best: F64, runner: Runner, test: list[Task]) 
     )
 
 
-def _end(change: Change, best: Evolved, found: Compared, out: Path, options: dict[str, Any], as_json: bool) -> None:
-    from clew.models.compose import router
+def _end(
+    change: Change, best: Evolved, found: Compared, seen: list[str], out: Path, options: dict[str, Any], as_json: bool
+) -> None:
+    """``seen``: ids of the tasks that the search performed."""
+    from clew.models.compose import fitted_tasks, router
 
     told = {"router": found.before, "evolved": found.after, "difference": found.gain}
     if not as_json:
@@ -158,6 +161,7 @@ def _end(change: Change, best: Evolved, found: Compared, out: Path, options: dic
         )
     made, gain = change.router_of(best.head), found.gain
     about = dict(made.about) | {
+        fitted_tasks.FIELD: fitted_tasks.told(seen, fitted_tasks.marks(made.about)),
         "evolved": {
             "method": "sep-CMA-ES (arXiv 2606.21228, 3.3)", "world": options["world"], "seed": options["seed"],
             "iteration": best.at, "gain": {"estimate": gain.estimate, "low": gain.low, "high": gain.high, "n": gain.n},

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from clew.route.contest import Arm, Read
     from clew.route.frontier import Frontier
     from clew.route.reward_matrix import Matrix
+    from clew.route.whole_runs import Way
 
 FOLDER = Path(".clew") / "route"
 FROM_HELP = "Read given rewards from this file: a row a sample, columns question, worker, reward; family, cost, answer."
+WITH_HELP = "Whole runs of the same tasks by a router or an orchestrator, to be judged too."
 WORKERS_HELP = "With --from: columns that hold each worker's reward, where a row is a question."
 FAMILY_HELP = "Field of the tasks' data that names a question's family.  [default: family, subject or category]"
 HOLD_HELP = "What is held out: questions, or whole families (what becomes of a new kind of question?)."
@@ -38,23 +40,30 @@ source_options = common.options(
 @click.command("report", short_help="Find whether choosing the model by question pays.")
 @click.argument("runs", nargs=-1)
 @source_options
+@option("--with", "others", multiple=True, metavar="RUNS", help=WITH_HELP)
 @option("--figure", default="", metavar="PNG", help="File of the figure.  [default: .clew/route/NAME.png]")
 @common.output_options
-def command(runs: tuple[str, ...], as_json: bool, store_path: str, figure: str, **options: Any) -> None:
+def command(
+    runs: tuple[str, ...], others: tuple[str, ...], as_json: bool, store_path: str, figure: str, **options: Any
+) -> None:
     """Find whether choosing the model by question pays: for measured runs, or for rewards in a file.
 
     RUNS are runs that `clew route measure` made, by their tag or a query. First the headroom: what an oracle gains over
     the best single model if it chooses on one half of the samples and is scored on the other. Then routers and
-    baselines on held-out questions, at equal calls and with their cost. The verdict is "do not route" or "route by
-    question". Figures are kept as reports of the store, where there is one.
+    baselines on held-out questions, at equal calls and with their cost. With whole runs of a router or an orchestrator
+    at the same tasks, these too. The verdict is "do not route", "route by question", "route by turn" or "orchestrate".
+    Figures are kept as reports of the store, where there is one.
 
     \b
     clew route report pool
+    clew route report held --with model=route:evolved
     clew route report --from rewards.jsonl --hold families
     clew route report --from mmlu.jsonl.gz --workers mixtral-8x7b,gpt-4
     """
     found = matrix_of(runs, store_path, options)
     advice = advised(found, options)
+    if others:
+        advice.ways = _ways(advice, runs, others, store_path, options)
     picture = draw(advice.frontier, advice.arms, Path(figure) if figure else FOLDER / f"{found.label}.png")
     ids = _file(advice, store_path, bool(options["path"]))
     if as_json:
@@ -104,6 +113,18 @@ def advised(found: Matrix, options: dict[str, Any], read: Read | None = None) ->
     with common.bar("folds", FOLDS) as move:
         how = {"held": options["hold"], "seed": options["seed"], "tau": options.get("tau", TAU)}
         return advice.advise(found, **how, told=lambda: move(advance=1), read=read)
+
+
+def _ways(
+    advice: Advice, runs: Sequence[str], others: Sequence[str], store_path: str, options: dict[str, Any]
+) -> list[Way]:
+    from clew.route import whole_runs
+
+    if options["path"]:
+        raise BadInput("--with needs measured runs", remedy="Measure the pool with `clew route measure`.")
+    store = common.open_store(store_path)
+    pool, whole = common.some(store, runs), common.some(store, others)
+    return whole_runs.ways(advice.found, advice.made, whole, pool, advice.by_question, options["seed"])
 
 
 def draw(found: Frontier, arms: Sequence[Arm], path: Path) -> Path | None:
@@ -172,18 +193,24 @@ def _told(advice: Advice) -> None:
             common.echo(f"and {len(families) - SHOWN} more families")
     common.echo(f"\nheld-out {advice.held}, n={len(found)}; intervals at 95 %:")
     table = []
-    for arm in advice.arms:
+    for arm in (*advice.arms, *(way.arm for way in advice.ways)):
         cost = "" if arm.cost is None else f"{arm.cost:.4g}"
         p = "" if arm.p is None else f"{arm.p:.2g}"
         table.append((arm.name, shown(arm.reward), f"{arm.calls:g}", cost, shown(arm.gain), p))
     common.print_table(("", "reward", "calls", "US dollars", "less best single", "p (Holm)"), table)
     common.echo()
+    for way in advice.ways:
+        common.echo(f"{way.arm.name}: {way.short or 'proven'}")
     for line in (*advice.frontier.words, *(f"note: {note}" for note in advice.notes)):
         common.echo(line)
 
 
 def _next(advice: Advice, runs: Sequence[str], options: dict[str, Any]) -> str:
     given = common.pick(options, "path workers family hold seed")
+    if advice.way:
+        if advice.way.kind == "workflow":
+            return command_line("serve", advice.way.model, agent=advice.way.agent, config=advice.way.config)
+        return command_line("serve", advice.way.model)
     if advice.verdict == "route by question":
         return command_line("route fit", *runs, **given, folder="router")
     best = advice.found.workers[int(advice.found.means.mean(0).argmax())]
@@ -205,6 +232,12 @@ def _json(advice: Advice, ids: list[str], picture: Path | None) -> dict[str, Any
         {"name": arm.name, "calls": arm.calls, "cost": arm.cost, "p": arm.p, "wins": arm.wins}
         | {"reward": plain(arm.reward), "gain": plain(arm.gain), "hindsight": plain(arm.hindsight)}
         for arm in advice.arms
+    ]
+    said["ways"] = [
+        {"name": way.arm.name, "kind": way.kind, "calls": way.arm.calls, "p": way.arm.p, "proven": way.proven}
+        | {"short": way.short, "reward": plain(way.arm.reward), "gain": plain(way.arm.gain)}
+        | {"over": plain(way.over), "equal": plain(way.equal)}
+        for way in advice.ways
     ]
     said["frontier"] = {
         "unit": edge.unit, "strong": edge.strong, "weak": edge.weak, "by question": edge.curve,

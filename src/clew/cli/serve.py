@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
@@ -45,6 +46,7 @@ POSITIVE = click.IntRange(1)
 @option("--port", type=click.IntRange(0, 65535), default=PORT, help="Port; 0 takes a free one.")
 @option("--agent", metavar="FILE:FUNCTION", help="Let this agent answer: each completion is a run of it.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@run_options.limit_options
 @option("--ledger", metavar="FILE", help="Sign a line here for each request to a model of the agent.")
 @option("--ledger-key", metavar="FILE", type=FILE, help="The key that signs the ledger.")
 @option("--keys", metavar="FILE", type=FILE, help=KEYS_HELP)
@@ -97,7 +99,10 @@ def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Map
     store = common.open_store(options["record"], create=True) if options["record"] else None
     if options["agent"]:
         config, how = common.json_object(options["config"], "--config"), resolved(served, options)
+        how["limits"] = run_options.limits(options)
         served = AgentModel(options["agent"], store=store or ":memory:", config=config, **how)
+    elif any(options[name] is not None for name in ("run_tokens", "max_steps", "max_seconds", "run_cost")):
+        raise BadInput("limits of a run are for an agent", remedy="Give --agent, or --max-output for a model's reply.")
     elif options["ledger"] or options["ledger_key"]:
         raise BadInput("a ledger is kept of an agent's models", remedy="Give --agent; a router has one of its own.")
     recorder = Recorder(store, served, {"ref": ref}) if store is not None else None
@@ -125,10 +130,12 @@ def resolved(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
 
     if (options["ledger"] is None) != (options["ledger_key"] is None):
         raise BadInput("a ledger needs a key, and a key a ledger", remedy="Give --ledger FILE and --ledger-key FILE.")
+    purse, named = run_options.purse(options), {"max_cost": options["max_cost"]}
+    others = partial(run_options.load_model, options=named, purse=purse)
     if options["ledger"] is None:
-        return {"model": model, "resolve_model": run_options.load_model}
+        return {"model": model, "resolve_model": others}
     ledger = Ledger(options["ledger"], key_of(options["ledger_key"]))
-    return {"model": Signed(model, ledger), "resolve_model": signing(run_options.load_model, ledger)}
+    return {"model": Signed(model, ledger), "resolve_model": signing(others, ledger)}
 
 
 def api_keys(file: str | None) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
 """Should one route at all? The whole answer for a measured pool, its verdict, and its Reports in the store.
 
 ``clew route report`` prints it, ``clew route fit`` asks it first. It says "route by question" of what was shown on
-held-out questions alone; routing by turn and workflows are not judged here.
+held-out questions alone, and "route by turn" or "orchestrate" of whole runs alone (``whole_runs``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,13 +20,16 @@ from clew.route.frontier import Frontier, frontier
 from clew.route.headroom import Headroom, headroom
 from clew.route.reward_matrix import Matrix
 from clew.route.soft_targets import TAU
+from clew.route.whole_runs import KINDS, Simpler, Way
 from clew.store import Keeper
 
-Verdict = Literal["do not route", "route by question"]
+Verdict = Literal["do not route", "route by question", "route by turn", "orchestrate"]
 NOT_COMPUTED = (
     "solve, verify, repair was not computed: stored single answers hold no verification by one worker and no repair by "
     "another",
 )
+NO_RUNS = "routing by turn and workflows were not judged: name whole runs of the same tasks (clew route report --with)"
+OF_WAY: dict[str, Verdict] = {"question": "route by question", "turn": "route by turn", "workflow": "orchestrate"}
 
 
 class Family(NamedTuple):
@@ -41,7 +44,8 @@ class Family(NamedTuple):
 class Advice:
     """What was found of a pool.
 
-    headroom: None where it cannot be estimated. ours: the arm of the router that ``clew route fit`` would fit.
+    headroom: None where it cannot be estimated. ours: the arm of the router that ``clew route fit`` would fit. ways:
+    what whole runs of several models earn; empty where none were given.
     """
 
     found: Matrix
@@ -50,6 +54,7 @@ class Advice:
     arms: list[Arm]
     made: Choices
     frontier: Frontier
+    ways: list[Way] = field(default_factory=list)
 
     def arm(self, name: str) -> Arm:
         return next(one for one in self.arms if one.name == name)
@@ -59,23 +64,43 @@ class Advice:
         return self.arm("soft targets")
 
     @property
+    def best(self) -> Arm:
+        """The router that earns most on held-out questions, whether it is proven or not."""
+        return max((arm for arm in self.arms if arm.p is not None), key=lambda arm: arm.reward.estimate)
+
+    @property
     def winners(self) -> list[Arm]:
         """Routers that beat the best single worker, the best first."""
         return sorted((arm for arm in self.arms if arm.wins), key=lambda arm: -arm.reward.estimate)
 
     @property
+    def way(self) -> Way | None:
+        """Whole runs that are proven: the least simple of them, since each beats those before; of one kind the best."""
+        proven = [way for way in self.ways if way.proven]
+        return max(proven, key=lambda way: (KINDS.index(way.kind), way.arm.reward.estimate), default=None)
+
+    @property
+    def by_question(self) -> Simpler | None:
+        """The router that is proven on held-out questions, and what it earns at each."""
+        if verdict(self.headroom, bool(self.winners)) == "do not route":
+            return None
+        name = self.winners[0].name
+        return Simpler(name, contest.earned_by(self.found, self.made, name))
+
+    @property
     def verdict(self) -> Verdict:
-        return verdict(self.headroom, bool(self.winners))
+        return OF_WAY[self.way.kind] if self.way else verdict(self.headroom, bool(self.winners))
 
     @property
     def why(self) -> str:
         """The verdict in a sentence."""
         room = self.headroom
+        if self.way:
+            return _why(self.way)
         if room is not None and not room.found:
-            r = room.report
             said = (
-                f"even an oracle, cross-fitted by {room.way}, gains {r.estimate:+.3f} [{r.low:+.3f}, {r.high:+.3f}] "
-                "over the best single worker: the interval reaches 0"
+                f"even an oracle, cross-fitted by {room.way}, gains {_figure(room.report)} over the best single "
+                "worker: the interval reaches 0"
             )
             if self.winners:
                 said += (
@@ -83,20 +108,18 @@ class Advice:
                 )
             return said
         if not self.winners:
-            best = max((arm for arm in self.arms if arm.p is not None), key=lambda arm: arm.reward.estimate)
+            best = self.best
             assert best.gain is not None
-            g = best.gain
             there = "there is headroom, but " if room is not None else ""
             return (
                 f"{there}no router beats the best single worker on held-out {self.held}: the best, {best.name}, by "
-                f"{g.estimate:+.3f} [{g.low:+.3f}, {g.high:+.3f}]"
+                f"{_figure(best.gain)}"
             )
         best = self.winners[0]
         assert best.gain is not None
-        g = best.gain
         return (
-            f"{best.name} beats the best single worker by {g.estimate:+.3f} [{g.low:+.3f}, {g.high:+.3f}] on held-out "
-            f"{self.held}, at one call each"
+            f"{best.name} beats the best single worker by {_figure(best.gain)} on held-out {self.held}, at one call "
+            "each"
         )
 
     @property
@@ -127,7 +150,22 @@ class Advice:
             out.append("best of several samples was not computed: it needs two samples of each pair")
         if self.found.prices is None:
             out.append("costs are not known for every worker: equal calls stand for equal cost")
-        return [*out, *NOT_COMPUTED]
+        out += [f"{way.arm.name}: {way.about}" for way in self.ways if way.about]
+        return [*out, *NOT_COMPUTED, *(() if self.ways else (NO_RUNS,))]
+
+
+def _why(way: Way) -> str:
+    """Why whole runs are the verdict, in a sentence."""
+    gain = way.arm.gain
+    assert gain is not None
+    said = f"{way.arm.name} earns {_figure(gain)} over the best single worker, n={gain.n}, at {way.arm.calls:.1f} calls"
+    if way.over is not None:
+        said += f", and {_figure(way.over)} over the best simpler way"
+    return said + (f", and {_figure(way.equal)} over one worker at equal calls" if way.equal is not None else "")
+
+
+def _figure(found: Report) -> str:
+    return f"{found.estimate:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
 def verdict(room: Headroom | None, won: bool) -> Verdict:
@@ -165,7 +203,9 @@ def filed(advice: Advice, store: Keeper) -> list[str]:
     reports += [arm.reward for arm in advice.arms]
     reports += [arm.gain for arm in advice.arms if arm.gain is not None]
     reports.append(advice.frontier.saving)
-    best = max((arm for arm in advice.arms if arm.p is not None), key=lambda arm: arm.reward.estimate)
+    for way in advice.ways:
+        reports += [one for one in (way.arm.reward, way.arm.gain, way.over, way.equal) if one is not None]
+    best = advice.way.arm if advice.way else advice.best
     assert best.gain is not None
     claim = f"{advice.verdict}: {best.name} less the best single worker"
     reports.append(replace(best.gain, claim=claim, caveats=caveats))

@@ -171,7 +171,7 @@ def arms(found: Matrix, made: Choices, seed: int = 0) -> list[Arm]:
         gain = None if name == SINGLE else gain_of(f"{name} less {SINGLE}", earned, single, seed)
         after = None
         if name in LEARNT:
-            raw[name] = _p(earned - single, found)
+            raw[name] = p_of(earned - single)
             after = gain_of(f"{name} less {found.workers[top]}, best in hindsight", earned, means[:, top], seed)
         out.append(Arm(name, mean_of(f"reward of {name}", earned, seed), 1.0, cost, gain, None, after))
     fixed = dict(zip(raw, design.holm(list(raw.values())), strict=True))
@@ -179,9 +179,9 @@ def arms(found: Matrix, made: Choices, seed: int = 0) -> list[Arm]:
     return out + _several(found, made.single, single, seed)
 
 
-def _p(gain: F64, found: Matrix) -> float:
-    """One-sided p of no gain: exact McNemar where each question has one sample of 0 or 1, else a paired t test."""
-    if found.binary and found.rewards.shape[2] == 1:
+def p_of(gain: F64) -> float:
+    """One-sided p of no gain: exact McNemar where every gain is -1, 0 or 1, else a paired t test."""
+    if np.isin(gain, (-1.0, 0.0, 1.0)).all():
         return design.mcnemar(int((gain > 0).sum()), int((gain < 0).sum()), one_sided=True)
     if not gain.any():
         return 1.0
@@ -202,7 +202,7 @@ def _several(found: Matrix, single: Index, base: F64, seed: int) -> list[Arm]:
     if found.prices is not None:
         cost = float((found.prices[at, single] * n).mean())
     if found.answers and n.min() >= 3:
-        voted = np.array([_majority(found, int(q), int(w)) for q, w in zip(at, single, strict=True)])
+        voted = np.array([majority(found, int(q), int(w)) for q, w in zip(at, single, strict=True)])
         gain = gain_of(f"majority of {SINGLE} less one call of it", voted, base, seed)
         out.append(
             Arm("majority of best single", mean_of("reward of a majority", voted, seed), float(n.mean()), cost, gain)
@@ -214,9 +214,9 @@ def _several(found: Matrix, single: Index, base: F64, seed: int) -> list[Arm]:
     return out
 
 
-def _majority(found: Matrix, q: int, w: int) -> float:
-    """Reward of the answer that most samples give; among equals the one given first."""
-    said, got = found.answers[q][w], found.rewards[q, w]
+def majority(found: Matrix, q: int, w: int, samples: int | None = None) -> float:
+    """Reward of the answer that most of the first samples give (default: of all); among equals the one given first."""
+    said, got = found.answers[q][w][:samples], found.rewards[q, w][:samples]
     counts: dict[str, list[float]] = {}
     for text, reward in zip(said, got, strict=False):
         counts.setdefault(text, []).append(float(reward))

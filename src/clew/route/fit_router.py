@@ -22,7 +22,7 @@ import numpy as np
 
 from clew.core.errors import BadInput, BadRecord
 from clew.core.values import F32
-from clew.models.compose import router
+from clew.models.compose import fitted_tasks, router
 from clew.models.compose.ngrams import Ngrams
 from clew.models.compose.router import Features, Head, Router, Worker
 from clew.models.remote.prices import price_of
@@ -138,7 +138,7 @@ def write(
     about: dict[str, Any] = {
         "method": "soft targets, KL loss (arXiv 2606.21228, 3.2)",
         "questions": len(found), "matrix": found.label, "tau": tau, "seed": seed,
-        "held out": advice.held, "verdict": advice.verdict,
+        "held out": advice.held, "verdict": advice.verdict, fitted_tasks.FIELD: fitted_tasks.told(found.questions),
     }  # fmt: skip
     if probes:
         head, kept = probed(found, features, probes, tau, seed, h)

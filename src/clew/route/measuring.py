@@ -216,12 +216,17 @@ def _scored(run: Run, reward: float, family: str, several: bool, texts: dict[str
     asks = [call for call in run.calls if call.kind == "ask" and call.node_out]
     answer = answered(run.reply(asks[-1].seq).message.text) if len(asks) == 1 else ""
     price = run.cost if any(call.cost for call in asks) or not _priced(asks) else math.nan
-    question = f"{run.row.taskset}\n{run.task_id}" if several else run.task_id
+    question = question_of(run, several)
     kind = found or (run.row.taskset if several else "")
     if question not in texts:
         sent = run.store.thread(asks[0].node_in) if asks else ()
         texts[question] = transcript([node.message for node in sent]) or run.task_id
     return Scored(question, texts[question], run.model, reward, kind, price, answer, run.id)
+
+
+def question_of(run: Run, several: bool) -> str:
+    """What a matrix calls the task of a run; ``several``: whether it holds tasks of several worlds."""
+    return f"{run.row.taskset}\n{run.task_id}" if several else run.task_id
 
 
 def _priced(asks: Sequence[Any]) -> bool:

@@ -97,12 +97,6 @@ class Matrix:
         return prices is not None and bool(np.ptp(prices) > 0)
 
     @property
-    def binary(self) -> bool:
-        """Whether every reward is 0 or 1."""
-        seen = self.rewards[~np.isnan(self.rewards)]
-        return bool(np.isin(seen, (0.0, 1.0)).all())
-
-    @property
     def label(self) -> str:
         """A name of what is in it: 8 hexadecimal digits."""
         seen = np.nan_to_num(self.rewards, nan=-1e9)

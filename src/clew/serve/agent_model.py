@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 from clew.core.errors import BadInput, ModelError
 from clew.core.keys import value_digest
 from clew.core.protocols import Model, Renderer, Taskset
-from clew.core.records import Call, Request, RunRow
+from clew.core.records import Request, RunRow
 from clew.core.values import Completion, Message, StopReason, Task, ToolCall, Usage
 from clew.harness import LiveRun, Runner
 from clew.harness.collecting import open_groups
@@ -30,11 +29,11 @@ from clew.harness.run.nodes import message_json
 from clew.harness.run.pending import revive
 from clew.harness.run.spec import RunSpec
 from clew.harness.workflow.clearance import Team
-from clew.models.compose.origins import Origins
 from clew.models.compose.policy import Policy
 from clew.models.dialects import dumps, media, tags
 from clew.serve import client_tools
 from clew.serve.client_tools import Outside, brought
+from clew.serve.served_origins import ServedOrigins, every_call, last_said
 from clew.store import Keeper, Run
 
 FINISH = dict.fromkeys(("step_limit", "token_limit", "time_limit", "cost_limit"), "length")
@@ -52,8 +51,8 @@ class AgentModel:
     settings are not the agent's.
 
     An agent that takes ``workers`` and ``policy``, as the orchestrator does, is held to the policy that a request
-    states, too: it is judged before a run is opened, and becomes the task's. What such an agent wrote before is known
-    by the classes of data that its record names; what it did not write, or before a restart, is ``unknown``.
+    states, too: it is judged before a run is opened, and becomes the task's. What such an agent wrote before, and what
+    its client's tools gave, is known by the classes of data that the record names; anything else is ``unknown``.
 
     Args:
         agent: an async function over a LiveRun, or its reference.
@@ -76,7 +75,8 @@ class AgentModel:
         self._busy = set[str]()
         takes = inspect.signature(self._agent).parameters.keys() >= {"workers", "policy"}
         said = [self.runner.config.get(name) for name in ("workers", "lead", "policy")]
-        self._team, self._origins = Team.read(*said) if takes else None, Origins()
+        self._team = Team.read(*said) if takes else None
+        self._origins = ServedOrigins(self.runner.store, self.runner.row(Task("", "")))
 
     @property
     def under(self) -> Callable[[object], Team]:
@@ -116,7 +116,7 @@ class AgentModel:
             task = _task(request, team, self._origins)
             (opened,) = open_groups(spec, [task], 1, request.seed, "", 0)
             row = opened.runs[0].row
-        recorded = [call for call in _calls(Run(spec.store, row)) if call.done >= 0]
+        recorded = [call for call in every_call(Run(spec.store, row)) if call.done >= 0]
         outside = Outside(row.id, results, recorded)
         tools = {**spec.tools, **outside.tools(request.tools)}
         spec = replace(spec, agent=partial(self._heard, outside), tools=tools)
@@ -181,54 +181,25 @@ class AgentModel:
                 raise failed
             raise ModelError(f"run {run.id} of agent {self.ref} ended with {stop}", remedy=f"clew show {run.id}")
         if not isinstance(said, str):
-            said = _last_said(run, asks)
+            said = last_said(run, calls)
         extra = dumps({"chat": {"clew_run": run.id}})
         message = client_tools.message(waiting, extra) if waiting else Message("assistant", said, extra=extra)
-        spent = [call for call in _calls(run) if call.kind == "ask" and (call.run, call.seq) not in before]
+        spent = [call for call in every_call(run) if call.kind == "ask" and (call.run, call.seq) not in before]
         usage = Usage(*(sum(call.usage[i] for call in spent) for i in range(3)))
         cost, took = sum(call.cost for call in spent), sum(call.seconds for call in calls)
         finish = "tool_calls" if waiting else FINISH[stop]
         if self._team is not None:
-            self._origins.said(message, _classes(calls))
+            self._origins.said(message, calls)
         return Completion(message, finish=finish, model=self.ref, usage=usage, cost=cost, seconds=took)
 
 
-def _task(request: Request, team: Team | None, origins: Origins) -> Task:
-    messages = [message_json(node.message._replace(extra="")) for node in request.path]
-    name = f"chat-{value_digest(messages).hex()[:12]}"
-    if team is not None and team.labelled:
-        each = origins.classes([node.message for node in request.path])
-        messages = [one | {"classes": sorted(classes)} for one, classes in zip(messages, each, strict=True)]
+def _task(request: Request, team: Team | None, origins: ServedOrigins) -> Task:
+    path = [node.message for node in request.path]
+    name = f"chat-{value_digest([message_json(one._replace(extra='')) for one in path]).hex()[:12]}"
+    if team is None:
+        messages = [message_json(one._replace(extra="")) for one in path]
+    else:
+        messages = origins.messages(path, team.labelled)
     prompt = next((m["text"] for m in reversed(messages) if m["role"] == "user"), "")
     stated = {"policy": dict(request.policy)} if request.policy is not None else {}
     return Task(name, prompt, {"messages": messages, **stated})
-
-
-def _classes(calls: Sequence[Call]) -> set[str]:
-    """The classes of data that a run's answer holds by its note, else those of all that its notes name."""
-    found = set[str]()
-    for call in reversed(calls):
-        if call.kind == "note" and call.text:
-            named = json.loads(call.text).get("classes", ())
-            if call.action == "answer":
-                return set(named)
-            found.update(named)
-    return found
-
-
-def _last_said(run: Run, asks: Sequence[Call]) -> str:
-    """What a run answered, where its agent's own value is not at hand: its note ``answer``, else the last reply."""
-    for call in reversed(run.calls):
-        if call.kind == "note" and call.action == "answer":
-            return str(json.loads(call.text or "{}").get("text", ""))
-    return next((run.store.node(c.node_out).message.text for c in reversed(asks) if c.node_out), "")
-
-
-def _calls(run: Run) -> Iterator[Call]:
-    """All Calls of a run and of its children."""
-    runs = [run]
-    while runs:
-        for call in runs.pop().calls:
-            yield call
-            if call.child:
-                runs.append(Run(run.store, call.child))

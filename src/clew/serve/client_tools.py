@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from clew.core.errors import BadInput
@@ -38,10 +38,9 @@ class Outside:
     def __init__(self, run: str, results: Mapping[str, str], recorded: Iterable[Call]) -> None:
         self.run, self.results, self.live = run, results, list[LiveRun]()
         self.waiting: dict[str, ToolCall] = {}
-        self._seen = Counter[str]()
+        self._name = _Names(run)
         self._asked = asyncio.Event()
-        acts = (call.action for call in recorded if call.kind == "act" and call.finish == "tool")
-        self.known = {self._name(ToolCall(*json.loads(action))) for action in acts}
+        self.known = {self._name(call) for call in _acts(recorded)}
 
     def tools(self, specs: Iterable[ToolSpec]) -> dict[str, Tool]:
         """The client's tools, by name."""
@@ -83,10 +82,29 @@ class Outside:
             told = f"run {self.run} made no call {min(unknown)!r}"
             raise BadInput(told, remedy="Send each result under the id that its call had.")
 
-    def _name(self, action: ToolCall) -> str:
-        name = f"{self.run}-{value_digest(list(action)).hex()[:12]}"
+
+class _Names:
+    """Ids of a run's calls as the client knows them, the calls in order."""
+
+    def __init__(self, run: str) -> None:
+        self._run, self._seen = run, Counter[str]()
+
+    def __call__(self, action: ToolCall) -> str:
+        name = f"{self._run}-{value_digest(list(action)).hex()[:12]}"
         self._seen[name] += 1
         return name if self._seen[name] == 1 else f"{name}-{self._seen[name]}"
+
+
+def answered(run: str, calls: Iterable[Call]) -> dict[str, ToolCall]:
+    """The calls of tools that a run made and that were answered, by the ids that the client knows them by."""
+    name = _Names(run)
+    return {name(call): call for call in _acts(call for call in calls if call.done >= 0)}
+
+
+def _acts(recorded: Iterable[Call]) -> Iterator[ToolCall]:
+    for call in recorded:
+        if call.kind == "act" and call.finish == "tool":
+            yield ToolCall(*json.loads(call.action))
 
 
 class ClientTool(Tool):

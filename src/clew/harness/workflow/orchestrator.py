@@ -137,12 +137,14 @@ def question(run: LiveRun, team: Team) -> Question:
     """The question of a run's task: its last user message, where it has messages, else its prompt."""
     said = list[tuple[str, Words]]()
     for one in run.task.data.get("messages", ()):
-        said.append((str(one.get("role", "user")), Words(str(one.get("content", one.get("text", ""))), team.of(one))))
+        text, role = str(one.get("content", one.get("text", ""))), str(one.get("role", "user"))
+        text = f"{one.get('called', 'a tool')} gave: {text}" if role == "tool" else text
+        said.append((role, Words(text, team.of(one))))
     last = max((i for i, (role, _) in enumerate(said) if role == "user"), default=None)
     if last is None:
         return Question((), Words(run.task.prompt or run.view.text))
     before = [(role, words) for role, words in said[:last] if role in ("system", "user", "assistant") and words.text]
-    tools = [words._replace(text=f"a tool gave: {words.text}") for role, words in said[:last] if role == "tool"]
+    tools = [words for role, words in said[:last] if role == "tool"]
     return Question(tuple(before), said[last][1], tuple(tools))
 
 
