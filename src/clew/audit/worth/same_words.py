@@ -3,7 +3,8 @@
 ``worth_audit.py`` leaves near copies out together; ``unproven.py`` lists both. Words are all that is compared, so two
 sentences that mean the same in other words are not found, and a contradiction is found only where two items of one
 kind and scope say nearly the same and differ in a negation, a number or name in one place, or a pair of opposites.
-What items say is data: it is cut into words and never run.
+What items say is data: it is cut into words and never run. The screen of lessons asks more of one lesson and its
+neighbours (``audit/lessons/likeness.py``); this compares all items of a memory.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _NEGATIONS = "not no never none nothing without cannot neither nor"
 PLAIN, NEGATIONS = frozenset(_PLAIN.split()), frozenset(_NEGATIONS.split())
 _SHORTENED = re.compile(r"\b(\w+)n['’]t\b")  # don't, isn't, can't
 _OPPOSITES = (
-    "always never", "before after", "first last", "open closed", "on off", "true false", "yes no", "include exclude",
-    "included excluded", "allowed forbidden", "required optional", "enabled disabled", "ascending descending",
-    "minimum maximum", "least most", "more fewer", "up down", "start end", "public private", "works fails",
-)  # fmt: skip
-OPPOSITES = frozenset(frozenset(pair.split()) for pair in _OPPOSITES)
+    "always never, before after, first last, open closed, on off, true false, yes no, include exclude, included "
+    "excluded, allowed forbidden, required optional, enabled disabled, ascending descending, minimum maximum, least "
+    "most, more fewer, up down, start end, public private, works fails"
+)
+OPPOSITES = frozenset(frozenset(pair.split()) for pair in _OPPOSITES.split(", "))
 
 
 class Clash(NamedTuple):

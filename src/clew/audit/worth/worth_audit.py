@@ -99,42 +99,43 @@ def plan(
     where = given(memory.store, chosen, runs)
     notes = [f"{count} recalls are not used: {why}" for why, count in sorted(where.left_out.items()) if why]
     where = _playable(where, forks, notes)
-    subjects = _subjects(chosen, where, everything=not items)
-    starts: dict[Subject, list[tuple[Cursor, int]]] = {}
-    counts: dict[Subject, int] = {}
-    missing: dict[Job, None] = {}
-    left_out, all_of = list[Subject](), _everything(memory)
-    for subject in subjects:
-        places = _places(subject, where, chosen)
-        mine = _pairs(places, forks.seed, n, per_run)
-        if not mine:
-            continue
-        new = forks.missing(_jobs(subject, all_of, mine))
-        if len({**missing, **dict.fromkeys(new)}) > budget:
-            left_out.append(subject)
-            continue
-        starts[subject], counts[subject] = mine, len(places)
-        missing |= dict.fromkeys(new)
-    if left_out and not starts:
-        least = f"one item alone needs more than {budget} forks"
-        raise BadInput(least, remedy="Raise --budget, or lower -n.")
-    if left_out:
-        notes.append(f"{len(left_out)} of {len(left_out) + len(starts)} were left out for the budget of {budget} forks")
+    places = {one: _places(one, where, chosen) for one in _subjects(chosen, where, everything=not items)}
+    all_of = _everything(memory)
+    wanted = {one: _pairs(at, forks.seed, n, per_run) for one, at in places.items() if at}
+    starts, missing = _afforded(wanted, forks, all_of, budget)
+    if len(starts) < len(wanted):
+        notes.append(f"{len(wanted) - len(starts)} of {len(wanted)} were left out for the budget of {budget} forks")
     jobs = list(dict.fromkeys(_in_turn(starts, all_of)))
-    cost = _expected(memory, [job for job in jobs if job in missing])
-    found = len(jobs) - len(missing)
-    label = value_digest([memory.name, forks.params({job.start.run for job in jobs})]).hex()[:8]
     return Plan(
         memory=memory.name,
-        label=label,
+        label=value_digest([memory.name, forks.params({job.start.run for job in jobs})]).hex()[:8],
         everything=all_of,
         starts=starts,
-        runs=counts,
+        runs={one: len(places[one]) for one in starts},
         jobs=jobs,
         notes=notes,
-        found=found,
-        cost=cost,
+        found=len(jobs) - len(missing),
+        cost=_expected(memory, [job for job in jobs if job in missing]),
     )
+
+
+def _afforded(
+    wanted: dict[Subject, list[tuple[Cursor, int]]], forks: Forks, everything: Left, budget: int
+) -> tuple[dict[Subject, list[tuple[Cursor, int]]], set[Job]]:
+    """The subjects that fit the budget, the first ones first, and the forks that they still need.
+
+    Raises:
+        BadInput: none fits.
+    """
+    starts: dict[Subject, list[tuple[Cursor, int]]] = {}
+    missing: set[Job] = set()
+    for subject, pairs in wanted.items():
+        more = missing.union(forks.missing(_jobs(subject, everything, pairs)))
+        if len(more) <= budget:
+            starts[subject], missing = pairs, more
+    if wanted and not starts:
+        raise BadInput(f"one item alone needs more than {budget} forks", remedy="Raise --budget, or lower -n.")
+    return starts, missing
 
 
 def carry_out(
