@@ -146,9 +146,8 @@ def _told(done: Learnt, whole: Spent) -> dict[str, Any]:
         for it in done.ruled
     ]
     spent = {name: _costs(cost) for name, cost in (("now", done.spent), ("whole", whole))}
-    return {
-        "reflected": done.reflected, "passed": done.passed, "lessons": lessons, "notes": done.notes, "spent": spent,
-    }  # fmt: skip
+    told = {"reflected": done.reflected, "passed": done.passed, "lessons": lessons}
+    return told | {"notes": done.notes, "spent": spent}
 
 
 def _costs(spent: Spent) -> dict[str, dict[str, float]]:
