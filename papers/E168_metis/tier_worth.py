@@ -1,6 +1,6 @@
 """The cells of tier worth: `clew memory audit` on planted memories (specs/E168, 10: "proof that it helps").
 
-    python -m papers.E168_metis.tier_worth [--quick]
+    python -m papers.E168_metis.tier_worth [--quick | --seeds N]
     python -m papers.E168_metis.tier_worth --store FILE
 
 The first line prints its tables. ``planted``: in the world of a seed the player of ``apps`` plays a stream of errands
@@ -110,7 +110,7 @@ def _filled(seed: int, kind: str, store: Keeper) -> dict[str, str]:
     kinds = dict[str, str]()
     memory = Memory(store, "apps")
     tasks: dict[str, list[Task]] = {}
-    for task in world.sample(2500, derive(seed, "errands")):
+    for task in world.sample(9 * TASKS, derive(seed, "errands")):
         tasks.setdefault(world.goal(task.id).app, []).append(task)
     apps = sorted(tasks, key=lambda app: -(sum((world.apps(0)[app].face.unit == 100, world.apps(0)[app].leaves_out))))
     some = [apps[0], apps[-1], apps[len(apps) // 2]][:APPS]  # those that hide most, least, and in between
@@ -253,7 +253,10 @@ def main(argv: list[str]) -> None:
                 print(item, what)
         return
     lines: list[dict[str, Any]] = []
+    most = int(argv[argv.index("--seeds") + 1]) if "--seeds" in argv else len(SEEDS)
     for cell in cells("--quick" in argv):
+        if cell["seed"] >= most:
+            continue
         lines.append({**cell, **_one(cell, cell["seed"])})
         print(f"{cell['kind']} {cell['seed']}", file=sys.stderr)
     print(tables(lines))
