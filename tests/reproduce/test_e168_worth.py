@@ -38,17 +38,18 @@ def test_plants_are_what_they_are_called() -> None:
 
 
 def test_a_small_audit_of_planted_items_makes_lines_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier_worth, "TASKS", 6)
-    monkeypatch.setattr(tier_worth, "SIZES", (4, 16))
+    monkeypatch.setattr(tier_worth, "TASKS", 4)
+    monkeypatch.setattr(tier_worth, "SIZES", (4,))
     monkeypatch.setattr(tier_worth, "AUDITS", 2)
     store = MemoryStore()
     kinds = tier_worth._filled(0, "planted", store)
     items = Memory(store, "apps").items()
     assert {item.id for item in items} == {*kinds}
     assert all(item.given for item in items), "each item is recalled in its app"
-    lines = [{"kind": kind, "seed": 0, **tier_worth._one({"kind": kind}, 0)} for kind in tier_worth.cost]
-    calls = lines[0]["calls"]["4"]
-    assert {verdict for found in calls.values() for verdict in found} == {"cannot tell"}, "four pairs tell nothing"
-    text = tier_worth.tables(lines)
+    line = {"seed": 0, **tier_worth._one({"kind": "noisy"}, 0)}
+    found = {verdict for calls in line["calls"]["4"].values() for verdict in calls}
+    assert found == {"cannot tell"}, "four pairs tell nothing"
+    lines = [{**line, "kind": kind} for kind in ("planted", "noisy", "idle")]
+    text = tier_worth.tables([*lines, {"kind": "simulated", **tier_worth._one({"kind": "simulated"}, 0)}])
     assert "| harmful |" in text
     assert "simulated" in text
