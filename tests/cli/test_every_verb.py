@@ -108,6 +108,7 @@ LEFT_OUT = {
     },
     "memory audit": "it needs runs that were given items; test_memory_audit.py makes them, and follows its lines",
     "memory learn": "it needs judged runs and a reflector; test_memory_learn.py makes them, and follows its lines",
+    "memory craft": "it needs runs that followed a plan, and a codifier; test_memory_craft.py follows its lines",
     "route add": "it needs a router with probe questions; test_route_backbone.py makes one",
     "route evolve": "it needs a fitted router; test_route_evolve.py makes one",
     "route fit": "it needs a measured pool; test_route.py makes one, and follows the line that led here",
