@@ -106,6 +106,7 @@ LEFT_OUT = {
         f"memory {name}": "it names items, whose ids are not known before; test_memory.py follows its lines"
         for name in ("list", "show", "add", "edit", "retire", "delete", "export", "import")
     },
+    "memory audit": "it needs runs that were given items; test_memory_audit.py makes them, and follows its lines",
     "memory learn": "it needs judged runs and a reflector; test_memory_learn.py makes them, and follows its lines",
     "memory craft": "it needs runs that followed a plan, and a codifier; test_memory_craft.py follows its lines",
     "route add": "it needs a router with probe questions; test_route_backbone.py makes one",
