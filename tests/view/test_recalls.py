@@ -62,6 +62,15 @@ def test_what_is_read_is_bounded() -> None:
     assert shown(json.dumps({"items": [{"id": "a"}] * 300_000})) is None, "more than anybody reads"
 
 
+def test_steps_of_a_tool_say_how_far_it_came() -> None:
+    steps = [{"call": ["fetch", "{}"]}, {"call": None, "answer": "7"}, {"call": [3], "answer": None, "why": "late"}]
+    for number, (step, did) in enumerate(zip(steps, ("it calls fetch({})", "it answers 7", "plan: late"), strict=True)):
+        found = shown(json.dumps({"memory": "m", "tool": "pager", "step": number, "items": [], **step}))
+        assert (found["step"]["tool"], found["step"]["number"]) == ("pager", number)
+        assert found["step"]["did"].endswith(did)
+    assert shown(json.dumps({"memory": "m", "items": []}))["step"] is None
+
+
 def test_a_verdict_that_is_none_is_not_shown() -> None:
     from clew.audit.worth.filed_worth import key_of
 

@@ -1,4 +1,4 @@
-"""What a run was given by memories, Call by Call: each item, and what an audit found it worth.
+"""What a run was given by memories, Call by Call: each item and what an audit found it worth, each step of a tool.
 
 The transcript's page asks for it. The text of a recall is other people's: it is read with bounds, what is not what it
 should be is left out, and nothing of it is more than text. What an item is worth is shown only where `clew memory
@@ -58,7 +58,21 @@ def recalled(call: Call, worths: Worths) -> dict[str, Any] | None:
             text = _text(one.get("text"), LONG + 1)
             item = {"id": id, "kind": _text(one.get("kind"), NAME), "text": text[:LONG], "cut": len(text) > LONG}
             items.append(item | {"worth": worths.of(memory, id)})
-    return {"memory": memory, "items": items, "more": max(0, len(listed) - ITEMS)}
+    return {"memory": memory, "items": items, "more": max(0, len(listed) - ITEMS), "step": _step(told)}
+
+
+def _step(told: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How far a tool of the memory came; None of a recall that used none."""
+    number, call = told.get("step"), told.get("call")
+    if not isinstance(number, int):
+        return None
+    if isinstance(call, list) and len(call) == 2:
+        did = f"it calls {_text(call[0], NAME)}({_text(call[1], LONG)})"
+    elif isinstance(told.get("answer"), str):
+        did = f"it answers {_text(told['answer'], LONG)}"
+    else:
+        did = f"it leaves the task to the plan: {_text(told.get('why'), LONG) or 'it gave nothing'}"
+    return {"tool": _text(told.get("tool"), NAME), "number": number, "did": did}
 
 
 def _text(value: object, most: int) -> str:

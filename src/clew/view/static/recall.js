@@ -11,10 +11,11 @@ const TONES = { helpful: "good", harmful: "bad", redundant: "warn" };
 const SHORT = 300; // characters of an item that are shown at once
 
 export function recall(call) {
-  const { memory, items, more } = call.recalled;
-  const head = h("p", { class: "recallhead" }, h("span", { class: "dim" }, items.length ? `${plural(items.length + more, "item")} of memory ` : "nothing of memory "), said(memory), h("span", { class: "dim" }, " for "), said(call.action, { class: "query" }));
+  const { memory, items, more, step } = call.recalled;
+  const what = step ? ["step ", said(String(step.number)), " of the tool ", said(step.tool), " of memory "] : items.length ? `${plural(items.length + more, "item")} of memory ` : "nothing of memory ";
+  const head = h("p", { class: "recallhead" }, h("span", { class: "dim" }, what), said(memory), h("span", { class: "dim" }, " for "), said(call.action, { class: "query" }));
   const list = items.length > 0 && h("ol", { class: "recalled" }, items.map((item) => row(memory, item)));
-  return [part("recall", head, list, more > 0 && h("p", { class: "dim" }, `and ${plural(more, "more item")}`))];
+  return [part("recall", head, step && h("p", { class: "query" }, said(step.did)), list, more > 0 && h("p", { class: "dim" }, `and ${plural(more, "more item")}`))];
 }
 
 function row(memory, { id, kind, text, cut, worth }) {
