@@ -47,7 +47,7 @@ def places(store: Keeper, items: Sequence[Item]) -> list[Place]:
 
 
 def spellings(text: str) -> list[str]:
-    """A text, and how it stands in JSON and where hidden characters are shown: programs pass on what they were given."""
+    """A text as it is, as it stands in JSON, and with hidden characters shown: programs pass on what they are given."""
     inside = (json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (False, True))
     return [text, visible(text), *inside, escaped(json.dumps(text, ensure_ascii=False))[1:-1]]
 

@@ -226,7 +226,7 @@ def _kept_json(text: str) -> dict[str, object] | None:
 
 def _scope(namespace: Sequence[str]) -> str:
     if any("/" in label for label in namespace):
-        raise BadInput("a label of a namespace holds a slash", remedy="Namespaces are kept as scope keys, a/b: use '-'.")
+        raise BadInput("a label of a namespace holds a slash", remedy="A namespace is kept as a scope key, a/b.")
     return "/".join(namespace)
 
 

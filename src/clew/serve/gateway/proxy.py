@@ -62,6 +62,7 @@ class Gateway:
         about: what is kept with every run of how it was answered, so that its forks can be.
         idle: seconds without a request after which a run ends with ``time_limit``; None: never. A later request of its
             name goes on in a fork of it, where it stopped.
+        memory: what fits the first request of a conversation is recalled from it and pinned in what the model is sent.
     """
 
     seeded = False  # see Session
@@ -76,9 +77,11 @@ class Gateway:
         names: tuple[str, ...] = (),
         about: Mapping[str, Any] | None = None,
         idle: float | None = None,
+        memory: str = "",
     ) -> None:
         self.store, self._resolve, self.unnamed, self.token, self.names = store, resolve, unnamed, token, names
         self.about, self.idle = dict(about or {}), idle
+        self._config = {"memory": memory} if memory else {}
         self.sessions: dict[str, Session] = {}  # by the name in the URL
         self.work: dict[str, asyncio.Task[Any]] = {}  # by run id
         self._dispatch: Dispatcher | None = None
@@ -194,7 +197,8 @@ class Gateway:
         return session
 
     def _runner(self, session: Session) -> Runner:
-        return Runner(relay, None, None, self.store, tools=session.tools(), resolve_model=self._models(session))
+        how: dict[str, Any] = {"tools": session.tools(), "resolve_model": self._models(session)}
+        return Runner(relay, None, None, self.store, self._config, **how)
 
     def _drive(self, session: Session, runner: Runner, row: RunRow, calls: list[Call]) -> None:
         assert self._dispatch is not None
