@@ -21,15 +21,8 @@ from clew.serve.doors.langgraph_store import langgraph_store
 from clew.store import Keeper, Run, open_store
 from tests.serve.shop_memory import FORGED, QUERY, made
 
-MAIL = ("bakery", "mail")
-QUERIES = [
-    (QUERY, ()),
-    (QUERY, MAIL[:1]),
-    (QUERY, MAIL[1:]),
-    ("twice or once", ()),
-    ("to pay both", MAIL),
-    ("sing", ()),
-]
+BAKERY, MAIL = ("bakery",), ("bakery", "mail")
+QUERIES = [(QUERY, ()), (QUERY, BAKERY), (QUERY, MAIL[1:]), ("twice or once", ()), ("to pay both", MAIL), ("sing", ())]
 
 
 @pytest.fixture
