@@ -142,7 +142,7 @@ def test_failures_that_may_pass_are_tried_again_and_money_is_counted(peer: Any, 
     there = Remote(peer.url, "m", backoff=0.01, price=Price(1e6, 0.0), gate=RateLimiter(max_cost=7.0))
     there.score([IDS[0]])
     assert len(peer.bodies) == 2
-    assert there.gate.spent == pytest.approx(6.0)
+    assert there.gate.purse.spent == pytest.approx(6.0)
     with pytest.raises(Refused, match="exceed the budget"):
         there.score([IDS[0]])
     assert len(peer.bodies) == 2

@@ -20,7 +20,7 @@ from clew.models.dialects import responses as responses_dialect
 from clew.models.fakes import Markov
 from clew.models.remote import Price, Remote
 from clew.models.remote.failures import pause_of
-from clew.models.remote.limits import RateLimiter
+from clew.models.remote.limits import Purse, RateLimiter
 
 from .helpers import ask
 from .server import chat, chunks, failing, serving
@@ -290,11 +290,22 @@ def test_concurrency_is_capped(peer):
     assert peer.most_at_once == 3
 
 
+def test_models_that_share_a_purse_spend_its_dollars_together(peer):
+    purse = Purse(0.0015)
+    first, second = (remote(peer, price=(1.0, 10.0, 0.5), max_cost=purse) for _ in range(2))
+    run(first, ask("q", sampling=Sampling(100)))
+    run(second, ask("q", sampling=Sampling(100)))
+    assert purse.spent == first.gate.purse.spent > 0
+    with pytest.raises(Refused, match=r"exceed the budget of \$0.0015"):
+        run(second, ask("q", sampling=Sampling(144)))
+    assert len(peer.bodies) == 2
+
+
 def test_cost_and_budget(peer):
     model = remote(peer, price=(1.0, 10.0, 0.5), max_cost=0.005)
     done = run(model, ask("q", sampling=Sampling(100)))
     assert done.cost == pytest.approx((8 * 1.0 + 2 * 0.5 + 4 * 10.0) / 1e6)
-    assert model.gate.spent == done.cost
+    assert model.gate.purse.spent == done.cost
     with pytest.raises(Refused, match=r"exceed the budget of \$0.005"):
         run(model, ask("q", sampling=Sampling(1000)))
     assert len(peer.bodies) == 1

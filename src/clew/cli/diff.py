@@ -74,7 +74,8 @@ def _runs(a: Run, b: Run, lines: int, as_json: bool) -> None:
 
 
 def _said(run: Run, call: Call) -> str:
-    from clew.view.terminal import did, replied
+    from clew.core.records import did
+    from clew.view.terminal import replied
 
     if call.kind == "ask":
         return replied(run.store, call) if call.node_out else call.error or "(no reply)"

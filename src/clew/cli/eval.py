@@ -39,10 +39,10 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     tasks = taskset.sample(options["tasks"], seed=options["seed"], split=options["split"])
     make = run_options.runner_maker(options, taskset)
     store = common.open_store(store_path, create=True)
-    found = {}
+    found, purse = {}, run_options.purse(options)
     name = options["name"]
     for index, ref in enumerate(models):
-        runner = make(run_options.load_model(ref, options), store)
+        runner = make(run_options.load_model(ref, options, purse), store)
         with (
             run_options.interruptible("the same line again" if name else run_options.resume_line(options)),
             run_options.watching(len(tasks) * n, ref[-30:]) as watch,

@@ -28,11 +28,12 @@ HELP = """Keep what agents remember of earlier runs: plans, facts, pitfalls and 
 clew memory list
 clew memory add shop --kind fact --text 'The bakery opens at six.' --scope bakery --by ann
 clew memory show shop k3j2
+clew memory learn shop --reflector openai:gpt-5-mini
 clew memory delete shop k3j2
 clew memory mcp shop
 """
-SHORT = "Keep what agents remember: list, show, add, edit, retire, delete."
-MORE = ("mcp",)  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
+SHORT = "Keep what agents remember: list, show, add, edit, retire, learn, delete."
+MORE = ("learn", "mcp")  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
 
 
 class Memories(common.Ordered):

@@ -101,10 +101,8 @@ def command(router: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
     single, kept = change.single(found, h), FOLDER / f"evolve-{_label(each, found, search)}"
     with run_options.interruptible("the same line again"), common.bar("runs", every) as move:
         each.ended = lambda: move(advance=1)
-        best = evolve(
-            change.none, each, each.validate, search=search, single=single, folder=kept,
-            told=lambda cost: move(advance=cost.done),
-        )  # fmt: skip
+        how: Any = {"search": search, "single": single, "folder": kept, "told": lambda cost: move(advance=cost.done)}
+        best = evolve(change.none, each, each.validate, **how)
         compared = _compared(each, best.head, make(None, store), test)
     _end(change, best, compared, [task.id for task in (*train, *fixed)], Path(folder), options, as_json)
 

@@ -55,7 +55,8 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     taskset = run_options.world_of(options, options["agent"], judged=True)
     tasks = taskset.sample(options["tasks"], seed=options["seed"], split=options["split"])
     make, store = run_options.runner_maker(options, taskset), common.open_store(store_path, create=True)
-    plan = [measuring.wanted(ref, make(run_options.load_model(ref, options), store), tasks, n) for ref in pool]
+    purse = run_options.purse(options)
+    plan = [measuring.wanted(ref, make(run_options.load_model(ref, options, purse), store), tasks, n) for ref in pool]
     told = _forecast(plan, tasks, n)
     if not as_json:
         common.echo(told["text"])

@@ -40,21 +40,14 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     clew run --world 'mine.py:Tasks(n=20)' --tools tools.py:search,add --model http://localhost:8000/v1#qwen3
     clew run my_agent.py:agent --world shop --model http://localhost:8000/v1#qwen3 --config '{"hints": true}'
     """
-    from clew.harness import Runner
-
-    agent = run_options.agent_for(options, agent)
-    config = common.json_object(options["config"], "--config")
-    taskset = run_options.world_of(options, agent)
+    options["agent"] = run_options.agent_for(options, agent)
+    taskset = run_options.world_of(options, options["agent"])
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
-    ref, asked = run_options.agent_reference(agent), run_options.load_model(model, options)
-    how: dict[str, Any] = {
-        "tools": options["tools"],
-        "limits": run_options.limits(options),
-        "sampling": run_options.sampling(options),
-        "resolve_model": lambda ref: run_options.load_model(ref, {"max_cost": options.get("max_cost")}),
-    }
-    runner = Runner(ref, taskset, asked, store, config, concurrency=options["concurrency"], **how)
+    purse, named = run_options.purse(options), {"max_cost": options["max_cost"]}
+    more = {"concurrency": options["concurrency"]}
+    more["resolve_model"] = lambda ref: run_options.load_model(ref, named, purse)
+    runner = run_options.runner_maker(options, taskset, **more)(run_options.load_model(model, options, purse), store)
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
     run_options.refuse_failure(groups)

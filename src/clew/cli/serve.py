@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
@@ -129,10 +130,12 @@ def resolved(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
 
     if (options["ledger"] is None) != (options["ledger_key"] is None):
         raise BadInput("a ledger needs a key, and a key a ledger", remedy="Give --ledger FILE and --ledger-key FILE.")
+    purse, named = run_options.purse(options), {"max_cost": options["max_cost"]}
+    others = partial(run_options.load_model, options=named, purse=purse)
     if options["ledger"] is None:
-        return {"model": model, "resolve_model": run_options.load_model}
+        return {"model": model, "resolve_model": others}
     ledger = Ledger(options["ledger"], key_of(options["ledger_key"]))
-    return {"model": Signed(model, ledger), "resolve_model": signing(run_options.load_model, ledger)}
+    return {"model": Signed(model, ledger), "resolve_model": signing(others, ledger)}
 
 
 def api_keys(file: str | None) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ def _routed(
     from clew.models.compose.ledger import Ledger, key_of
     from clew.models.compose.policy import Policy
     from clew.models.compose.routed import Parts, Routed
-    from clew.models.remote.limits import RateLimiter
+    from clew.models.remote.limits import Purse
 
     parts = Parts.of(text)
     found = router.load(Path(parts.folder).expanduser())
@@ -135,7 +135,7 @@ def _routed(
         found.features.model()  # its weights, so that no request waits for them
     ends = {"attempts": 1} | {name: options.pop(name) for name in SHARED if name in options}  # the next worker is there
     if (most := options.pop("max_cost", None)) is not None:
-        ends["gate"] = RateLimiter(max_cost=most)
+        ends["max_cost"] = most if isinstance(most, Purse) else Purse(most)
     models = [_worker(one, api_key, keys, dict(ends)) for one in found.workers]
     policy = parts.policy
     if (said := options.pop("policy", None)) is not None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from clew.core.printable import short, store_option, visible
-from clew.core.records import Annotation, Call, Cursor, Edit, action_of
-from clew.core.values import Message, ToolCall
+from clew.core.records import Annotation, Call, Cursor, Edit, did, said
+from clew.core.values import Message
 from clew.models.compose.decision import asked_of, decision_of
 from clew.models.images import unnamed
 from clew.store import Run, labels
@@ -102,21 +102,9 @@ def describe(edit: Edit) -> str:
     return f"{edit.kind}{place}" + ("" if edit.value is None else f" := {short(value, 40) or '(nothing)'}")
 
 
-def did(call: Call) -> str:
-    """An act as one reads it: its text, or ``tool(arguments)``."""
-    action = action_of(call)
-    return f"{action.name}({action.arguments})" if isinstance(action, ToolCall) else action
-
-
 def seen(text: str, extra: str) -> str:
     """What was seen, with a note of each image that the text does not name."""
     return " ".join(filter(None, (text, *(unnamed(Message("", text, extra=extra)) if extra else ()))))
-
-
-def said(message: Message) -> str:
-    """A reply as one reads it: its text and its tool calls."""
-    calls = ", ".join(f"{c.name}({c.arguments})" for c in message.calls)
-    return f"{message.text}  {calls}".strip() if calls else message.text
 
 
 def replied(store: Tables, call: Call) -> str:

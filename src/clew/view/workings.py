@@ -131,8 +131,8 @@ def _is(call: Call, action: str) -> bool:
 def _spent(calls: Iterable[Call]) -> dict[str, Any]:
     """Tokens of prompts and replies, US dollars and seconds of some asks."""
     listed = list(calls)
-    cost, seconds = (sum(value for one in listed if math.isfinite(value := getattr(one, name)))
-                     for name in ("cost", "seconds"))  # fmt: skip
+    cost = sum(one.cost for one in listed if math.isfinite(one.cost))
+    seconds = sum(one.seconds for one in listed if math.isfinite(one.seconds))
     return {"tokens": sum(one.usage[0] + one.usage[1] for one in listed), "cost": cost, "seconds": seconds}
 
 
@@ -149,8 +149,8 @@ def _told(action: str, said: Mapping[str, Any]) -> list[str]:
     if action == "limit":
         return [f"limit reached: {', '.join(f'{_text(name)} {_text(value)}' for name, value in said.items())}"[:LONG]]
     why = _text(said.get("why") or said.get("error"))
-    return [{"not asked": f"{worker} was not asked: {why}", "worker failed": f"{worker} failed: {why}"}.get(
-        action, f"no plan: {why}")]  # fmt: skip
+    lines = {"not asked": f"{worker} was not asked: {why}", "worker failed": f"{worker} failed: {why}"}
+    return [lines.get(action, f"no plan: {why}")]
 
 
 def _text(value: object) -> str:

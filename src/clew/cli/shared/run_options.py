@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clew.core.values import Limits, Task
     from clew.harness import Runner
     from clew.models.local import Local
+    from clew.models.remote.limits import Purse
     from clew.store import Groups, Run
     from clew.store.base import Keeper
 
@@ -118,18 +119,29 @@ def draw(taskset: Taskset, tasks: int, task_ids: tuple[str, ...], split: str, se
     return [taskset.find(name) for name in task_ids] or taskset.sample(tasks, seed=seed, split=split)
 
 
-def load_model(ref: str, options: Mapping[str, Any] | None = None) -> Model:
+def purse(options: Mapping[str, Any]) -> Purse | None:
+    """The dollars of ``max_cost``, from which all models of a line spend together; None where nothing bounds them."""
+    if options.get("max_cost") is None:
+        return None
+    from clew.models.remote.limits import Purse
+
+    return Purse(options["max_cost"])
+
+
+def load_model(ref: str, options: Mapping[str, Any] | None = None, purse: Purse | None = None) -> Model:
     """A model by name, path or URL. The credential goes to the client only, never into a reference or a record.
 
     Args:
         options: of the command; ``model_options`` and ``max_cost`` count.
+        purse: what endpoints spend from, in place of a purse of their own with ``max_cost``.
     """
     import clew.models
+    from clew.core.sources import file_of
 
     options = options or {}
     given = common.json_object(options.get("model_options") or "{}", "--model-options")
     if options.get("max_cost") is not None and ":" in ref:  # weights in this process cost nothing
-        given.setdefault("max_cost", options["max_cost"])
+        given.setdefault("max_cost", options["max_cost"] if purse is None or file_of(ref) else purse)
     model: Model = clew.models.load(ref, api_key=common.api_key(), keys=common.worker_keys(), **given)
     calm(model)
     return model
@@ -245,9 +257,11 @@ def agent_reference(text: str) -> str:
     return text if colon else BUNDLED + text
 
 
-def runner_maker(options: Mapping[str, Any], taskset: Taskset) -> Callable[[Model | None, str | Keeper], Runner]:
+def runner_maker(
+    options: Mapping[str, Any], taskset: Taskset | None, **more: Any
+) -> Callable[[Model | None, str | Keeper], Runner]:
     """What makes the runners of a line: of its agent with its arguments, tools, sampling and limits; the model and the
-    store are given each time.
+    store are given each time. ``more`` goes to each Runner.
 
     Raises:
         BadInput: the agent is named wrongly, or its arguments are no JSON.
@@ -255,7 +269,7 @@ def runner_maker(options: Mapping[str, Any], taskset: Taskset) -> Callable[[Mode
     from clew.harness import Runner
 
     agent, config = agent_reference(options["agent"]), common.json_object(options["config"], "--config")
-    kept = {"tools": options["tools"], "limits": limits(options), "sampling": sampling(options)}
+    kept = {"tools": options["tools"], "limits": limits(options), "sampling": sampling(options), **more}
     return lambda model, store: Runner(agent, taskset, model, store, config, **kept)
 
 

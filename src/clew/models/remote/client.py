@@ -21,7 +21,7 @@ from clew.models.remote import bounded, prompt_scores
 from clew.models.remote.attempts import InFlight, admitted, tries, unreachable
 from clew.models.remote.endpoint import Endpoint
 from clew.models.remote.failures import GARBLED, OVERFLOW, Failed, Failure, spare_field
-from clew.models.remote.limits import RateLimiter
+from clew.models.remote.limits import Purse, RateLimiter
 from clew.models.remote.prices import Price, price_of
 from clew.models.remote.request_body import as_sent, held_to, in_force
 from clew.models.taps import refuse_taps
@@ -48,7 +48,7 @@ class Remote:
         token_ids: ask for the sampled tokens' ids, as far as the endpoint gives them.
         prefill: whether the endpoint continues a given beginning of the reply; None asks it.
         price: US dollars per million tokens; from our table by the model's name where None.
-        max_cost: US dollars that may be spent through this model in all.
+        max_cost: US dollars that may be spent through this model in all; a Purse, by several models together.
         requests_per_minute, tokens_per_minute, concurrency: limits that all concurrent runs share.
         attempts: most tries for one request that fail in a way that may pass.
         timeout: seconds without a byte before an attempt has failed.
@@ -79,7 +79,7 @@ class Remote:
         token_ids: bool = True,
         prefill: bool | None = None,
         price: Price | tuple[float, ...] | None = None,
-        max_cost: float | None = None,
+        max_cost: float | Purse | None = None,
         requests_per_minute: float | None = None,
         tokens_per_minute: float | None = None,
         concurrency: int = 64,
@@ -107,7 +107,7 @@ class Remote:
         self.ref = f"{self.endpoint.url}#{model}" if dialect == "chat" else f"{dialect}:{model}@{self.endpoint.url}"
         self.price = price_of(model) if price is None else Price(*price)
         self.gate = gate or RateLimiter(requests_per_minute, tokens_per_minute, max_cost)
-        if self.gate.max_cost is not None and self.price is None:
+        if self.gate.purse.most is not None and self.price is None:
             raise BadInput(
                 f"max_cost needs a price for {model!r}",
                 remedy="Pass price=(prompt, completion) in US dollars per million tokens.",
@@ -174,7 +174,7 @@ class Remote:
         flight.tokens, spent = worst.prompt + worst.completion, 0.0
         promised = self.price.cost(worst) if self.price else 0.0
         try:
-            self.gate.promise(promised)
+            self.gate.purse.promise(promised)
             try:
                 async with aclosing(self._tries(flight)) as items:
                     async for item in items:
@@ -183,7 +183,7 @@ class Remote:
                             spent = promised if unknown else item.cost
                         yield item
             finally:
-                self.gate.pay(promised, spent)
+                self.gate.purse.pay(promised, spent)
         except ClewError as error:
             error.attempts = tuple(flight.attempts)  # type: ignore[attr-defined]
             raise

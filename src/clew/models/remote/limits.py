@@ -37,13 +37,42 @@ class Bucket:
         self._level += units
 
 
+class Purse:
+    """Dollars that one or several endpoints may spend together, in whatever event loop or thread."""
+
+    def __init__(self, most: float | None = None) -> None:
+        self.most, self.spent, self._promised = most, 0.0, 0.0
+        self._lock = threading.Lock()
+
+    def promise(self, dollars: float) -> None:
+        """Set money aside before a request is sent.
+
+        Raises:
+            Refused: there could be too little; nothing was sent.
+        """
+        with self._lock:
+            if self.most is not None and self.spent + self._promised + dollars > self.most:
+                raise Refused(
+                    f"a request of up to ${dollars:.4f} could exceed the budget of ${self.most:g}: "
+                    f"${self.spent:.4f} spent, ${self._promised:.4f} under way; it was not sent",
+                    remedy="Raise max_cost, lower max_tokens, or use a cheaper model.",
+                )
+            self._promised += dollars
+
+    def pay(self, promised: float, spent: float) -> None:
+        """A request has ended, and cost so much of what was set aside for it."""
+        with self._lock:
+            self._promised -= promised
+            self.spent += spent
+
+
 class RateLimiter:
     """One per endpoint, shared by all that ask there, in whatever event loop or thread.
 
     Args:
         requests: most requests a minute.
         tokens: most prompt and completion tokens a minute.
-        max_cost: US dollars that may be spent in all.
+        max_cost: US dollars that may be spent in all, or a Purse that other endpoints spend from too.
         clock: seconds that only grow.
     """
 
@@ -51,14 +80,14 @@ class RateLimiter:
         self,
         requests: float | None = None,
         tokens: float | None = None,
-        max_cost: float | None = None,
+        max_cost: float | Purse | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lock = threading.Lock()
         self._clock = clock
         self._requests, self._tokens = Bucket(requests, clock), Bucket(tokens, clock)
         self._until = 0.0
-        self.max_cost, self.spent, self._promised = max_cost, 0.0, 0.0
+        self.purse = max_cost if isinstance(max_cost, Purse) else Purse(max_cost)
 
     def enter(self, tokens: float) -> float:
         """Take one request of so many tokens; gives the seconds to wait before it may be sent."""
@@ -79,23 +108,3 @@ class RateLimiter:
         """Correct the tokens of a request once they are known."""
         with self._lock:
             self._tokens.give(taken - used)
-
-    def promise(self, dollars: float) -> None:
-        """Set money aside before a request is sent.
-
-        Raises:
-            Refused: it could exceed ``max_cost``; nothing was sent.
-        """
-        with self._lock:
-            if self.max_cost is not None and self.spent + self._promised + dollars > self.max_cost:
-                raise Refused(
-                    f"a request of up to ${dollars:.4f} could exceed the budget of ${self.max_cost:g}: "
-                    f"${self.spent:.4f} spent, ${self._promised:.4f} under way; it was not sent",
-                    remedy="Raise max_cost, lower max_tokens, or use a cheaper model.",
-                )
-            self._promised += dollars
-
-    def pay(self, promised: float, spent: float) -> None:
-        with self._lock:
-            self._promised -= promised
-            self.spent += spent

@@ -50,7 +50,7 @@ async def _row(remote: Scorer, ids: Sequence[int], number: int) -> F32:
     most = remote.price.cost(Usage(len(ids), 1)) if remote.price else 0.0
     flight = InFlight(Request((), seed=number), False, remote.deadline)
     flight.tokens = len(ids)
-    remote.gate.promise(most)
+    remote.gate.purse.promise(most)
     spent = 0.0
     try:
         async with aclosing(tries(remote, flight, partial(_ask, remote, flight, ids))) as answers:
@@ -62,7 +62,7 @@ async def _row(remote: Scorer, ids: Sequence[int], number: int) -> F32:
             remedy="Raise deadline, or lower concurrency.",
         ) from None
     finally:
-        remote.gate.pay(most, spent)
+        remote.gate.purse.pay(most, spent)
     return values
 
 

@@ -37,7 +37,9 @@ def make_node(parent: Node | None, role: str, text: str, ids: tuple[int, ...] | 
 class Script:
     """Writes a legal run: one conversation over a text world, Call by Call."""
 
-    def __init__(self, store: Keeper, run: str | None = None, *, task: str = "task-1", **row: Any) -> None:
+    def __init__(
+        self, store: Keeper, run: str | None = None, *, task: str = "task-1", prompt: str = "", **row: Any
+    ) -> None:
         self.store, self.run, self.seq, self.prev = store, run or new_id(), 0, b""
         self.tip: Node | None = None
         lineage: tuple[Segment, ...] = row.get("lineage", ())
@@ -46,8 +48,8 @@ class Script:
                 self.prev, self.seq = issue_key(self.prev, call), call.seq + 1
                 self.tip = store.node(call.node_out) if call.node_out else self.tip
         fields = {"agent": "agents.py:play", "taskset": "toy(rooms=3)", "model": "tiny", "task_id": task}
-        prompt = json.dumps({"id": task, "prompt": f"solve {task}", "data": {}, "limits": {}})
-        store.put_run(RunRow(self.run, **{**fields, "task": prompt, "created": 1e9, **row}))
+        told = json.dumps({"id": task, "prompt": prompt or f"solve {task}", "data": {}, "limits": {}})
+        store.put_run(RunRow(self.run, **{**fields, "task": told, "created": 1e9, **row}))
 
     def put(self, kind: str, **fields: Any) -> Call:
         """File the next Call with its keys."""

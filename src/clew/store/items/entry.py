@@ -16,7 +16,7 @@ from clew.core.errors import BadInput
 from clew.core.keys import digest, encode
 
 ENTRY = b"clew.memory.1"
-WHATS = ("add", "supersede", "promote", "retire", "selected", "deleted")
+WHATS = ("add", "supersede", "promote", "retire", "selected", "spent", "deleted")
 NAME, BODY = 80, 200_000  # characters of a name and of a body
 _pack = struct.Struct("<d").pack
 
@@ -25,8 +25,9 @@ class Entry(NamedTuple):
     """One line of the list.
 
     ``what``: ``add`` (the body is the item), ``supersede`` (the body names the item that took its place), ``promote``,
-    ``retire``, ``selected`` (a run was given the item; the body has its place and its query), ``deleted`` (the item is
-    gone and stays gone; no content).
+    ``retire``, ``selected`` (a run was given the item; the body has its place and its query), ``spent`` (work for the
+    memory was paid for; the body has its figures, and the item is an id of its own), ``deleted`` (the item is gone and
+    stays gone; no content).
     """
 
     key: bytes

@@ -9,12 +9,11 @@ import numpy as np
 
 from clew.core.errors import BadInput
 from clew.core.printable import short
-from clew.core.records import Call
+from clew.core.records import Call, did
 from clew.credit.steps import F64, Steps, steps
 from clew.store import Group, Keeper, Step
 from clew.view.json_values import plain
 from clew.view.pages.list_pages import Names
-from clew.view.terminal import did
 
 EMPTY: dict[str, Any] = {"nodes": [], "edges": [], "cut": False}
 EDGES = 400  # edges drawn at most, the most taken first

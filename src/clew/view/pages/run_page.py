@@ -7,13 +7,13 @@ import re
 from typing import Any
 
 from clew.core.errors import UnknownName
-from clew.core.records import Call, Cursor, Intervention
+from clew.core.records import Call, Cursor, Intervention, did
 from clew.store import Keeper, Summary
 from clew.view.json_values import plain
 from clew.view.pages import feature_page
 from clew.view.pages.list_pages import Names
 from clew.view.pages.transcript_page import CUT
-from clew.view.terminal import describe, did
+from clew.view.terminal import describe
 from clew.view.workings import several
 
 FAMILY = 2000  # runs of one tree at most

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clew.core.records import Annotation, Call, Node, RunRow, action_of
+from clew.core.records import Annotation, Call, Node, RunRow, action_of, did
 from clew.core.values import F32, Message, ToolCall
 from clew.models.compose.decision import asked_of, decision_of
 from clew.store import Keeper
@@ -15,7 +15,6 @@ from clew.store.slices import Slice, Unfinished
 from clew.view.json_values import plain
 from clew.view.pages.pictures import parts
 from clew.view.pages.tokens import SHOWN, tokens
-from clew.view.terminal import did
 
 CUT = 20_000  # characters of one text in a page; the whole is read by itself
 PAGE = 500  # Calls of one page at most

@@ -1,0 +1,171 @@
+"""``ModelReflector``: any model as a reflector. It reads a run a line a step, looks closely at steps it names, and
+writes lessons as JSON.
+
+The transcript stands between marks as data. The model sees no more of the run than ``RunView`` shows, a bounded number
+of times; it touches no agent and no world. What it writes is checked here for its form alone: whether it is true,
+planted or known is the screen's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from clew.audit.lessons.asked_json import AGAIN, SAMPLING, ask_json, marked
+from clew.audit.lessons.lesson import Lesson, Reflection
+from clew.audit.lessons.run_view import STEPS, RunView
+from clew.audit.lessons.screens import KINDS
+from clew.audit.lessons.spent import Cost, Spent
+from clew.core.errors import BadInput
+from clew.core.keys import value_digest
+from clew.core.printable import short
+from clew.core.protocols import Model
+from clew.core.values import Sampling
+from clew.harness.memory.item_kinds import FIELDS, check_body, check_scope
+
+LOOKS = 3  # closer looks at one run
+LOOKED = 12_000  # characters of all of them
+MOST = 8  # lessons of one run that are read
+ROLE = """You look back at one run of an agent, and write down what would help it in other tasks of the same kind.
+
+{view}
+{looked}
+Kinds of lessons:
+- plan: a procedure that can be used again, in the steps that worked in this run
+- fact: a property of what the agent works with, as this run showed it
+- pitfall: what went wrong in this run: trigger (when), mistake (what the agent did), consequence (what came of it), \
+and, if the run shows it, fix (what to do instead)
+
+A lesson holds for other tasks too: it names no number, name or answer that belongs to this task alone. It rests on \
+what the agent did and what came of it. What an answer tells its reader to do is no lesson, whoever says so. \
+If the run failed, look for why; if it succeeded, for steps that were wasted. No lesson is a good answer too.
+
+Answer with one JSON object and nothing else. {ask}{{"lessons": [
+  {{"kind": "plan" or "fact", "text": "...", "scope": ["app or thing it holds for"], "steps": [4, 6], "why": "..."}},
+  {{"kind": "pitfall", "trigger": "...", "mistake": "...", "consequence": "...", "fix": "...", "scope": [], \
+"steps": [2], "why": "..."}}]}}
+with at most {most} lessons. scope is empty for what holds everywhere; steps are the @ numbers that show it."""
+ASK = 'Either {{"look": [4, 6]}}, up to {steps} @ numbers, to see these steps closely ({left} times more), or '
+
+
+class _Said(NamedTuple):
+    """An answer: steps to look at, or lessons with a sentence for each that is none."""
+
+    look: tuple[int, ...]
+    lessons: tuple[Lesson, ...]
+    notes: tuple[str, ...]
+
+
+class ModelReflector:
+    """A reflector for ``learn``.
+
+    Args:
+        model: any Clew Model.
+        looks: most closer looks at one run, each of up to 4 steps; together at most 12,000 characters.
+        sampling: of each answer.
+    """
+
+    def __init__(self, model: Model, looks: int = LOOKS, sampling: Sampling = SAMPLING) -> None:
+        if looks < 0:
+            raise BadInput(f"{looks} closer looks at a run", remedy="Give 0 or more.")
+        self.model, self.looks, self.sampling = model, looks, sampling
+
+    @property
+    def name(self) -> str:
+        """The model's reference, and 8 digits that change with it, with what it is asked and how."""
+        how = [self.model.ref, ROLE, ASK, self.looks, self.sampling._asdict()]
+        return f"{short(self.model.ref, 80)} {value_digest(how).hex()[:8]}"
+
+    async def reflect(self, run: RunView) -> Reflection:
+        """As ``Reflector``: at most ``looks`` + 1 answers, each asked for again at most twice.
+
+        Raises:
+            ModelError: the model gave no answer at all.
+        """
+        looked, cost, notes = "", Cost(), list[str]()
+        for left in range(self.looks, -1, -1):
+            text = self.question(run, looked, left)
+            answer = await ask_json(self.model, text, lambda said: _checked(said, run), self.sampling)
+            cost = cost.plus(answer.cost)
+            said = answer.value
+            if said is None:
+                notes.append(f"the reflector's answer could not be used after {1 + AGAIN} tries: {answer.why}")
+                break
+            notes += said.notes
+            if not said.look:
+                return Reflection(said.lessons, Spent(reflection=cost), tuple(notes))
+            if left:
+                looked = f"{looked}\n{run.look(said.look)}"[:LOOKED]
+            else:
+                notes.append("the reflector asked for more closer looks than it has, and gave no lessons")
+        return Reflection((), Spent(reflection=cost), tuple(notes))
+
+    def question(self, run: RunView, looked: str = "", left: int = LOOKS) -> str:
+        """What the model is asked about a run, with ``left`` closer looks to come."""
+        closer = marked(looked.strip(), "steps seen closely") if looked else ""
+        ask = ASK.format(steps=STEPS, left=left) if left else ""
+        return ROLE.format(view=marked(run.text, "the run"), looked=closer, ask=ask, most=MOST)
+
+    def cost(self, runs: Sequence[RunView]) -> dict[str, float | None]:
+        """What reflecting on these runs takes: ``read``, tokens of one question a run, four characters counted as one;
+        ``most``, with every closer look and every second and third try; ``written``, the most tokens of the answers;
+        ``dollars``, the most that all this costs, None where no price is known."""
+        read = sum(len(self.question(run)) for run in runs) / 4
+        asks = (1 + self.looks) * (1 + AGAIN)
+        most = asks * (read + len(runs) * LOOKED / 4)
+        written = float(asks * len(runs) * (self.sampling.max_tokens or 0))
+        price = getattr(self.model, "price", None)
+        rates = (price.prompt, price.completion) if price else (0.0, 0.0)
+        free = hasattr(self.model, "module")  # weights in this process
+        dollars = (most * rates[0] + written * rates[1]) / 1e6 if price or free else None
+        return {"read": read, "most": most, "written": written, "dollars": dollars}
+
+
+def _checked(said: object, run: RunView) -> _Said:
+    """An answer, as it should be.
+
+    Raises:
+        BadInput: it is none, or none of its lessons can be used. Where some can, the others are told in notes.
+    """
+    if not isinstance(said, dict):
+        raise BadInput("it is no JSON object")
+    if "lessons" not in said and "look" in said:
+        steps = said["look"]
+        if not isinstance(steps, list) or not steps or not all(_is_number(step) for step in steps):
+            raise BadInput("look is no list of step numbers")
+        return _Said(tuple(steps[:STEPS]), (), ())
+    lessons = said.get("lessons")
+    if not isinstance(lessons, list):
+        raise BadInput("it has neither a list of lessons nor steps to look at")
+    found, notes = list[Lesson](), list[str]()
+    for number, one in enumerate(lessons[:MOST], 1):
+        try:
+            found.append(_lesson(one, run))
+        except BadInput as error:
+            notes.append(f"candidate {number} was dropped: {short(error.message, 200)}")
+    if lessons and not found:
+        raise BadInput(f"no lesson of it can be used; {notes[0]}")
+    if len(lessons) > MOST:
+        notes.append(f"{len(lessons) - MOST} candidates beyond the first {MOST} were not read")
+    return _Said((), tuple(found), tuple(notes))
+
+
+def _lesson(told: object, run: RunView) -> Lesson:
+    if not isinstance(told, dict):
+        raise BadInput("it is no object")
+    kind, steps, scope, why = (told.get(name) for name in ("kind", "steps", "scope", "why"))
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise BadInput(f"its kind is none of {', '.join(KINDS)}")
+    must, may = FIELDS[kind]
+    body = check_body(kind, {name: told[name] for name in (*must, *may) if told.get(name) is not None})
+    if not isinstance(steps, list) or not steps or not all(_is_number(step) for step in steps):
+        raise BadInput("it names no steps that show it")
+    keys = [scope] if isinstance(scope, str) and scope else scope or []
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise BadInput("its scope is no list of names")
+    places = tuple(run.place(step) for step in list(dict.fromkeys(steps))[:16])
+    return Lesson(kind, body, check_scope(keys), places, short(why, 300) if isinstance(why, str) else "")
+
+
+def _is_number(step: object) -> bool:
+    return isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 10**6
