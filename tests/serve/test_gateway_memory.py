@@ -10,11 +10,15 @@ import pytest
 
 pytest.importorskip("bm25s", reason="did not run: the extra [memory] is not installed")
 
+from clew.core.errors import BadInput
 from clew.core.records import Cursor, Edit, Intervention
 from clew.harness import Runner
 from clew.harness.memory import Memory
 from clew.harness.memory.forgetting import forget, places
 from clew.harness.memory.recalled import BLOCK, shown_in
+from clew.models.fakes import Scripted
+from clew.models.rendering import WordRenderer
+from clew.serve.gateway import Gateway
 from clew.store import Run, open_store
 from tests.models.server import chat, chunks, serving
 from tests.serve.foreign import Client, asks, before, bodies, collected, notes, only, using
@@ -47,10 +51,10 @@ def test_all_but_the_block_is_sent_as_it_was_written(path: str, body: dict[str, 
     sent = {k: v for k, v in arrived.items() if k not in OURS - body.keys()}
     assert {k: v for k, v in sent.items() if k != field} == {k: v for k, v in body.items() if k != field}
     if field == "messages":
-        first, pin, last = sent[field]
-        assert [first, last] == body[field]
-        assert pin["role"] == "system"
-        text = pin["content"]
+        (first, last), (before_it, as_it_was) = sent[field], body[field]
+        assert last == as_it_was
+        assert first | {"content": ""} == before_it | {"content": ""}
+        text = first["content"].removeprefix(before_it["content"])
     elif field == "system":
         assert sent[field][:-1] == body[field]
         text = sent[field][-1]["text"]
@@ -91,14 +95,14 @@ def test_each_conversation_has_its_block_in_every_request(tmp_path: Path) -> Non
         memory = made(it.store)
         using(it, lambda c: program(c, "/r/one/v1"))
         run, sent = only(it), [body["messages"] for body in peer.bodies]
-        assert [len(messages) for messages in sent] == [3, 5, 3, 5, 6]
-        blocks = [messages[1]["content"] for messages in sent]
+        assert [len(messages) for messages in sent] == [2, 4, 2, 4, 5]
+        blocks = [messages[0]["content"].removeprefix("be brief\n\n") for messages in sent]
         assert blocks[0] == blocks[1]
         assert blocks[2] == blocks[3] == blocks[4], "a compaction keeps the block that its conversation had"
         assert "whales sing" in blocks[2]
         assert "ask the bakery" in blocks[0]
         for block, messages in zip(blocks, sent, strict=True):
-            assert messages[0] == SYSTEM
+            assert messages[0] == {"role": "system", "content": f"be brief\n\n{block}"}
             assert sum("Notes from earlier runs" in m["content"] for m in messages) == 1
             assert block.count("<pin>") == block.count("</pin>") == 1, "an item cannot pin"
             assert len(block) <= BLOCK + 250
@@ -150,8 +154,8 @@ def test_a_fork_changes_what_it_says_and_the_block_stays() -> None:
 
         assert using(it, forked) == "otherwise"
         sent = peer.bodies[-1]
-    assert [m["content"] for m in sent["messages"]][2:] == [QUERY, "otherwise", "more"]
-    assert "<pin>" in sent["messages"][1]["content"]
+    assert [m["content"] for m in sent["messages"]][1:] == [QUERY, "otherwise", "more"]
+    assert "<pin>" in sent["messages"][0]["content"]
     assert sent["unheard_of"] == 1
     assert it.store.verify() == []
 
@@ -188,6 +192,35 @@ def test_streams_pass_and_a_memory_that_fails_changes_nothing(monkeypatch: pytes
         assert collected("chat", got.text)[0].message.text == "it is fine"
         assert [note["note"] for note in notes(only(without))] == ["no memory"]
         assert json.loads(json.dumps(peer.bodies[3]["messages"])) == body["messages"]
+
+
+class Strict:
+    """Renders words, and takes no system message."""
+
+    def __init__(self) -> None:
+        self.inner = WordRenderer(["hello", "there"])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def delta(self, prev: Any, closed: bool, message: Any, tools: Any) -> tuple[int, ...]:
+        if message.role == "system":
+            raise BadInput("the template takes no system message")
+        return self.inner.delta(prev, closed, message, tools)
+
+
+def test_a_template_without_a_place_for_the_block_goes_on_without() -> None:
+    model = Scripted({"": "hello there"})
+    model.renderer = Strict()  # type: ignore[assignment]
+    it = Gateway(open_store(":memory:"), lambda dialect, name, extra: model, memory="shop")
+    made(it.store)
+    body = {"model": "m", "messages": [{"role": "user", "content": QUERY}]}
+    got = using(it, lambda c: c.post("/r/one/v1/chat/completions", json=body))
+    assert got.status_code == 200, got.text
+    assert got.json()["choices"][0]["message"]["content"] == "hello there"
+    run = only(it)
+    assert recalls(run) == []
+    assert "takes no system message" in json.loads(run.row.meta)["gateway"]["memory"]
 
 
 def _absent(module: str, extra: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from clew.core.values import Message
 from clew.harness.context.pins import Pins
 from clew.harness.memory.recalled import Recalled
-from clew.models.dialects import Json, dumps, tags
+from clew.models.dialects import Asked, Json, dumps, tags
 
 MARK = "pinned"  # in ``Message.extra``, where no program can write it: wire fields stand under their dialect
 
@@ -40,17 +40,30 @@ def leading(messages: Sequence[Message]) -> int:
     return next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
 
 
+def placed(asked: Asked) -> Asked:
+    """A request with a block in it, to see whether a model takes one."""
+    at = leading(asked.messages)
+    return asked._replace(messages=(*asked.messages[:at], Message("system", "notes"), *asked.messages[at:]))
+
+
 def into(dialect: str, body: Mapping[str, object], texts: Sequence[str]) -> Json:
     """A request's body with the blocks in it, in a dialect's way; all else stays as the program wrote it."""
     text = "\n\n".join(texts)
-    if dialect == "chat":
-        said = body.get("messages")
-        messages = list(said) if isinstance(said, list) else []
-        roles = [m.get("role") if isinstance(m, dict) else "" for m in messages]
-        at = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
-        return {**body, "messages": [*messages[:at], {"role": "system", "content": text}, *messages[at:]]}
-    field = "system" if dialect == "messages" else "instructions"
-    old = body.get(field)
-    if isinstance(old, list):
-        return {**body, field: [*old, {"type": "text", "text": text}]}
-    return {**body, field: f"{old}\n\n{text}" if old else text}
+    if dialect != "chat":
+        field = "system" if dialect == "messages" else "instructions"
+        return {**body, field: _longer(body.get(field), text)}
+    said = body.get("messages")
+    messages = list(said) if isinstance(said, list) else []
+    roles = [m.get("role") if isinstance(m, dict) else "" for m in messages]
+    at = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
+    if not at:
+        return {**body, "messages": [{"role": "system", "content": text}, *messages]}
+    last = {**messages[at - 1], "content": _longer(messages[at - 1].get("content"), text)}
+    return {**body, "messages": [*messages[: at - 1], last, *messages[at:]]}
+
+
+def _longer(content: object, text: str) -> object:
+    """A system prompt, as text or as parts, with a text at its end: many templates take one system message alone."""
+    if isinstance(content, list):
+        return [*content, {"type": "text", "text": text}]
+    return f"{content}\n\n{text}" if content else text
