@@ -15,11 +15,10 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
 
 from clew.core.errors import BadInput
 from clew.core.keys import CALL, SIZE, encode, node_key, pack_ids, text_key
-from clew.core.records import Call, CallKind, Node, RunRow, Sample, Setup, changed
+from clew.core.records import Call, Node, RunRow, Sample, Setup
 from clew.core.values import Inner, Sampling, StopReason, ToolSpec
 
 ISSUE = b"clew.issue.1"
@@ -65,21 +64,6 @@ def call_key(issue: bytes, call: Call) -> bytes:
         _result(done, reward is not None, reward or 0.0, terminal, head, forced, seed),
     )
     return blake2b(b"".join((*head_bytes, *pieces, legal_bytes, *more)), digest_size=SIZE, person=CALL).digest()
-
-
-class Chain:
-    """Builds the Calls of one run that happened one after the other, where no live run makes them."""
-
-    def __init__(self, run: str) -> None:
-        self.run, self.calls, self._issue = run, list[Call](), b""
-
-    def add(self, kind: CallKind, request: bytes, **fields: Any) -> Call:
-        """Add a Call that is complete; ``fields`` are those of Call."""
-        at = len(self.calls)
-        call = Call(self.run, at, kind, request, after=at, done=at, **fields)
-        self._issue = issue_key(self._issue, call)
-        self.calls.append(changed(call, key=call_key(self._issue, call)))
-        return self.calls[-1]
 
 
 @lru_cache(maxsize=8192)

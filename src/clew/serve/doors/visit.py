@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from clew.core.errors import BadInput, ClewError, MissingExtra
 from clew.core.keys import REQUEST, canonical, digest, encode
-from clew.core.legality import Chain
 from clew.core.records import Annotation, Call, Cursor, RunRow
 from clew.core.values import StopReason, Task
 from clew.harness import LiveRun, Runner
+from clew.harness.chain import Chain
 from clew.harness.memory.book import Memory
 from clew.harness.memory.item_kinds import Item
 from clew.harness.memory.recalled import Recalled, Shown, recorded
