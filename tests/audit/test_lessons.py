@@ -503,7 +503,15 @@ def test_a_run_is_reflected_on_once_by_a_reflector_unless_asked_again():
     assert learnt(memory, run, says(FACT), again=True).reflected == 1
     other = FunctionReflector(lambda view: [], "other")
     assert learnt(memory, run, other).reflected == 1
-    assert reflected(memory, "says") == reflected(memory, "other") == {run.id}
+    assert reflected(memory, says()) == reflected(memory, other) == {run.id}
+
+
+def test_a_reflector_with_a_name_of_any_length_is_remembered():
+    store = MemoryStore()
+    memory, run = Memory(store, "shop"), played(store)
+    long = FunctionReflector(lambda view: [], "x" * 300_000)
+    assert learnt(memory, run, long).reflected == 1
+    assert learnt(memory, run, long).passed == 1
 
 
 def test_a_run_that_another_process_holds_is_passed_over(tmp_path):
@@ -536,6 +544,8 @@ def test_a_process_that_is_killed_leaves_nothing_half_and_the_next_goes_on(tmp_p
     with open_store(path) as store:
         for n in range(30):
             played(store, created=1e9 + n, task=f"errand-{n:02}")
+    found = Reflection((), Spent(reflection=Cost(1, 1, 1)))
+    slow = FunctionReflector(lambda view: found, "slow")
     counts = []
     for number in (1, 9):
         process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True)
@@ -545,7 +555,7 @@ def test_a_process_that_is_killed_leaves_nothing_half_and_the_next_goes_on(tmp_p
         process.stdout.close()
         with open_store(path) as store:
             memory = Memory(store, "shop")
-            done = reflected(memory, "slow")
+            done = reflected(memory, slow)
             sources = {place.partition("@")[0] for item in memory.items() for place in item.provenance}
             assert sources <= done, "items and the line that says so come together"
             assert store.verify() == []
@@ -553,10 +563,7 @@ def test_a_process_that_is_killed_leaves_nothing_half_and_the_next_goes_on(tmp_p
     assert counts == sorted(counts)
     with open_store(path) as store:
         runs = store.runs("")
-        slow = FunctionReflector(
-            lambda view: Reflection((at(view.run, FACT),), Spent(reflection=Cost(1, 1, 1))), "slow"
-        )
         done = learnt(Memory(store, "shop"), runs, slow)
         assert done.passed == counts[-1]
         assert done.reflected == 30 - counts[-1]
-        assert len(reflected(Memory(store, "shop"), "slow")) == 30
+        assert len(reflected(Memory(store, "shop"), slow)) == 30

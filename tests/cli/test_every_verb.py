@@ -107,6 +107,7 @@ LEFT_OUT = {
         for name in ("list", "show", "add", "edit", "retire", "delete", "export", "import")
     },
     "memory learn": "it needs judged runs and a reflector; test_memory_learn.py makes them, and follows its lines",
+    "memory craft": "it needs runs that followed a plan, and a codifier; test_memory_craft.py follows its lines",
     "route add": "it needs a router with probe questions; test_route_backbone.py makes one",
     "route evolve": "it needs a fitted router; test_route_evolve.py makes one",
     "route fit": "it needs a measured pool; test_route.py makes one, and follows the line that led here",

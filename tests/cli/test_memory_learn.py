@@ -63,8 +63,9 @@ def test_a_model_reflects_and_the_same_line_goes_on(clew, say, tmp_path):
     assert "break-even: not known, no saving was measured" in first
     assert "\x1b" not in first
     assert "\u202e" not in first
-    for typed in printed(first):
-        assert clew(*shlex.split(typed)[1:]).exit_code == 0
+    shown = [clew(*shlex.split(typed)[1:]) for typed in printed(first)]
+    assert all(done.exit_code == 0 for done in shown)
+    assert "seen again at" in shown[-1].output
     second = json.loads(say(*line, "--json").stdout)
     assert second["reflected"] == 1
     assert [it["what"] for it in second["lessons"]] == ["merge", "drop", "drop"]

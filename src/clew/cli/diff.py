@@ -74,7 +74,7 @@ def _runs(a: Run, b: Run, lines: int, as_json: bool) -> None:
 
 
 def _said(run: Run, call: Call) -> str:
-    from clew.core.records import did
+    from clew.store.run import did
     from clew.view.terminal import replied
 
     if call.kind == "ask":

@@ -29,11 +29,12 @@ clew memory list
 clew memory add shop --kind fact --text 'The bakery opens at six.' --scope bakery --by ann
 clew memory show shop k3j2
 clew memory learn shop --reflector openai:gpt-5-mini
+clew memory craft shop --codifier openai:gpt-5-mini
 clew memory delete shop k3j2
 clew memory mcp shop
 """
-SHORT = "Keep what agents remember: list, show, add, edit, retire, learn, delete."
-MORE = ("learn", "mcp")  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
+SHORT = "Keep what agents remember: list, write, learn, craft, delete."
+MORE = ("learn", "craft", "mcp")  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
 
 
 class Memories(common.Ordered):
@@ -120,20 +121,28 @@ def show(memory: str, item: str, as_json: bool, store_path: str) -> None:
     \b
     clew memory show shop k3j2
     """
+    from clew.audit.lessons.learn import seen_again
     from clew.harness.memory import Memory
     from clew.harness.memory.telling import CAVEAT, told
 
     store = common.open_store(store_path)
     book = Memory(store, memory)
     found = book.item(item)
-    success = told(store, found, book.items())
+    success, again = told(store, found, book.items()), seen_again(book).get(found.id, [])
     if as_json:
         shares = {"success": _success(success.given), "success of others": _success(success.others)}
-        common.end_with_json({**_told(found), **shares, "difference": _difference(success.report), "caveat": CAVEAT})
+        common.end_with_json(
+            {**_told(found), "seen again": again, **shares, "difference": _difference(success.report), "caveat": CAVEAT}
+        )
     common.echo(f"{found.kind} {found.id} of memory {memory}: {_state(found)}\n")
     common.echo(found.text)
+    for name in ("from_plan", "deps", "checks", "source"):  # of a tool
+        if found.body.get(name):
+            common.echo(f"{name}: {found.body[name]}" if name != "source" else f"\n{found.body[name]}")
     common.echo(f"\nscope: {', '.join(found.scope) or 'everything'}")
     common.echo(f"from:  {', '.join((*found.provenance, *([found.by] if found.by else ())))}")
+    if again:
+        common.echo(f"seen again at {', '.join(again[-5:])}{f' and {len(again) - 5} more' if len(again) > 5 else ''}")
     common.echo(f"recalled by {len({given.place.partition('@')[0] for given in found.given})} runs")
     for given in found.given[-5:]:
         common.echo(f"  {given.place}  {common.show(given.query)}")

@@ -65,7 +65,7 @@ def command(memory: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
     book = Memory(store, memory)
     reflector, screen = _reflector(options), _screen(options)
     chosen = [run for run in common.some(store, runs) if runs or not (run.row.parent or run.row.spawned_by)]
-    known = set() if options["again"] else reflected(book, reflector.name)
+    known = set() if options["again"] else reflected(book, reflector)
     fresh = sorted((run for run in chosen if run.id not in known), key=lambda run: (run.row.created, run.id))
     ready = [run for run in fresh if run.stop is not None and run.reward is not None]
     left = {"reflected before": len(chosen) - len(fresh), "not ended or not judged": len(fresh) - len(ready)}
@@ -146,8 +146,8 @@ def _told(done: Learnt, whole: Spent) -> dict[str, Any]:
         for it in done.ruled
     ]
     spent = {name: _costs(cost) for name, cost in (("now", done.spent), ("whole", whole))}
-    told = {"reflected": done.reflected, "passed": done.passed, "lessons": lessons}
-    return told | {"notes": done.notes, "spent": spent}
+    counts = {"reflected": done.reflected, "passed": done.passed, "failed": done.failed}
+    return {**counts, "lessons": lessons, "notes": done.notes, "spent": spent}
 
 
 def _costs(spent: Spent) -> dict[str, dict[str, float]]:

@@ -154,18 +154,6 @@ def action_of(call: Call) -> str | ToolCall:
     return ToolCall(*json.loads(call.action)) if call.finish == "tool" else call.action
 
 
-def did(call: Call) -> str:
-    """An act as one reads it: its text, or ``tool(arguments)``."""
-    action = action_of(call)
-    return f"{action.name}({action.arguments})" if isinstance(action, ToolCall) else action
-
-
-def said(message: Message) -> str:
-    """A reply as one reads it: its text and its tool calls."""
-    calls = ", ".join(f"{c.name}({c.arguments})" for c in message.calls)
-    return f"{message.text}  {calls}".strip() if calls else message.text
-
-
 class Wire(NamedTuple):
     """A request as a program that Clew did not write sent it: its dialect, its body, and the headers and the query
     that belong to it. An endpoint of the same dialect is sent it as it came; every other model reads the Request."""

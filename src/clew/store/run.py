@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from clew.core.errors import BadInput, need
 from clew.core.reading import Step
-from clew.core.records import Annotation, Call, Cursor, Intervention, Node, RunRow
-from clew.core.values import F32, Observation, StopReason
+from clew.core.records import Annotation, Call, Cursor, Intervention, Node, RunRow, action_of
+from clew.core.values import F32, Message, Observation, StopReason, ToolCall
 from clew.store.labels import METHOD, Label, read, standing
 from clew.store.protocol import Tables, rewards
 
@@ -287,6 +287,18 @@ class Run:
 def observed(call: Call) -> Observation:
     """What an open or an act showed."""
     return Observation(call.text, call.reward, call.terminal, call.legal, extra=call.extra)
+
+
+def did(call: Call) -> str:
+    """An act as one reads it: its text, or ``tool(arguments)``."""
+    action = action_of(call)
+    return f"{action.name}({action.arguments})" if isinstance(action, ToolCall) else action
+
+
+def said(message: Message) -> str:
+    """A reply as one reads it: its text and its tool calls."""
+    calls = ", ".join(f"{c.name}({c.arguments})" for c in message.calls)
+    return f"{message.text}  {calls}".strip() if calls else message.text
 
 
 def cut(calls: Iterable[Call]) -> list[Step]:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from clew.core.printable import short, store_option, visible
-from clew.core.records import Annotation, Call, Cursor, Edit, did, said
+from clew.core.records import Annotation, Call, Cursor, Edit
 from clew.core.values import Message
 from clew.models.compose.decision import asked_of, decision_of
 from clew.models.images import unnamed
 from clew.store import Run, labels
 from clew.store.protocol import Tables
-from clew.store.run import sampled
+from clew.store.run import did, said, sampled
 from clew.view.pages.tokens import tokens
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from clew.audit.lessons.run_view import RunView
@@ -138,6 +138,12 @@ class Grounds:
         act."""
         wanted = {seq + more for seq in calls for more in range(3)}
         return {word for one in self.run.moments if one.seq in wanted for word in content(f"{one.did} {one.saw}")}
+
+
+@lru_cache(maxsize=2)
+def grounds_of(run: RunView) -> Grounds:
+    """The grounds of a run, made once for all its lessons."""
+    return Grounds(run)
 
 
 def _failed(text: str) -> bool:

@@ -16,6 +16,7 @@ from clew.audit.lessons.run_view import RunView
 from clew.audit.lessons.screens import RuleScreen
 from clew.audit.lessons.spent import Spent, lines_of, spend
 from clew.core.errors import BadInput, ClewError, LeaseHeld, ModelError, StoreError
+from clew.core.keys import value_digest
 from clew.core.printable import short
 from clew.harness.memory import Item, Memory
 from clew.harness.memory.item_kinds import (
@@ -33,6 +34,7 @@ from clew.store.items.entry import Entry, entry
 from clew.store.names import new_id
 from clew.store.owners import owner_name
 
+NAME = 200  # characters of a reflector's name
 NEAR = 8  # items beside which a lesson is put
 MOST = 32  # lessons of one run that are screened
 GIVE_UP = 5  # runs in a row on which the reflector fails, after which no more are asked
@@ -77,10 +79,16 @@ async def learn(
     return Learnt(tuple(work.ruled), work.reflected, work.passed, tuple(work.notes), work.spent, work.failures)
 
 
-def reflected(memory: Memory, by: str) -> set[str]:
-    """Runs on which the reflector of that name has reflected for a memory."""
-    lines = lines_of(memory.store, memory.name, "reflection")
+def reflected(memory: Memory, reflector: Reflector) -> set[str]:
+    """Runs on which a reflector of that name has reflected for a memory."""
+    lines, by = lines_of(memory.store, memory.name, "reflection"), _name(reflector)
     return {str(one.get("run")) for one in lines if one.get("by") == by}
+
+
+def _name(reflector: Reflector) -> str:
+    """What the ledger calls a reflector: its name, or a digest of one that is too long to keep."""
+    name = str(reflector.name)
+    return name if len(name) <= NAME else value_digest(name).hex()[:16]
 
 
 def seen_again(memory: Memory) -> dict[str, list[str]]:
@@ -100,7 +108,7 @@ class _Work:
     def __init__(self, memory: Memory, reflector: Reflector, screen: Screen, again: bool) -> None:
         self.memory, self.reflector, self.screen, self.again = memory, reflector, screen, again
         self.search, self.owner = Memories(memory.store), owner_name()
-        self.known = set[str]() if again else reflected(memory, reflector.name)
+        self.known = set[str]() if again else reflected(memory, reflector)
         self.ruled, self.notes, self.spent = list[Ruled](), list[str](), Spent()
         self.reflected = self.passed = self.failures = 0
         self.failed = 0  # runs in a row on which the reflector failed
@@ -119,7 +127,7 @@ class _Work:
             self.notes.append(f"run {run.id} is in the hands of another process: passed over")
             return
         try:
-            if not self.again and run.id in reflected(self.memory, self.reflector.name):
+            if not self.again and run.id in reflected(self.memory, self.reflector):
                 self.passed += 1  # by another process, since this one began
             else:
                 await self._reflect(RunView(run))
@@ -150,7 +158,7 @@ class _Work:
             ruling = await self._judged(lesson, near, view, page)
             spent = spent.plus(ruling.spent)
             page.write(lesson, ruling, near)
-        self.memory.store.put_entries([*page.entries, *page.ledger(self.reflector.name, spent, len(found.notes))])
+        self.memory.store.put_entries([*page.entries, *page.ledger(_name(self.reflector), spent, len(found.notes))])
         self.spent = self.spent.plus(spent)
         self.ruled += page.ruled
         self.reflected += 1

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from clew.core.printable import short
-from clew.core.records import Call, did, said
+from clew.core.records import Call
 from clew.store import Run
+from clew.store.run import did, said
 
 LINE, VIEW = 200, 8000  # characters of one line, and of all
 LOOK, STEPS = 2000, 4  # characters of one text of a closer look, and steps of one

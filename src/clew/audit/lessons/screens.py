@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from clew.audit.lessons.grounds import Grounds, content, holds, shares, terms
+from clew.audit.lessons.grounds import Grounds, content, grounds_of, holds, shares, terms
 from clew.audit.lessons.lesson import Lesson, Ruling
 from clew.audit.lessons.likeness import relative
 from clew.audit.lessons.planted_text import advice_of, borrowed, hostile, passed_on, retold, untried
@@ -61,7 +61,7 @@ def rule(lesson: Lesson, neighbours: Sequence[Item], run: RunView, strict: bool 
     known = {call.seq for call in run.run.calls}
     if any(one.run != run.id or one.seq not in known for one in cited):
         return _drop("it names a place that is not in this run")
-    found = Grounds(run)
+    found = grounds_of(run)
     text = text_of(lesson.kind, body)
     why = (
         hostile(text, found)

@@ -105,6 +105,22 @@ class Memory:
             raise BadInput(f"{item} is a {plan.kind}, {by} a {tool.kind}", remedy="A plan is promoted to a tool.")
         return self._turn("promote", plan, why, tool.id)
 
+    def demote(self, tool: str, why: str) -> Item:
+        """Return a tool to text: it is retired, and the plan that it was made from is an active plan again.
+
+        Raises:
+            BadInput: it is no tool in use.
+        """
+        found = self._standing(tool)
+        if found.kind != "tool":
+            raise BadInput(f"{tool} is a {found.kind}", remedy="A tool returns to text; retire another item.")
+        now, kept = self._clock(), why[: NAME * 10]
+        lines = [entry(self.name, found.id, now, "retire", {"why": kept})]
+        plans = [one.id for one in self.items("promoted") if one.replaced_by == found.id]
+        lines += [entry(self.name, plan, now, "promote", {"by": "", "why": kept}) for plan in plans]
+        self.store.put_entries(lines)
+        return self.item(found.id)
+
     def items(self, state: str = "") -> list[Item]:
         """Items, oldest first; with ``state`` only those."""
         found = filter(None, map(item_of, fold(one for _, one in self.store.entries(self.name)).values()))

@@ -22,8 +22,9 @@ FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of each kind: 
     "plan": (("text",), ()),
     "fact": (("text",), ()),
     "pitfall": (("trigger", "mistake", "consequence"), ("fix",)),
-    "tool": (("name", "doc"), ("signature",)),
+    "tool": (("name", "doc"), ("signature", "source", "deps", "checks", "from_plan")),
 }
+ROOMS = {"source": 20_000, "deps": 20_000, "checks": 20_000}  # characters of fields that are longer than others
 FIELD, SCOPES, SCOPE, CURSORS = 4000, 16, 80, 256  # characters of a field; keys, characters of one; cursors
 KEY = 200  # characters of what a program calls an item
 
@@ -84,8 +85,9 @@ def check_body(kind: str, body: Mapping[str, object]) -> dict[str, str]:
     for name, value in body.items():
         if name not in (*must, *may):
             raise BadInput(f"a {kind} has no field {name[:40]!r}", remedy=f"It has {', '.join((*must, *may))}.")
-        if not isinstance(value, str) or len(value) > FIELD:
-            raise BadInput(f"the {name} of a {kind} is no text of up to {FIELD:,} characters", remedy="Write less.")
+        room = ROOMS.get(name, FIELD)
+        if not isinstance(value, str) or len(value) > room:
+            raise BadInput(f"the {name} of a {kind} is no text of up to {room:,} characters", remedy="Write less.")
         if value:
             found[name] = value
     return found

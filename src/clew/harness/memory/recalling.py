@@ -18,12 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, UnknownName
 from clew.core.records import Call, Cursor, Intervention, RunRow
-from clew.core.values import F32
+from clew.core.values import F32, ToolSpec
 from clew.harness.memory.item_kinds import KINDS, Item, check_scope, item_of
 from clew.harness.memory.ranking import Ranking
 from clew.harness.memory.recalled import Shown, shown_in
+from clew.harness.memory.tool_code import Code
+from clew.harness.memory.tool_shelf import ToolShelf
 from clew.store.base import Keeper
 from clew.store.items.entry import Entry, entry
 from clew.store.items.fold import ENDS, fold
@@ -197,6 +199,7 @@ class Memories:
         self._guard = threading.Lock()
         self._shelves: dict[str, _Shelf] = {}
         self._earlier: dict[str, _Shelf] = {}  # the last one that stood at an earlier time
+        self._tools: dict[str, ToolShelf] = {}
 
     async def find(self, asked: Asked, runs: Keeper, row: RunRow, call: Call) -> list[Shown] | Exception:
         """What the recall ``call`` of a run gives; ``runs`` holds the run. An error is given, not raised."""
@@ -229,6 +232,23 @@ class Memories:
         with then.guard:
             then.refresh(self._store)
             return then.find(asked, moment, without)
+
+    def tool(
+        self, memory: str, name: str, specs: Iterable[ToolSpec], runs: Keeper, row: RunRow, call: Call
+    ) -> tuple[tuple[Shown, ...], Code]:
+        """The tool of that name as the run that asks may see it, and those that it is made of; ``specs`` are the tools
+        that the run has.
+
+        Raises:
+            UnknownName, BadInput: there is none, or it cannot be run.
+        """
+        view = view_of(runs, row, call)
+        if ALL in view.without:
+            raise UnknownName(f"memory {memory} was taken away in this fork")
+        with self._guard:
+            shelf = self._tools.setdefault(memory, ToolShelf(memory))
+        items, code = shelf.find(self._store, name, view.moment, specs, view.without)
+        return tuple(Shown(item.id, item.kind, item.text) for item in items), code
 
     def count(self, asked: Asked, runs: Keeper, row: RunRow, call: Call, items: Iterable[Shown]) -> None:
         """Write into the ledger that a run was given items. A fork counts for nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, overload
 
 from clew.core.errors import BadInput
@@ -67,8 +68,9 @@ class LiveRun:
         return () if tape is None else tuple(tape.calls.values())
 
     def memory(self, name: str) -> LiveMemory:
-        """A memory of the run's store, to recall from. What it gives is recorded; see ``clew.harness.memory``."""
-        return LiveMemory(self._run, name)
+        """A memory of the run's store, to recall from and to use the tools of. What it gives is recorded; see
+        ``clew.harness.memory``."""
+        return LiveMemory(self._run, name, partial(acts.act, self._run))
 
     def chat(
         self,

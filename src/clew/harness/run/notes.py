@@ -1,19 +1,23 @@
-"""Small effects: notes, random numbers, the clock, what a memory recalls."""
+"""Small effects: notes, random numbers, the clock, what a memory recalls and what its tools do."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from clew.core.errors import MissingExtra, UnknownName
+from clew.core.errors import MissingExtra, UnknownName, WorldError
 from clew.core.keys import REQUEST, canonical, derive, digest, encode, uniforms
 from clew.core.records import Call
-from clew.harness.memory.recalled import Recalled, recorded, shown_in
+from clew.core.values import Observation, ToolCall
+from clew.harness.memory.recalled import Recalled, Shown, recorded, shown_in
 from clew.harness.memory.recalling import Asked, asked_of
+from clew.harness.memory.tool_code import Code, Seen, Step, Used, advance, through
 from clew.harness.run.pending import Pending, away, describe, revive
 from clew.harness.run.run_state import RunState
 
@@ -73,10 +77,10 @@ def _read(call: Call) -> float:
 
 
 class LiveMemory:
-    """A memory as an agent holds it: it can be asked, and no more. ``run.memory(name)`` makes one."""
+    """A memory as an agent holds it: it is asked, its tools are used, and no more. ``run.memory(name)`` makes one."""
 
-    def __init__(self, run: RunState, name: str) -> None:
-        self._run, self.name = run, name
+    def __init__(self, run: RunState, name: str, act: Callable[[ToolCall], Awaitable[Observation]]) -> None:
+        self._run, self.name, self._act = run, name, act
 
     async def recall(
         self, query: str, *, k: int = 8, scope: str | Iterable[str] = (), kinds: str | Iterable[str] = ()
@@ -106,6 +110,99 @@ class LiveMemory:
         run.dispatch.start(pending, run.spec.memories.find(asked, run.spec.store, run.row, pending.call))
         with away(run.spec.model):
             return await pending.taken()
+
+    async def use(self, tool: str, query: str) -> Used:
+        """What a tool of the memory answers to a query. Where it gives none, the plan in text has to do it.
+
+        The tool's code runs in the sandbox; each call that it makes is an act of the run on its world. Its steps are
+        recorded as Calls of kind ``recall``, so that a replay needs neither the memory nor a sandbox. A tool that
+        fails, or a machine without a sandbox, gives no answer and says why: it never ends a run.
+
+        Args:
+            tool: its name.
+            query: what it is to do, as a rule the task.
+        """
+        run, code = self._run, list[Code]()
+
+        async def step(seen: Sequence[Seen]) -> Step:
+            at = await _tool_step(run, _Using(self.name, tool, query, len(seen)), code[0] if code else None, seen)
+            code[:] = code or ([at.code] if at.code is not None else [])
+            return at.step
+
+        async def perform(name: str, given: str) -> str | None:
+            if run.done:
+                return None
+            try:
+                return (await self._act(ToolCall(f"{tool}-{run.step}", name, given))).text
+            except WorldError as error:
+                return f"error: {error.message}"
+
+        return await through(step, perform, lambda: code[0].api if code else {})
+
+
+class _Using(NamedTuple):
+    """Which step of which use of a tool."""
+
+    memory: str
+    tool: str
+    query: str
+    step: int
+
+
+class _Stepped(NamedTuple):
+    """A step of a tool; with the first one the code that the others go on with, and the items that it is of."""
+
+    step: Step
+    code: Code | None = None
+    items: tuple[Shown, ...] = ()
+
+
+async def _tool_step(run: RunState, use: _Using, code: Code | None, seen: Sequence[Seen]) -> _Stepped:
+    """One step of a tool as an effect: follow its record, or take it in the sandbox."""
+    request, what = digest(REQUEST, b"use", canonical(use._asdict())), f"step {use.step} of the tool {use.tool[:60]!r}"
+    pending, known = run.begin("recall", request, what, _stepped, action=use.query)
+    if known is not None:
+        return await run.follow(pending, known)
+    pending.record = partial(_keep_step, run, pending, use)
+    run.open_calls[pending.call.seq] = pending
+    run.dispatch.start(pending, _take_step(run, pending.call, use, code, seen))
+    with away(run.spec.model):
+        return await pending.taken()
+
+
+async def _take_step(run: RunState, call: Call, use: _Using, code: Code | None, seen: Sequence[Seen]) -> _Stepped:
+    items, first = tuple[Shown, ...](), use.step == 0
+    try:
+        if first:
+            where = (run.spec.store, run.row, call)
+            items, code = await asyncio.to_thread(run.spec.memories.tool, use.memory, use.tool, run.tools, *where)
+            asked = Asked(use.memory, use.query, 1)
+            run.spec.memories.count(asked, *where, items[:1])
+        assert code is not None
+        return _Stepped(await advance(code, use.query, seen), code if first else None, items)
+    except Exception as error:
+        return _Stepped(Step(why=describe(error)))
+
+
+def _keep_step(run: RunState, pending: Pending[_Stepped], use: _Using, found: object) -> _Stepped:
+    """Record a step; the first with the code, so that a run is resumed with the tool that it began with."""
+    at = found if isinstance(found, _Stepped) else _Stepped(Step(why=describe(found)))  # type: ignore[arg-type]
+    told = {"tool": use.tool, "step": use.step, **at.step._asdict()}
+    if at.code is not None:
+        told["code"] = at.code._asdict()
+    seconds = time.time() - pending.call.started
+    text = recorded(use.memory, told, at.items)
+    return run.complete(pending, text=text, seconds=seconds)
+
+
+def _stepped(call: Call) -> _Stepped:
+    """A recorded step; one that was erased ends the tool."""
+    if not call.text:
+        return _Stepped(Step(why="its record was erased"))
+    told = json.loads(call.text)
+    name, given = told["call"] or ("", "")
+    step = Step((name, given) if told["call"] else None, told["answer"], told["why"])
+    return _Stepped(step, Code(**told["code"]) if "code" in told else None, (*shown_in(call.text),))
 
 
 def _keep(run: RunState, pending: Pending[Recalled], asked: Asked, found: object) -> Recalled:

@@ -54,7 +54,8 @@ def content_of(one: Entry) -> Mapping[str, object]:
 def fold(entries: Iterable[Entry]) -> dict[str, Kept]:
     """Items by id, oldest first. A deleted item is left out, and one whose ``add`` is not there.
 
-    Of several ends of an item the first counts, and an end counts before a promotion.
+    Of several ends of an item the first counts, and an end counts before a promotion. Of promotions the last counts;
+    one that names no item says that the plan returned to text.
     """
     grouped: dict[str, list[Entry]] = {}
     for one in sorted(entries, key=lambda e: (e.at, e.key)):
@@ -70,7 +71,7 @@ def _item(lines: list[Entry]) -> Kept | None:
     end = next((one for one in lines if one.what in ENDS), None)
     turn = end or next((one for one in reversed(lines) if one.what == "promote"), None)
     told = content_of(turn) if turn else {}
-    state = "active" if turn is None else ENDS.get(turn.what, "promoted")
+    state = "active" if turn is None else ENDS.get(turn.what, "promoted" if told.get("by") else "active")
     given = dict[str, Given]()
     for one in lines:
         if one.what == "selected":

@@ -9,9 +9,10 @@ import numpy as np
 
 from clew.core.errors import BadInput
 from clew.core.printable import short
-from clew.core.records import Call, did
+from clew.core.records import Call
 from clew.credit.steps import F64, Steps, steps
 from clew.store import Group, Keeper, Step
+from clew.store.run import did
 from clew.view.json_values import plain
 from clew.view.pages.list_pages import Names
 

@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 from clew.core.errors import UnknownName
-from clew.core.records import Call, Cursor, Intervention, did
+from clew.core.records import Call, Cursor, Intervention
 from clew.store import Keeper, Summary
+from clew.store.run import did
 from clew.view.json_values import plain
 from clew.view.pages import feature_page
 from clew.view.pages.list_pages import Names

@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clew.core.records import Annotation, Call, Node, RunRow, action_of, did
+from clew.core.records import Annotation, Call, Node, RunRow, action_of
 from clew.core.values import F32, Message, ToolCall
 from clew.models.compose.decision import asked_of, decision_of
 from clew.store import Keeper
 from clew.store.labels import METHOD as LABELS
+from clew.store.run import did
 from clew.store.slices import Slice, Unfinished
 from clew.view.json_values import plain
 from clew.view.pages.pictures import parts
