@@ -71,6 +71,7 @@ def test_a_visit_is_a_run_that_replays_is_judged_and_counted(store: Keeper) -> N
     with pytest.raises(BadInput, match="no task"):
         visit.judge(1.0)
     visit.recall("nothing is left")
+    Visit(store, "m" * 80, "x").recall("a memory with a long name")
     with pytest.raises(BadInput, match="from 0"):
         Visit(store, "shop", "x").judge(7.0)
     with pytest.raises(BadInput, match="9,000"):
@@ -92,6 +93,8 @@ def test_what_a_named_run_was_given_is_erased_there_too(store: Keeper) -> None:
     assert {one["id"] for one in answer["items"]} == {item.id, other.id}
     assert Run(store, visit.run).row.spawned_by == f"{foreign}@{len(Run(store, foreign).calls) - 1}"
     visit.end()
+    with pytest.raises(BadInput, match="did not start it"):
+        Runner.of(store, Run(store, visit.run)).fork(visit.run, memory={"without": "all"})
     gone = forget(memory, [item], places(store, [item]))
     assert f"{visit.run}@1" in gone
     assert memory.items() == [memory.item(other.id)]
