@@ -85,6 +85,7 @@ LINES: dict[str, list[str]] = {
     "store redact": ["clew store redact {run}@1 --yes {store}"],
     "store gc": ["clew store gc {store}"],
     "store mcp": ["clew store mcp {store} < /dev/null"],
+    "memory mcp": ["clew memory mcp shop {store} < /dev/null"],
     "serve": ["clew serve echo --port 0"],
     "bench": ["clew bench echo --users 1 --seconds 1 --max-tokens 4"],
     "draft train": ['clew draft train "tiny one" --data world=household --steps 2 --batch 2 {store}'],

@@ -33,9 +33,10 @@ clew memory learn shop --reflector openai:gpt-5-mini
 clew memory craft shop --codifier openai:gpt-5-mini
 clew memory audit shop
 clew memory delete shop k3j2
+clew memory mcp shop
 """
-SHORT = "Keep what agents remember: list, write, learn, craft, audit, delete."
-MORE = ("learn", "craft", "audit")  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
+SHORT = "Keep what agents remember: write, learn, craft, audit, delete."
+MORE = ("learn", "craft", "audit", "mcp")  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
 
 
 class Memories(common.Ordered):
