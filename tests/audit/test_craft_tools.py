@@ -485,8 +485,15 @@ def test_what_goes_wrong_on_the_way_leaves_the_plan_a_plan(store: Keeper) -> Non
         found = made(memory, FunctionCodifier(function, function.__name__), one, **limit)
         assert found.tool == ""
         assert why in found.why, found
+    mute = made(memory, ModelCodifier(Scripted([], "call")), one)
+    assert "the codifier failed: the script has 0 replies" in mute.why
+    mumbles = made(memory, ModelCodifier(Scripted({"": "I cannot."})), one)
+    assert (mumbles.why, mumbles.building.calls) == ("the model wrote no tool: it is no JSON", 3)
     assert [item.kind for item in memory.items()] == ["plan"]
-    assert len(tries(memory)[one.plan.id]) == len(whys)
+    assert len(tries(memory)[one.plan.id]) == len(whys) + 2
+    asked = {given.query for given in one.plan.given}
+    kept = [line.body for _, line in store.entries("errands") if line.what == "spent"]
+    assert not [body for body in kept for query in asked if query[:30] in body], "no query is kept with a refusal"
 
 
 def test_ski_rental_goes_by_the_tokens_of_the_runs(store: Keeper) -> None:

@@ -85,6 +85,7 @@ LINES: dict[str, list[str]] = {
     "store redact": ["clew store redact {run}@1 --yes {store}"],
     "store gc": ["clew store gc {store}"],
     "store mcp": ["clew store mcp {store} < /dev/null"],
+    "memory mcp": ["clew memory mcp shop {store} < /dev/null"],
     "serve": ["clew serve echo --port 0"],
     "bench": ["clew bench echo --users 1 --seconds 1 --max-tokens 4"],
     "draft train": ['clew draft train "tiny one" --data world=household --steps 2 --batch 2 {store}'],
@@ -106,6 +107,7 @@ LEFT_OUT = {
         f"memory {name}": "it names items, whose ids are not known before; test_memory.py follows its lines"
         for name in ("list", "show", "add", "edit", "retire", "delete", "export", "import")
     },
+    "memory audit": "it needs runs that were given items; test_memory_audit.py makes them, and follows its lines",
     "memory learn": "it needs judged runs and a reflector; test_memory_learn.py makes them, and follows its lines",
     "memory craft": "it needs runs that followed a plan, and a codifier; test_memory_craft.py follows its lines",
     "route add": "it needs a router with probe questions; test_route_backbone.py makes one",

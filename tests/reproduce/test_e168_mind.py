@@ -50,7 +50,7 @@ def test_recorded_and_bare_streams_are_the_same(way):
 
 def test_a_pattern_tool_does_what_text_does_or_gives_none():
     answered = 0
-    for task in TASKS[:30]:
+    for task in TASKS[:15]:
         text = by_text(task)
         asked = read(task.prompt)
         tool = compiled(
@@ -62,12 +62,12 @@ def test_a_pattern_tool_does_what_text_does_or_gives_none():
                 assert read(other.prompt)[:3] == asked[:3]
                 assert end == by_text(other).end
                 answered += 1
-    assert answered > 30
+    assert answered > 15
 
 
 def test_a_trajectory_tool_keeps_what_its_run_did():
     differs = 0
-    for task in TASKS[:20]:
+    for task in TASKS[:12]:
         facts = TASKSET.facts(task)
         tool = compiled(trajectory("t", task.prompt, by_text(task).steps, facts))
         assert trial(TASKSET, task, tool)[0] == by_text(task).end
@@ -76,7 +76,7 @@ def test_a_trajectory_tool_keeps_what_its_run_did():
                 end, _ = trial(TASKSET, other, tool)
                 assert end is not None
                 differs += end != by_text(other).end
-    assert differs > 5
+    assert differs > 3
 
 
 def test_planted_flaws_show():

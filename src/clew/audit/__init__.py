@@ -3,8 +3,8 @@
 ``coverage`` measures which share of the states after a mistake, and of the recoveries, ever receives a training signal.
 ``cliffs`` finds the tokens at which the success probability of a run falls, and what they lead to. ``why`` rewinds a
 run and changes what the agent was told, to find the cause of what it did. ``compaction`` measures whether rules survive
-the compaction of a conversation. ``design`` holds the statistics of a fair comparison. An audit must never change the
-runs it reads.
+the compaction of a conversation. ``worth`` forks runs without items of a memory, to find what each is worth.
+``design`` holds the statistics of a fair comparison. An audit must never change the runs it reads.
 """
 
 from clew.audit.cliffs.detect import Found, Search, Survey, detect, survey

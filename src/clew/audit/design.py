@@ -156,6 +156,61 @@ def mcnemar(up: int, down: int, *, one_sided: bool = False) -> float:
     return float(test(up, up + down, alternative="greater" if one_sided else "two-sided").pvalue)
 
 
+def sign_flips(differences: Sequence[int]) -> float:
+    """Exact two-sided p of paired differences (Fisher's sign flips): each is as likely the other way round.
+
+    Whole numbers, one for each independent unit: the better less the worse of its pairs. With one pair a unit it is
+    McNemar's exact p; with several pairs, which hang together, the unit is turned round as a whole. All flips are
+    counted, by dynamic programming, in time that grows with the number of units times the sum of their differences.
+    """
+    chance = _flips(differences)
+    total = len(chance) // 2
+    seen = abs(int(sum(differences)))
+    return min(float(chance[np.abs(np.arange(-total, total + 1)) >= seen].sum()), 1.0)
+
+
+def attainable(differences: Sequence[int]) -> F64:
+    """The p-values that ``sign_flips`` can give for these differences with any signs, smallest first; the last is 1.
+
+    Their sizes alone count, which say nothing of the signs: where few units differ, no p can be small.
+    """
+    chance = _flips(differences)
+    total = len(chance) // 2
+    tails = np.cumsum((chance + chance[::-1])[: total + 1])
+    tails[total] = 1.0
+    return np.unique(np.minimum(tails[chance[: total + 1] > 0], 1.0))
+
+
+def _flips(differences: Sequence[int]) -> F64:
+    """Chance of each sum, from minus to plus the sum of all sizes, where signs are as likely either way."""
+    chance = np.ones(1)
+    for size in [abs(int(d)) for d in differences if d]:
+        grown = np.zeros(len(chance) + 2 * size)
+        grown[: len(chance)] += chance / 2
+        grown[2 * size :] += chance / 2
+        chance = grown
+    return chance
+
+
+def paired(
+    claim: str, differences: Sequence[float] | F64, *, level: float = 0.95, design: str = "", **kept: Any
+) -> Report:
+    """The mean of paired differences in [-1, 1], one for each independent unit, as of successes.
+
+    The interval is Bonett and Price's (2012, 10.3102/1076998611411915), which adds one unit for and one against, so
+    that it has a width where no pair differs; Student's t where units hold shares of several pairs.
+    """
+    values = np.asarray(differences, float)
+    n, middle = len(values), float(values.mean())
+    more = np.concatenate([values, [1.0, -1.0]])
+    reach = float(need("scipy.stats", "stats").t.isf((1 - level) / 2, n + 1))
+    half = reach * float(np.sqrt(np.mean((more - more.mean()) ** 2) / (n + 2)))
+    low, high = max(float(more.mean()) - half, -1.0), min(float(more.mean()) + half, 1.0)
+    text = design or f"{n} units, Bonett and Price's interval of paired differences"
+    low, high = min(low, middle), max(high, middle)
+    return Report(claim=claim, estimate=middle, low=low, high=high, n=n, design=text, level=level, **kept)
+
+
 # ---- many tests at once ----------------------------------------------------------------------------------------------
 
 
@@ -168,6 +223,27 @@ def holm(p: Sequence[float]) -> list[float]:
     order = np.argsort(values, kind="stable")
     stepped = np.minimum(np.maximum.accumulate(values[order] * (m - np.arange(m))), 1.0)
     return [float(v) for v in stepped[np.argsort(order)]]
+
+
+def holm_discrete(p: Sequence[float], possible: Sequence[F64]) -> list[float]:
+    """p-values of exact tests corrected for their number, as ``holm``, with what each test can give taken into account.
+
+    A p is as unlikely as the chance that any of the tests, those with smaller p left out, gives one as small (Boole's
+    bound; Westfall and Wolfinger 1997); a test that can give none counts for nothing. Holds for any dependence.
+
+    Args:
+        possible: the p-values that each test can give (``attainable``), smallest first.
+    """
+    order = np.argsort(p, kind="stable")
+    fixed, highest = [1.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        chance = 0.0
+        for j in order[rank:]:
+            below = int(np.searchsorted(possible[j], p[i] * (1 + 1e-9), side="right"))
+            chance += float(possible[j][below - 1]) if below else 0.0
+        highest = max(highest, min(chance, 1.0))
+        fixed[i] = highest
+    return fixed
 
 
 # ---- samples that hang together --------------------------------------------------------------------------------------

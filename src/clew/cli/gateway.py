@@ -32,6 +32,7 @@ PORT = 8421
 UNNAMED_HELP = "Requests without a name: join the run they continue (guess), or be runs of their own (apart)."
 FORK_HELP = "Start PROGRAM again on the record of its run, live from this call."
 IDLE_HELP = "End a run after so many minutes without a request; its name can continue it.  [default: never]"
+MEMORY_HELP = "Pin what this memory has for a conversation in what its model is sent (extra memory)."
 MINUTES = common.Amount(float, 0, above=True)
 
 
@@ -47,6 +48,7 @@ MINUTES = common.Amount(float, 0, above=True)
 @option("--one-folder", is_flag=True, help="With -n: all PROGRAMs work in this folder, not each in a copy of it.")
 @option("--replay", "again", metavar="RUN", help="Start PROGRAM again; the record answers, no model.")
 @option("--unnamed", choices="guess apart", default="guess", help=UNNAMED_HELP)
+@option("--memory", default="", metavar="NAME", help=MEMORY_HELP)
 @option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
@@ -64,6 +66,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     \b
     clew gateway -- python my_agent.py
     clew gateway --upstream http://localhost:8000/v1 --port 8421
+    clew gateway --memory shop -- python my_agent.py
     clew gateway --fork RUN@7 -n 4 -- python my_agent.py
     clew gateway --replay RUN -- python my_agent.py
     """
@@ -73,11 +76,15 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     common.refuse_open_host(options["host"], options["token"], "is no token", "CLEW_GATEWAY_TOKEN")
     if bool(options["place"]) + bool(options["again"]) + bool(options["name"]) > 1:
         raise BadInput("--name, --fork and --replay exclude each other", remedy="Give only one of them.")
+    if options["memory"] and (options["place"] or options["again"]):
+        raise BadInput("--memory is of new runs", remedy="A fork or a replay has the memory that its run had.")
     if options["ref"] and options["upstream"]:
         raise BadInput("--model and --upstream exclude each other", remedy="Give only one of them.")
     if options["reply"] is not None and options["reply_json"] is not None:
         raise BadInput("--reply and --reply-json exclude each other", remedy="Give only one of them.")
     store = common.open_store(store_path, create=not (options["place"] or options["again"]))
+    if options["memory"]:
+        _check_memory(store, options["memory"])
     if options["again"]:
         options["again"] = common.one(store, options["again"]).id
     if options["place"]:
@@ -94,11 +101,26 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
         names=(options["ref"],) if options["ref"] else (),
         about={k: options[k] for k in ("ref", "upstream") if options[k]},
         idle=options["idle"] * 60 if options["idle"] else None,
+        memory=options["memory"],
     )
     port = options["port"] if options["port"] is not None else 0 if program else PORT
     listener = listen(options["host"], port)
     address = f"http://{options['host']}:{listener.getsockname()[1]}"
     raise SystemExit(asyncio.run(_serve(gateway, listener, address, program, options, store_path)))
+
+
+def _check_memory(store: Keeper, name: str) -> None:
+    """Say now what would be missing at every request.
+
+    Raises:
+        MissingExtra, BadInput: recalling needs an extra, or no memory can be called so.
+    """
+    from clew.core.errors import need
+    from clew.harness.memory import Memory
+
+    need("bm25s", "memory")
+    if not Memory(store, name).items("active"):
+        common.say(f"note: memory {name} holds no items; what adds one: {command_line('memory add', name)}")
 
 
 def upstream(options: Mapping[str, Any]) -> Callable[[str, str, Mapping[str, Any]], Model]:

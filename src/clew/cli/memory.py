@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option
+from clew.cli.shared import common, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 from clew.core.printable import visible
 from clew.core.stats import deviate, wilson
 
 if TYPE_CHECKING:
+    from clew.audit.worth.filed_worth import Known
     from clew.core.records import Report
     from clew.harness.memory import Item
     from clew.harness.memory.telling import Share
@@ -30,10 +31,12 @@ clew memory add shop --kind fact --text 'The bakery opens at six.' --scope baker
 clew memory show shop k3j2
 clew memory learn shop --reflector openai:gpt-5-mini
 clew memory craft shop --codifier openai:gpt-5-mini
+clew memory audit shop
 clew memory delete shop k3j2
+clew memory mcp shop
 """
-SHORT = "Keep what agents remember: list, write, learn, craft, delete."
-MORE = ("learn", "craft")  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
+SHORT = "Keep what agents remember: write, learn, craft, audit, delete."
+MORE = ("learn", "craft", "audit", "mcp")  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
 
 
 class Memories(common.Ordered):
@@ -115,12 +118,14 @@ def _list_memories(store: Keeper, as_json: bool) -> None:
 @common.output_options
 def show(memory: str, item: str, as_json: bool, store_path: str) -> None:
     """Show ITEM of MEMORY: its text, where it was learnt, which runs were given it, and their success against
-    that of runs that were given other items. That is no causal claim: `clew fork --without-memory` makes one.
+    that of runs that were given other items. That is no causal claim: `clew memory audit` makes one, and what it
+    found is shown too.
 
     \b
     clew memory show shop k3j2
     """
     from clew.audit.lessons.learn import seen_again
+    from clew.audit.worth.filed_worth import known
     from clew.harness.memory import Memory
     from clew.harness.memory.telling import CAVEAT, told
 
@@ -128,11 +133,11 @@ def show(memory: str, item: str, as_json: bool, store_path: str) -> None:
     book = Memory(store, memory)
     found = book.item(item)
     success, again = told(store, found, book.items()), seen_again(book).get(found.id, [])
+    worth = known(store.reports(), memory, (found.id,))
     if as_json:
         shares = {"success": _success(success.given), "success of others": _success(success.others)}
-        common.end_with_json(
-            {**_told(found), "seen again": again, **shares, "difference": _difference(success.report), "caveat": CAVEAT}
-        )
+        said = {**_told(found), "seen again": again, **shares, "difference": _difference(success.report)}
+        common.end_with_json({**said, "caveat": CAVEAT, "worth": _worth(worth)})
     common.echo(f"{found.kind} {found.id} of memory {memory}: {_state(found)}\n")
     common.echo(found.text)
     for name in ("from_plan", "deps", "checks", "source"):  # of a tool
@@ -149,8 +154,14 @@ def show(memory: str, item: str, as_json: bool, store_path: str) -> None:
     common.echo(f"success: {both}")
     if success.report is not None:
         common.echo(f"  difference {success.report}; {CAVEAT}")
+    if worth is not None:
+        common.echo(f"worth: {worth.verdict}: {worth.why}")
+        for measure, report in worth.reports.items():
+            common.echo(f"  {measure} with it less without: {report}")
+        common.echo(f"  {worth.reports['success'].caveats[1]}")
     common.echo("\nNext:")
     if found.given:
+        common.echo(f"  {command_line('memory audit', memory, items=found.id)}")
         common.echo(f"  {command_line('fork', found.given[-1].place, without_memory=found.id)}")
     common.echo(f"  {command_line('memory list', memory)}")
 
@@ -341,3 +352,10 @@ def _success(share: Share) -> dict[str, object]:
 
 def _difference(report: Report | None) -> dict[str, object] | None:
     return None if report is None else {name: getattr(report, name) for name in ("estimate", "low", "high", "n")}
+
+
+def _worth(worth: Known | None) -> dict[str, object] | None:
+    if worth is None:
+        return None
+    reports = {name: run_options.numbers(report) for name, report in worth.reports.items()}
+    return {"verdict": worth.verdict, "why": worth.why, "audit": worth.label, **reports}

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
 from clew.core.keys import NODE, REQUEST, canonical, derive, digest, encode, sampling_form
-from clew.core.legality import call_key, issue_key
-from clew.core.records import Annotation, Call, CallKind, GroupRow, Node, RunRow, Setup, action_text, changed, task_json
+from clew.core.records import Annotation, Call, GroupRow, Node, RunRow, Setup, action_text, task_json
 from clew.core.values import F32, Limits, Message, Sampling, StopReason, ToolSpec, Usage
 from clew.exchange.beside import Value, as_annotations, of_run
 from clew.harness import agents
+from clew.harness.chain import Chain
 from clew.harness.loading import source_digest
 from clew.harness.run.asks import tools_digest
 from clew.harness.run.nodes import as_message, make_node, message_json
@@ -99,19 +99,6 @@ def turns_of(messages: Sequence[Message]) -> tuple[list[Message], list[Turn]]:
             acts, answers = "text", [after[0]]
         turns.append(Turn(reply, acts, tuple(answers), tuple(after[len(answers) :])))
     return opening, turns
-
-
-class Chain:
-    """Builds the Calls of one run that happened one after the other."""
-
-    def __init__(self, run: str) -> None:
-        self.run, self.calls, self._issue = run, list[Call](), b""
-
-    def add(self, kind: CallKind, request: bytes, **fields: Any) -> None:
-        at = len(self.calls)
-        call = Call(self.run, at, kind, request, after=at, done=at, **fields)
-        self._issue = issue_key(self._issue, call)
-        self.calls.append(changed(call, key=call_key(self._issue, call)))
 
 
 def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, ...] = (), format: str = "") -> str:

@@ -228,6 +228,9 @@ class Runner:
         """Fork a child run: its parent is forked at the spawn, with the child's fork as what the spawn then starts."""
         spawn = Cursor.parse(child.row.spawned_by)
         parent = Run(self.store, spawn.run)
+        if not any(call.kind == "spawn" for call in self.store.calls(parent.id, spawn.seq, spawn.seq + 1)):
+            told = f"run {child.id} is what a program asked while it worked in run {parent.id}, which did not start it"
+            raise BadInput(told, remedy="Fork that run instead, or start the program again.")
         runner = self if parent.agent == self.agent_ref else Runner.of(self.store, parent, model=self.model)
         edit = Edit("child", spawn.seq, {"run": child.id, "seq": seq, "changes": changes.to_json(), "mode": mode})
         return runner.fork(parent, Cursor(parent.id, spawn.seq), n, edits=[edit], seed=mode, on_run=on_run)

@@ -9,17 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import NamedTuple
 
-from clew.core.errors import ClewError, ReplayError, StoreError, WorldError
-from clew.core.values import Observation, StopReason, ToolCall
+from clew.core.errors import ClewError, MissingExtra, ReplayError, StoreError, WorldError
+from clew.core.values import Message, Observation, StopReason, ToolCall
 from clew.harness.run.live import Conversation, LiveRun
 from clew.harness.run.pending import Stop
 from clew.serve.history import Arrival
+from clew.serve.pinned import block, leading
+
+QUERY = 8000  # characters of a request that a memory is asked with
 
 
-async def relay(run: LiveRun) -> None:
-    """Answer a foreign program's requests as they come, several at once where it sends several, until it ends."""
-    chats: list[Conversation] = []
+class _Thread(NamedTuple):
+    """A conversation of the program. ``pin``: what a memory gave it, which stands after ``at`` system messages."""
+
+    chat: Conversation
+    at: int
+    pin: Message | None
+
+
+async def relay(run: LiveRun, memory: str = "", k: int = 8) -> None:
+    """Answer a foreign program's requests as they come, several at once where it sends several, until it ends.
+
+    Args:
+        memory: what fits the first request of each conversation is recalled from it, and pinned there.
+        k: how many items at most.
+    """
+    threads: list[_Thread] = []
     async with asyncio.TaskGroup() as group:
         while True:
             got: Observation = await run.act(ToolCall("", "receive", "{}"))
@@ -34,23 +51,51 @@ async def relay(run: LiveRun) -> None:
                 if told.get("stop"):
                     raise Stop(StopReason(told["stop"]))
                 return
-            group.create_task(_answer(run, _enter(run, chats, arrival), arrival))
+            if arrival.thread == len(threads):
+                threads.append(await _opened(run, threads, arrival, memory, k))
+            group.create_task(_answer(run, _enter(run, threads[arrival.thread], arrival), arrival))
             await asyncio.sleep(0)  # the ask is issued before the next receive: a fork at it shares no later request
 
 
-def _enter(run: LiveRun, chats: list[Conversation], it: Arrival) -> Conversation:
-    if it.thread == len(chats):
-        if it.of >= 0:
-            chats.append(chats[it.of].branch(it.keep, model=it.model, tools=it.tools))
-        else:
-            chats.append(run.chat(model=it.model, tools=it.tools))
-    chat = chats[it.thread]
+async def _opened(run: LiveRun, threads: list[_Thread], it: Arrival, memory: str, k: int) -> _Thread:
+    """A conversation that begins: anew, or as a branch of another."""
+    if it.of < 0:
+        pin = await _recalled(run, it, memory, k)
+        return _Thread(run.chat(model=it.model, tools=it.tools), leading(it.say), pin)
+    near = threads[it.of]
+    inside = it.keep > near.at
+    chat = near.chat.branch(it.keep + (inside and near.pin is not None), model=it.model, tools=it.tools)
+    if inside:
+        return _Thread(chat, near.at, near.pin)
+    told_anew = it.drift or it.declared == "compaction"
+    pin = near.pin if told_anew else await _recalled(run, it, memory, k)
+    return _Thread(chat, it.keep + leading(it.say), pin)
+
+
+async def _recalled(run: LiveRun, it: Arrival, memory: str, k: int) -> Message | None:
+    """What a memory has for a conversation that begins. One that fails gives nothing, and the request goes on."""
+    query = next((m.text for m in reversed(it.say) if m.role == "user"), "")
+    if not memory or not query.strip():
+        return None
+    try:
+        return block(await run.memory(memory).recall(query[:QUERY], k=k))
+    except MissingExtra as error:
+        run.note("no memory", memory=memory, why=error.message)
+        return None
+
+
+def _enter(run: LiveRun, thread: _Thread, it: Arrival) -> Conversation:
+    chat = thread.chat
     if it.drift:
         run.note("drift", conversation=it.thread, why=it.drift)
     if it.declared:
         run.note(it.declared, conversation=it.thread)
-    for message in it.say:
-        chat.say(message.role, message)
+    place = thread.at - it.keep if it.keep <= thread.at else -1
+    for at, message in enumerate((*it.say, None)):
+        if at == place and thread.pin is not None:
+            chat.say("system", thread.pin)
+        if message is not None:
+            chat.say(message.role, message)
     return chat
 
 

@@ -43,6 +43,7 @@ class Memory:
         scope: str | Iterable[str] = (),
         provenance: str | Sequence[str] = (),
         by: str = "",
+        key: str = "",
     ) -> Item:
         """Add an item.
 
@@ -52,13 +53,14 @@ class Memory:
                 ``fix``; of a tool ``name``, ``doc`` and perhaps ``signature``. Up to 4,000 characters each.
             scope: the apps or things it holds for; none: for all.
             provenance: where it was learnt, as ``run@call``; the runs must be in the store.
-            by: the person who says so; needed where there is no provenance.
+            by: the person or the program that says so; needed where there is no provenance.
+            key: what a program calls it; edits keep it.
 
         Raises:
             BadInput: it cannot be kept; UnknownName: a run or Call is not there.
         """
         new, now = new_id(), self._clock()
-        self.store.put_entries([self._added(new, now, content(kind, body, scope, self._found(provenance), by))])
+        self.store.put_entries([self._added(new, now, content(kind, body, scope, self._found(provenance), by, key))])
         return self.item(new)
 
     def edit(
@@ -78,7 +80,7 @@ class Memory:
         """
         old, now = self._standing(item), self._clock()
         where = old.provenance if provenance is None else self._found(provenance)
-        told = content(old.kind, body, old.scope if scope is None else scope, where, by or old.by)
+        told = content(old.kind, body, old.scope if scope is None else scope, where, by or old.by, old.key)
         new = new_id()
         end = entry(self.name, old.id, now, "supersede", {"by": new, "why": why[: NAME * 10]})
         self.store.put_entries([self._added(new, now, told), end])

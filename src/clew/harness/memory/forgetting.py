@@ -7,9 +7,11 @@ and can no longer be replayed from there.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from clew.core.printable import escaped, visible
 from clew.harness.memory.book import Memory
 from clew.harness.memory.item_kinds import Item
 from clew.harness.memory.recalled import Recalled, shown_in
@@ -31,14 +33,23 @@ class Place(NamedTuple):
 def places(store: Keeper, items: Sequence[Item]) -> list[Place]:
     """Every recall that gave one of the items, in runs and forks alike. Reads the Calls of all runs."""
     ids, found = {item.id for item in items}, list[Place]()
+    fields = {item.id: (*item.body.values(),) for item in items}
     for run in store.run_ids():
         for call in own_calls(store, store.row(run)):
             shown = shown_in(call.text) if call.kind == "recall" else []
             given = [one for one in shown if one.id in ids]
             if given:
-                block = Recalled("", tuple(shown)).text
-                found.append(Place(run, call.seq, (block, *(one.text for one in given if len(one.text) >= LONG))))
+                said = [one.text for one in given] + [text for one in given for text in fields[one.id]]
+                texts = [Recalled("", tuple(shown)).text, *(text for text in said if len(text) >= LONG)]
+                spelt = (way for text in texts for way in spellings(text))
+                found.append(Place(run, call.seq, tuple(dict.fromkeys(spelt))))
     return found
+
+
+def spellings(text: str) -> list[str]:
+    """A text as it is, as it stands in JSON, and with hidden characters shown: programs pass on what they are given."""
+    inside = (json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (False, True))
+    return [text, visible(text), *inside, escaped(json.dumps(text, ensure_ascii=False))[1:-1]]
 
 
 def forget(memory: Memory, items: Sequence[Item], where: Iterable[Place]) -> list[str]:

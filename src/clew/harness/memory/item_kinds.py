@@ -26,14 +26,16 @@ FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of each kind: 
 }
 ROOMS = {"source": 20_000, "deps": 20_000, "checks": 20_000}  # characters of fields that are longer than others
 FIELD, SCOPES, SCOPE, CURSORS = 4000, 16, 80, 256  # characters of a field; keys, characters of one; cursors
+KEY = 200  # characters of what a program calls an item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """One item, as it stands now. ``made`` is in seconds since the epoch; ``scope`` empty holds everywhere.
 
-    ``provenance`` names the places it was learnt from as ``run@call``; ``by`` the person who wrote it. ``given`` is the
-    ledger of recurrence: each run that was given the item, with its query; forks are not counted.
+    ``provenance`` names the places it was learnt from as ``run@call``; ``by`` the person or the program that wrote it,
+    ``key`` what a program calls it. ``given`` is the ledger of recurrence: each run that was given the item, with its
+    query; forks are not counted.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Item:
     scope: tuple[str, ...] = ()
     provenance: tuple[str, ...] = ()
     by: str = ""
+    key: str = ""
     made: float = 0.0
     state: str = "active"
     why: str = ""
@@ -121,15 +124,22 @@ def check_provenance(provenance: str | Sequence[str], by: str) -> tuple[str, ...
 
 
 def content(
-    kind: str, body: Mapping[str, object], scope: str | Iterable[str], provenance: str | Sequence[str], by: str
+    kind: str,
+    body: Mapping[str, object],
+    scope: str | Iterable[str],
+    provenance: str | Sequence[str],
+    by: str,
+    key: str = "",
 ) -> dict[str, object]:
     """An item's content as an entry keeps it, checked.
 
     Raises:
         BadInput: see the checks above.
     """
+    if len(key) > KEY:
+        raise BadInput(f"a key of {len(key):,} characters", remedy=f"Write at most {KEY}.")
     known = {"kind": kind, "body": check_body(kind, body), "scope": [*check_scope(scope)], "by": by}
-    return {**known, "provenance": [*check_provenance(provenance, by)]}
+    return {**known, "provenance": [*check_provenance(provenance, by)], **({"key": key} if key else {})}
 
 
 def item_of(kept: Kept) -> Item | None:
@@ -148,6 +158,7 @@ def item_of(kept: Kept) -> Item | None:
         scope=lists[0],
         provenance=lists[1],
         by=str(told.get("by", "")),
+        key=str(told.get("key", "")),
         made=kept.at,
         state=kept.state,
         why=kept.why,

@@ -38,6 +38,7 @@ def line_of(item: Item) -> str:
         "scope": item.scope,
         "provenance": item.provenance,
         "by": item.by,
+        **({"key": item.key} if item.key else {}),
         "state": item.state,
         "why": item.why,
         "replaced_by": item.replaced_by,
@@ -64,8 +65,11 @@ def take_lines(memory: Memory, lines: Iterable[str]) -> Taken:
 
 def _entries(name: str, line: str, number: int, now: float) -> Iterator[Entry]:
     told = _read(line, number)
-    id, state, why, by = (_text(told.get(field, "")) for field in ("id", "state", "why", "replaced_by"))
-    if id is None or state is None or why is None or by is None or not 0 < len(id) <= NAME or len(by) > NAME:
+    names = ("id", "state", "why", "replaced_by", "key")
+    id, state, why, by, key = (_text(told.get(field, "")) for field in names)
+    if id is None or state is None or why is None or by is None or key is None:
+        raise _bad(number, "its id, state, why, replaced_by or key is no text")
+    if not 0 < len(id) <= NAME or len(by) > NAME:
         raise _bad(number, "its id, state, why or replaced_by is no text of the size it has")
     body, scope, cursors, person = (told.get(field) for field in ("body", "scope", "provenance", "by"))
     if not isinstance(body, dict) or not isinstance(scope, list) or not isinstance(cursors, list):
@@ -73,7 +77,7 @@ def _entries(name: str, line: str, number: int, now: float) -> Iterator[Entry]:
     if not all(isinstance(text, str) for text in (*scope, *cursors, person, told.get("kind"))):
         raise _bad(number, "its kind, by, scope or provenance holds what is no text")
     try:
-        yield entry(name, id, now, "add", content(str(told["kind"]), body, scope, cursors, str(person)))
+        yield entry(name, id, now, "add", content(str(told["kind"]), body, scope, cursors, str(person), key))
     except BadInput as error:
         raise _bad(number, error.message) from error
     ends = {"active": "", "superseded": "supersede", "promoted": "promote", "retired": "retire"}

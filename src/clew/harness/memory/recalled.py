@@ -2,7 +2,7 @@
 
 ``LiveRun.memory(...).recall`` makes one from the Call, live or on replay alike. The text block is made from the items
 alone, so that a replay builds the same conversation. Items are hostile text: they stand between marks that hold a
-digest of all of them, which none of them can name.
+digest of all of them, which none of them can name, and nothing in the block looks like a pin of the operator.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from clew.core.keys import value_digest
 from clew.core.records import Call
+from clew.harness.context.pins import strip
 
 SHOWN, BLOCK = 1500, 8000  # characters of one item in the block, and of all
 
@@ -40,7 +41,7 @@ class Recalled(NamedTuple):
         mark = value_digest([list(item) for item in self.items]).hex()[:16]
         lines, room = list[str](), BLOCK
         for item in self.items:
-            line = f"[{mark} {item.kind}]\n{item.text[:SHOWN]}"
+            line = f"[{mark} {item.kind}]\n{strip(item.text[:SHOWN])}"
             room -= len(line) + 1
             if room < 0:
                 break

@@ -204,11 +204,12 @@ class Memories:
     async def find(self, asked: Asked, runs: Keeper, row: RunRow, call: Call) -> list[Shown] | Exception:
         """What the recall ``call`` of a run gives; ``runs`` holds the run. An error is given, not raised."""
         try:
-            return await asyncio.to_thread(self._find, asked, runs, row, call)
+            return await asyncio.to_thread(self.fitting, asked, runs, row, call)
         except Exception as error:
             return error
 
-    def _find(self, asked: Asked, runs: Keeper, row: RunRow, call: Call) -> list[Shown]:
+    def fitting(self, asked: Asked, runs: Keeper, row: RunRow, call: Call) -> list[Shown]:
+        """As ``find``, at once; an error is raised."""
         view = view_of(runs, row, call)
         if ALL in view.without:
             return []

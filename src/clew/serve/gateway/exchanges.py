@@ -15,6 +15,7 @@ from clew.core.errors import ClewError, ModelError
 from clew.core.records import Call, Request, Wire
 from clew.core.values import Completion, Message, Sampling, ToolSpec
 from clew.harness.run.pending import revive
+from clew.serve import pinned
 from clew.serve.gateway import verbatim
 from clew.store import Keeper
 
@@ -91,13 +92,15 @@ class Sending(NamedTuple):
     wire: Wire
 
     def to(self, request: Request) -> Wire:
-        """What an endpoint is sent: the program's own writing, with what an edit of the run changes of it."""
-        path = [node.message for node in request.path]
-        if path == self.messages and request.sampling == self.sampling:
-            return self.wire
-        ours = verbatim.base(self.named, self.messages, self.tools, self.sampling)
-        now = verbatim.base(self.named, path, request.tools, request.sampling)
-        return verbatim.changed(self.wire, ours, now)
+        """What an endpoint is sent: the program's own writing, with what an edit of the run changes of it and what a
+        memory gave."""
+        pins, path = pinned.apart(node.message for node in request.path)
+        wire = self.wire
+        if path != self.messages or request.sampling != self.sampling:
+            ours = verbatim.base(self.named, self.messages, self.tools, self.sampling)
+            now = verbatim.base(self.named, path, request.tools, request.sampling)
+            wire = verbatim.changed(wire, ours, now)
+        return wire._replace(body=pinned.into(wire.dialect, wire.body, pins)) if pins else wire
 
 
 def failure(text: str) -> ClewError:

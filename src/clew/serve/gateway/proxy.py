@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from clew.core.errors import BadInput, BadRecord, ModelError, UnknownName
+from clew.core.errors import BadInput, BadRecord, ClewError, ModelError, UnknownName
 from clew.core.keys import NODE, derive, digest, encode
 from clew.core.protocols import Model
 from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, RunRow
@@ -32,6 +32,7 @@ from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
+from clew.serve import pinned
 from clew.serve.gateway import verbatim, wire
 from clew.serve.gateway.exchanges import Exchange
 from clew.serve.gateway.piping import Piped
@@ -62,6 +63,7 @@ class Gateway:
         about: what is kept with every run of how it was answered, so that its forks can be.
         idle: seconds without a request after which a run ends with ``time_limit``; None: never. A later request of its
             name goes on in a fork of it, where it stopped.
+        memory: what fits the first request of a conversation is recalled from it and pinned in what the model is sent.
     """
 
     seeded = False  # see Session
@@ -76,9 +78,12 @@ class Gateway:
         names: tuple[str, ...] = (),
         about: Mapping[str, Any] | None = None,
         idle: float | None = None,
+        memory: str = "",
     ) -> None:
         self.store, self._resolve, self.unnamed, self.token, self.names = store, resolve, unnamed, token, names
         self.about, self.idle = dict(about or {}), idle
+        self._config = {"memory": memory} if memory else {}
+        self._untried = bool(memory)  # whether a local model's template has a place for what a memory gives
         self.sessions: dict[str, Session] = {}  # by the name in the URL
         self.work: dict[str, asyncio.Task[Any]] = {}  # by run id
         self._dispatch: Dispatcher | None = None
@@ -194,7 +199,8 @@ class Gateway:
         return session
 
     def _runner(self, session: Session) -> Runner:
-        return Runner(relay, None, None, self.store, tools=session.tools(), resolve_model=self._models(session))
+        how: dict[str, Any] = {"tools": session.tools(), "resolve_model": self._models(session)}
+        return Runner(relay, None, None, self.store, self._config, **how)
 
     def _drive(self, session: Session, runner: Runner, row: RunRow, calls: list[Call]) -> None:
         assert self._dispatch is not None
@@ -258,6 +264,16 @@ class Gateway:
             long = sum(len(m.text) for m in asked.messages) > questions.LONG
             work = partial(questions.rendered, model, asked)
             await asyncio.to_thread(work) if long else work()
+            if self._untried:
+                await asyncio.to_thread(self._try_block, model, asked)
+
+    def _try_block(self, model: Model, asked: Asked) -> None:
+        """Where the template has none, do without the memory, and say so in the runs."""
+        self._untried = False
+        try:
+            questions.rendered(model, pinned.placed(asked))
+        except ClewError as error:
+            self._config, self.about["memory"] = {}, f"left out: {error.message}"[:300]
 
     async def _respond(self, dialect: str, asked: Asked, session: Session, exchange: Exchange, sent: Sent) -> Response:
         name = f"clew-{session.run}-{exchange.number}"

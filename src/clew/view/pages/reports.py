@@ -18,7 +18,7 @@ _MARK = re.compile(
     r"- (?P<met>met|NOT MET|no mark): (?P<claim>.+); found "
     r"(?P<estimate>[-\d.]+) \[(?P<low>[-\d.]+), (?P<high>[-\d.]+)\] n=(?P<n>\d+)"
 )
-_AUDIT = re.compile(r"(diff|early)-([0-9a-f]{8})-(f\d{1,7}$)?.*")
+_AUDIT = re.compile(r"(diff|early|worth)-([0-9a-f]{8})-(f\d{1,7}$)?.*")
 _NAME = re.compile(r"\w[\w.-]*")
 FIGURES = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -58,7 +58,8 @@ class _Pages:
         page = f"feature/{label}/{latent[1:]}" if latent else ""
         more = f"features/{label}" if label in self.compared and kind == "diff" else ""
         more = f"early/{label}" if label in self.curves and kind == "early" else more
-        return {"source": f"clew audit {kind} {label}", "page": page, "more": more}
+        source = "clew memory audit" if kind == "worth" else f"clew audit {kind}"
+        return {"source": f"{source} {label}", "page": page, "more": more}
 
 
 def _marks(results: Path, summary: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from clew.store.slices import Slice, Unfinished
 from clew.view.json_values import plain
 from clew.view.pages.pictures import parts
 from clew.view.pages.tokens import SHOWN, tokens
+from clew.view.recalls import Worths, recalled
 
 CUT = 20_000  # characters of one text in a page; the whole is read by itself
 PAGE = 500  # Calls of one page at most
@@ -95,6 +96,7 @@ class _Page:
         runs = [row.id, *dict.fromkeys(s.run for s in row.lineage)]
         self.drifted = {a.node for a in store.annotations(runs, "drift", "node")}
         self.marks = by_call(row, values)
+        self.worths = Worths(store)
         self.wished: dict[str, tuple[int, ToolCall]] = {}  # by its id: the ask that wished a tool call, and the call
         self.acts: dict[tuple[int, str], int] = {}  # by ask and id: the act that performed it
         self.asks: dict[int, int] = {}  # by act: the ask that wished it
@@ -183,6 +185,7 @@ class _Page:
             "token_marks": {method: _head(single) for method, single in token_values.items()},
             "drift": bool(self.drifted) and any(node in self.drifted for node in self._own_nodes(call)),
             "samples": len(call.packed),
+            "recalled": recalled(call, self.worths),
         }
         shown: dict[str, Any] = plain(row)
         return shown

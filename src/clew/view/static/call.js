@@ -5,6 +5,7 @@ import { button, h, plain, said } from "./dom.js";
 import { bytes, number, plural, seconds, whole as count } from "./format.js";
 import { labelTags } from "./labels.js";
 import { isOpen, logs, long, messages, open } from "./longtext.js";
+import { recall } from "./recall.js";
 import { drawTokens } from "./tokens.js";
 import { attached, callPart, callsLine, part, resultPart, together } from "./toolcard.js";
 
@@ -66,6 +67,7 @@ const BODIES = {
   ask,
   act,
   spawn: (call) => [part("child", h("a", { href: `#/run/${encodeURIComponent(call.child)}` }, plain(call.child)), " ", said(call.action, { class: "dim" }))],
+  recall: (call) => (call.recalled ? recall(call) : quiet(call)),
   end: (call) => [part("end", h("strong", {}, plain(call.action.replaceAll("_", " "))))],
 };
 
