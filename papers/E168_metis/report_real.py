@@ -32,21 +32,12 @@ def pass_marks(lines: Lines) -> list[Mark]:
     """Figures without a mark: the bar asks for whatever comes out."""
     out = []
     for world in _worlds(lines):
-        out.append(
-            Mark(
-                f"{world}: success with the memory less that without",
-                "",
-                str(_success(lines, world, MEMORY, NONE)),
-                None,
-            )
-        )
-        out.append(
-            Mark(
-                f"{world}: turns with the memory less those without", "", str(_turns(lines, world, MEMORY, NONE)), None
-            )
-        )
-        control = str(_success(lines, world, LOT, NONE))
-        out.append(Mark(f"{world}: words by lot less none (control)", "", control, None))
+        found = {
+            "success with the memory less that without": _success(lines, world, MEMORY, NONE),
+            "turns with the memory less those without": _turns(lines, world, MEMORY, NONE),
+            "words by lot less none (control)": _success(lines, world, LOT, NONE),
+        }
+        out += [Mark(f"{world}: {name}", "whatever comes out", str(one), None) for name, one in found.items()]
     return out
 
 
