@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from clew.harness import Runner
+from clew.harness.memory import Memory
 from clew.models.fakes import Echo
 from clew.store import open_store
 from tests.cli.shell import printed
@@ -91,6 +92,21 @@ def test_bad_input_is_told_in_a_sentence(say, tmp_path, line, says):
     assert done.exit_code != 0
     assert says in done.output
     assert "--debug" not in done.output
+
+
+def test_a_run_is_told_what_a_memory_has(clew, say, store, tmp_path):
+    (tmp_path / "q.jsonl").write_text(json.dumps({"question": "which number has the door", "answer": "seven"}) + "\n")
+    line = ("run", "--data", "q.jsonl", "--reward", "exact", "--held-out", 0, "--tasks", 1, "--model", "echo")
+    refused = clew(*line, "--memory", "shop", "--store", store, code=2).output
+    assert "the store has no memory 'shop'" in refused
+    assert "--select chooses among the items of a memory" in clew(*line, "--select", 2, "--store", store, code=2).output
+    say("add", "shop", "--kind", "fact", "--text", "The door has number seven.", "--by", "ann")
+    clew(*line, "--memory", "shop", "--store", store)
+    with open_store(store) as opened:
+        run = next(run for run in opened.runs() if run.row.agent.endswith(":remembering"))
+        assert "The door has number seven." in run.conversation(0)[0].message.text
+        (item,) = Memory(opened, "shop").items()
+        assert [given.place for given in item.given] == [f"{run.id}@{run.calls[1].seq}"]
 
 
 def test_a_fork_without_an_item_and_what_success_says(clew, say, told, tmp_path):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clew.cli.shared import common, data_options, option, run_options
 from clew.cli.shared.next_lines import command_line
+from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.store import Groups
+    from clew.store.base import Keeper
+
+MEMORY_HELP = "Tell the agent what this memory of the store has for each task; see `clew memory`."
+SELECT_HELP = "With --memory: the model chooses at most N of the items first.  [default: all that fit]"
 
 
 @click.command(short_help="Run an agent on tasks of a world, with any model.")
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
 @option("--model", default="household-sft", help="Model to ask: a name, folder or URL; see `clew models`.")
 @option("-n", "--n", "n", default=1, help="Runs of each task.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@option("--memory", default="", metavar="NAME", help=MEMORY_HELP)
+@option("--select", default=0, metavar="N", type=common.Amount(int, 0), help=SELECT_HELP)
 @run_options.tools_option
 @option("--name", default="", help="Name of this collection; the same line continues it where it stopped.")
 @option("--concurrency", default=256, help="Most runs at the same time.")
@@ -38,20 +46,41 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     clew run --data questions.jsonl --reward numeric --model ./weights
     clew run --world 'household(rooms=2)' --model ./weights --temperature 0
     clew run --world 'mine.py:Tasks(n=20)' --tools tools.py:search,add --model http://localhost:8000/v1#qwen3
+    clew run --world shop --memory shop --select 3 --model http://localhost:8000/v1#qwen3
     clew run my_agent.py:agent --world shop --model http://localhost:8000/v1#qwen3 --config '{"hints": true}'
     """
     options["agent"] = run_options.agent_for(options, agent)
     taskset = run_options.world_of(options, options["agent"])
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
-    purse, named = run_options.purse(options), {"max_cost": options["max_cost"]}
+    _remember(options, store)
+    purse, cost = run_options.purse(options), {"max_cost": options["max_cost"]}
     more = {"concurrency": options["concurrency"]}
-    more["resolve_model"] = lambda ref: run_options.load_model(ref, named, purse)
+    more["resolve_model"] = lambda ref: run_options.load_model(ref, cost, purse)
     runner = run_options.runner_maker(options, taskset, **more)(run_options.load_model(model, options, purse), store)
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
     run_options.refuse_failure(groups)
     report(groups, as_json)
+
+
+def _remember(options: dict[str, Any], store: Keeper) -> None:
+    """Put the agent of a line with --memory into one that recalls for it.
+
+    Raises:
+        BadInput: --select without --memory; the store holds no such memory.
+    """
+    if not options["memory"]:
+        if options["select"]:
+            raise BadInput("--select chooses among the items of a memory", remedy="Name one with --memory.")
+        return
+    if options["memory"] not in store.memories():
+        remedy = "`clew memory list` lists those there are; `clew memory add` begins one."
+        raise BadInput(f"the store has no memory {options['memory'][:80]!r}", remedy=remedy)
+    within = run_options.agent_reference(options["agent"])
+    config = common.json_object(options["config"], "--config")
+    told = {"agent": within, "memory": options["memory"], "select": options["select"], "config": config}
+    options |= {"agent": "remembering", "config": json.dumps(told)}
 
 
 def report(groups: Groups, as_json: bool) -> None:

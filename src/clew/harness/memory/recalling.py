@@ -13,7 +13,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -249,6 +249,14 @@ class Memories:
             shelf = self._tools.setdefault(memory, ToolShelf(memory))
         items, code = shelf.find(self._store, name, view.moment, specs, view.without)
         return tuple(Shown(item.id, item.kind, item.text) for item in items), code
+
+    async def left(self, items: Sequence[Shown], runs: Keeper, row: RunRow, call: Call) -> list[Shown] | Exception:
+        """Of items that a run has chosen, those that no edit takes away from it. An error is given, not raised."""
+        try:
+            without = (await asyncio.to_thread(view_of, runs, row, call)).without
+        except Exception as error:
+            return error
+        return [] if ALL in without else [item for item in items if item.id not in without]
 
     def count(self, asked: Asked, runs: Keeper, row: RunRow, call: Call, items: Iterable[Shown]) -> None:
         """Write into the ledger that a run was given items. A fork counts for nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, overload
 
@@ -26,7 +27,7 @@ class LiveRun:
     """A run while it is made. Everything the agent does goes through here; each await is one Call."""
 
     def __init__(self, run: RunState, spawn: Spawn) -> None:
-        self._run, self._spawn = run, spawn
+        self._run, self._spawn, self._told = run, spawn, ""
         self.id = run.row.id
         self.task: Task = run.task
 
@@ -72,6 +73,12 @@ class LiveRun:
         ``clew.harness.memory``."""
         return LiveMemory(self._run, name, partial(acts.act, self._run))
 
+    def told(self, text: str) -> LiveRun:
+        """The same run, each of whose conversations has a text at the end of its system prompt."""
+        run = copy(self)
+        run._told = text
+        return run
+
     def chat(
         self,
         system: str | None = None,
@@ -88,6 +95,8 @@ class LiveRun:
             tools: offered to the model; default: none. Pass ``run.tools`` for the world's.
             sampling: fields of ``Sampling`` that every ask of this conversation uses.
         """
+        if self._told:
+            system = f"{system}\n\n{self._told}" if system else self._told
         chat = Conversation(self._run, self._run.new_conversation(), model, tuple(tools or ()), sampling)
         if system is not None:
             chat.say("system", system)

@@ -83,7 +83,13 @@ class LiveMemory:
         self._run, self.name, self._act = run, name, act
 
     async def recall(
-        self, query: str, *, k: int = 8, scope: str | Iterable[str] = (), kinds: str | Iterable[str] = ()
+        self,
+        query: str,
+        *,
+        k: int = 8,
+        scope: str | Iterable[str] = (),
+        kinds: str | Iterable[str] = (),
+        count: bool = True,
     ) -> Recalled:
         """What fits a query, the likeliest first: one Call of kind ``recall``.
 
@@ -95,6 +101,7 @@ class LiveMemory:
             k: how many items at most, 1 to 100.
             scope: only items of these scope keys, and those that hold everywhere; none: all items.
             kinds: only of these kinds; none: of all.
+            count: whether the ledgers of the items count this run; not where ``select`` chooses among them first.
 
         Raises:
             BadInput: k, scope or kinds are none. MissingExtra: a live recall needs the extra ``memory``.
@@ -105,9 +112,30 @@ class LiveMemory:
         pending, known = run.begin("recall", request, f"a recall for {query[:60]!r}", apply, action=query)
         if known is not None:
             return await run.follow(pending, known)
-        pending.record = partial(_keep, run, pending, asked)
+        pending.record = partial(_keep, run, pending, asked, count)
         run.open_calls[pending.call.seq] = pending
         run.dispatch.start(pending, run.spec.memories.find(asked, run.spec.store, run.row, pending.call))
+        with away(run.spec.model):
+            return await pending.taken()
+
+    async def select(self, found: Recalled, ids: Iterable[str], query: str) -> Recalled:
+        """Those of the recalled items that are used, in the order of ``found``: another Call of kind ``recall``. Their
+        ledgers count this run, as selection is counted (arXiv 2606.24151, section 3.3).
+
+        Args:
+            found: of ``recall(..., count=False)``. ids: of the items that were chosen; others are passed over.
+            query: what they were chosen for.
+        """
+        wanted = frozenset(ids)
+        run, items = self._run, [item for item in found.items if item.id in wanted]
+        request = digest(REQUEST, b"select", canonical([self.name, query, [item.id for item in items]]))
+        apply, asked = partial(_recalled, self.name), Asked(self.name, query, max(1, len(items)))
+        pending, known = run.begin("recall", request, f"a selection for {query[:60]!r}", apply, action=query)
+        if known is not None:
+            return await run.follow(pending, known)
+        pending.record = partial(_keep, run, pending, asked, True)
+        run.open_calls[pending.call.seq] = pending
+        run.dispatch.start(pending, run.spec.memories.left(items, run.spec.store, run.row, pending.call))
         with away(run.spec.model):
             return await pending.taken()
 
@@ -205,13 +233,13 @@ def _stepped(call: Call) -> _Stepped:
     return _Stepped(step, Code(**told["code"]) if "code" in told else None, (*shown_in(call.text),))
 
 
-def _keep(run: RunState, pending: Pending[Recalled], asked: Asked, found: object) -> Recalled:
-    """Record what was found, and that this run was given it."""
+def _keep(run: RunState, pending: Pending[Recalled], asked: Asked, count: bool, found: object) -> Recalled:
+    """Record what was found; with ``count`` also that this run was given it."""
     if isinstance(found, MissingExtra):
         run.fail(pending, found)
     error, items = (describe(found), []) if isinstance(found, BaseException) else ("", list(found))  # type: ignore[call-overload]
     try:
-        run.spec.memories.count(asked, run.spec.store, run.row, pending.call, items)
+        run.spec.memories.count(asked, run.spec.store, run.row, pending.call, items if count else [])
     except Exception as uncounted:
         error = error or describe(uncounted)
     seconds = time.time() - pending.call.started
