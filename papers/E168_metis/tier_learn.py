@@ -2,8 +2,9 @@
 
 After each recorded, judged run ``learn`` is called with the reflector by rules, once with ``RuleScreen`` and once
 with a screen that adds whatever is new word for word. ``acts told``: pitfalls say the mistake as what the run did,
-"submit an answer: ...", since the screen looks for a mistake among the deeds of the run. Agents recall by
-``run.memory(...).recall`` alone: facts and pitfalls of the app.
+"submit an answer: ...", since the screen looks for a mistake among the deeds of the run. ``judge told``: the lesson
+says what the judge revealed after the run (``Lesson.revealed``). Agents recall by ``run.memory(...).recall`` alone:
+facts and pitfalls of the app.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Anything:
 SCREENS: dict[str, type[Screen]] = {
     "rule screen": RuleScreen,
     "rule screen, acts told": RuleScreen,
+    "rule screen, judge told": RuleScreen,
     "no screen": Anything,
 }
 
@@ -58,24 +60,25 @@ def cells(quick: bool) -> Iterator[Line]:
     yield from grid(condition=list(SCREENS), seed=list(SEEDS)[: 1 if quick else None])
 
 
-def lessons_of(taskset: Apps, view: RunView, acts: bool = False) -> Reflection:
-    """The reflector by rules, as ``learn`` asks one. acts: pitfalls begin with what the run did."""
+def lessons_of(taskset: Apps, view: RunView, condition: str = "") -> Reflection:
+    """The reflector by rules, as ``learn`` asks one. condition: how it tells a mistake, see above."""
     calls = list(view.run.calls)
     told = json.loads(next(call.text for call in calls if call.action == "explored"))
     outcome = Outcome(**{**told, "refused": tuple(told["refused"])})
     task = taskset.find(view.run.task_id)
     played = Played(task, outcome, view.reward or 0.0, steps_of(calls), end_of(taskset.open(task)), run=view.id)
     found = reflect(taskset, played)
-    lessons = tuple(as_lesson(one, view, acts) for one in found.lessons if one.text)
+    lessons = tuple(as_lesson(one, view, condition) for one in found.lessons if one.text)
     return Reflection(lessons, Spent(reflection=Cost(found.read, found.written, 1)))
 
 
-def as_lesson(found: Found, view: RunView, acts: bool) -> Lesson:
+def as_lesson(found: Found, view: RunView, condition: str) -> Lesson:
     """A lesson of this paper's reflector as Clew has them: what it is about stands in its words."""
     body = dict(found.body)
-    if acts and "mistake" in body:
+    revealed = body.get("mistake", "") if "judge told" in condition else ""
+    if "acts told" in condition and "mistake" in body:
         body["mistake"] = f"submit an answer: {body['mistake']}"
-    return Lesson(found.kind, body, (found.app,), (view.place(found.seq),), "by rules")
+    return Lesson(found.kind, body, (found.app,), (view.place(found.seq),), "by rules", revealed)
 
 
 def line_of(kind: str, text: str) -> str:
@@ -95,8 +98,7 @@ def _stream(setting: Line, seed: int, n: int = TASKS) -> Line:
     taskset, drawn = tasks(FAMILIES, STREAMS[FAMILIES], seed, n)
     runner = Runner(_attend, taskset, None)
     memory, screen = Memory(runner.store, NAME), SCREENS[setting["condition"]]()
-    acts = "acts" in setting["condition"]
-    reflector = FunctionReflector(lambda view: lessons_of(taskset, view, acts), "E168")
+    reflector = FunctionReflector(lambda view: lessons_of(taskset, view, setting["condition"]), "E168")
     ruled, dropped, played, failed = Counter[str](), Counter[str](), list[Played](), 0
     for task in drawn:
         played.append(recorded(runner, taskset, task, seed))

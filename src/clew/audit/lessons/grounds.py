@@ -85,10 +85,14 @@ class Told(NamedTuple):
 
 
 class Grounds:
-    """What a run shows, made ready for many lookups."""
+    """What a run shows, made ready for many lookups.
 
-    def __init__(self, run: RunView) -> None:
-        self.run = run
+    Args:
+        revealed: what was told about the run after it, by a judge or the environment; see ``Lesson``.
+    """
+
+    def __init__(self, run: RunView, revealed: str = "") -> None:
+        self.run, self.revealed = run, revealed[:ANSWER]
 
     @cached_property
     def told(self) -> tuple[Told, ...]:
@@ -101,10 +105,10 @@ class Grounds:
 
     @cached_property
     def operator(self) -> str:
-        """What was there before anything was answered: the task, and the tools that the agent was offered."""
+        """What no answer of the run could plant: the task, the tools that the agent was offered, what was revealed."""
         offered = [tool for call in self.run.run.calls if call.setup for tool in call.setup.tools]
         tools = dict.fromkeys(f"{tool.name} {tool.description} {tool.schema}" for tool in offered)
-        return "\n".join([self.run.prompt, *tools])
+        return "\n".join([self.run.prompt, self.revealed, *tools])
 
     @cached_property
     def deeds(self) -> str:
@@ -129,6 +133,10 @@ class Grounds:
         """Whether the task or the tools name it."""
         return holds(self.operator, term)
 
+    def was_revealed(self, term: str) -> bool:
+        """Whether what was told after the run names it."""
+        return holds(self.revealed, term)
+
     def answers(self, term: str, errors: bool | None = None) -> list[int]:
         """Calls whose answers name it; with ``errors`` only those that are errors, or that are none."""
         return [one.seq for one in self.told if errors in (None, one.error) and holds(one.text, term)]
@@ -137,13 +145,14 @@ class Grounds:
         """Stems of what was done and answered at some Calls and the two after each: a reply is numbered before its
         act."""
         wanted = {seq + more for seq in calls for more in range(3)}
-        return {word for one in self.run.moments if one.seq in wanted for word in content(f"{one.did} {one.saw}")}
+        seen = {word for one in self.run.moments if one.seq in wanted for word in content(f"{one.did} {one.saw}")}
+        return seen.union(content(self.revealed))
 
 
 @lru_cache(maxsize=2)
-def grounds_of(run: RunView) -> Grounds:
-    """The grounds of a run, made once for all its lessons."""
-    return Grounds(run)
+def grounds_of(run: RunView, revealed: str = "") -> Grounds:
+    """The grounds of a run, made once for all its lessons of which the same was revealed."""
+    return Grounds(run, revealed)
 
 
 def _failed(text: str) -> bool:

@@ -273,7 +273,9 @@ def _sound(lesson: Lesson) -> bool:
     """Whether a lesson is of the types it should be; a reflector of the user's own may give anything."""
     if not isinstance(lesson.body, Mapping) or not all(isinstance(it, tuple | list) for it in lesson[2:4]):
         return False
-    return all(isinstance(text, str) for text in (lesson.kind, lesson.why, *lesson.scope, *lesson.provenance))
+    return all(
+        isinstance(text, str) for text in (lesson.kind, lesson.why, lesson.revealed, *lesson.scope, *lesson.provenance)
+    )
 
 
 def _told(error: Exception) -> str:

@@ -21,6 +21,8 @@ class Lesson(NamedTuple):
 
     kind: plan, fact or pitfall; tools are not learnt from runs. body: its fields (``docs/memory.md``). scope: the apps
     or things it holds for; none: all. provenance: the places that show it, ``run@call``. why: in the reflector's words.
+    revealed: what a judge or the environment told the reflector's own code about the run, after it; the screen trusts
+    it as it does the task. A model's lesson has none.
     """
 
     kind: str
@@ -28,6 +30,7 @@ class Lesson(NamedTuple):
     scope: tuple[str, ...] = ()
     provenance: tuple[str, ...] = ()
     why: str = ""
+    revealed: str = ""
 
 
 class Reflection(NamedTuple):

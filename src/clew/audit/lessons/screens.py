@@ -61,7 +61,7 @@ def rule(lesson: Lesson, neighbours: Sequence[Item], run: RunView, strict: bool 
     known = {call.seq for call in run.run.calls}
     if any(one.run != run.id or one.seq not in known for one in cited):
         return _drop("it names a place that is not in this run")
-    found = grounds_of(run)
+    found = grounds_of(run, lesson.revealed)
     text = text_of(lesson.kind, body)
     why = (
         hostile(text, found)
@@ -114,9 +114,9 @@ def _claimed(text: str, found: Grounds) -> str:
 
 def _never_made(mistake: str, found: Grounds) -> str:
     """Why a run did not make a mistake, as far as names and words tell."""
-    if not all(found.was_done(term) for term in terms(mistake)):
+    if not all(found.was_done(term) or found.was_revealed(term) for term in terms(mistake)):
         return "the run never made the mistake that it warns of: it did nothing by that name"
-    if not terms(mistake) and not shares(content(mistake), content(found.deeds)):
+    if not terms(mistake) and not shares(content(mistake), content(f"{found.deeds}\n{found.revealed}")):
         return "the run never made the mistake that it warns of"
     return ""
 
