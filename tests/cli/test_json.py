@@ -16,6 +16,7 @@ SERVERS = {
     ("serve",): "serves until it is stopped",
     ("view",): "serves until it is stopped",
     ("store", "mcp"): "its standard output is the protocol",
+    ("memory", "mcp"): "its standard output is the protocol",
 }
 
 

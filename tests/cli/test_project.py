@@ -41,7 +41,7 @@ def test_printed_lines_leave_out_what_it_says_and_name_what_differs(clew, here):
         said for said in clew("run", "--tasks", 1, "--store", ".clew/store.db").output.splitlines() if "show" in said
     ]
     assert line.endswith("--store .clew/store.db")
-    assert "`clew log --store .clew/store.db`" in clew("show", "x", "--store", ".clew/store.db", code=2).output
+    assert "`clew log --store .clew/store.db`" in clew("show", "no-run", "--store", ".clew/store.db", code=2).output
     assert "`clew log`" in clew("show", "nothing", code=2).output
 
 

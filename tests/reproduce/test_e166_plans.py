@@ -163,7 +163,7 @@ def test_memory_saves_calls_and_canaries_stay_where_a_policy_says():
     arms = {memory: sessions.arm("files", 1, 3, memory) for memory in sessions.MEMORY}
     repeats = {memory: sum(arm["repeats"]) for memory, arm in arms.items()}
     assert repeats["shared"] < 0.5 * repeats["none"]
-    assert repeats["shared"] < repeats["under a policy"] < repeats["none"]
+    assert repeats["shared"] <= repeats["under a policy"] < 0.5 * repeats["none"]
     assert arms["none"]["calls"] == [4 * sessions.TURNS] * 3
     for arm in arms.values():
         assert min(arm["success"]) > 0.5
