@@ -166,7 +166,7 @@ ATTACKS = {  # body of the function -> what the step says
     "home": ("import os\n    return str(os.listdir('/home'))", "raised FileNotFoundError"),
     "network": ("import socket\n    socket.create_connection(('192.0.2.1', 80), 2)\n    return 1", "raised OSError"),
     "endless": ("while True: pass", "limit cpu"),
-    "fork bomb": ("import os\n    while True: os.fork()", "limit processes|raised BlockingIOError|spoke for the driver"),
+    "fork bomb": ("import os\n    while True: os.fork()", "limit proc|raised BlockingIO|spoke for the driver"),
     "memory": ("x = []\n    while True: x.append(bytes(1 << 20))", "limit memory|raised MemoryError|exit"),
     "huge output": ("import os\n    while True: os.write(3, b'x' * 65536)", "limit output|raised OSError"),
     "huge answer": ("return 'x' * 50000", "its answer is too long"),
