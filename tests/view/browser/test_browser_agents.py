@@ -32,8 +32,9 @@ def call(look, seq):
     return look.page.locator(f".call[data-seq='{seq}']")
 
 
-@pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["desk", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", (1280, 900)), ("dark", (390, 844))], ids=["light-desk", "dark-phone"]
+)
 def test_tool_calls_are_cards_with_arguments_results_and_errors(chrome, base, size, scheme):
     look = Watched(chrome, base, *size, color_scheme=scheme).open("#/run/longagent@2")
     card = call(look, 2)
@@ -151,8 +152,9 @@ def test_a_run_leads_to_the_next_of_the_list_it_came_from(chrome, base):
     look.close()
 
 
-@pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["desk", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", (1280, 900)), ("dark", (390, 844))], ids=["light-desk", "dark-phone"]
+)
 def test_two_queries_are_compared(chrome, base, size, scheme):
     look = Watched(chrome, base, *size, color_scheme=scheme).open("#/compare")
     look.page.get_by_role("button", name="model=ckpt-100").click()
@@ -209,8 +211,9 @@ def test_the_list_is_summed_up_charted_exported_and_its_query_kept(chrome, base)
     look.close()
 
 
-@pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["desk", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", (1280, 900)), ("dark", (390, 844))], ids=["light-desk", "dark-phone"]
+)
 def test_what_axe_asks_for_holds_on_every_page_of_agents(chrome, base, size, scheme):
     look = Watched(chrome, base, *size, color_scheme=scheme)
     pages = {

@@ -26,8 +26,9 @@ def base(tmp_path_factory):
         yield address
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desk", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", (1280, 800)), ("dark", (390, 844))], ids=["light-desk", "dark-phone"]
+)
 def test_equal_curves_are_one_with_a_count(chrome, base, size, scheme):
     look = Watched(chrome, base, *size, color_scheme=scheme).open(f"#/training/{','.join([*NAMES, 'other'])}")
     look.page.wait_for_selector("figure svg")

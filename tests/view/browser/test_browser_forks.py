@@ -53,8 +53,9 @@ def forks_tab(look, width):
         look.page.get_by_role("tab", name="Outline").click()
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desk", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", (1280, 800)), ("dark", (390, 844))], ids=["light-desk", "dark-phone"]
+)
 def test_many_forks_of_a_place_are_folded(chrome, base, size, scheme):
     look = Watched(chrome, base, *size, color_scheme=scheme).open("#/run/source@3")
     look.page.wait_for_selector(".call")

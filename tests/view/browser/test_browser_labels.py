@@ -131,8 +131,9 @@ def test_two_people_in_two_tabs_lose_nothing(chrome, base, place, run, tmp_path)
     assert all(e["stands"] for e in found)
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desk", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", (1280, 800)), ("dark", (390, 844))], ids=["light-desk", "dark-phone"]
+)
 def test_hostile_notes_are_text_and_everything_fits(chrome, base, place, run, size, scheme):
     with open_store(place) as store:
         store.label(run, by="mallory <b>x</b>", verdict="bad", note=ATTACK + "\n" + "x" * 3000)

@@ -89,8 +89,9 @@ def body(look, seq, role="model"):
     return look.page.locator(f".call[data-seq='{seq}'] .part.as-{role} .body")
 
 
-@pytest.mark.parametrize("size", [(1280, 1000), (390, 844)], ids=["desk", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", (1280, 1000)), ("dark", (390, 844))], ids=["light-desk", "dark-phone"]
+)
 def test_markdown_is_shown_and_nothing_of_it_acts(chrome, base, size, scheme):
     look = Watched(chrome, base, *size, color_scheme=scheme).open("#/run/said@1")
     shown = body(look, 1)

@@ -84,8 +84,9 @@ def test_two_runs_of_the_list_are_compared_by_d(look, store):
     look.page.wait_for_selector(".pair")
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desk", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", (1280, 800)), ("dark", (390, 844))], ids=["light-desk", "dark-phone"]
+)
 def test_every_view_fits_and_follows_the_theme(chrome, site, store, size, scheme):
     run = run_of(store)
     group = next(g for g in map(store.group, store.groups()) if g.name.startswith("quickstart/"))

@@ -43,8 +43,9 @@ def far(look):
     return float(look.page.locator("#wait progress").evaluate("bar => bar.value"))
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desk", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", (1280, 800)), ("dark", (390, 844))], ids=["light-desk", "dark-phone"]
+)
 def test_a_store_that_is_indexed_says_so_and_a_search_is_stopped(chrome, site, size, scheme):
     path, base = site
     look = Watched(chrome, base, *size, color_scheme=scheme)
