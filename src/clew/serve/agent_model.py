@@ -195,11 +195,10 @@ class AgentModel:
 
 def _task(request: Request, team: Team | None, origins: ServedOrigins) -> Task:
     path = [node.message for node in request.path]
-    name = f"chat-{value_digest([message_json(one._replace(extra='')) for one in path]).hex()[:12]}"
-    if team is None:
-        messages = [message_json(one._replace(extra="")) for one in path]
-    else:
-        messages = origins.messages(path, team.labelled)
+    messages = [message_json(one._replace(extra="")) for one in path]
+    name = f"chat-{value_digest(messages).hex()[:12]}"
+    if team is not None:
+        messages = [one | more for one, more in zip(messages, origins.told(path, team.labelled), strict=True)]
     prompt = next((m["text"] for m in reversed(messages) if m["role"] == "user"), "")
     stated = {"policy": dict(request.policy)} if request.policy is not None else {}
     return Task(name, prompt, {"messages": messages, **stated})

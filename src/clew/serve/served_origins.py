@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from clew.core.errors import UnknownName
 from clew.core.records import Call, RunRow
 from clew.core.values import Message
-from clew.harness.run.nodes import message_json
 from clew.models.compose.origins import Origins
 from clew.models.compose.policy import UNKNOWN
 from clew.serve import client_tools
@@ -52,16 +51,16 @@ class ServedOrigins:
         """A run with these Calls, its children's among them, has answered so."""
         self._answers().said(message, classes_of(calls))
 
-    def messages(self, path: Sequence[Message], labelled: bool) -> list[dict[str, Any]]:
-        """The messages as a task keeps them: what a tool gave with the call, and with ``labelled`` all with classes."""
-        said = [message_json(one._replace(extra="")) for one in path]
-        each = self._answers().classes(path) if labelled else []
+    def told(self, path: Sequence[Message], labelled: bool) -> list[dict[str, Any]]:
+        """What a task keeps of each message beside it: of what a tool gave the call, with ``labelled`` of all the
+        classes."""
+        said, each = list[dict[str, Any]](), self._answers().classes(path) if labelled else []
         for at, one in enumerate(path):
             known = self._called(one.call_id or "") if one.role == "tool" else None
-            if known is not None:
-                said[at]["called"] = known.text
+            more: dict[str, Any] = {} if known is None else {"called": known.text}
             if labelled:
-                said[at]["classes"] = sorted(each[at] if known is None else known.classes)
+                more["classes"] = sorted(each[at] if known is None else known.classes)
+            said.append(more)
         return said
 
     def _answers(self) -> Origins:

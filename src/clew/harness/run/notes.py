@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from clew.harness.memory.recalling import Asked, asked_of
 from clew.harness.memory.tool_code import Code, Seen, Step, Used, advance, through
 from clew.harness.run.pending import Pending, away, describe, revive
 from clew.harness.run.run_state import RunState
+
+T = TypeVar("T")
 
 
 def note(run: RunState, text: str, data: Mapping[str, object]) -> None:
@@ -110,13 +112,9 @@ class LiveMemory:
         request = digest(REQUEST, b"recall", canonical(asked._asdict()))
         apply = partial(_recalled, self.name)
         pending, known = run.begin("recall", request, f"a recall for {query[:60]!r}", apply, action=query)
-        if known is not None:
-            return await run.follow(pending, known)
-        pending.record = partial(_keep, run, pending, asked, count)
-        run.open_calls[pending.call.seq] = pending
-        run.dispatch.start(pending, run.spec.memories.find(asked, run.spec.store, run.row, pending.call))
-        with away(run.spec.model):
-            return await pending.taken()
+        keep = partial(_keep, run, pending, asked, count)
+        find = partial(run.spec.memories.find, asked, run.spec.store, run.row)
+        return await _performed(run, pending, known, keep, find)
 
     async def select(self, found: Recalled, ids: Iterable[str], query: str) -> Recalled:
         """Those of the recalled items that are used, in the order of ``found``: another Call of kind ``recall``. Their
@@ -131,13 +129,9 @@ class LiveMemory:
         request = digest(REQUEST, b"select", canonical([self.name, query, [item.id for item in items]]))
         apply, asked = partial(_recalled, self.name), Asked(self.name, query, max(1, len(items)))
         pending, known = run.begin("recall", request, f"a selection for {query[:60]!r}", apply, action=query)
-        if known is not None:
-            return await run.follow(pending, known)
-        pending.record = partial(_keep, run, pending, asked, True)
-        run.open_calls[pending.call.seq] = pending
-        run.dispatch.start(pending, run.spec.memories.left(items, run.spec.store, run.row, pending.call))
-        with away(run.spec.model):
-            return await pending.taken()
+        keep = partial(_keep, run, pending, asked, True)
+        left = partial(run.spec.memories.left, items, run.spec.store, run.row)
+        return await _performed(run, pending, known, keep, left)
 
     async def use(self, tool: str, query: str) -> Used:
         """What a tool of the memory answers to a query. Where it gives none, the plan in text has to do it.
@@ -189,11 +183,23 @@ async def _tool_step(run: RunState, use: _Using, code: Code | None, seen: Sequen
     """One step of a tool as an effect: follow its record, or take it in the sandbox."""
     request, what = digest(REQUEST, b"use", canonical(use._asdict())), f"step {use.step} of the tool {use.tool[:60]!r}"
     pending, known = run.begin("recall", request, what, _stepped, action=use.query)
+    keep = partial(_keep_step, run, pending, use)
+    return await _performed(run, pending, known, keep, lambda call: _take_step(run, call, use, code, seen))
+
+
+async def _performed(
+    run: RunState,
+    pending: Pending[T],
+    known: Call | None,
+    record: Callable[[object], T],
+    work: Callable[[Call], Awaitable[object]],
+) -> T:
+    """What an effect gives: what is recorded of it, or what ``work`` does for the Call, once ``record`` has kept it."""
     if known is not None:
         return await run.follow(pending, known)
-    pending.record = partial(_keep_step, run, pending, use)
+    pending.record = record
     run.open_calls[pending.call.seq] = pending
-    run.dispatch.start(pending, _take_step(run, pending.call, use, code, seen))
+    run.dispatch.start(pending, work(pending.call))
     with away(run.spec.model):
         return await pending.taken()
 
