@@ -28,6 +28,8 @@ from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, 
 from clew.core.values import StopReason, Task
 from clew.harness import Runner
 from clew.harness.fork.edits import fork_row, plan
+from clew.harness.memory.meaning import Embeds
+from clew.harness.memory.recalling import Memories
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
@@ -64,6 +66,7 @@ class Gateway:
         idle: seconds without a request after which a run ends with ``time_limit``; None: never. A later request of its
             name goes on in a fork of it, where it stopped.
         memory: what fits the first request of a conversation is recalled from it and pinned in what the model is sent.
+        embedder: ranks what it recalls by vectors too, as in ``Runner``.
     """
 
     seeded = False  # see Session
@@ -79,10 +82,12 @@ class Gateway:
         about: Mapping[str, Any] | None = None,
         idle: float | None = None,
         memory: str = "",
+        embedder: Embeds | None = None,
     ) -> None:
         self.store, self._resolve, self.unnamed, self.token, self.names = store, resolve, unnamed, token, names
         self.about, self.idle = dict(about or {}), idle
         self._config = {"memory": memory} if memory else {}
+        self._memories = Memories(store, embedder)  # of all runs, so that an index is made once
         self._untried = bool(memory)  # whether a local model's template has a place for what a memory gives
         self.sessions: dict[str, Session] = {}  # by the name in the URL
         self.work: dict[str, asyncio.Task[Any]] = {}  # by run id
@@ -200,7 +205,9 @@ class Gateway:
 
     def _runner(self, session: Session) -> Runner:
         how: dict[str, Any] = {"tools": session.tools(), "resolve_model": self._models(session)}
-        return Runner(relay, None, None, self.store, self._config, **how)
+        runner = Runner(relay, None, None, self.store, self._config, **how)
+        runner.memories = self._memories
+        return runner
 
     def _drive(self, session: Session, runner: Runner, row: RunRow, calls: list[Call]) -> None:
         assert self._dispatch is not None

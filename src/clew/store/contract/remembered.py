@@ -80,11 +80,11 @@ def forgets_items(make: Factory) -> None:
 
 def keeps_vectors(make: Factory) -> None:
     """A vector is kept for each item and model, replaced when made anew, and gone with its item; no union takes it."""
-    store = make()
-    store.put_entries([_added("a", 1.0), _added("b", 2.0), _added(ODD[:40], 3.0)])
-    made = [Vector(item, "http://h/v1#m", bytes(16), item.encode(errors="replace") * 9) for item in ("a", "b", ODD[:40])]
+    store, odd = make(), ODD[:40]
+    store.put_entries([_added("a", 1.0), _added("b", 2.0), _added(odd, 3.0)])
+    made = [Vector(item, "http://h/v1#m", bytes(16), item.encode(errors="replace") * 9) for item in ("a", "b", odd)]
     assert store.put_vectors([*made, Vector("nobody", "http://h/v1#m", bytes(16), b"1")]) == 3
-    wanted = [ODD[:40], "a", "nobody", "b"]
+    wanted = [odd, "a", "nobody", "b"]
     assert store.vectors("http://h/v1#m", wanted) == [made[2], made[0], made[1]]
     assert store.vectors("http://h/v1#other", wanted) == []
     again = made[0]._replace(text=b"1" * 16, values=b"anew")
