@@ -1,4 +1,4 @@
-"""An embedding model behind an OpenAI-style endpoint: texts go out (``POST /embeddings``), one vector a text comes back.
+"""An embedding model behind an OpenAI-style endpoint: texts go out (``POST /embeddings``), a vector of each comes back.
 
 Memories ask it for what ranks their items by meaning. What it answers is a stranger's: every answer is bounded and
 checked before it is used. It must never keep a caller longer than it was given.
@@ -107,6 +107,7 @@ class Embedder:
         return self._asked([self.said[1] + text for text in texts], seconds)
 
     def _asked(self, texts: Sequence[str], seconds: float) -> F32:
+        seconds = min(seconds, self.seconds)
         if time.monotonic() < self._until:
             raise Unreachable(f"{self._why} (it is left alone for {self._rest:g} s after a failure)")
         try:
@@ -122,7 +123,7 @@ class Embedder:
         return error
 
     async def _embed(self, texts: Sequence[str], seconds: float) -> F32:
-        flight = InFlight(Request(()), False, min(seconds, self.deadline))
+        flight = InFlight(Request(()), False, seconds)
         async with aclosing(tries(self, flight, partial(self._ask, flight, texts))) as answers:
             return await anext(answers)
 
