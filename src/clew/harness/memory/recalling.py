@@ -24,7 +24,7 @@ from clew.core.records import Call, RunRow
 from clew.core.values import F32, ToolSpec
 from clew.harness.memory.fork_view import BOTH, WORDS, Found, asked_before, view_of
 from clew.harness.memory.item_kinds import KINDS, Item, check_scope, item_of
-from clew.harness.memory.meaning import LOT, Embeds, Meaning, Meant, ask_query, ask_texts, nearest
+from clew.harness.memory.meaning import LONG, LOT, Embeds, Meaning, Meant, ask_query, ask_texts, nearest
 from clew.harness.memory.ranking import Ranking, best_first, joined
 from clew.harness.memory.recalled import Shown
 from clew.harness.memory.tool_code import Code
@@ -173,6 +173,13 @@ class _Shelf:
         )
 
 
+class Needs(NamedTuple):
+    """What is to be sent to an embedding model: items, and characters of what they say."""
+
+    items: int
+    characters: int
+
+
 class Lacking(NamedTuple):
     """Of the items in use, how many have no vector yet; ``why``, where asking ended early."""
 
@@ -233,6 +240,15 @@ class Memories:
             then.refresh(self._store)
             return self._best(then, asked, moment, without, meant)
 
+    def needs(self, memory: str, again: bool = False) -> Needs:
+        """What ``embed`` would send."""
+        shelf = self._shelf(memory)
+        with shelf.guard:
+            shelf.refresh(self._store)
+            meaning = shelf.meaning(self._store, self._model().ref)
+            texts = shelf.texts(shelf.in_use(range(len(shelf)) if again else meaning.lacking()))
+        return Needs(len(texts), sum(min(len(text), LONG) for text in texts))
+
     def embed(
         self, memory: str, until: float = math.inf, again: bool = False, on_lot: Callable[[int], object] | None = None
     ) -> Lacking:
@@ -246,23 +262,21 @@ class Memories:
         Raises:
             BadInput: no embedding model is named, or it gives vectors of another length than before.
         """
-        shelf, why = self._shelf(memory), ""
-        if self.embedder is None:
-            raise BadInput("no embedding model is named", remedy="Name one, as in --embed http://host/v1#model.")
+        shelf, why, embedder = self._shelf(memory), "", self._model()
         if not shelf.growing.acquire(timeout=min(threading.TIMEOUT_MAX, max(0.0, until - time.monotonic()))):
             return self._lacking(shelf, "another recall is asking for them")
         try:
             with shelf.guard:
                 shelf.refresh(self._store)
                 if again:
-                    shelf.forget(self.embedder.ref)
-                meaning = shelf.meaning(self._store, self.embedder.ref)
+                    shelf.forget(embedder.ref)
+                meaning = shelf.meaning(self._store, embedder.ref)
                 meaning.read(self._store, again=True)
                 left = shelf.in_use(meaning.lacking())
             while left and not why:
                 lot, left = left[:LOT], left[LOT:]
                 try:
-                    rows = ask_texts(self.embedder, shelf.texts(lot), until)
+                    rows = ask_texts(embedder, shelf.texts(lot), until)
                 except ModelError as error:
                     why = error.message
                     continue
@@ -340,9 +354,13 @@ class Memories:
         told: dict[str, object] = {"by": BOTH, **meant.told}
         return meant, told | ({"lacking": lacking, "of": of} if lacking else {})
 
+    def _model(self) -> Embeds:
+        if self.embedder is None:
+            raise BadInput("no embedding model is named", remedy="Name one, as in --embed http://host/v1#model.")
+        return self.embedder
+
     def _lacking(self, shelf: _Shelf, why: str) -> Lacking:
-        assert self.embedder is not None
         with shelf.guard:
-            lacking = shelf.in_use(shelf.meaning(self._store, self.embedder.ref).lacking(refused=True))
+            lacking = shelf.in_use(shelf.meaning(self._store, self._model().ref).lacking(refused=True))
             of = len(shelf.in_use(range(len(shelf)))) if lacking else len(shelf)
         return Lacking(len(lacking), of, short(why, WHY))

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -182,8 +182,11 @@ def vectors_of(told: Json, count: int, url: str) -> F32:
     return unit
 
 
-def embedder_of(ref: str, api_key: str | Callable[[], str] | None = None) -> Embedder:
+def embedder_of(ref: str, api_key: str | Callable[[], str] | None = None, **settings: Any) -> Embedder:
     """An embedding model by reference: ``http(s)://host/v1#model``, or ``openai:model[@base_url]``.
+
+    Args:
+        settings: of ``Embedder``.
 
     Raises:
         BadInput: the reference is neither.
@@ -198,7 +201,7 @@ def embedder_of(ref: str, api_key: str | Callable[[], str] | None = None) -> Emb
     if not url or not model:
         shown = text.rpartition("@")[2][:200] if "://" in text else text[:200]
         raise BadInput(f"{shown!r} names no embedding model", remedy=f"Write {SHAPES}.")
-    return Embedder(url, model, api_key)
+    return Embedder(url, model, api_key, **settings)
 
 
 _guard = threading.Lock()

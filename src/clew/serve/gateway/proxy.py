@@ -86,6 +86,7 @@ class Gateway:
     ) -> None:
         self.store, self._resolve, self.unnamed, self.token, self.names = store, resolve, unnamed, token, names
         self.about, self.idle = dict(about or {}), idle
+        self.memory = memory
         self._config = {"memory": memory} if memory else {}
         self._memories = Memories(store, embedder)  # of all runs, so that an index is made once
         self._untried = bool(memory)  # whether a local model's template has a place for what a memory gives
@@ -151,19 +152,31 @@ class Gateway:
         return [run for run in found if run.agent.endswith(":relay")]
 
     def fork(
-        self, cursor: Cursor, n: int = 1, changes: Intervention | None = None, seed: str | int = ""
+        self,
+        at: Cursor | str,
+        n: int = 1,
+        changes: Intervention | None = None,
+        seed: str | int = "",
+        memory: Mapping[str, Any] | None = None,
     ) -> list[Session]:
         """Forks of a recorded run, each waiting for its program to be started again at ``/r/RUN/v1``.
+
+        Args:
+            at: the place; with ``memory`` the run's id is enough.
+            memory: as in ``Runner.fork``: items that what is pinned from the place on does without.
 
         Raises:
             BadInput: the run was not recorded here, or the place makes no sense.
         """
-        view = self._recorded(cursor.run)
-        seq, planned = plan(view, cursor, edits=changes.edits if changes else ())
+        cursor = at if isinstance(at, Cursor) else None
+        view = self._recorded(cursor.run if cursor else str(at))
+        seq, planned = plan(view, cursor, edits=changes.edits if changes else (), memory=memory)
         mode = seed or ("same" if planned.edits else "fresh")
         identity, shared = new_id(), self.store.calls(view.id, 0, seq)
         rows = [fork_row(view, seq, planned, mode, i, group=identity) for i in range(n)]
-        self.store.put_group(GroupRow(identity, "tree", view.task_id, tuple(r.id for r in rows), f"fork of {cursor}"))
+        self.store.put_group(
+            GroupRow(identity, "tree", view.task_id, tuple(r.id for r in rows), f"fork of {view.id}@{seq}")
+        )
         sessions = []
         for row in rows:
             self.store.put_run(row)
