@@ -11,6 +11,7 @@ import math
 import re
 import threading
 import time
+import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -85,6 +86,7 @@ class Embedder:
         self.ref = f"{self.endpoint.url}#{model}" + (f"?{said[0]}|{said[1]}" if any(said) else "")
         self.tokens = 0  # that the endpoint has counted so far
         self._rest, self._until, self._why = rest, 0.0, ""
+        weakref.finalize(self, _close, self.endpoint)
 
     def __repr__(self) -> str:
         return f"Embedder({self.ref!r})"
@@ -224,3 +226,9 @@ def _aside(work: Coroutine[object, object, T], seconds: float) -> T:
         return under_way.result(seconds)
     finally:
         under_way.cancel()
+
+
+def _close(endpoint: Endpoint) -> None:
+    """Close the connections of an embedder that nobody holds any more."""
+    if _loops:
+        asyncio.run_coroutine_threadsafe(endpoint.aclose(), _loops[0])
