@@ -5,8 +5,8 @@
 Three sets, each a memory of facts and queries with one right answer or several:
 
 - docs: 1,500 characters of a section of docs/*.md, its heading left out; the query is the heading.
-- airline: what a customer said first in a recorded run of tau-bench's airline tasks, in other words each time; right are
-  the other runs of the same task (shared/data, where it lies beside the repository).
+- airline: what a customer said first in a recorded run of tau-bench's airline tasks, in other words each time; right
+  are the other runs of the same task (shared/data, where it lies beside the repository).
 - code: the body of a HumanEval function, without its name and its docstring; the query is the docstring (same place).
 
 For each order: the share of queries with a right item among the first 8 (hit@8), and the mean of 1 / rank of the first

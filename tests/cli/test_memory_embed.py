@@ -1,4 +1,4 @@
-"""Vectors on the command line: made with their cost told first, used by the verbs that recall, done without on failure."""
+"""Vectors on the command line: made with their cost told first, used by the verbs that recall, done without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An embedding endpoint: what is sent, what is made of the answer, and that nothing it answers or leaves out does harm."""
+"""An embedding endpoint: what is sent, what is made of the answer, and that no answer, or none at all, does harm."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def test_one_failure_is_tried_again_and_after_more_it_is_left_alone(peer: Peer) 
         with pytest.raises(Unreachable, match="the disk is full"):
             model.query("x", 5.0)
     assert len(peer.bodies) == sent + 2, "two attempts, then it is not asked"
+    peer.say(failing(404, "no such model"))
     with pytest.raises(Refused, match="no such model"):
-        peer.say(failing(404, "no such model"))
         Embedder(peer.url, "m").query("x", 5.0)
+    peer.say(failing(400, "This model's maximum context length is 512 tokens"))
     with pytest.raises(ContextOverflow):
-        peer.say(failing(400, "This model's maximum context length is 512 tokens"))
         Embedder(peer.url, "m").query("x", 5.0)
     peer.say(embedded(["x"]))
     assert Embedder(peer.url, "m").query("x", 5.0).shape == (2,)

@@ -77,7 +77,7 @@ def first_recall(calls: Iterable[Call], wanted: Sequence[str]) -> tuple[int, lis
 def ranked_in(text: str) -> dict[str, object]:
     """How the items of a Call of kind ``recall`` were ranked, where vectors were asked for; empty where they were not,
     or where it was redacted."""
-    told = json.loads(text).get(RANKED) if text else None
+    told = json.loads(text).get(RANKED) if f'"{RANKED}"' in text else None
     return told if isinstance(told, dict) else {}
 
 
