@@ -15,7 +15,7 @@ pytest.importorskip("bm25s", reason="did not run: the extra [memory] is not inst
 from clew.core.errors import BadInput, Refused, Unreachable
 from clew.core.values import StopReason, Task
 from clew.harness import LiveRun, Runner
-from clew.harness.memory import Memory
+from clew.harness.memory import Memory, recalling
 from clew.harness.memory.forgetting import forget, places
 from clew.harness.memory.ranking import joined
 from clew.harness.memory.recalling import Memories, asked_of
@@ -178,6 +178,15 @@ def test_items_that_lack_a_vector_are_ranked_by_their_words(store: Store) -> Non
     assert model.asked.count("refused loaf") == 4, "with the others and in halves of them, and not at the next recall"
     Memory(store, "shop").retire(refused.id)
     assert noted(ran(store, model)) == [], "an item out of use needs none"
+
+
+def test_a_recall_makes_so_many_vectors_and_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recalling, "MADE", 3)
+    model = Meanings()
+    run = ran(store, model, times=2)
+    assert [told["ranked"].get("lacking", 0) for told in recalls(run)] == [1, 0]  # type: ignore[attr-defined]
+    assert len(model.asked) == 4
+    assert len(noted(run)) == 1
 
 
 def test_vectors_of_another_length_are_not_compared(store: Store) -> None:

@@ -36,6 +36,7 @@ from clew.store.items.fold import ENDS, fold
 MOST = 100  # items of one recall
 QUERY = 2000  # characters of a query in the ledger
 ALL = "all"  # every item, in an edit of kind ``memory``
+MADE = 256  # vectors that one recall makes: it waits for them
 DEEP = 2 * MOST  # items of each order that are joined
 WHY = 300  # characters of what an endpoint says of its failure
 
@@ -250,7 +251,12 @@ class Memories:
         return Needs(len(texts), sum(min(len(text), LONG) for text in texts))
 
     def embed(
-        self, memory: str, until: float = math.inf, again: bool = False, on_lot: Callable[[int], object] | None = None
+        self,
+        memory: str,
+        until: float = math.inf,
+        again: bool = False,
+        on_lot: Callable[[int], object] | None = None,
+        most: int | None = None,
     ) -> Lacking:
         """Ask for the vectors that items of a memory lack, and keep them; gives what is still lacking.
 
@@ -258,6 +264,7 @@ class Memories:
             until: seconds of the monotonic clock at which it ends.
             again: those that are there are made anew.
             on_lot: called with how many were asked for, after each request.
+            most: items that are asked for now; default: all.
 
         Raises:
             BadInput: no embedding model is named, or it gives vectors of another length than before.
@@ -272,7 +279,7 @@ class Memories:
                     shelf.forget(embedder.ref)
                 meaning = shelf.meaning(self._store, embedder.ref)
                 meaning.read(self._store, again=True)
-                left = shelf.in_use(meaning.lacking())
+                left = shelf.in_use(meaning.lacking())[:most]
             while left and not why:
                 lot, left = left[:LOT], left[LOT:]
                 try:
@@ -347,7 +354,7 @@ class Memories:
             meant = ask_query(embedder, asked.query, embedder.seconds)
             with shelf.guard:
                 shelf.meaning(self._store, embedder.ref).check(len(meant.vector))
-            lacking, of, why = self.embed(asked.memory, until)
+            lacking, of, why = self.embed(asked.memory, until, most=MADE)
         except Exception as error:
             why = error.message if isinstance(error, ClewError) else f"{type(error).__name__}: {error}"
             return None, {"by": WORDS, "why": short(why, WHY)}
