@@ -1,4 +1,4 @@
-"""Which order finds what is sought: words (BM25), vectors of an embedding model, or both joined (extra ``memory``).
+"""Which order finds what is sought: words, vectors of an embedding model, or both joined (extra ``memory``).
 
     python benchmarks/recall_vectors.py http://localhost:8000/v1#MODEL [--prefixes 'query: |passage: '] [--json]
 
@@ -9,9 +9,10 @@ Three sets, each a memory of facts and queries with one right answer or several:
   are the other runs of the same task (shared/data, where it lies beside the repository).
 - code: the body of a HumanEval function, without its name and its docstring; the query is the docstring (same place).
 
-For each order: the share of queries with a right item among the first 8 (hit@8), and the mean of 1 / rank of the first
-right item, 0 beyond 100 (MRR), each with a 95 % interval by bootstrap over queries; and the paired difference of both
-joined from the better of the two.
+Orders: ``words`` (BM25), ``vectors`` (cosine), ``both`` (what a recall does: a weighted sum of both scores), ``ranks``
+(reciprocal rank fusion with k = 60). For each the share of queries with a right item among the first 8 (hit@8), and the
+mean of 1 / rank of the first right item, 0 beyond 100 (MRR), with 95 % intervals by bootstrap over queries; and how
+``both`` differs from each other order, by pairs.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ import numpy as np
 
 from clew.harness.memory import Memory
 from clew.harness.memory.item_kinds import content
-from clew.harness.memory.meaning import ask_query
-from clew.harness.memory.ranking import joined
+from clew.harness.memory.meaning import ask_query, nearest
 from clew.harness.memory.recalling import MOST, Memories, asked_of
 from clew.models.remote.embedder import Embedder, embedder_of
 from clew.store import MemoryStore
@@ -38,7 +38,7 @@ from clew.store.items.entry import entry
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
-ORDERS = ("words", "vectors", "both")
+ORDERS = ("words", "vectors", "both", "ranks")
 FIRST, DRAWS = 8, 2000
 
 
@@ -111,26 +111,33 @@ def ranks(sought: Sought, embedder: Embedder) -> np.ndarray:
         words = [one.id for one in memories.search(asked, end, own)]
         both = [one.id for one in memories.search(asked, end, own, meant)]
         likeness = shelf.meaning(store, embedder.ref).likeness(meant.vector)
-        near = [shelf._items[place].id for place in joined([], np.argsort(-likeness, kind="stable").tolist())]
-        for order, ids in enumerate((words, [one for one in near if one not in own][:MOST], both)):
+        near = [one for place in nearest(likeness) if (one := shelf._items[place].id) not in own][:MOST]
+        for order, ids in enumerate((words, near, both, by_ranks(words, near))):
             found[order, at] = next((rank for rank, id in enumerate(ids, 1) if id in right), np.inf)
     return found
 
 
+def by_ranks(*orders: Sequence[str]) -> list[str]:
+    """Reciprocal rank fusion (Cormack, Clarke and Büttcher 2009, 10.1145/1571941.1572114)."""
+    scores = dict[str, float]()
+    for order in orders:
+        for rank, name in enumerate(order, 1):
+            scores[name] = scores.get(name, 0.0) + 1 / (60 + rank)
+    return sorted(scores, key=lambda name: -scores[name])
+
+
 def measured(found: np.ndarray, seed: int = 0) -> dict[str, object]:
-    """Both measures of each order with intervals, and the difference of both joined from the better of the two."""
+    """Both measures of each order with intervals, and how both joined differ from each other order."""
     dice = np.random.default_rng(seed)
     draws = dice.integers(found.shape[1], size=(DRAWS, found.shape[1]))
     out: dict[str, object] = {"queries": found.shape[1]}
     for name, scores in ((f"hit@{FIRST}", (found <= FIRST).astype(float)), ("MRR", 1 / found)):
         drawn = scores[:, draws].mean(axis=2)
-        best = int(scores[:2].mean(axis=1).argmax())
         for order, label in enumerate(ORDERS):
             out[f"{name} {label}"] = [scores[order].mean(), *np.quantile(drawn[order], (0.025, 0.975))]
-        out[f"{name} both less {ORDERS[best]}"] = [
-            scores[2].mean() - scores[best].mean(),
-            *np.quantile(drawn[2] - drawn[best], (0.025, 0.975)),
-        ]
+        for order, label in ((at, label) for at, label in enumerate(ORDERS) if label != "both"):
+            less = drawn[2] - drawn[order]
+            out[f"{name} both less {label}"] = [(scores[2] - scores[order]).mean(), *np.quantile(less, (0.025, 0.975))]
     return out
 
 

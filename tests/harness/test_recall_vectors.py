@@ -95,7 +95,7 @@ def test_what_is_meant_is_found_beside_what_is_said(store: Store) -> None:
     assert texts(recalls(ran(store, None))[0]) == ["the shop is closed", "the bakery opens at six"], "shared words"
     run = ran(store, model)
     told = recalls(run)[0]
-    assert texts(told) == ["the shop is closed", "the bakery opens at six", "bread is paid in cash"]
+    assert texts(told) == ["the shop is closed", "bread is paid in cash", "the bakery opens at six"]
     assert told["ranked"]["by"] == "words and vectors"  # type: ignore[index]
     assert (model.queries, sorted(model.asked)) == ([QUERY], sorted(TEXTS))
     assert noted(run) == []
@@ -242,9 +242,16 @@ def test_recalls_side_by_side_send_each_text_once(store: Store) -> None:
     assert len(found) == 8
 
 
-def test_orders_are_joined_by_reciprocal_ranks() -> None:
-    assert joined([3, 1, 2], []) == joined([], [3, 1, 2]) == [3, 1, 2]
-    assert joined([0, 1, 2], [2, 1]) == [2, 1, 0], "1/61 + 1/63 beats 2/62, and both one order alone"
-    assert joined([5], [4]) == [4, 5], "of equals the first place"
-    assert joined([0, 1, 2], [2, 1], unknown={0}) == [0, 2, 1], "what has no vector counts as in both"
-    assert joined([2, 0, 1], [], unknown={0, 1, 2}) == [2, 0, 1]
+def test_orders_are_joined_by_their_scores() -> None:
+    words, likeness = np.array([4, 2, 0, 0], np.float32), np.array([0.5, 0.7, 0.9, -np.inf], np.float32)
+    assert joined(words, [0, 1], likeness, [2, 1, 0]) == [2, 1, 0], "0.8, 0.4 + 0.1, 0.2"
+    assert joined(words, [0, 1], likeness, [2, 1]) == [2, 0, 1], "what lies below the others counts as their least"
+    assert joined(words, [0, 1], likeness, []) == [0, 1]
+    assert joined(words * 0, [], likeness, [2, 1, 0]) == [2, 1, 0]
+    unknown = np.full(4, -np.inf, np.float32)
+    assert joined(words, [0, 1], unknown, []) == [0, 1], "by words alone"
+    unknown[2] = 0.1
+    assert joined(words, [0, 1], unknown, [2]) == [0, 2, 1], "1.0, 0.8, 0.5"
+    assert joined(words[:0], [], likeness[:0], []) == []
+    even = np.ones(4, np.float32)
+    assert joined(even, [3, 1], even, [2, 0]) == [0, 1, 2, 3], "of equals the first place"

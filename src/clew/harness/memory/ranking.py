@@ -1,5 +1,5 @@
 """Which of many texts fit a query: BM25 (Robertson and Zaragoza 2009, 10.1561/1500000019), counted by ``bm25s``; and
-how several orders of them are joined.
+how their order is joined with another.
 
 ``recalling.py`` keeps one ``Ranking`` for each memory. Texts are added and never taken out; who asks passes over those
 that do not count. They stand in several indexes, the newest in small ones, so that a text is added in milliseconds. A
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from clew.core.values import F32
 SMALL = 500  # texts that are indexed anew whenever one is added: 0.05 s
 NEAR = 64  # older texts by which an index knows how long a text is as a rule
 WORDS = 512  # of a query
-DAMPING = 60  # of reciprocal rank fusion, as its authors have it
+LIKENESS = 0.8  # what likeness counts beside words; benchmarks/recall_vectors.py compares
 _WORD = re.compile(r"\w+")
 
 
@@ -112,16 +112,26 @@ def best_first(scores: F32) -> Iterator[int]:
         above = least
 
 
-def joined(first: Iterable[int], second: Iterable[int], unknown: Container[int] = ()) -> list[int]:
-    """Two orders of places as one, the best first, of equals the first place: reciprocal rank fusion, the sum of
-    1 / (60 + rank) (Cormack, Clarke and Büttcher 2009, 10.1145/1571941.1572114).
+def joined(scores: F32, first: Sequence[int], likeness: F32, second: Sequence[int]) -> list[int]:
+    """The places of two orders as one, the best first, of equals the first place: a weighted sum of both scores, each
+    stretched to [0, 1] (Bruch, Gai and Ingber 2023, 10.1145/3596512), 0.8 of it likeness.
 
     Args:
-        unknown: what the second order could not hold; its rank in the first counts for both.
+        scores: by words, float32 [texts]; the greatest of ``first`` counts 1, none 0.
+        first: places by words.
+        likeness: float32 [texts], -inf where it is not known: there the score by words counts for both. The greatest of
+            ``second`` counts 1, its least and what lies below 0.
+        second: places by likeness.
     """
-    scores = dict[int, float]()
-    for rank, place in enumerate(first, 1):
-        scores[place] = (1 + (place in unknown)) / (DAMPING + rank)
-    for rank, place in enumerate(second, 1):
-        scores[place] = scores.get(place, 0.0) + 1 / (DAMPING + rank)
-    return sorted(scores, key=lambda place: (-scores[place], place))
+    top = max((float(scores[place]) for place in first), default=0.0) or 1.0
+    near = [float(likeness[place]) for place in second]
+    low, high = min(near, default=0.0), max(near, default=0.0)
+
+    def both(place: int) -> float:
+        said, like = float(scores[place]) / top, float(likeness[place])
+        if not math.isfinite(like):
+            return said
+        meant = max(0.0, (like - low) / (high - low)) if high > low else 1.0
+        return LIKENESS * meant + (1 - LIKENESS) * said
+
+    return sorted({*first, *second}, key=lambda place: (-round(both(place), 6), place))

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-import numpy as np
-
 from clew.core.errors import BadInput, ClewError, ModelError, UnknownName
 from clew.core.printable import short
 from clew.core.records import Call, RunRow
@@ -132,10 +130,11 @@ class _Shelf:
 
         if not self._items:
             return []
-        places = standing(best_first(self._ranking.scores(asked.query)))
+        scores = self._ranking.scores(asked.query)
+        places = standing(best_first(scores))
         if near is not None:
-            unknown = set(np.flatnonzero(~np.isfinite(near)).tolist())
-            places = iter(joined(islice(places, DEEP), islice(standing(nearest(near)), DEEP), unknown))
+            second = [*islice(standing(nearest(near)), DEEP)]
+            places = iter(joined(scores, [*islice(places, DEEP)], near, second))
         items = (self._items[place] for place in islice(places, asked.k))
         return [Shown(item.id, item.kind, item.text) for item in items]
 
