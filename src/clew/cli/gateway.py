@@ -91,9 +91,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
         raise BadInput("--reply and --reply-json exclude each other", remedy="Give only one of them.")
     store = common.open_store(store_path, create=not (options["place"] or options["again"]))
     if options["memory"]:
-        _check_memory(store, options["memory"])
-        if options["embed"]:
-            embedding.warmed(store, options["memory"], options["embed"])
+        _check_memory(store, options["memory"], options["embed"])
     if options["without"] is not None and not options["place"]:
         raise BadInput("--without-memory changes a fork", remedy="Name the run with --fork.")
     if options["again"]:
@@ -122,8 +120,8 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     raise SystemExit(asyncio.run(_serve(gateway, listener, address, program, options, store_path)))
 
 
-def _check_memory(store: Keeper, name: str) -> None:
-    """Say now what would be missing at every request.
+def _check_memory(store: Keeper, name: str, embed: str) -> None:
+    """Say now what would be missing at every request, and make the vectors that items lack.
 
     Raises:
         MissingExtra, BadInput: recalling needs an extra, or no memory can be called so.
@@ -134,6 +132,8 @@ def _check_memory(store: Keeper, name: str) -> None:
     need("bm25s", "memory")
     if not Memory(store, name).items("active"):
         common.say(f"note: memory {name} holds no items; what adds one: {command_line('memory add', name)}")
+    if embed:
+        embedding.warmed(store, name, embed)
 
 
 def upstream(options: Mapping[str, Any]) -> Callable[[str, str, Mapping[str, Any]], Model]:

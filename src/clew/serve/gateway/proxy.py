@@ -8,7 +8,6 @@ the same. A request without a name joins the run whose conversation it continues
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -36,12 +35,12 @@ from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
 from clew.serve import pinned
 from clew.serve.gateway import verbatim, wire
+from clew.serve.gateway.arriving import scores_of, sent_of
 from clew.serve.gateway.exchanges import Exchange
 from clew.serve.gateway.piping import Piped
 from clew.serve.gateway.session import Session
 from clew.serve.gateway.verbatim import DIALECTS, Sent
-from clew.serve.history import DECLARED
-from clew.serve.incoming import body_of, caller, question_of
+from clew.serve.incoming import body_of, caller
 from clew.serve.openai import questions
 from clew.serve.refusals import Body, Handler, Rejected, guarded, known, refused
 from clew.serve.relay import relay
@@ -259,7 +258,7 @@ class Gateway:
     def _asked(self, dialect: str) -> Handler:
         async def endpoint(request: Request) -> Response:
             name = self._name(request)
-            sent = _sent(request, await body_of(request, wire.LARGEST, STALL))
+            sent = sent_of(request, await body_of(request, wire.LARGEST, STALL))
             asked = verbatim.read(dialect, sent.body)
             await self._takes(dialect, asked)
             await self._ended(name)
@@ -355,7 +354,7 @@ class Gateway:
         session = self.sessions.get(name)
         if session is None:
             raise Rejected(f"no run is called {name!r}", remedy="Its base URL is /r/NAME/v1.", status=404)
-        scores = _scores(await body_of(request, 1 << 20, STALL))
+        scores = scores_of(await body_of(request, 1 << 20, STALL))
         session.end()
         if session.run in self.work:
             await asyncio.wait([self.work[session.run]], timeout=30)
@@ -382,34 +381,3 @@ async def missing(request: Request, error: Exception) -> Response:
     told = f"nothing is served at {request.method} {request.url.path[:120]}"
     status = getattr(error, "status_code", 404)
     return refused(Rejected(told, status=status, code="not_found", remedy="The base URL of a run is /r/NAME/v1."))
-
-
-def _sent(request: Request, data: bytes) -> Sent:
-    """A request as its program wrote it, and what it says of itself.
-
-    Raises:
-        Rejected: its body is none of a question, or it declares what nobody knows.
-    """
-    body, headers = question_of(data), request.headers
-    declared = headers.get("x-clew-request", "")
-    if declared and declared not in DECLARED:
-        told = f"the header x-clew-request says {declared[:60]!r}"
-        raise Rejected(told, remedy=f"It is one of {', '.join(DECLARED)}.", param="x-clew-request")
-    counted = headers.get("x-stainless-retry-count", "0")
-    return Sent(
-        body,
-        hashlib.sha256(data).digest(),
-        verbatim.passed_on(headers),
-        verbatim.asked_for(request.query_params),
-        declared == "retry" or (counted.isdecimal() and counted.strip("0") != ""),
-        headers.get("idempotency-key", ""),
-        declared,
-    )
-
-
-def _scores(body: bytes) -> dict[str, float]:
-    try:
-        found = json.loads(body or b"{}")
-        return {str(k): float(v) for k, v in found.items()}
-    except (ValueError, TypeError, AttributeError):
-        raise BadRecord("scores are a JSON object of numbers", remedy='Send {"reward": 1.0}, or nothing.') from None
