@@ -34,12 +34,10 @@ def survey(memory: Memory, theta: int | None = None, of: Of = "shapes", guess: f
     tools = [one for one in items if one.kind == "tool"]
     if theta is not None:
         return due(items, Fixed(theta, of), tries=tried)
-    builds, ratio = builds_of(memory), _ratio(memory, items)
+    builds, saved = builds_of(memory), saved_by(memory, items)
     found = list[Due]()
     for plan in (one for one in items if one.kind == "plan"):
-        text = _tokens(memory, plan)
-        tool = [share * sum(text) / len(text) for share in ratio] if text else []
-        found += due([plan, *tools], measured(builds, text, tool, guess, of=of), tries=tried)
+        found += due([plan, *tools], measured(builds, _tokens(memory, plan), saved, guess, of=of), tries=tried)
     return sorted(found, key=lambda one: (not one.ready, one.need.theta - one.need.have, one.plan.made))
 
 
@@ -70,8 +68,9 @@ def _tokens(memory: Memory, plan: Item) -> list[float]:
     return [float(executed(memory.store.calls(run)).tokens) for run in runs if run in held]
 
 
-def _ratio(memory: Memory, items: Sequence[Item]) -> list[float]:
-    """What a run with a tool took, as a share of a run that followed the tool's plan: one for each tool in use."""
+def saved_by(memory: Memory, items: Sequence[Item]) -> list[float]:
+    """Of each tool that was used, one that returned to text too: the share of tokens that its runs saved against those
+    that followed its plan; below 0 where they took more."""
     plans = {one.id: one for one in items if one.kind == "plan"}
     found = list[float]()
     for tool in items:
@@ -80,7 +79,7 @@ def _ratio(memory: Memory, items: Sequence[Item]) -> list[float]:
             record = record_of(memory.store, tool, plan)
             if record.tool_tokens and sum(record.text_tokens):
                 text = sum(record.text_tokens) / len(record.text_tokens)
-                found.append(sum(record.tool_tokens) / len(record.tool_tokens) / text)
+                found.append(1 - sum(record.tool_tokens) / len(record.tool_tokens) / text)
     return found
 
 
