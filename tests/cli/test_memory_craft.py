@@ -60,6 +60,8 @@ def test_a_tool_is_refused_then_admitted_and_each_line_runs(say, clew, store, sh
     assert late["crafted"] == [], "it waits"
     few = say("--codifier", f"{mine}:codify", "--shadow", "50", shop).output
     assert "5 stored runs that followed the plan are no 50 shadow tasks" in few
+    dry = say("--dry", "--theta", "1", "--shadow", "6", "--fresh", "2", shop).output
+    assert f"plan {shop}: up to 2 new tasks (1 shadow tasks are lacking): about 0 tokens" in dry
     done = say("--codifier", f"{mine}:codify", "--shadow", "2", shop)
     assert "admitted totals" in done.output
     assert "building 1,000" in done.output, "the refused draft asked nobody"
