@@ -158,7 +158,7 @@ def _against(lines: Lines) -> list[Mark]:
 def report(lines: Lines) -> str:
     """Markdown of the tier, pass marks first."""
     seeds = len(select(lines, condition="0", zipf=EXPONENTS[0]))
-    skied, rows = len(select(lines, condition="ski", zipf=EXPONENTS[0], price=PRICES[0])), []
+    rows = []
     for zipf in EXPONENTS:
         for price in PRICES:
             row = [f"{zipf}", f"{price:g}"]
@@ -172,7 +172,7 @@ def report(lines: Lines) -> str:
         won.append(f"{name} {rates(pair[0]).mean():.4f}, {paired(*pair).counts}")
     return document(
         "## Tier cost: when a tool is worth its price",
-        f"{seeds} seeds of {len(lines[0]['success'])} tasks, ski rental {skied}; 40 families; cost is executor and "
+        f"{seeds} seeds of {len(lines[0]['success'])} tasks; 40 families; cost is executor and "
         f"building, building multiplied by the price. {minutes(lines):.1f} CPU-minutes.",
         pass_marks(lines),
         markdown(["exponent", "price", *(f"theta {n}" for n in NAMES), *SKIS, "clairvoyant"], rows),
