@@ -26,7 +26,7 @@ def called(lines: Lines, what: str, n: int) -> Counter[str]:
     """The verdicts on items that were planted as something, at a number of pairs."""
     calls: Counter[str] = Counter()
     for line in lines:
-        calls.update(line["calls"][str(n)].get(what, {}))
+        calls.update(line["verdicts"][str(n)].get(what, {}))
     return calls
 
 

@@ -49,7 +49,7 @@ def test_a_small_audit_of_planted_items_makes_lines_and_a_report(monkeypatch: py
     found = {}
     for kind in ("noisy", "simulated"):
         found[kind] = {**line, "kind": kind, **tier_worth._one({**line, "kind": kind}, 7)}
-    calls = found["noisy"]["calls"]["4"].values()
+    calls = found["noisy"]["verdicts"]["4"].values()
     assert {verdict for one in calls for verdict in one} == {"cannot tell"}, "four pairs tell nothing"
     lines = [{**found["noisy"], "kind": kind} for kind in ("planted", "noisy", "idle")]
     lines += [found["simulated"]]

@@ -217,9 +217,13 @@ def _built(
     how = {"m": options["shadow"], "seconds": options["seconds"], "finish": finish}
     how |= {"fresh": options["fresh"], "resolve": resolve}
     with run_options.interruptible("the same line again"), common.bar("crafting", len(chosen)) as move:
+
+        def playing(begun: int) -> None:
+            move(note=f"playing new task {begun}, at most {options['fresh']}")
+
         for one in chosen:
-            done.append(run_sync(build(book, one, codifier, **how)))
-            move(advance=1)
+            done.append(run_sync(build(book, one, codifier, **how, progress=playing)))
+            move(advance=1, note="")
     return done
 
 

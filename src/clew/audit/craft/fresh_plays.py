@@ -49,6 +49,7 @@ class FreshPlays:
         some: stored runs that followed the plan; the first says how new ones are played.
         most: tasks that are played now at most. Those that were played before cost nothing and come first.
         resolve: gives the model of a reference.
+        progress: called with how many were begun, before each that is played now.
     """
 
     def __init__(
@@ -59,10 +60,11 @@ class FreshPlays:
         some: Sequence[Play],
         most: int,
         resolve: Callable[[str], Model] | None = None,
+        progress: Callable[[int], None] = lambda begun: None,
     ) -> None:
         self.memory, self.plan, self.taskset, self.most = memory, plan, taskset, most
         self.played = self.given = 0  # tasks that were played now; of all that were played those that got the plan
-        self._some, self._resolve, self._why = some, resolve, ""
+        self._some, self._resolve, self._progress, self._why = some, resolve, progress, ""
 
     def __iter__(self) -> Iterator[Play]:
         """Play on until there is one that followed the plan. It ends where no more may be played, and where what made
@@ -74,7 +76,9 @@ class FreshPlays:
                 group = known.get(self._group(task))
                 if group is None and self.played >= self.most:
                     return
-                self.played += group is None
+                if group is None:
+                    self.played += 1
+                    self._progress(self.played)
                 run = self._play(task, group)
                 found = run and play_of(self.memory.store, run, self.plan.id)
                 if found:

@@ -120,6 +120,7 @@ async def build(
     finish: Finish | None = None,
     fresh: int = 0,
     resolve: Callable[[str], Model] | None = None,
+    progress: Callable[[int], None] = lambda begun: None,
 ) -> Crafted:
     """A tool of a plan, checked on the stored runs that followed the plan; or why there is none, in a sentence.
 
@@ -131,11 +132,12 @@ async def build(
         finish: how an answer is handed in; None: as the runs did.
         fresh: new tasks that are played at most, with the plan as text, where stored runs are too few.
         resolve: gives the model of a reference, for these.
+        progress: called with how many of these were begun.
     """
     try:
         some = followed(memory, one.plan)
         taskset = world_of(memory, some)
-        new = FreshPlays(memory, one.plan, taskset, some, fresh, resolve)
+        new = FreshPlays(memory, one.plan, taskset, some, fresh, resolve, progress)
         more, stored = iter(new), len(some)
         if fresh:
             some += islice(more, max(0, m - stored))
