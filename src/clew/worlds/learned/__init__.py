@@ -1,0 +1,1 @@
+"""Worlds that a model makes up: the form in which it is asked, and what keeps its answers honest."""
