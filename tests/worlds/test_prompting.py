@@ -11,6 +11,7 @@ from clew.worlds.learned.prompting import (
     Turn,
     conversation,
     extract,
+    extract_done,
     extract_state,
     reply_text,
     system_text,
@@ -18,7 +19,7 @@ from clew.worlds.learned.prompting import (
 )
 
 TEXTS = ["", "ok", "a\nb", "<predicted_observation>", "x </predicted_observation> y", "</think>", "<state>s</state>",
-         "<\\state>", "<\\\\/predicted_observation> z", "&lt;state>", "{\"a\": [1, 2]}"]  # fmt: skip
+         "<\\state>", "<\\\\/predicted_observation> z", "&lt;state>", "<episode_over>", "{\"a\": [1, 2]}"]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -27,6 +28,9 @@ def test_a_reply_reads_back_as_what_was_put_into_it(text, state):
     reply = reply_text(text, state)
     assert extract(reply) == text
     assert extract_state(reply) == state
+    assert not extract_done(reply)
+    assert extract_done(reply_text(text, state, done=True))
+    assert extract(reply_text(text, state, done=True)) == text
     assert extract(f"<think>I say {reply} now</think>\n{reply}") == text
     assert extract(f"I open with praise. {reply} Operation completed successfully!") == text
 

@@ -15,22 +15,25 @@ from typing import NamedTuple
 
 from clew.core.values import Message, ToolCall, ToolSpec
 
-OBSERVATION, STATE = "predicted_observation", "state"
+OBSERVATION, STATE, OVER = "predicted_observation", "state", "episode_over"
 RULES = f"""You are the environment that an agent acts in, and never the agent. Each message is one action of the agent.
 Answer with exactly what the environment answers, between <{OBSERVATION}> and </{OBSERVATION}>, in the form that this
 environment uses, errors included. Be consistent with everything that happened before. Do not comment, do not praise,
-do not help. Before it you may say, between <{STATE}> and </{STATE}>, in a few words what is true after the action."""
+do not help. Before it you may say, between <{STATE}> and </{STATE}>, in a few words what is true after the action.
+Where the action ends the episode, write <{OVER}> after it."""
 """What a model is told that was fitted to no world; one that was fitted needs none of it (``rules=""``)."""
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
-_MARK = re.compile(rf"<(\\*)(?=/?(?:{OBSERVATION}|{STATE}|think)>)")
+_MARK = re.compile(rf"<(\\*)(?=/?(?:{OBSERVATION}|{STATE}|{OVER}|think)>)")
 
 
 class Turn(NamedTuple):
-    """One action and what the environment answered. ``state``: what was true afterwards, where somebody says."""
+    """One action and what the environment answered. ``state``: what was true afterwards, where somebody says. ``done``:
+    the episode ended with it."""
 
     action: str | ToolCall
     observation: str
     state: str = ""
+    done: bool = False
 
 
 class Demonstration(NamedTuple):
@@ -81,10 +84,11 @@ def turn_text(action: str | ToolCall) -> str:
     return _escaped(f"{action.name} {given}")
 
 
-def reply_text(observation: str, state: str = "") -> str:
-    """What a model is to say where the environment answers ``observation``; ``extract`` reads it back."""
+def reply_text(observation: str, state: str = "", done: bool = False) -> str:
+    """What a model is to say where the environment answers ``observation``; ``extract``, ``extract_state`` and
+    ``extract_done`` read it back."""
     before = f"<{STATE}>\n{_escaped(state)}\n</{STATE}>\n" if state else ""
-    return f"{before}<{OBSERVATION}>\n{_escaped(observation)}\n</{OBSERVATION}>"
+    return f"{before}<{OBSERVATION}>\n{_escaped(observation)}\n</{OBSERVATION}>" + f"\n<{OVER}>" * done
 
 
 def extract(reply: str) -> str | None:
@@ -103,6 +107,13 @@ def extract_state(reply: str) -> str:
     return _inner(said[: max(begin, 0)], STATE) or ""
 
 
+def extract_done(reply: str) -> bool:
+    """Whether a reply says that the episode is over, after its observation."""
+    said = _said(reply)
+    _, end = _block(said, OBSERVATION)
+    return end >= 0 and f"<{OVER}>" in said[end:]
+
+
 def conversation(system: str, turns: Sequence[Turn], action: str | ToolCall, reminder: str = "") -> list[Message]:
     """The messages that ask for the answer to ``action`` after ``turns``.
 
@@ -113,7 +124,7 @@ def conversation(system: str, turns: Sequence[Turn], action: str | ToolCall, rem
     for turn in turns:
         said += [
             Message("user", turn_text(turn.action)),
-            Message("assistant", reply_text(turn.observation, turn.state)),
+            Message("assistant", reply_text(turn.observation, turn.state, turn.done)),
         ]
     before = f"What is true now: {_escaped(reminder)}\n" if reminder else ""
     return [*said, Message("user", before + turn_text(action))]
@@ -139,7 +150,7 @@ def _inner(said: str, tag: str) -> str | None:
 
 
 def _shown(turn: Turn) -> str:
-    return f"> {turn_text(turn.action)}\n{reply_text(turn.observation, turn.state)}"
+    return f"> {turn_text(turn.action)}\n{reply_text(turn.observation, turn.state, turn.done)}"
 
 
 def _headed(heading: str, lines: Sequence[str]) -> str:
@@ -156,6 +167,6 @@ def _json(value: object) -> str:
 
 
 __all__ = [
-    "OBSERVATION", "RULES", "STATE", "Demonstration", "Turn", "conversation", "extract", "extract_state", "reply_text",
-    "system_text", "turn_text",
+    "OBSERVATION", "OVER", "RULES", "STATE", "Demonstration", "Turn", "conversation", "extract", "extract_done",
+    "extract_state", "reply_text", "system_text", "turn_text",
 ]  # fmt: skip
