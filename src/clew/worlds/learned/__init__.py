@@ -1,1 +1,5 @@
-"""Worlds that a model makes up: the form in which it is asked, and what keeps its answers honest."""
+"""Worlds that a model makes up: how it is asked, what keeps its answers honest, and whether they are the real ones."""
+
+from clew.worlds.learned.simulated import Simulated
+
+__all__ = ["Simulated"]

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.errors import BadInput
+from clew.worlds.learned.prompting import system_text
+from clew.worlds.learned.tool_files import tools_of_data
 
 FILE = "world_model.json"
 REMEDY = "Name a folder that `clew world fit` wrote, or give simulated() a model and tools."
@@ -45,6 +47,16 @@ class ModelCard:
     max_tokens: int = 512
     temperature: float = 0.0
     measured: Mapping[str, Any] = field(default_factory=dict)
+
+    def system(self, prompt: str, first: str) -> str:
+        """The system text of a task, in fitting as in asking.
+
+        Args:
+            prompt: of the task. first: what the agent sees before its first action.
+        """
+        offers = tools_of_data(list(self.tools), "the model's tools") if self.told_tools and self.tools else []
+        specs = [offer.spec for offer in offers]
+        return system_text(self.description or prompt, specs, first, rules=self.rules)
 
     def write(self, folder: Path) -> None:
         """Put the file into the folder of the weights."""
