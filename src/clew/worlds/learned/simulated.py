@@ -17,8 +17,8 @@ from clew.core.printable import short
 from clew.core.protocols import Taskset, World
 from clew.core.reading import Record, Step
 from clew.core.records import Call, action_of, changed
-from clew.core.registry import build, make_ref
-from clew.core.sources import placed
+from clew.core.registry import absolute, build, make_ref
+from clew.core.sources import file_of, placed
 from clew.core.values import Task, ToolCall
 from clew.worlds.judging import world_acts
 from clew.worlds.learned import prompting, service_faults
@@ -84,7 +84,7 @@ class Simulated:
                 raise BadInput(f"simulated({name}={count!r})", remedy=f"Give a whole number of at least {least}.")
         wishes = Instruction.of(instruction)
         given: dict[str, Any] = {"folder": _whole(folder), "model": _whole(model), "tools": _whole(tools)}
-        given |= {"demos": _whole(demos), "world": world, "instruction": wishes.given or None, "bound": bound}
+        given |= {"demos": _whole(demos), "world": _whole(world), "instruction": wishes.given or None, "bound": bound}
         given |= {"shots": shots, "steps": steps, "echo": echo, "window": window, "tries": tries, "kept": kept}
         self.ref = make_ref("simulated", given | {"temperature": temperature, "max_tokens": max_tokens}, Simulated)
         self.card = ModelCard.read(Path(placed(folder))) if folder else None
@@ -240,6 +240,8 @@ def _as_real(call: Call, seen: Mapping[int, tuple[Any, bytes]]) -> Call:
 
 
 def _whole(place: str) -> str:
-    """A path as records keep it; what is no file here stays as it is."""
+    """A path, or a reference into a Python file, as records keep it; what is no file here stays as it is."""
+    if file_of(place):
+        return absolute(place)
     path, mark, rest = place.partition("#")
     return os.path.abspath(path) + mark + rest if path and "://" not in path and os.path.exists(placed(path)) else place
