@@ -90,7 +90,7 @@ def command(runs: tuple[str, ...], out: str, as_json: bool, store_path: str, **o
     world = next((one.world for one in episodes if one.world), "")
     common.echo(f"model of {world or 'the world'}: {out}")
     if world:
-        common.echo(f"Next: {command_line('world', 'eval', out, against=world)}")
+        common.echo(f"Next: {command_line('world eval', out, against=world)}")
 
 
 def _told(chosen: int, left_out: Mapping[str, int], foreign: int) -> None:
