@@ -46,6 +46,7 @@ class Simulated:
             "" is those of the world.
         demos: recorded runs as `clew export` writes them (.jsonl); the first ``shots`` are shown to the model.
         world: the taskset that gives the tasks and the verdict; "" takes the tasks from demos, and nothing judges.
+        told: fields of a task's data that the model is told as the state at the start; the agent may know them too.
         instruction: how it is to behave, such as {'fail_rate': 0.1, 'paginate': 5, 'leak': 'tease', 'opens': ['open']}.
         bound: stop once the share of turns that agree with the real world is below this for sure; 0 never stops.
         steps: the world ends after so many actions.
@@ -64,6 +65,7 @@ class Simulated:
         tools: str = "",
         demos: str = "",
         world: str = "",
+        told: Sequence[str] = (),
         instruction: Mapping[str, Any] | None = None,
         bound: float = 0.0,
         shots: int = 4,
@@ -85,7 +87,16 @@ class Simulated:
         wishes = Instruction.of(instruction)
         given: dict[str, Any] = {"folder": _whole(folder), "model": _whole(model), "tools": _whole(tools)}
         given |= {"demos": _whole(demos), "world": _whole(world), "instruction": wishes.given or None, "bound": bound}
-        given |= {"shots": shots, "steps": steps, "echo": echo, "window": window, "tries": tries, "kept": kept}
+        self.told = (told,) if isinstance(told, str) else tuple(told)
+        given |= {
+            "told": self.told,
+            "shots": shots,
+            "steps": steps,
+            "echo": echo,
+            "window": window,
+            "tries": tries,
+            "kept": kept,
+        }
         self.ref = make_ref("simulated", given | {"temperature": temperature, "max_tokens": max_tokens}, Simulated)
         self.card = ModelCard.read(Path(placed(folder))) if folder else None
         base = self.card or ModelCard(max_tokens=1024, rules=prompting.RULES, told_tools=True)
@@ -140,10 +151,14 @@ class Simulated:
         return self._shared[names]
 
     def _system(self, task: Task, first: str, manner: Manner) -> str:
-        if self.card is not None and not self.demonstrations and not self.instruction.text:
+        if self.card is not None and not (self.demonstrations or self.instruction.text or self.told):
             return self.card.system(task.prompt, first)
         specs = [offer.spec for offer in manner.offers.values()] if self._base.told_tools else []
-        state = str(task.data.get("state") or ("" if first in task.prompt else first))
+        lacks = [name for name in self.told if name not in task.data]
+        if lacks:
+            raise BadInput(f"{task.id} has no data {lacks[0]!r}", remedy=f"It has {', '.join(task.data) or 'none'}.")
+        known = [f"{name}: {task.data[name]}" for name in self.told]
+        state = "\n".join(([] if first in task.prompt else [first]) + known)
         examples = shown(self.demonstrations, self._shots)
         described = self._base.description or task.prompt
         return prompting.system_text(described, specs, state, examples, self.instruction.text, self._base.rules)
