@@ -114,7 +114,23 @@ def test_beside_a_world_without_tools_an_unknown_tool_does_not_reach_the_world()
     assert runner.store.verify() == []
 
 
-@pytest.mark.parametrize("world", ["household", "house", "maze", "counter", "shop", "sums", "clerk", "desk", "apps"])
+WORLDS = [
+    "household",
+    "house",
+    "maze",
+    "counter",
+    "shop",
+    "sums",
+    "clerk",
+    "desk",
+    "apps",
+    "shell",
+    "records",
+    "finder",
+]
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_no_world_fails_at_a_tool_call_that_makes_no_sense(world: str) -> None:
     taskset = build("tasksets", world)
     for arguments in ("{}", "{bad", "[" * 100_000, '{"item": {"a": [1e999]}, "count": "x"}'):
