@@ -56,7 +56,7 @@ def shown(found: Iterable[Demonstration], most: int, room: int = 24_000) -> list
     share = room // max(len(chosen), 1)
     made = []
     for one in chosen:
-        turns, left = [], share
+        turns, left = list[Turn](), share
         for turn in one.turns:
             left -= len(str(turn.action)) + len(turn.observation)
             if left < 0 and turns:

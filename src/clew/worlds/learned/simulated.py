@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from clew.core.errors import BadInput
 from clew.core.printable import short
@@ -208,7 +208,7 @@ class Simulated:
         real = open_world(self.real, task) if self.real is not None else None
         try:
             turns = await self.compared(task, acts, real) if real is not None else []
-            seen: Record = run if real is None else _InReal(run, acts, turns)
+            seen = run if real is None else cast("Record", _InReal(run, acts, turns))
             verdict: dict[str, float | None] = dict(await self.tasks.judge(task, seen, real))
         finally:
             if real is not None:
