@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,7 +53,8 @@ class Simulated:
         steps: the world ends after so many actions.
         echo: tell the model its own account of the state again every so many turns. window: turns it is told; 0: all.
         tries: how often it is asked for one answer. kept: give equal acts in equal states the answer they had.
-        temperature, max_tokens: how it is sampled; the folder's where not given.
+        temperature, max_tokens: how it is sampled; the folder's where not given. held: hold each observation to so
+            many characters, and the reply to its form, by a grammar (local weights, vLLM); 0: leave it to the model.
 
     Raises:
         BadInput: what is named is not there, or contradicts itself; see ``Instruction``.
@@ -76,28 +78,23 @@ class Simulated:
         kept: bool = True,
         temperature: float | None = None,
         max_tokens: int | None = None,
+        held: int = 0,
     ) -> None:
         if not (folder or tools or demos or world):
             raise BadInput("simulated() is told of no world", remedy=NEEDS)
         counts = {"steps": (steps, 1), "shots": (shots, 0), "tries": (tries, 1)}
-        counts |= {"echo": (echo or 0, 0), "window": (window or 0, 0)}
+        counts |= {"echo": (echo or 0, 0), "window": (window or 0, 0), "held": (held, 0)}
         for name, (count, least) in counts.items():
             if not isinstance(count, int) or isinstance(count, bool) or count < least:
                 raise BadInput(f"simulated({name}={count!r})", remedy=f"Give a whole number of at least {least}.")
         wishes = Instruction.of(instruction)
+        wishes = replace(wishes, fiction=_whole(wishes.fiction))
         given: dict[str, Any] = {"folder": _whole(folder), "model": _whole(model), "tools": _whole(tools)}
         given |= {"demos": _whole(demos), "world": _whole(world), "instruction": wishes.given or None, "bound": bound}
         self.told = (told,) if isinstance(told, str) else tuple(told)
-        given |= {
-            "told": self.told,
-            "shots": shots,
-            "steps": steps,
-            "echo": echo,
-            "window": window,
-            "tries": tries,
-            "kept": kept,
-        }
-        self.ref = make_ref("simulated", given | {"temperature": temperature, "max_tokens": max_tokens}, Simulated)
+        given |= {"told": self.told, "shots": shots, "steps": steps, "echo": echo, "window": window, "held": held}
+        given |= {"tries": tries, "kept": kept, "temperature": temperature, "max_tokens": max_tokens}
+        self.ref = make_ref("simulated", given, Simulated)
         self.card = ModelCard.read(Path(placed(folder))) if folder else None
         base = self.card or ModelCard(max_tokens=1024, rules=prompting.RULES, told_tools=True)
         self.demonstrations = demonstrations_of(demos) if demos else []
@@ -109,8 +106,10 @@ class Simulated:
             raise BadInput(f"bound={bound} compares with a real world, and none is named", remedy="Add world=...")
         offers = tools_of_file(tools) if tools else tools_of_data(list(base.tools), folder) if base.tools else []
         self._offers: dict[str, Offer] | None = {o.spec.name: o for o in offers} or None
-        sampling: dict[str, float] = {"temperature": base.temperature if temperature is None else temperature}
+        sampling: dict[str, float | str] = {"temperature": base.temperature if temperature is None else temperature}
         sampling["max_tokens"] = base.max_tokens if max_tokens is None else max_tokens
+        if held:
+            sampling["grammar"] = prompting.reply_grammar(held)
         self._base, self._shots, self.instruction = base, shots, wishes
         self._manner: dict[str, Any] = {"model": _whole(model or folder), "sampling": sampling, "steps": steps}
         self._manner |= {"echo": base.echo if echo is None else echo, "tries": tries, "kept": kept}
