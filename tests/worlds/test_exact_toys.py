@@ -25,9 +25,9 @@ REFS = [
     "shell",
     "shell(errands=4, opening='cwd', steps=9, tools=True)",
     "records",
-    "records(changes=6, faults=0.5, steps=25, tools=False)",
+    "records(changes=6, faults=0.5, steps=25, tools=True)",
     "finder(rows=40)",
-    "finder(hops=2, rows=10, snippets='poor', tables=5, tools=False)",
+    "finder(hops=2, rows=10, snippets='poor', tables=5, tools=True)",
 ]
 GOLDEN = {
     "shell": ("shell-3843811", "Append the line 'fig date rice' to /lab/note.txt"),
@@ -83,6 +83,17 @@ def test_demonstrations_solve_their_tasks_and_do_nothing_alone(ref):
     tasks = taskset.sample(40)
     rewards = [judged(taskset, task, taskset.demonstrate(task, noise=0.2))["reward"] for task in tasks]
     assert sum(rewards) > 20, "slips are mended"
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_world_gives_an_account_of_its_state(name):
+    taskset = MAKERS[name]()
+    task = taskset.sample(1, seed=4)[0]
+    world, told = taskset.open(task), {}
+    for action in taskset.demonstrate(task, seed=1, noise=0.5):
+        world.step(action)
+        told.setdefault(world.account(), set()).add(world.state_key)
+    assert len(told) > 1, "it changes as the state does"
 
 
 def test_runs_of_demonstrations_are_recorded_and_forked():

@@ -4,7 +4,7 @@ import click
 
 from clew.cli.shared.common import load_verb
 
-VERBS = ("tools", "check")
+VERBS = ("tools", "fit", "eval", "check")
 
 HELP = """Try agents in a world that a model makes up, and hold it against the real one.
 

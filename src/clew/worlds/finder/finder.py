@@ -108,6 +108,10 @@ class FinderWorld(Exact):
             self.opened.append(found.url)
         return page(self._rows, found)
 
+    def account(self) -> str:
+        """What is true now, in a few words: the pages that were opened."""
+        return " ; ".join(self.opened) or "nothing was opened"
+
     def snapshot(self) -> bytes:
         return json.dumps([self._name, self.opened, self.answer, self._left, self._said]).encode()
 
@@ -136,7 +140,7 @@ class Finder(Demonstrated[FinderWorld]):
         rows: int = 300,
         tables: int = 1000,
         steps: int = 12,
-        tools: bool = True,
+        tools: bool = False,
     ) -> None:
         given = {"snippets": snippets, "hops": hops, "rows": rows, "tables": tables, "steps": steps, "tools": tools}
         if snippets not in ("rich", "poor") or hops not in (1, 2):

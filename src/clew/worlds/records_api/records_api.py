@@ -20,7 +20,7 @@ from clew.core.records import action_text
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.bases import Demonstrated, Exact, alive, load
-from clew.worlds.records_api.api_rules import COLOURS, NAMES, PAGE, TOOLS, Answer, Request, Service, failed, read
+from clew.worlds.records_api.api_rules import COLOURS, NAMES, PAGE, TOOLS, USAGE, Answer, Request, Service, failed, read
 from clew.worlds.seeds import Dice, kept, split_of
 
 BUSY = "the service is busy; try again"
@@ -117,6 +117,11 @@ class RecordsWorld(Exact):
             self.pages.append(answer.body["page"])
         return str(answer)
 
+    def account(self) -> str:
+        """What is true now, in a few words: the items in their order."""
+        items = [f"{name} {' '.join(map(str, fields.values()))}" for name, fields in self.service.items.items()]
+        return " ; ".join(items)
+
     def snapshot(self) -> bytes:
         kept_now = [list(self.service.items.items()), self.service.given, self.pages]
         return json.dumps(
@@ -141,7 +146,7 @@ class Records(Demonstrated[RecordsWorld]):
 
     prefix, plays = "records", RecordsWorld
 
-    def __init__(self, changes: int = 2, steps: int = 30, faults: float = 0.1, tools: bool = True) -> None:
+    def __init__(self, changes: int = 2, steps: int = 30, faults: float = 0.1, tools: bool = False) -> None:
         given = {"changes": changes, "steps": steps, "faults": faults, "tools": tools}
         if not 1 <= changes <= 6 or steps < 1 or not 0 <= faults <= 1:
             remedy = "Needs 1 to 6 changes, at least 1 step, and faults from 0 to 1."
@@ -157,7 +162,7 @@ class Records(Demonstrated[RecordsWorld]):
     def find(self, task_id: str) -> Task:
         number = self.number(task_id)
         plan = self.plan(number)
-        how = "Work by the tools" if self.tools else "Send GET, POST, PATCH and DELETE lines to /items"
+        how = "Work by the tools" if self.tools else f"A request is one line: {USAGE}"
         prompt = f"A web service keeps items. {' '.join(plan.asked)} {how}; done ends the task."
         return Task(task_id, prompt, {"split": split_of(self.content(number))}, secret={"goal": dict(plan.goal)})
 

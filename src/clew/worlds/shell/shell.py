@@ -73,6 +73,10 @@ class ShellWorld(Exact):
             return "exit"
         return self.tree.run(line.strip()) or SILENT
 
+    def account(self) -> str:
+        """What is true now, in a few words: every path with its content, and where one stands."""
+        return " ; ".join(_opened(self.tree, "tree").split("\n"))
+
     def snapshot(self) -> bytes:
         return json.dumps([self._name, self.tree.nodes, self.tree.cwd, self._left, self._said, self.left]).encode()
 
