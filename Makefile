@@ -5,6 +5,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q -c constraints.txt
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PYTHONDONTWRITEBYTECODE =
+# Tests wait for processes, browsers and clocks as much as they compute: one more at a time than there are cores.
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 3 ? n + 1 : 4)))
 
 .PHONY: quickstart test nightly lint ledger bench docs site extras frameworks clean
 
@@ -12,7 +15,7 @@ quickstart: .venv/.local
 	$(BIN)/clew quickstart
 
 test: .venv/.dev
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 # What takes long and is drawn at random, more often than in `test`: kills at any moment, a served process under load,
 # and a sample of mutants, which is another one every day.

@@ -29,17 +29,11 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TOGETHER = {"tests/view/browser": "browser"}  # they share one small quickstart and one browser
-HEAVY = (
-    "view/browser",
-    "docs/test_readme",
-    "train",
-    "harness/test_resume",
-    "serve",
-    "engine",
-    "cli",
-    "audit",
-    "coding",
-)
+HEAVY = (  # those that take longest first: what one process has alone at the end, the others wait for
+    "view/browser", "cli/test_every_verb", "docs/test_pages", "docs/test_readme", "reproduce/test_e16",
+    "coding/test_git", "cli/test_references", "train", "harness/test_resume", "serve", "coding", "cli",
+    "engine", "audit",
+)  # fmt: skip
 
 
 def group_of(nodeid: str) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 from clew.cli import VERBS
@@ -13,18 +17,41 @@ from clew.cli import VERBS
 PRINTED = re.compile(rf"`(clew (?:{'|'.join(VERBS)})\b[^`]*)`|(?:^\s*|[:;] )(clew (?:{'|'.join(VERBS)})\b.*)$", re.M)
 """A line that a verb prints for going on: between backticks, or to the end of its own line."""
 ROOT = Path(__file__).resolve().parents[2]
+WARM = Path(__file__).with_name("warm.py")
+
+
+@cache
+def warm() -> str:
+    """Where the process listens that forks for each `clew`, with the libraries loaded; started once, ends with us."""
+    place = f"{tempfile.mkdtemp(prefix='clew-warm-')}/socket"
+    command = [sys.executable, "-P", WARM, "serve", place]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    atexit.register(lambda: (process.terminate(), process.wait()))
+    assert process.stdout is not None
+    with process.stdout as said:
+        assert said.readline() == b"ready\n"
+    return place
+
+
+def warm_line() -> list[str]:
+    """The words before the arguments of a `clew` that starts warm, in a process of its own."""
+    return [sys.executable, "-I", "-S", str(WARM), "ask", warm()]
+
+
+def script(path: Path, *words: str) -> None:
+    """A program at ``path`` that runs these words with its own arguments after them."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    path.chmod(0o755)
 
 
 class Shell:
-    """Runs lines in a folder. ``clew`` is this checkout's, started as a process of its own."""
+    """Runs lines in a folder. ``clew`` is this checkout's, in a process of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.bin = folder, folder.with_name(f"{folder.name}-bin")
-        self.bin.mkdir(exist_ok=True)
-        for name, start in (("clew", "-m clew.cli"), ("python", "")):
-            shim = self.bin / name
-            shim.write_text(f'#!/bin/sh\nexec {sys.executable} -P {start} "$@"\n')
-            shim.chmod(0o755)
+        script(self.bin / "clew", *warm_line())
+        script(self.bin / "python", sys.executable, "-P")
         gone = ("CLEW_STORE", "CLEW_API_KEY", "OPENAI_API_KEY")
         self.environment = {name: value for name, value in os.environ.items() if name not in gone} | {
             "PATH": f"{self.bin}:{os.environ['PATH']}",

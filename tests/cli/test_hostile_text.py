@@ -23,6 +23,7 @@ from clew.models.fakes import Scripted
 from clew.store import open_store
 from clew.view.report import page
 from clew.view.terminal import tree
+from tests.cli.shell import warm_line
 
 ATTACKS = {
     "hyperlink (OSC 8)": "\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\",
@@ -152,7 +153,7 @@ def test_in_a_terminal_bars_warnings_and_colours_let_nothing_through(tmp_path, a
     record = {"messages": [{"role": "user", "content": attack}, {"role": "assistant", "content": attack}]}
     (tmp_path / f"{name}.jsonl").write_text(json.dumps(record) + "\n")
     for words in (["import", f"{name}.jsonl"], ["show", "origin=import", "--full"]):
-        text = in_terminal([sys.executable, "-m", "clew.cli", *words], tmp_path)
+        text = in_terminal([*warm_line(), *words], tmp_path)
         drawn = (
             re.sub(r"\x1b\[[0-9;?]*[A-Zhl]|\r(?!\n)", "", text) if words[0] == "import" else text
         )  # of the bar's own

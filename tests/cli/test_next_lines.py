@@ -9,7 +9,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 from clew.cli import VERBS
 from clew.cli.shared import next_lines
 from clew.store import open_store
-from tests.cli.shell import printed
+from tests.cli.shell import printed, script, warm_line
 
 WORLD, STORE = "household(goals=('open',), rooms=2, steps=4)", "runs/my store.db"
 SERVES = ("clew view", "clew serve")  # they end when they are interrupted
@@ -45,10 +44,7 @@ def at(clew, tmp_path, monkeypatch):
     shape = {"d": 16, "layers": 2, "heads": 2, "kv_heads": 1, "context": 256, "seed": 1}
     small(Household(rooms=2).vocabulary(), **shape).save(tmp_path / "tiny one")
     (tmp_path / "my agent.py").write_text(AGENT)
-    (tmp_path / "bin").mkdir()
-    shim = tmp_path / "bin" / "clew"
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m clew.cli "$@"\n')
-    shim.chmod(0o755)
+    script(tmp_path / "bin" / "clew", *warm_line())
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     return tmp_path
 

@@ -40,7 +40,17 @@ def shop(tmp_path_factory):
 
 @pytest.fixture
 def repo(shop, tmp_path):
-    folder = tmp_path / "shop"
+    return copied(shop, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def untouched(shop, tmp_path_factory):
+    """What Clew reads of ``repo`` as long as nothing was done to it."""
+    return everything(copied(shop, tmp_path_factory.mktemp("untouched")))
+
+
+def copied(shop, place):
+    folder = place / "shop"
     shutil.copytree(shop, folder, symlinks=True)
     cart = folder / "shop/cart.py"  # of the same size and not of the same time: git compares the contents
     os.utime(cart, (1, 1))
@@ -109,14 +119,13 @@ def test_git_is_started_in_one_file_alone():
     assert not lines
 
 
-def test_no_documented_key_is_read(repo, evil, tmp_path):
+def test_no_documented_key_is_read(repo, untouched, evil, tmp_path):
     keys = documented()
     assert len(keys) > 500
-    before = everything(repo)
     put(repo, *((key, evil) for key in keys))
     plain = subprocess.run(["git", "ls-files"], cwd=repo, capture_output=True, check=False)
     assert plain.returncode  # git itself stumbles over the first value that it cannot take
-    assert everything(repo) == before
+    assert everything(repo) == untouched
     assert not (tmp_path / "ran").exists()
 
 
@@ -160,8 +169,7 @@ SURE = {
 
 
 @pytest.mark.parametrize("key", RUNNING)
-def test_a_key_that_runs_programs_in_git_runs_none_here(repo, evil, tmp_path, key):
-    before = everything(repo)
+def test_a_key_that_runs_programs_in_git_runs_none_here(repo, untouched, evil, tmp_path, key):
     value = str(evil)
     if "include" in key:
         value = str(tmp_path / "more")
@@ -173,7 +181,7 @@ def test_a_key_that_runs_programs_in_git_runs_none_here(repo, evil, tmp_path, ke
         Path(value).mkdir()
         shutil.copy(evil, Path(value) / "pre-commit")
     put(repo, (key, value))
-    assert everything(repo) == before
+    assert everything(repo) == untouched
     assert not (tmp_path / "ran").exists()
     words = RUNNING[key].format(out=tmp_path / "out").split()
     given = {
@@ -214,8 +222,7 @@ def test_hooks_do_not_run_and_nothing_is_written(repo, evil, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_environment_and_the_home_folder_say_nothing(repo, evil, tmp_path, monkeypatch):
-    before = everything(repo)
+def test_the_environment_and_the_home_folder_say_nothing(repo, untouched, evil, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".gitconfig").write_text(f"[core]\n\tfsmonitor = {evil}\n")
     said = {
@@ -238,7 +245,7 @@ def test_the_environment_and_the_home_folder_say_nothing(repo, evil, tmp_path, m
     }
     for name, value in said.items():
         monkeypatch.setenv(name, value)
-    assert everything(repo) == before
+    assert everything(repo) == untouched
     assert not (tmp_path / "ran").exists()
 
 
@@ -293,18 +300,17 @@ def redirected(folder, target):
     (folder / ".git").write_text(f"gitdir: {target}\n")
 
 
-def test_git_files_and_links_lead_to_data_alone(repo, evil, tmp_path):
-    before = everything(repo)
+def test_git_files_and_links_lead_to_data_alone(repo, untouched, evil, tmp_path):
     other = tmp_path / "elsewhere"
     put(repo, ("core.fsmonitor", evil), ("core.worktree", "/etc"))
     shutil.move(repo / ".git", other)
     (repo / ".git").symlink_to(other)
-    assert everything(repo) == before
+    assert everything(repo) == untouched
     (repo / ".git").unlink()
     (repo / ".git").write_text(f"gitdir: {other}\n")
-    assert everything(repo) == before
+    assert everything(repo) == untouched
     (repo / ".git").write_text("gitdir: ../elsewhere\n")
-    assert everything(repo / "shop")["head"] == before["head"]
+    assert everything(repo / "shop")["head"] == untouched["head"]
     assert not (tmp_path / "ran").exists()
 
 
@@ -320,22 +326,21 @@ def test_a_git_file_that_leads_nowhere_is_refused_in_one_sentence(repo, tmp_path
     assert "shop/cart.py" in listed(repo)
 
 
-def test_linked_trees_bare_shallow_and_sha256_repositories_are_read(repo, tmp_path):
-    whole = everything(repo)
+def test_linked_trees_bare_shallow_and_sha256_repositories_are_read(repo, untouched, tmp_path):
     git(repo, "worktree", "add", "-q", str(tmp_path / "linked"))
-    assert everything(tmp_path / "linked")["then"] == whole["then"]
+    assert everything(tmp_path / "linked")["then"] == untouched["then"]
     git(tmp_path, "clone", "-q", "--bare", str(repo), "bare.git")
-    assert Git(tmp_path / "bare.git").entries() == whole["then"]
+    assert Git(tmp_path / "bare.git").entries() == untouched["then"]
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{repo}", "shallow")
-    assert everything(tmp_path / "shallow")["then"] == whole["then"]
+    assert everything(tmp_path / "shallow")["then"] == untouched["then"]
     assert everything(tmp_path / "shallow")["fixes"] == []
     git(tmp_path, "clone", "-q", "--shared", str(repo), "shared")
-    assert everything(tmp_path / "shared")["fixes"] == whole["fixes"]
+    assert everything(tmp_path / "shared")["fixes"] == untouched["fixes"]
     git(repo, "update-index", "--split-index")
-    assert everything(repo) == whole
+    assert everything(repo) == untouched
     git(repo, "pack-refs", "--all")
     git(repo, "gc", "-q")
-    assert everything(repo) == whole
+    assert everything(repo) == untouched
     git(tmp_path, "init", "-q", "--object-format=sha256", "long")
     (tmp_path / "long/a.py").write_text("a = 1\n")
     git(tmp_path / "long", "add", "-A")
@@ -347,16 +352,15 @@ def test_linked_trees_bare_shallow_and_sha256_repositories_are_read(repo, tmp_pa
         git(tmp_path / "long", "gc", "-q")
 
 
-def test_a_repository_of_another_owner_is_read(repo, monkeypatch):
+def test_a_repository_of_another_owner_is_read(repo, untouched, monkeypatch):
     """Git refuses it for its configuration's sake, which is not read here."""
     if os.geteuid():
         pytest.skip("not root here")
-    whole = everything(repo)
     for path in [repo, *repo.rglob("*")]:
         os.chown(path, 65534, 65534, follow_symlinks=False)
     plain = subprocess.run(["git", "log", "-1"], cwd=repo, capture_output=True, check=False)
     assert b"dubious ownership" in plain.stderr
-    assert everything(repo) == whole
+    assert everything(repo) == untouched
 
 
 def test_head_moves_under_an_open_repository(repo):

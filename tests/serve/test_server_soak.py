@@ -13,7 +13,7 @@ from clew.store import open_store
 
 pytest.importorskip("torch")
 pytest.importorskip("prometheus_client")
-SECONDS = float(os.environ.get("CLEW_SOAK", "12"))
+SECONDS = float(os.environ.get("CLEW_SOAK", "6"))
 
 
 @pytest.mark.slow

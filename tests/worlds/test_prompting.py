@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from clew.core.values import Message, ToolCall, ToolSpec
@@ -13,6 +15,7 @@ from clew.worlds.learned.prompting import (
     extract,
     extract_done,
     extract_state,
+    reply_grammar,
     reply_text,
     system_text,
     turn_text,
@@ -33,6 +36,15 @@ def test_a_reply_reads_back_as_what_was_put_into_it(text, state):
     assert extract(reply_text(text, state, done=True)) == text
     assert extract(f"<think>I say {reply} now</think>\n{reply}") == text
     assert extract(f"I open with praise. {reply} Operation completed successfully!") == text
+
+
+@pytest.mark.parametrize("text", ["", "a\nb", "a < b", "<p>hi", "</b>", "x" * 50])
+def test_the_grammar_holds_what_is_of_the_form_and_nothing_else(text):
+    rule = reply_grammar(40).removeprefix("regex:")
+    fits = len(text) <= 40 and "</" not in text
+    for reply in (reply_text(text), reply_text(text, "s", done=True), reply_text("b", text or "s")):
+        assert bool(re.fullmatch(rule, reply)) == fits
+    assert not re.fullmatch(rule, "Sure! " + reply_text("a"))
 
 
 BLOCK = "<predicted_observation>a</predicted_observation>"

@@ -13,9 +13,10 @@ from clew.core.protocols import Taskset
 from clew.core.records import Request
 from clew.core.registry import build, register
 from clew.core.values import Completion, Message, Observation, StopReason, Task, ToolCall, Usage
+from clew.exchange import export
 from clew.harness import Runner
 from clew.harness.agents import player
-from clew.models.fakes import Scripted
+from clew.models.fakes import Scripted, tool_call
 from clew.worlds.contract import check_taskset
 from clew.worlds.desk import Desk
 from clew.worlds.learned import Simulated
@@ -274,6 +275,19 @@ def test_without_a_real_world_nothing_judges_and_the_tasks_are_those_of_the_reco
         taskset.sample(40)
 
 
+def test_recorded_runs_of_the_store_teach_how_an_episode_ends(tmp_path):
+    replies = [tool_call("look_up", order="A5978"), *[tool_call("close", outcome="sent")] * 3]
+    made = Runner("clew.harness.agents:tool_user", Desk(), Scripted(replies))
+    export(made.store, made.collect(Desk().sample(2), n=1).runs, tmp_path / "runs.jsonl")
+    says = Says(reply_text("done", done=True))
+    taskset = Simulated(world="desk", model="says", demos=str(tmp_path / "runs.jsonl"), told=["request"])
+    seen = acting(taskset, says, call("policy"))
+    assert seen[0].done
+    system = says.asked[0][0].text
+    assert reply_text("The desk is closed.", done=True) in system
+    assert f"request: {taskset.sample(1)[0].data['request']}" in system
+
+
 def test_facts_of_a_fiction_come_with_the_action_that_is_about_them(service, tmp_path):
     table = tmp_path / "facts.csv"
     table.write_text("order,state\nA1,lost at sea\nA2,eaten by goats\n")
@@ -329,12 +343,13 @@ def test_a_snapshot_of_a_world_that_was_told_something_else_is_refused(service, 
         ({"world": "counter", "instruction": {"latency": -1}}, "latency is -1"),
         ({"world": "counter", "tools": "nowhere.json"}, "cannot read tools"),
         ({"demos": "nowhere.jsonl"}, "cannot read recorded runs"),
+        ({"world": "desk", "told": ["luck"]}, "has no data 'luck'"),
         ({"folder": "nowhere"}, "holds no model of a world"),
     ],
 )
 def test_bad_input_is_named(how, told):
     with pytest.raises(BadInput, match=told):
-        Simulated(**how)
+        (made := Simulated(**how)).open(made.sample(1)[0])
 
 
 def test_a_cached_answer_that_the_record_does_not_hold_has_diverged(shadow):

@@ -10,6 +10,7 @@ import pytest
 from clew.core.errors import BadInput
 from clew.core.stats import deviate, wilson
 from clew.core.values import ToolCall
+from clew.worlds.learned.answer_cache import AnswerCache
 from clew.worlds.learned.demonstrations import demonstrations_of, shown
 from clew.worlds.learned.fidelity import Monitor, canonical_text
 from clew.worlds.learned.instruction import Instruction
@@ -223,6 +224,19 @@ def test_the_fidelity_monitor_falls_below_its_bound_and_rarely_above_it():
     assert at_least(fallen, 0.97)
     assert at_least(N - false, 0.95)
     assert "n=120 runs" in str(low)
+
+
+def test_the_cache_keeps_the_first_answer_of_a_key_and_has_bounds():
+    cache = AnswerCache(most=3, room=10)
+    for key, answer in ((b"a", "one"), (b"a", "two"), (b"b", "xx")):
+        cache.put(key, answer)
+    assert (cache.get(b"a"), len(cache)) == ("one", 2)
+    cache.put(b"c", "12345")
+    assert (cache.get(b"b"), len(cache)) == ("xx", 3), "ten characters fit"
+    cache.put(b"d", "z")
+    assert (cache.get(b"a"), len(cache)) == (None, 3), "what was not used for longest goes first"
+    cache.put(b"e", "x" * 11)
+    assert len(cache) == 0
 
 
 def test_faults_come_by_the_seed_alone_and_pages_are_the_list():

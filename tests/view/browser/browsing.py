@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +15,10 @@ from typing import Any
 import pytest
 
 import clew
+from tests.cli.shell import warm_line
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-software-rasterizer", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 SHOTS = Path(__file__).parents[1] / "shots"
 
 
@@ -45,7 +45,7 @@ def browser() -> Iterator[Any]:
 @contextmanager
 def served(store: Path, *options: str, folder: Path | None = None) -> Iterator[str]:
     """`clew view` on a store as a process of its own; gives its address without the last slash."""
-    command = [sys.executable, "-m", "clew.cli", "view", str(store), "--port", "0", "--no-open", *options]
+    command = [*warm_line(), "view", str(store), "--port", "0", "--no-open", *options]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=folder or store.parent, env=environment()
     )

@@ -21,7 +21,7 @@ def lab(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("CLEW_STORE", raising=False)
-        patch.setattr(quickstart, "PRETRAINING", 150)
+        patch.setattr(quickstart, "PRETRAINING", 60)
         patch.setattr(quickstart, "TASKS", 8)
         for line in (["quickstart", "--iterations", "3"],
                      ["train", "--name", "second", "--iterations", "2", "--tasks", "2", "-n", "2", "--model",

@@ -11,16 +11,16 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-MOST = 100_000  # answers
+MOST, ROOM = 100_000, 100_000_000  # answers; characters of them together
 
 
 class AnswerCache:
     """The last answers, by key. A run that wants an answer which another run is asking for waits for that one."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, room: int = ROOM) -> None:
         self._answers: OrderedDict[bytes, str] = OrderedDict()
         self._asked: dict[tuple[int, bytes], asyncio.Lock] = {}
-        self._most = most
+        self._most, self._room = most, room
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -33,9 +33,11 @@ class AnswerCache:
 
     def put(self, key: bytes, answer: str) -> None:
         """Keep an answer; the first of a key stays."""
-        self._answers.setdefault(key, answer)
-        while len(self._answers) > self._most:
-            self._answers.popitem(last=False)
+        if key not in self._answers:
+            self._answers[key] = answer
+            self._room -= len(answer)
+        while self._answers and (len(self._answers) > self._most or self._room < 0):
+            self._room += len(self._answers.popitem(last=False)[1])
 
     @asynccontextmanager
     async def alone(self, key: bytes) -> AsyncIterator[None]:

@@ -56,7 +56,7 @@ def shown(found: Iterable[Demonstration], most: int, room: int = 24_000) -> list
     share = room // max(len(chosen), 1)
     made = []
     for one in chosen:
-        turns, left = [], share
+        turns, left = list[Turn](), share
         for turn in one.turns:
             left -= len(str(turn.action)) + len(turn.observation)
             if left < 0 and turns:
@@ -74,32 +74,45 @@ def _demonstration(line: str, where: str) -> Demonstration:
     messages = data.get("messages") if isinstance(data, Mapping) else data
     if not isinstance(messages, list) or not all(isinstance(m, Mapping) and "role" in m for m in messages):
         raise BadInput(f"{where} holds no messages", remedy=REMEDY)
+    messages = [*messages, *_after(data)]
     by_tools = any(m.get("tool_calls") for m in messages)
     turns = list(_called(messages) if by_tools else _spoken(messages))
     told = next((_text(m) for m in messages if m["role"] == "user"), "")
     return Demonstration(told, tuple(turns[:TURNS]))
 
 
+def _after(data: object) -> list[dict[str, Any]]:
+    """What came after the last reply, which no model was shown, as messages: ``clew export`` tells it apart."""
+    told = data.get("clew") if isinstance(data, Mapping) else None
+    rows = told.get("after") if isinstance(told, Mapping) else None
+    found = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    kinds = [{"role": "tool", "tool_call_id": row["call"]} if row.get("call") else {"role": "user"} for row in found]
+    return [
+        {**kind, "content": str(row.get("text") or ""), "done": row.get("done") is True}
+        for kind, row in zip(kinds, found, strict=True)
+    ]
+
+
 def _called(messages: list[Mapping[str, Any]]) -> Iterator[Turn]:
-    """Each call with the first message that answers its id."""
-    answers: dict[str, str] = {}
-    for message in messages:
-        if message["role"] == "tool":
-            answers.setdefault(str(message.get("tool_call_id")), _text(message))
-    for message in messages:
-        for call in message.get("tool_calls") or ():
+    """Each call with the message that answers its id before the next reply: ids of later replies may be the same."""
+    replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    for start, stop in zip(replies, [*replies[1:], len(messages)], strict=True):
+        after = [message for message in messages[start + 1 : stop] if message["role"] == "tool"]
+        answers = {str(message.get("tool_call_id")): message for message in reversed(after)}
+        for call in messages[start].get("tool_calls") or ():
             inner = call.get("function") if isinstance(call, Mapping) else None
-            if isinstance(inner, Mapping) and str(call.get("id")) in answers:
+            answer = answers.get(str(call.get("id"))) if isinstance(call, Mapping) else None
+            if isinstance(inner, Mapping) and answer is not None:
                 given = str(inner.get("arguments") or "{}")[:LONGEST]
                 made = ToolCall(str(call["id"]), str(inner.get("name"))[:64], given)
-                yield Turn(made, answers.pop(str(call["id"])))
+                yield Turn(made, _text(answer), done=answer.get("done") is True)
 
 
 def _spoken(messages: list[Mapping[str, Any]]) -> Iterator[Turn]:
     """Each reply with the user message that comes right after it."""
     for reply, answer in pairwise(messages):
         if reply["role"] == "assistant" and answer["role"] == "user":
-            yield Turn(_text(reply), _text(answer))
+            yield Turn(_text(reply), _text(answer), done=answer.get("done") is True)
 
 
 def _text(message: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Fiction:
 
     def about(self, text: str, most: int = 8) -> list[str]:
         """The rows that share the rarest words with a text, best first, each as one line."""
-        worth: Counter[int] = Counter()
+        worth: dict[int, float] = defaultdict(float)
         for word in sorted(_words(text)):
             found = self._where.get(word, ())
             for i in found:

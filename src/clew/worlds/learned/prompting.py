@@ -114,6 +114,14 @@ def extract_done(reply: str) -> bool:
     return end >= 0 and f"<{OVER}>" in said[end:]
 
 
+def reply_grammar(longest: int = 4000) -> str:
+    """A grammar, as ``Sampling.grammar`` takes it, that every reply of this form matches whose observation has at most
+    ``longest`` characters and no closing tag in it. A model that thinks first cannot be held to it."""
+    said = rf"([^<]|<[^/]){{0,{longest}}}"
+    state = rf"(<{STATE}>\n{said}\n</{STATE}>\n)?"
+    return rf"regex:{state}<{OBSERVATION}>\n{said}\n</{OBSERVATION}>(\n<{OVER}>)?"
+
+
 def conversation(system: str, turns: Sequence[Turn], action: str | ToolCall, reminder: str = "") -> list[Message]:
     """The messages that ask for the answer to ``action`` after ``turns``.
 
@@ -168,5 +176,5 @@ def _json(value: object) -> str:
 
 __all__ = [
     "OBSERVATION", "OVER", "RULES", "STATE", "Demonstration", "Turn", "conversation", "extract", "extract_done",
-    "extract_state", "reply_text", "system_text", "turn_text",
+    "extract_state", "reply_grammar", "reply_text", "system_text", "turn_text",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Taskset
 from clew.core.reading import Record
 from clew.core.records import Call, action_of
-from clew.core.registry import build
+from clew.core.registry import build, parse_ref
 from clew.worlds.judging import world_acts
 from clew.worlds.learned.fidelity import Acted, Compared, played, share
 from clew.worlds.learned.simulated import Simulated
@@ -57,7 +57,9 @@ async def check(run: Record, real: Taskset | None = None, lasting: bool = False)
     Raises:
         BadInput: no real world is named, it has no such task, or its actions would last.
     """
-    taskset: Taskset | None = build("tasksets", run.taskset) if run.taskset else None
+    made_by = run.row.taskset
+    needed = bool(made_by) and (real is None or parse_ref(made_by)[0] == "simulated")
+    taskset: Taskset | None = build("tasksets", made_by) if needed else None
     simulated = taskset if isinstance(taskset, Simulated) else None
     real = real or (simulated.real if simulated is not None else None)
     if real is None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from clew.core.errors import BadInput
 from clew.core.printable import short
@@ -46,12 +47,14 @@ class Simulated:
             "" is those of the world.
         demos: recorded runs as `clew export` writes them (.jsonl); the first ``shots`` are shown to the model.
         world: the taskset that gives the tasks and the verdict; "" takes the tasks from demos, and nothing judges.
+        told: fields of a task's data that the model is told as the state at the start; the agent may know them too.
         instruction: how it is to behave, such as {'fail_rate': 0.1, 'paginate': 5, 'leak': 'tease', 'opens': ['open']}.
         bound: stop once the share of turns that agree with the real world is below this for sure; 0 never stops.
         steps: the world ends after so many actions.
         echo: tell the model its own account of the state again every so many turns. window: turns it is told; 0: all.
         tries: how often it is asked for one answer. kept: give equal acts in equal states the answer they had.
-        temperature, max_tokens: how it is sampled; the folder's where not given.
+        temperature, max_tokens: how it is sampled; the folder's where not given. held: hold each observation to so
+            many characters, and the reply to its form, by a grammar (local weights, vLLM); 0: leave it to the model.
 
     Raises:
         BadInput: what is named is not there, or contradicts itself; see ``Instruction``.
@@ -64,6 +67,7 @@ class Simulated:
         tools: str = "",
         demos: str = "",
         world: str = "",
+        told: Sequence[str] = (),
         instruction: Mapping[str, Any] | None = None,
         bound: float = 0.0,
         shots: int = 4,
@@ -74,19 +78,23 @@ class Simulated:
         kept: bool = True,
         temperature: float | None = None,
         max_tokens: int | None = None,
+        held: int = 0,
     ) -> None:
         if not (folder or tools or demos or world):
             raise BadInput("simulated() is told of no world", remedy=NEEDS)
         counts = {"steps": (steps, 1), "shots": (shots, 0), "tries": (tries, 1)}
-        counts |= {"echo": (echo or 0, 0), "window": (window or 0, 0)}
+        counts |= {"echo": (echo or 0, 0), "window": (window or 0, 0), "held": (held, 0)}
         for name, (count, least) in counts.items():
             if not isinstance(count, int) or isinstance(count, bool) or count < least:
                 raise BadInput(f"simulated({name}={count!r})", remedy=f"Give a whole number of at least {least}.")
         wishes = Instruction.of(instruction)
+        wishes = replace(wishes, fiction=_whole(wishes.fiction))
         given: dict[str, Any] = {"folder": _whole(folder), "model": _whole(model), "tools": _whole(tools)}
         given |= {"demos": _whole(demos), "world": _whole(world), "instruction": wishes.given or None, "bound": bound}
-        given |= {"shots": shots, "steps": steps, "echo": echo, "window": window, "tries": tries, "kept": kept}
-        self.ref = make_ref("simulated", given | {"temperature": temperature, "max_tokens": max_tokens}, Simulated)
+        self.told = (told,) if isinstance(told, str) else tuple(told)
+        given |= {"told": self.told, "shots": shots, "steps": steps, "echo": echo, "window": window, "held": held}
+        given |= {"tries": tries, "kept": kept, "temperature": temperature, "max_tokens": max_tokens}
+        self.ref = make_ref("simulated", given, Simulated)
         self.card = ModelCard.read(Path(placed(folder))) if folder else None
         base = self.card or ModelCard(max_tokens=1024, rules=prompting.RULES, told_tools=True)
         self.demonstrations = demonstrations_of(demos) if demos else []
@@ -98,8 +106,10 @@ class Simulated:
             raise BadInput(f"bound={bound} compares with a real world, and none is named", remedy="Add world=...")
         offers = tools_of_file(tools) if tools else tools_of_data(list(base.tools), folder) if base.tools else []
         self._offers: dict[str, Offer] | None = {o.spec.name: o for o in offers} or None
-        sampling: dict[str, float] = {"temperature": base.temperature if temperature is None else temperature}
+        sampling: dict[str, float | str] = {"temperature": base.temperature if temperature is None else temperature}
         sampling["max_tokens"] = base.max_tokens if max_tokens is None else max_tokens
+        if held:
+            sampling["grammar"] = prompting.reply_grammar(held)
         self._base, self._shots, self.instruction = base, shots, wishes
         self._manner: dict[str, Any] = {"model": _whole(model or folder), "sampling": sampling, "steps": steps}
         self._manner |= {"echo": base.echo if echo is None else echo, "tries": tries, "kept": kept}
@@ -140,10 +150,14 @@ class Simulated:
         return self._shared[names]
 
     def _system(self, task: Task, first: str, manner: Manner) -> str:
-        if self.card is not None and not self.demonstrations and not self.instruction.text:
+        if self.card is not None and not (self.demonstrations or self.instruction.text or self.told):
             return self.card.system(task.prompt, first)
         specs = [offer.spec for offer in manner.offers.values()] if self._base.told_tools else []
-        state = str(task.data.get("state") or ("" if first in task.prompt else first))
+        lacks = [name for name in self.told if name not in task.data]
+        if lacks:
+            raise BadInput(f"{task.id} has no data {lacks[0]!r}", remedy=f"It has {', '.join(task.data) or 'none'}.")
+        known = [f"{name}: {task.data[name]}" for name in self.told]
+        state = "\n".join(([] if first in task.prompt else [first]) + known)
         examples = shown(self.demonstrations, self._shots)
         described = self._base.description or task.prompt
         return prompting.system_text(described, specs, state, examples, self.instruction.text, self._base.rules)
@@ -193,7 +207,7 @@ class Simulated:
         real = open_world(self.real, task) if self.real is not None else None
         try:
             turns = await self.compared(task, acts, real) if real is not None else []
-            seen: Record = run if real is None else _InReal(run, acts, turns)
+            seen = run if real is None else cast("Record", _InReal(run, acts, turns))
             verdict: dict[str, float | None] = dict(await self.tasks.judge(task, seen, real))
         finally:
             if real is not None:

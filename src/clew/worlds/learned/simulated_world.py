@@ -50,7 +50,7 @@ class Manner:
     """
 
     model: str = ""
-    sampling: Mapping[str, float] = field(default_factory=dict)
+    sampling: Mapping[str, float | str] = field(default_factory=dict)
     offers: Mapping[str, Offer] = field(default_factory=dict)
     instruction: Instruction = field(default_factory=Instruction)
     fiction: Fiction | None = None
