@@ -137,9 +137,14 @@ def _card(episodes: list[Episode], options: Mapping[str, Any]) -> ModelCard:
 
     tools = tuple(wire_of(tool) for tool in episodes[0].tools)
     alike = all(one.tools == episodes[0].tools for one in episodes)
-    how = {"window": options["window"], "max_tokens": options["max_tokens"]}
-    known = {"tools": tools if alike else (), "told_tools": bool(tools and alike and options["model"] != SCRATCH)}
-    return ModelCard(world=episodes[0].world, **known, **how)
+    told = bool(tools and alike and options["model"] != SCRATCH)
+    return ModelCard(
+        world=episodes[0].world,
+        tools=tools if alike else (),
+        told_tools=told,
+        window=options["window"],
+        max_tokens=options["max_tokens"],
+    )
 
 
 def _model(episodes: list[Episode], options: Mapping[str, Any]) -> Local:
