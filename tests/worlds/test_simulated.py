@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from clew.core.errors import BadInput, ReplayError, Undecided, WorldError
+from clew.core.errors import BadInput, ContextOverflow, ReplayError, Undecided, WorldError
 from clew.core.protocols import Taskset
 from clew.core.records import Request
 from clew.core.registry import build, register
@@ -143,6 +143,14 @@ def test_an_answer_that_is_none_ends_the_episode_with_a_reason_and_without_a_rew
     assert "no answer to 'up' in 3 tries: it has no <predicted_observation> block" in run.calls[-1].error
     assert len(says.asked) == 3
     assert "That is no answer" in says.asked[1][-1].text
+
+
+def test_a_model_of_the_world_whose_context_is_full_is_a_failure_of_the_world_not_of_the_agent():
+    full = Scripted([ContextOverflow("1,030 tokens do not fit")] * 9)
+    taskset = Simulated(world="counter", model="full")
+    run = runner(taskset, full).collect(taskset.sample(1), n=1).runs[0]
+    assert (run.stop, run.reward) == (StopReason.WORLD_ERROR, None)
+    assert "its context is full (1,030 tokens do not fit)" in run.calls[-1].error
 
 
 def test_an_answer_is_asked_for_again_and_the_second_counts():

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clew.core.errors import BadInput, WorldError
+from clew.core.errors import BadInput, ContextOverflow, WorldError
 from clew.core.keys import derive, digest, encode, state_key
 from clew.core.printable import short
 from clew.core.values import Message, Observation, ToolCall, ToolSpec
@@ -189,14 +189,19 @@ class SimulatedWorld(Exact):
         manner, why = self._manner, ""
         messages = self._messages(action)
         for _ in range(manner.tries):
-            reply = await self._asks.ask(messages, manner.model, **manner.sampling)
+            try:
+                reply = await self._asks.ask(messages, manner.model, **manner.sampling)
+            except ContextOverflow as error:  # of the world's model, which says nothing of the agent
+                why = f"{why + '; then ' if why else ''}its context is full ({error.message})"
+                break
             turn, why = self._read(reply, action)
             if turn is not None:
                 return reply, turn
             messages = [*messages, Message("assistant", reply[:LONGEST]), Message("user", AGAIN.format(why))]
         said = short(prompting.turn_text(action), 80)
         told = f"the model of the world gave no answer to {said!r} in {manner.tries} tries: {why}"
-        raise WorldError(told, remedy="Give it examples (demos=), more max_tokens, or another model.")
+        remedy = "Give it examples (demos=), more max_tokens, a window of turns (window=), or another model."
+        raise WorldError(told, remedy=remedy)
 
     def _messages(self, action: str | ToolCall) -> list[Message]:
         manner, turns = self._manner, self.turns
