@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 from clew.core.errors import BadInput, ModelError
 from clew.core.registry import register
 from clew.core.values import Completion, Message, ToolCall
+from clew.exchange import import_file
 from clew.harness import Runner
 from clew.models.rendering import WordRenderer
+from clew.store import open_store
 from clew.train.observing.closed_loop import NO_ANSWER as GONE
 from clew.train.observing.closed_loop import demonstrated, drift, real_episodes
 from clew.train.observing.episodes import episodes_of, held_out, with_states
@@ -104,6 +107,24 @@ def test_a_call_of_an_undeclared_tool_is_told_and_not_learnt():
     rows, counts = observation_rows([one], renderer, ModelCard(window=1), "all")
     assert [row.run for row in rows] == [f"{one.run}/0", f"{one.run}/1"]
     assert sum(counts.kept.values()) == 2
+
+
+def test_of_an_imported_run_the_answers_of_its_tools_are_the_observations(tmp_path):
+    asked = [{"id": f"c{i}", "function": {"name": "order", "arguments": f'{{"number": "A{i}"}}'}} for i in range(2)]
+    said = [{"role": "user", "content": "Where are A0 and A1?"}]
+    for one, state in zip(asked, ("packed", "sent"), strict=True):
+        said.append({"role": "assistant", "content": "", "tool_calls": [{"type": "function", **one}]})
+        said.append({"role": "tool", "tool_call_id": one["id"], "content": state})
+    path = tmp_path / "runs.jsonl"
+    path.write_text(json.dumps({"messages": [*said, {"role": "assistant", "content": "On their way."}]}))
+    store = open_store(tmp_path / "s.db")
+    import_file(store, path)
+    (one,) = episodes_of(store.runs()).episodes
+    store.close()
+    assert [turn.observation for turn in one.turns] == ["packed", "sent"]
+    assert (one.prompt, one.first, one.world) == ("Where are A0 and A1?", "", "")
+    rows, _ = observation_rows([one], WordRenderer(vocabulary_of([one])), ModelCard(), "all")
+    assert len(rows) == 1
 
 
 def test_all_runs_of_a_task_are_held_out_together(episodes):

@@ -73,7 +73,10 @@ class Read:
 
 
 def episodes_of(runs: Iterable[Record]) -> Read:
-    """The runs that can serve, each once: forks share turns, and count by what is their own path."""
+    """The runs that can serve, each once: forks share turns, and count by what is their own path.
+
+    Of a run without a world, as an imported one, the answers of its tools are the observations.
+    """
     found, left_out = list[Episode](), list[tuple[str, str]]()
     seen = set[tuple[str, tuple[tuple[str, str], ...]]]()
     for run in runs:
@@ -92,7 +95,7 @@ def episodes_of(runs: Iterable[Record]) -> Read:
 
 def _episode(run: Record) -> Episode | str:
     """A run as an episode, or why it can be none."""
-    acts = world_acts(run)
+    acts = world_acts(run) or [c for c in run.calls if c.kind == "act" and c.done >= 0 and not c.error]
     if not acts:
         return "no observations"
     if len(acts) < LEAST:
