@@ -90,7 +90,7 @@ def command(runs: tuple[str, ...], out: str, as_json: bool, store_path: str, **o
     world = next((one.world for one in episodes if one.world), "")
     common.echo(f"model of {world or 'the world'}: {out}")
     if world:
-        common.echo(f"Next: {command_line('world', 'eval', out, against=world)}")
+        common.echo(f"Next: {command_line('world eval', out, against=world)}")
 
 
 def _told(chosen: int, left_out: Mapping[str, int], foreign: int) -> None:
@@ -137,9 +137,14 @@ def _card(episodes: list[Episode], options: Mapping[str, Any]) -> ModelCard:
 
     tools = tuple(wire_of(tool) for tool in episodes[0].tools)
     alike = all(one.tools == episodes[0].tools for one in episodes)
-    how = {"window": options["window"], "max_tokens": options["max_tokens"]}
-    known = {"tools": tools if alike else (), "told_tools": bool(tools and alike and options["model"] != SCRATCH)}
-    return ModelCard(world=episodes[0].world, **known, **how)
+    told = bool(tools and alike and options["model"] != SCRATCH)
+    return ModelCard(
+        world=episodes[0].world,
+        tools=tools if alike else (),
+        told_tools=told,
+        window=options["window"],
+        max_tokens=options["max_tokens"],
+    )
 
 
 def _model(episodes: list[Episode], options: Mapping[str, Any]) -> Local:

@@ -16,17 +16,23 @@ HEADS = ("content", "answers", "exact", "same form", "words F1", "copying")
 
 
 def share_of(claim: str, values: Sequence[float], tasks: Sequence[str]) -> Report:
-    """A mean with an interval over tasks; Wilson's over tasks where all have one share, which has no spread to draw."""
+    """A mean with an interval over tasks; Wilson's where all tasks have one share, which has no spread to draw: over
+    tasks, or over answers where there is one task."""
     from dataclasses import replace
 
     from clew.audit import design
 
-    made = design.clustered(claim, list(values), list(tasks), unit="tasks")
-    n = len(set(tasks))
-    if made.low < made.high:
-        return made
-    low, high = design.wilson(made.estimate * n, float(n))
-    text = f"{len(values)} answers, {n} tasks with one share, Wilson interval over tasks"
+    n, many = len(set(tasks)), len(values)
+    if n > 1:
+        made = design.clustered(claim, list(values), list(tasks), unit="tasks")
+        if made.low < made.high:
+            return made
+    else:
+        made = design.rate(claim, round(sum(values)), many)  # replaced below but for its claim and count
+        made = replace(made, estimate=sum(values) / many)
+    units = n if n > 1 else many
+    low, high = design.wilson(made.estimate * units, float(units))
+    text = f"{many} answers, {n} tasks with one share, Wilson interval over {'tasks' if n > 1 else 'answers'}"
     return replace(made, low=max(0.0, min(low, made.estimate)), high=min(1.0, max(high, made.estimate)), design=text)
 
 

@@ -107,9 +107,9 @@ def _row(
         said.append(Message("assistant", reply_text(turn.observation, turn.state, turn.done)))
     pieces, left = render(said, renderer), list(weights)
     streams = []
-    for ids, own in pieces:
+    for piece, own in pieces:
         mine = left.pop(0) if own else []
-        streams += (mine + mine[-1:] * len(ids))[: len(ids)] if own else [0.0] * len(ids)
+        streams += (mine + mine[-1:] * len(piece))[: len(piece)] if own else [0.0] * len(piece)
     ids = np.fromiter((token for piece, _ in pieces for token in piece), np.int32)
     none = np.full(len(ids), np.nan, np.float32)
     weight = np.array(streams, np.float32)

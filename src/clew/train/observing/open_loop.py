@@ -97,16 +97,15 @@ async def _outcome(model: Model, episode: Episode, turn: int, card: ModelCard, f
         answer = await model.complete(request_of(model, messages, sampling))
     except ClewError as error:
         return Outcome(*where, content, kind, False, False, 0.0, copied, type(error).__name__)
-    spent = (answer.usage.prompt, answer.usage.completion, answer.cost, answer.seconds)
+    spent = Outcome(*where, content, kind, False, False, 0.0, copied, "", answer.usage.prompt, answer.usage.completion)
+    spent = spent._replace(cost=answer.cost, seconds=answer.seconds)
     said = extract(answer.message.text)
     if said is None:
-        failure = CUT if answer.finish == "length" else NO_ANSWER
-        return Outcome(*where, content, kind, False, False, 0.0, copied, failure, *spent)
+        return spent._replace(failure=CUT if answer.finish == "length" else NO_ANSWER)
     ended = extract_done(answer.message.text) == true.done
     found, truth = canonical(said), canonical(true.observation)
     alike = form_of(found, form) == form_of(truth, form)
-    exact = found == truth and ended
-    return Outcome(*where, content, kind, exact, alike and ended, words_f1(found, truth), copied, "", *spent)
+    return spent._replace(exact=found == truth and ended, form=alike and ended, words=words_f1(found, truth))
 
 
 def words_f1(one: str, two: str) -> float:

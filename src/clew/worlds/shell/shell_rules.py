@@ -140,7 +140,7 @@ class Tree:
 
     def _ls(self, words: list[str]) -> Iterator[str]:
         given, names = options("ls", words)
-        files, folders = [], []
+        files, folders = list[tuple[str, str]](), list[tuple[str, str]]()
         for name in names or ["."]:
             try:
                 (folders if self.is_folder(path := self.place(name)) else files).append((name, path))
