@@ -95,3 +95,20 @@ def test_tools_of_an_mcp_server_load_as_they_are(clew, tmp_path):
     clew("world", "tools", f"mcp:{sys.executable} server.py", "-o", "mcp.json")
     offer = tools_of_file(str(tmp_path / "mcp.json"))[0]
     assert (offer.spec.name, list(offer.spec.schema["properties"])) == ("weather", ["city"])
+
+
+def test_models_are_ranked_in_a_simulated_world_with_a_model_of_a_file(clew, tmp_path):
+    (tmp_path / "sim.py").write_text(
+        "from clew.models.fakes import Scripted\n"
+        "from clew.worlds.learned.prompting import reply_text\n"
+        "class Told(Scripted):\n"
+        "    def __init__(self):\n"
+        "        super().__init__([reply_text('count 1')] * 9)\n"
+        "        self.ref = 'sim.py:Told'\n"
+    )
+    world = f"simulated(world={REAL!r}, model='sim.py:Told', steps=2)"
+    good, poor = "scripted(replies=['up','up','up'])", "scripted(replies=['up','down','stop'])"
+    found = json.loads(clew("eval", good, poor, "--world", world, "--tasks", "2", "--json").output)
+    assert set(found) == {good, poor}
+    out = clew("world", "check", "world=simulated").output
+    assert "of 4 runs" in out

@@ -17,10 +17,11 @@ from clew.exchange import export
 from clew.harness import Runner
 from clew.harness.agents import player
 from clew.models.fakes import Scripted, tool_call
-from clew.worlds.contract import check_taskset
+from clew.worlds.contract import as_run, check_taskset
 from clew.worlds.desk import Desk
 from clew.worlds.learned import Simulated
 from clew.worlds.learned.prompting import reply_text
+from clew.worlds.learned.run_check import check
 from clew.worlds.learned.simulated_world import SimulatedWorld
 from clew.worlds.toys import Counter
 from clew.worlds.world_asks import Asks
@@ -118,6 +119,26 @@ def test_a_world_that_is_wrong_has_low_fidelity_and_stops_what_relies_on_it():
         made.collect(taskset.sample(1), n=20)
     assert taskset.monitor is not None
     assert taskset.monitor.n < 20
+
+
+def test_a_real_world_in_which_actions_last_is_not_acted_in_to_judge(shadow):
+    taskset = Simulated(world="counter(low=3, high=3, restores='none')", model="shadow")
+    made = runner(taskset, shadow)
+    run = made.collect(taskset.sample(1), n=1).runs[0]
+    assert (run.stop, run.reward) == (StopReason.DONE, None)
+    assert "cannot be undone" in "".join(a.data for a in run.annotations("undecided"))
+
+
+def test_a_run_whose_world_an_edit_changed_is_not_judged_by_another(shadow):
+    taskset = Simulated(world="counter(low=3, high=3)", model="shadow")
+    made = runner(taskset, shadow)
+    run = made.collect(taskset.sample(1), n=1).runs[0]
+    snapshot = made.store.blob(next(c for c in run.calls if c.kind == "act").snapshot)
+    fork = made.fork(run, at=run.at(step=3), world=snapshot)[0]
+    assert fork.stop is not None
+    assert fork.reward is None
+    with pytest.raises(BadInput, match="changed by an edit"):
+        asyncio.run(check(fork))
 
 
 class Says:
@@ -278,7 +299,7 @@ def test_without_a_real_world_nothing_judges_and_the_tasks_are_those_of_the_reco
     task = taskset.sample(1)[0]
     assert task.prompt.startswith("Find order A")
     with pytest.raises(Undecided):
-        asyncio.run(taskset.judge(task, type("R", (), {"calls": []}), None))
+        asyncio.run(taskset.judge(task, as_run([(Observation(""), b"")], []), None))
     with pytest.raises(BadInput, match="only"):
         taskset.sample(40)
 

@@ -57,6 +57,9 @@ async def check(run: Record, real: Taskset | None = None, lasting: bool = False)
     Raises:
         BadInput: no real world is named, it has no such task, or its actions would last.
     """
+    if any(edit.kind == "world" for edit in run.changes.edits):
+        told = f"the world of run {run.id} was changed by an edit, which no action of it repeats"
+        raise BadInput(told, remedy="Choose a run that was not forked so.")
     made_by = run.row.taskset
     needed = bool(made_by) and (real is None or parse_ref(made_by)[0] == "simulated")
     taskset: Taskset | None = build("tasksets", made_by) if needed else None

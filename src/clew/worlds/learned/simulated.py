@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, Undecided
 from clew.core.printable import short
 from clew.core.protocols import Taskset, World
 from clew.core.reading import Record, Step
@@ -102,6 +102,7 @@ class Simulated:
         self.real: Taskset | None = build("tasksets", source) if source else None
         self.tasks: Taskset = self.real or RecordedTasks(self.demonstrations)
         self.monitor = Monitor(bound) if bound else None
+        self._watched: set[str] = set()
         if self.monitor is not None and self.real is None:
             raise BadInput(f"bound={bound} compares with a real world, and none is named", remedy="Add world=...")
         offers = tools_of_file(tools) if tools else tools_of_data(list(base.tools), folder) if base.tools else []
@@ -179,34 +180,22 @@ class Simulated:
             found.append(Acted(action, prompting.extract(said) or "", prompting.extract_done(said)))
         return found
 
-    async def compared(self, task: Task, calls: Sequence[Call], real: World | None = None) -> list[Compared]:
-        """A run's acts in the real world: in ``real``, or in one that is opened and closed here.
-
-        Raises:
-            BadInput: no real world is named.
-        """
-        if self.real is None:
-            raise BadInput(f"{short(self.ref, 60)} names no real world", remedy="Name one with --against.")
-        world = real or open_world(self.real, task)
-        if world is None:
-            return []
-        try:
-            return await played(world, self.acted(calls))
-        finally:
-            if real is None:
-                world.close()
-
     async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float | None]:
         """The real world's verdict on the same actions performed there, with ``fidelity``, the share of turns in which
         it answers the same, and ``leaks``, the turns that told of the answer too early.
 
         Raises:
-            Undecided: no real world is named. BadInput: fidelity has fallen below the bound.
+            Undecided: no real world is named, its actions cannot be undone, or the simulated one was changed by an
+                edit. BadInput: fidelity has fallen below the bound.
         """
         acts = world_acts(run)
         real = open_world(self.real, task) if self.real is not None else None
         try:
-            turns = await self.compared(task, acts, real) if real is not None else []
+            if real is not None and real.restores == "none":
+                raise Undecided(f"what is done in {short(str(self.real), 60)} cannot be undone: nothing is tried there")
+            if any(edit.kind == "world" for edit in run.changes.edits):
+                raise Undecided("the simulated world was changed by an edit, which the real one cannot be")
+            turns = await played(real, self.acted(acts)) if real is not None else []
             seen = run if real is None else cast("Record", _InReal(run, acts, turns))
             verdict: dict[str, float | None] = dict(await self.tasks.judge(task, seen, real))
         finally:
@@ -218,7 +207,8 @@ class Simulated:
         if answer:
             told = leaks(answer, [(action_of(c), c.text) for c in acts], self.instruction.opens, task.prompt)
             verdict["leaks"] = float(len(told))
-        if self.monitor is not None and turns:
+        if self.monitor is not None and turns and run.id not in self._watched:
+            self._watched.add(run.id)
             self.monitor.add(share(turns))
             if self.monitor.fallen:
                 told_of = f"the simulated world agrees with the real one in {self.monitor}"
