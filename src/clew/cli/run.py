@@ -54,9 +54,8 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
     _remember(options, store)
-    purse, cost = run_options.purse(options), {"max_cost": options["max_cost"]}
-    more = {"concurrency": options["concurrency"]}
-    more["resolve_model"] = lambda ref: run_options.load_model(ref, cost, purse)
+    purse = run_options.purse(options)
+    more = {"concurrency": options["concurrency"], "resolve_model": run_options.named_models(options, purse)}
     runner = run_options.runner_maker(options, taskset, **more)(run_options.load_model(model, options, purse), store)
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
