@@ -16,9 +16,9 @@ from clew.core.errors import BadInput, ReplayDiverged
 from clew.core.values import StopReason, Task
 from clew.harness import LiveRun, Runner
 from clew.harness.memory import Memory, Recalled
-from clew.harness.memory.ranking import SMALL, Ranking
+from clew.harness.memory.ranking import SMALL, Ranking, best_first
 from clew.harness.memory.recalled import BLOCK, Shown
-from clew.harness.memory.recalling import Memories, _best_first
+from clew.harness.memory.recalling import Memories
 from clew.models.fakes import Echo
 from clew.store import Keeper, Run, open_store
 from clew.store.contract import tamper
@@ -253,7 +253,7 @@ def test_the_best_come_first_and_all_of_them() -> None:
     dice = np.random.default_rng(3)
     for scores in (dice.integers(0, 9, 500), dice.random(500) ** 30, np.zeros(4), np.zeros(0)):
         given = scores.astype(np.float32)
-        found = list(_best_first(given))
+        found = list(best_first(given))
         assert found == sorted(np.flatnonzero(given > 0).tolist(), key=lambda place: (-given[place], place))
 
 

@@ -17,8 +17,11 @@ from clew.harness import LiveRun, Runner
 from clew.harness.memory import Memory
 from clew.harness.memory.recalled import shown_in
 from clew.models.fakes import Echo
+from clew.models.remote.embedder import Embedder, embedder_of
 from clew.serve.doors.langgraph_store import langgraph_store
 from clew.store import Keeper, Run, open_store
+from tests.models.server import serving
+from tests.serve.meanings import answered
 from tests.serve.shop_memory import FORGED, QUERY, made
 
 BAKERY, MAIL = ("bakery",), ("bakery", "mail")
@@ -52,16 +55,16 @@ def _scopes(namespace: tuple[str, ...]) -> list[str]:
     return [own, *(key for key in ("bakery/mail",) if key.startswith(f"{own}/"))] if own else []
 
 
-def by_clew(store: Keeper) -> list[list[str]]:
-    run = Runner(asker, None, Echo(), store).collect([Task("t", "x")], n=1).runs[0]
+def by_clew(store: Keeper, embedder: Embedder | None = None) -> list[list[str]]:
+    run = Runner(asker, None, Echo(), store, embedder=embedder).collect([Task("t", "x")], n=1).runs[0]
     return [[item.id for item in shown_in(call.text)] for call in run.calls if call.kind == "recall"]
 
 
-def by_mcp(path: str) -> list[list[str]]:
+def by_mcp(path: str, *more: str) -> list[list[str]]:
     import mcp
 
     environment = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    words = ["-m", "clew.cli", "memory", "mcp", "shop", "--store", path]
+    words = ["-m", "clew.cli", "memory", "mcp", "shop", "--store", path, *more]
 
     async def talk() -> list[list[str]]:
         found = []
@@ -76,8 +79,8 @@ def by_mcp(path: str) -> list[list[str]]:
     return asyncio.run(asyncio.wait_for(talk(), 60))
 
 
-def by_langgraph(store: Keeper) -> list[list[str]]:
-    shelf = langgraph_store(store, "shop")
+def by_langgraph(store: Keeper, embedder: Embedder | None = None) -> list[list[str]]:
+    shelf = langgraph_store(store, "shop", embedder=embedder)
     return [[item.key for item in shelf.search(scope, query=query, limit=5)] for query, scope in QUERIES]
 
 
@@ -103,6 +106,22 @@ def test_three_doors_give_the_same_items_in_the_same_order(store: Keeper) -> Non
     assert len(said) > 10
     assert not any("ask the bakery" in text for text in said)
     assert store.verify() == []
+
+
+@pytest.mark.frameworks
+def test_three_doors_rank_by_the_same_vectors(store: Keeper) -> None:
+    langgraph()
+    pytest.importorskip("mcp", reason="did not run: mcp is not installed (make frameworks)")
+    made(store)
+    with serving(("embeddings",)) as peer:
+        peer.answer = lambda body, count: answered(body)
+        ref = f"{peer.url}#seven-words"
+        found = by_clew(store, embedder_of(ref))
+        assert by_mcp(store.path, "--embed", ref) == found
+        assert by_langgraph(store, embedder_of(ref)) == found
+        sent = [text for body in peer.bodies for text in body["input"] if len(body["input"]) > 1]
+        assert len(sent) == 6, "the items once, by whoever came first"
+    assert found != by_clew(store)
 
 
 @pytest.mark.frameworks

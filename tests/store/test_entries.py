@@ -14,6 +14,7 @@ from pathlib import Path
 from clew.store import MemoryStore
 from clew.store.items.entry import entry
 from clew.store.items.fold import Kept, fold
+from clew.store.items.vector import Vector
 from clew.store.sqlite import SQLiteStore
 
 KILLS = int(os.environ.get("CLEW_KILLS", "2"))
@@ -51,6 +52,20 @@ def test_a_forgotten_item_is_in_no_byte_of_the_files(tmp_path: Path) -> None:
     store.close()
     for file in tmp_path.iterdir():
         assert b"hunter2" not in file.read_bytes(), file.name
+
+
+def test_the_vectors_of_a_forgotten_item_are_in_no_byte_of_the_files(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "a.db")
+    store.put_entries([entry("shop", item, 1.0, "add", {"text": item}) for item in ("gone", "kept")])
+    marks = [f"{word} vector ".encode() * 300 for word in ("first", "second", "staying")]
+    for item, mark in zip(("gone", "gone", "kept"), marks, strict=True):
+        store.put_vectors([Vector(item, "m", bytes(16), mark)])
+    store.forget(["gone"])
+    for closed in (False, True):
+        if closed:
+            store.close()
+        said = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        assert [mark[:12] in said for mark in marks] == [False, False, True]
 
 
 def test_a_union_with_a_tombstone_leaves_no_byte_either(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, data_options, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 from clew.core.values import StopReason
 
 if TYPE_CHECKING:
+    from clew.core.records import Cursor
     from clew.models.taps import Tap
     from clew.store import Group, Run
 
@@ -62,9 +64,11 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
 
     store = common.open_store(store_path)
     run, at = common.cursor(store, place, options["step"])
+    if run.agent.endswith(":relay"):
+        raise _waits(run, at, options["without_memory"])
     if options["low"]:
         at = run.low_point(options["low"])
-    memory = _without(options["without_memory"])
+    memory = run_options.without(options["without_memory"])
     if at is None and memory is not None:
         at = run.at(without_items(run, memory)[1])
     wish = Wish(
@@ -107,9 +111,11 @@ def _report(run: Run, group: Group, as_json: bool) -> None:
     common.draw(tree(run, group, width=common.width()))
 
 
-def _without(names: str | None) -> dict[str, Any] | None:
-    """What recalls do without, from the items that --without-memory names."""
-    return None if names is None else {"without": names if names == "all" else [it for it in names.split(",") if it]}
+def _waits(run: Run, at: Cursor | None, without: str | None) -> BadInput:
+    """A run of the gateway's has no agent here: its program is the agent."""
+    line = command_line("gateway", place=at or (run.id if without else f"{run.id}@CALL"), without=without)
+    told = f"run {run.id} records a program that asked the gateway, and a fork of it starts that program again"
+    return BadInput(told, remedy=f"Write the program after this line: {line} -- PROGRAM")
 
 
 def _taps(lines: tuple[str, ...]) -> list[Tap]:

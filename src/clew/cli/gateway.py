@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.shared import common, embedding, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.own_folder import in_own_folder, own_folders
 from clew.core.errors import BadInput
+from clew.core.printable import quoted
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -31,6 +32,7 @@ PORT = 8421
 
 UNNAMED_HELP = "Requests without a name: join the run they continue (guess), or be runs of their own (apart)."
 FORK_HELP = "Start PROGRAM again on the record of its run, live from this call."
+WITHOUT_HELP = "With --fork: pin none of these items of memories; `all`: none at all. A run is place enough then."
 IDLE_HELP = "End a run after so many minutes without a request; its name can continue it.  [default: never]"
 MEMORY_HELP = "Pin what this memory has for a conversation in what its model is sent (extra memory)."
 MINUTES = common.Amount(float, 0, above=True)
@@ -42,6 +44,7 @@ MINUTES = common.Amount(float, 0, above=True)
 @option("--model", "ref", help="Instead, let this model answer every request; see `clew models`.")
 @option("--name", help="Name of PROGRAM's run.")
 @option("--fork", "place", metavar="RUN@CALL", help=FORK_HELP)
+@option("--without-memory", "without", metavar="ITEM,...", help=WITHOUT_HELP)
 @option("-n", "--n", "n", default=1, help="With --fork: number of forks, each with its PROGRAM.")
 @option("--reply", help="With --fork at a model call: the reply it gets.")
 @option("--reply-json", help="The same as a chat message in JSON, which may call tools.")
@@ -49,6 +52,7 @@ MINUTES = common.Amount(float, 0, above=True)
 @option("--replay", "again", metavar="RUN", help="Start PROGRAM again; the record answers, no model.")
 @option("--unnamed", choices="guess apart", default="guess", help=UNNAMED_HELP)
 @option("--memory", default="", metavar="NAME", help=MEMORY_HELP)
+@embedding.embed_option
 @option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
@@ -68,6 +72,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     clew gateway --upstream http://localhost:8000/v1 --port 8421
     clew gateway --memory shop -- python my_agent.py
     clew gateway --fork RUN@7 -n 4 -- python my_agent.py
+    clew gateway --fork RUN --without-memory all -- python my_agent.py
     clew gateway --replay RUN -- python my_agent.py
     """
     from clew.serve.gateway.proxy import Gateway
@@ -76,21 +81,26 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     common.refuse_open_host(options["host"], options["token"], "is no token", "CLEW_GATEWAY_TOKEN")
     if bool(options["place"]) + bool(options["again"]) + bool(options["name"]) > 1:
         raise BadInput("--name, --fork and --replay exclude each other", remedy="Give only one of them.")
-    if options["memory"] and (options["place"] or options["again"]):
+    if (options["memory"] or options["embed"]) and (options["place"] or options["again"]):
         raise BadInput("--memory is of new runs", remedy="A fork or a replay has the memory that its run had.")
+    if options["embed"] and not options["memory"]:
+        raise BadInput("--embed ranks what is recalled from a memory", remedy="Name one with --memory.")
     if options["ref"] and options["upstream"]:
         raise BadInput("--model and --upstream exclude each other", remedy="Give only one of them.")
     if options["reply"] is not None and options["reply_json"] is not None:
         raise BadInput("--reply and --reply-json exclude each other", remedy="Give only one of them.")
     store = common.open_store(store_path, create=not (options["place"] or options["again"]))
     if options["memory"]:
-        _check_memory(store, options["memory"])
+        _check_memory(store, options["memory"], options["embed"])
+    if options["without"] is not None and not options["place"]:
+        raise BadInput("--without-memory changes a fork", remedy="Name the run with --fork.")
     if options["again"]:
         options["again"] = common.one(store, options["again"]).id
     if options["place"]:
         run, options["place"] = common.cursor(store, options["place"])
-        if options["place"] is None:
+        if options["place"] is None and options["without"] is None:
             raise BadInput(f"--fork {run.id} names no place in the run", remedy="Write RUN@CALL; see `clew show`.")
+        options["place"] = options["place"] or run.id
         if not (options["ref"] or options["upstream"]):
             options.update(answered_by(store, run.id))
     gateway = Gateway(
@@ -102,6 +112,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
         about={k: options[k] for k in ("ref", "upstream") if options[k]},
         idle=options["idle"] * 60 if options["idle"] else None,
         memory=options["memory"],
+        embedder=embedding.embedder(options["embed"]),
     )
     port = options["port"] if options["port"] is not None else 0 if program else PORT
     listener = listen(options["host"], port)
@@ -109,8 +120,8 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     raise SystemExit(asyncio.run(_serve(gateway, listener, address, program, options, store_path)))
 
 
-def _check_memory(store: Keeper, name: str) -> None:
-    """Say now what would be missing at every request.
+def _check_memory(store: Keeper, name: str, embed: str) -> None:
+    """Say now what would be missing at every request, and make the vectors that items lack.
 
     Raises:
         MissingExtra, BadInput: recalling needs an extra, or no memory can be called so.
@@ -121,6 +132,8 @@ def _check_memory(store: Keeper, name: str) -> None:
     need("bm25s", "memory")
     if not Memory(store, name).items("active"):
         common.say(f"note: memory {name} holds no items; what adds one: {command_line('memory add', name)}")
+    if embed:
+        embedding.warmed(store, name, embed)
 
 
 def upstream(options: Mapping[str, Any]) -> Callable[[str, str, Mapping[str, Any]], Model]:
@@ -189,8 +202,11 @@ async def _programs(
     sessions: list[Session] = []
     if options["place"]:
         reply = options["reply"] if options["reply_json"] is None else _message(options["reply_json"])
-        edits = (Edit("reply", options["place"].seq, reply),) if reply is not None else ()
-        sessions = gateway.fork(options["place"], options["n"], Intervention(edits))
+        place, memory = options["place"], run_options.without(options["without"])
+        if reply is not None and isinstance(place, str):
+            raise BadInput("--reply is of a call", remedy="Name it as --fork RUN@CALL; see `clew show`.")
+        edits = (Edit("reply", place.seq, reply),) if reply is not None else ()
+        sessions = gateway.fork(place, options["n"], Intervention(edits), memory=memory)
     elif options["again"]:
         sessions = [gateway.replay(options["again"])]
     names = [s.name for s in sessions] or ([options["name"] or f"run-{os.getpid()}"] if program else [])
@@ -207,6 +223,8 @@ async def _programs(
         common.say(f"run {name} worked in {copy}")
     for name in names:
         _told(gateway, name, store)
+    if gateway.memory and (line := _without_line(gateway, names[0], program, options)):
+        common.echo(f"\nNext:\n  {line}")
     return max(codes, key=abs)
 
 
@@ -254,3 +272,15 @@ def _told(gateway: Gateway, name: str, store: str) -> None:
         return
     asks = len(session.exchanges)
     common.say(f"run {session.run}: {asks} requests; look at it: {command_line('show', session.run)}")
+
+
+def _without_line(gateway: Gateway, name: str, program: Sequence[str], options: Mapping[str, Any]) -> str:
+    """The line that starts the program again without what its run was given; empty where that was nothing."""
+    from clew.harness.memory.recalled import first_recall
+
+    session = gateway.sessions.get(name)
+    if session is None or first_recall(gateway.store.calls(session.run), ())[0] < 0:
+        return ""
+    kept = common.pick(options, "max_cost model_options")
+    line = command_line("gateway", place=session.run, without="all", **kept)
+    return f"{line} -- {' '.join(map(quoted, program))}"

@@ -32,11 +32,18 @@ clew memory show shop k3j2
 clew memory learn shop --reflector openai:gpt-5-mini
 clew memory craft shop --codifier openai:gpt-5-mini
 clew memory audit shop
+clew memory embed shop openai:text-embedding-3-small
 clew memory delete shop k3j2
 clew memory mcp shop
 """
 SHORT = "Keep what agents remember: write, learn, craft, audit, delete."
-MORE = ("learn", "craft", "audit", "mcp")  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
+MORE = (
+    "learn",
+    "craft",
+    "audit",
+    "embed",
+    "mcp",
+)  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
 
 
 class Memories(common.Ordered):
@@ -162,7 +169,7 @@ def show(memory: str, item: str, as_json: bool, store_path: str) -> None:
     common.echo("\nNext:")
     if found.given:
         common.echo(f"  {command_line('memory audit', memory, items=found.id)}")
-        common.echo(f"  {command_line('fork', found.given[-1].place, without_memory=found.id)}")
+        common.echo(f"  {_fork_line(store, found.given[-1].place, found.id)}")
     common.echo(f"  {command_line('memory list', memory)}")
 
 
@@ -306,6 +313,14 @@ def import_(memory: str, file: str, as_json: bool, store_path: str) -> None:
         common.end_with_json({"added": taken.added, "known": taken.known})
     line = command_line("memory list", memory)
     common.echo(f"{taken.added} items added, {taken.known} known before\n\nNext:\n  {line}")
+
+
+def _fork_line(store: Keeper, place: str, item: str) -> str:
+    """The line that forks a run without an item; a program that asked the gateway is started again for it."""
+    run = place.partition("@")[0]
+    if store.row(run).agent.endswith(":relay"):
+        return f"{command_line('gateway', place=place, without=item)} -- PROGRAM"
+    return command_line("fork", place, without_memory=item)
 
 
 def _many(things: Sized, what: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from clew.cli.shared import common, option
+from clew.cli.shared import common, embedding, option
 
 WITHIN_HELP = "The run that the agent works in, if the store has it (or set CLEW_RUN)."
 ALLOW_HELP = "What it may do beside recalling: add, retire, delete; may be repeated."
@@ -16,8 +16,9 @@ BY_HELP = "Names the program in the provenance of what it adds."
 @option("--allow", multiple=True, type=click.Choice(["add", "retire", "delete"]), help=ALLOW_HELP)
 @option("--by", default="mcp", help=BY_HELP)
 @option("--run", "within", default="", metavar="RUN[@CALL]", help=WITHIN_HELP)
+@embedding.embed_option
 @common.store_option
-def command(memory: str, allow: tuple[str, ...], by: str, within: str, store_path: str) -> None:
+def command(memory: str, allow: tuple[str, ...], by: str, within: str, embed: str, store_path: str) -> None:
     """Serve MEMORY to agents by the Model Context Protocol (extras mcp and memory), on the standard streams until
     they close.
 
@@ -27,6 +28,7 @@ def command(memory: str, allow: tuple[str, ...], by: str, within: str, store_pat
     \b
     clew memory mcp shop --store runs.db
     claude mcp add shop -- clew memory mcp shop --store runs.db
+    clew memory mcp shop --store runs.db --embed http://localhost:8000/v1#nomic-embed-text
     """
     import asyncio
     import os
@@ -41,7 +43,8 @@ def command(memory: str, allow: tuple[str, ...], by: str, within: str, store_pat
         if within:
             found, place = common.cursor(store, within)
             within = found.id if place is None else str(place)
-        visit = Visit(store, memory, by, within or os.environ.get("CLEW_RUN", ""), allow)
+        within = within or os.environ.get("CLEW_RUN", "")
+        visit = Visit(store, memory, by, within, allow, embedding.embedder(embed))
         try:
             asyncio.run(serve(server(MemoryTools(visit), "clew-memory", "mcp", ABOUT)))
         finally:

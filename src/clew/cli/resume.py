@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.shared import common, embedding, option, run_options
 from clew.core.errors import BadInput, ClewError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Continue runs that were interrupted.")
 @click.argument("runs", nargs=-1)
 @option("--redo", is_flag=True, help="Repeat calls that were sent and never answered; an action may then happen twice.")
+@embedding.embed_option
 @run_options.model_options
 @common.output_options
 def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, **options: Any) -> None:
@@ -49,7 +50,9 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
             try:
                 if like not in runners:
                     load = partial(run_options.load_model, options=options)
-                    runners[like] = Runner.of(store, run, resolve_model=load)
+                    runners[like] = Runner.of(
+                        store, run, resolve_model=load, embedder=embedding.embedder(options["embed"])
+                    )
                     lend(runners[like], load)
                 finished.append(runners[like].resume(run, in_doubt="redo" if redo else "stop", on_run=watch))
             except LeaseHeld as error:

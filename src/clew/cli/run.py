@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, data_options, option, run_options
+from clew.cli.shared import common, data_options, embedding, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
@@ -28,6 +28,7 @@ SELECT_HELP = "With --memory: the model chooses at most N of the items first.  [
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @option("--memory", default="", metavar="NAME", help=MEMORY_HELP)
 @option("--select", default=0, metavar="N", type=common.Amount(int, 0), help=SELECT_HELP)
+@embedding.embed_option
 @run_options.tools_option
 @option("--name", default="", help="Name of this collection; the same line continues it where it stopped.")
 @option("--concurrency", default=256, help="Most runs at the same time.")
@@ -47,6 +48,7 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     clew run --world 'household(rooms=2)' --model ./weights --temperature 0
     clew run --world 'mine.py:Tasks(n=20)' --tools tools.py:search,add --model http://localhost:8000/v1#qwen3
     clew run --world shop --memory shop --select 3 --model http://localhost:8000/v1#qwen3
+    clew run --world shop --memory shop --embed openai:text-embedding-3-small --model openai:gpt-5-mini
     clew run my_agent.py:agent --world shop --model http://localhost:8000/v1#qwen3 --config '{"hints": true}'
     """
     options["agent"] = run_options.agent_for(options, agent)
@@ -54,8 +56,12 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     store = common.open_store(store_path, create=True)
     _remember(options, store)
+    if options["embed"] and options["memory"]:
+        with run_options.interruptible("the same line again"):
+            embedding.warmed(store, options["memory"], options["embed"])
     purse = run_options.purse(options)
     more = {"concurrency": options["concurrency"], "resolve_model": run_options.named_models(options, purse)}
+    more["embedder"] = embedding.embedder(options["embed"])
     runner = run_options.runner_maker(options, taskset, **more)(run_options.load_model(model, options, purse), store)
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)

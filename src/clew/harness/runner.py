@@ -23,6 +23,7 @@ from clew.harness.executors import IN_LOOP, Executor
 from clew.harness.fork import forks
 from clew.harness.fork.edits import Given, plan
 from clew.harness.loading import Agent, agent_ref, load_agent, source_digest
+from clew.harness.memory.meaning import Embeds
 from clew.harness.memory.recalling import Memories
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive, follow
@@ -62,6 +63,7 @@ class Runner:
         snapshot_every: worlds with snapshots of 1 kB or more keep one every so many acts.
         judge_seconds: how long a verdict may take; a judge that takes longer leaves its run undecided.
         executor: where the runs of collections and forks are driven; default: all in the running event loop.
+        embedder: ranks what memories recall by meaning too, beside words; ``models.remote.embedder.Embedder`` is one.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Runner:
         judge_seconds: float | None = 600.0,
         resolve_model: Callable[[str], Model] | None = None,
         executor: Executor = IN_LOOP,
+        embedder: Embeds | None = None,
     ) -> None:
         self.agent = load_agent(agent) if isinstance(agent, str) else agent
         self.agent_ref, self.agent_digest = agent_ref(agent), source_digest(self.agent)
@@ -92,7 +95,7 @@ class Runner:
         self.sampling = dict(sampling or {})
         sampling_with(Sampling(), self.sampling)
         self.owner, self.models, self.executor = owner_name(), Models(resolve_model), executor
-        self.memories = Memories(self.store)
+        self.memories = Memories(self.store, embedder)
 
     @property
     def spec(self) -> RunSpec:

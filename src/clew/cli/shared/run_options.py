@@ -225,12 +225,18 @@ def refuse_failure(groups: Groups) -> None:
 
 def resume_line(options: Mapping[str, Any], *runs: str, redo: bool = False) -> str:
     """The line that goes on with interrupted runs; it loads models as the interrupted one did."""
-    return command_line("resume", *runs, redo=redo, **common.pick(options, "max_cost model_options"))
+    kept = common.pick(options, "max_cost model_options") | {"embed": options.get("embed")}
+    return command_line("resume", *runs, redo=redo, **kept)
 
 
 def agent_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """World or data, agent, tools and sampling of a line, for the line that goes on with what it made."""
     return common.pick(options, "world agent tools config temperature top_p max_tokens") | data_options.given(options)
+
+
+def without(names: str | None) -> dict[str, Any] | None:
+    """What recalls do without, from the items that --without-memory names."""
+    return None if names is None else {"without": names if names == "all" else [it for it in names.split(",") if it]}
 
 
 @contextmanager

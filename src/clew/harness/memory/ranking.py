@@ -1,4 +1,5 @@
-"""Which of many texts fit a query: BM25 (Robertson and Zaragoza 2009, 10.1561/1500000019), counted by ``bm25s``.
+"""Which of many texts fit a query: BM25 (Robertson and Zaragoza 2009, 10.1561/1500000019), counted by ``bm25s``; and
+how their order is joined with another.
 
 ``recalling.py`` keeps one ``Ranking`` for each memory. Texts are added and never taken out; who asks passes over those
 that do not count. They stand in several indexes, the newest in small ones, so that a text is added in milliseconds. A
@@ -7,8 +8,9 @@ word's weight is that of all texts together, so that what stands in a small inde
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from clew.core.values import F32
 SMALL = 500  # texts that are indexed anew whenever one is added: 0.05 s
 NEAR = 64  # older texts by which an index knows how long a text is as a rule
 WORDS = 512  # of a query
+LIKENESS = 0.8  # what likeness counts beside words; benchmarks/recall_vectors.py compares
 _WORD = re.compile(r"\w+")
 
 
@@ -95,3 +98,40 @@ class Ranking:
                 part.add_to(found[start : start + part.size], word, weight)
                 start += part.size
         return found
+
+
+def best_first(scores: F32) -> Iterator[int]:
+    """Places of scores above 0, the greatest first, of equals the first. Sorted band by band: few are asked for, and a
+    sort or a partition of all, most of which are equal, takes ten times as long."""
+    above, least = math.inf, float(scores.max(initial=0.0))
+    floor = least / 1000
+    while above > 0:
+        least = least * 0.7 if least > floor else 0.0
+        places = np.flatnonzero((scores > least) & (scores <= above))
+        yield from places[np.argsort(-scores[places], kind="stable")].tolist()
+        above = least
+
+
+def joined(scores: F32, first: Sequence[int], likeness: F32, second: Sequence[int]) -> list[int]:
+    """The places of two orders as one, the best first, of equals the first place: a weighted sum of both scores, each
+    stretched to [0, 1] (Bruch, Gai and Ingber 2023, 10.1145/3596512), 0.8 of it likeness.
+
+    Args:
+        scores: by words, float32 [texts]; the greatest of ``first`` counts 1, none 0.
+        first: places by words.
+        likeness: float32 [texts], -inf where it is not known: there the score by words counts for both. The greatest of
+            ``second`` counts 1, its least and what lies below 0.
+        second: places by likeness.
+    """
+    top = max((float(scores[place]) for place in first), default=0.0) or 1.0
+    near = [float(likeness[place]) for place in second]
+    low, high = min(near, default=0.0), max(near, default=0.0)
+
+    def both(place: int) -> float:
+        said, like = float(scores[place]) / top, float(likeness[place])
+        if not math.isfinite(like):
+            return said
+        meant = max(0.0, (like - low) / (high - low)) if high > low else 1.0
+        return LIKENESS * meant + (1 - LIKENESS) * said
+
+    return sorted({*first, *second}, key=lambda place: (-round(both(place), 6), place))

@@ -15,6 +15,7 @@ from clew.core.keys import value_digest
 from clew.core.records import Call
 from clew.harness.context.pins import strip
 
+RANKED = "ranked"  # how items were ranked, in the text of a recall
 SHOWN, BLOCK = 1500, 8000  # characters of one item in the block, and of all
 
 
@@ -27,11 +28,13 @@ class Shown(NamedTuple):
 
 
 class Recalled(NamedTuple):
-    """What was recalled, the likeliest first. ``error`` says why a memory that failed gave nothing."""
+    """What was recalled, the likeliest first. ``error`` says why a memory that failed gave nothing; ``short`` why its
+    items, or some, were ranked by their words alone, where vectors were asked for."""
 
     memory: str
     items: tuple[Shown, ...] = ()
     error: str = ""
+    short: str = ""
 
     @property
     def text(self) -> str:
@@ -69,6 +72,21 @@ def first_recall(calls: Iterable[Call], wanted: Sequence[str]) -> tuple[int, lis
         first = call.seq if first < 0 and hit else first
         found.update(hit)
     return first, sorted(found)
+
+
+def ranked_in(text: str) -> dict[str, object]:
+    """How the items of a Call of kind ``recall`` were ranked, where vectors were asked for; empty where they were not,
+    or where it was redacted."""
+    told = json.loads(text).get(RANKED) if f'"{RANKED}"' in text else None
+    return told if isinstance(told, dict) else {}
+
+
+def short_of(ranked: Mapping[str, object]) -> str:
+    """Why items were ranked by their words alone, or some of them, in a sentence; empty where none was."""
+    if why := ranked.get("why"):
+        return str(why)
+    lacking, of = ranked.get("lacking"), ranked.get("of")
+    return f"{lacking} of {of} items have no vector yet and were ranked by their words alone" if lacking else ""
 
 
 def shown_in(text: str) -> list[Shown]:

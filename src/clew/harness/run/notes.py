@@ -15,19 +15,26 @@ from clew.core.errors import MissingExtra, UnknownName, WorldError
 from clew.core.keys import REQUEST, canonical, derive, digest, encode, uniforms
 from clew.core.records import Call
 from clew.core.values import Observation, ToolCall
-from clew.harness.memory.recalled import Recalled, Shown, recorded, shown_in
+from clew.harness.memory.fork_view import Found
+from clew.harness.memory.recalled import Recalled, Shown, ranked_in, recorded, short_of, shown_in
 from clew.harness.memory.recalling import Asked, asked_of
 from clew.harness.memory.tool_code import Code, Seen, Step, Used, advance, through
 from clew.harness.run.pending import Pending, away, describe, revive
 from clew.harness.run.run_state import RunState
 
 T = TypeVar("T")
+SHORT = "recalled by words alone"  # a run's note, once, where vectors were asked for
+
+
+def written(text: str, data: Mapping[str, object]) -> tuple[str, bytes]:
+    """The body of a remark's Call, and what names its request."""
+    body = json.dumps(data, ensure_ascii=False, sort_keys=True, allow_nan=False) if data else ""
+    return body, digest(REQUEST, b"note", encode(text), encode(body))
 
 
 def note(run: RunState, text: str, data: Mapping[str, object]) -> None:
     """Keep a remark and its data."""
-    body = json.dumps(data, ensure_ascii=False, sort_keys=True, allow_nan=False) if data else ""
-    request = digest(REQUEST, b"note", encode(text), encode(body))
+    body, request = written(text, data)
     pending, recorded = run.begin("note", request, "a note", _noted, action=text)
     if recorded is not None:
         run.meet(pending, recorded)
@@ -96,7 +103,8 @@ class LiveMemory:
         """What fits a query, the likeliest first: one Call of kind ``recall``.
 
         A replay hands over what was recorded and does not touch the memory. A memory that fails gives nothing, and
-        ``error`` says why: it never ends a run.
+        ``error`` says why: it never ends a run. Where the runner has an embedder, the items' vectors count beside
+        their words; one that fails is done without, and the run notes it once.
 
         Args:
             query: as a rule what the agent is about to do. Its first 512 different words count.
@@ -114,7 +122,11 @@ class LiveMemory:
         pending, known = run.begin("recall", request, f"a recall for {query[:60]!r}", apply, action=query)
         keep = partial(_keep, run, pending, asked, count)
         find = partial(run.spec.memories.find, asked, run.spec.store, run.row)
-        return await _performed(run, pending, known, keep, find)
+        found = await _performed(run, pending, known, keep, find)
+        if found.short and not run.said_short:
+            run.said_short = True
+            note(run, SHORT, {"memory": self.name, "why": found.short})
+        return found
 
     async def select(self, found: Recalled, ids: Iterable[str], query: str) -> Recalled:
         """Those of the recalled items that are used, in the order of ``found``: another Call of kind ``recall``. Their
@@ -243,16 +255,18 @@ def _keep(run: RunState, pending: Pending[Recalled], asked: Asked, count: bool, 
     """Record what was found; with ``count`` also that this run was given it."""
     if isinstance(found, MissingExtra):
         run.fail(pending, found)
-    error, items = (describe(found), []) if isinstance(found, BaseException) else ("", list(found))  # type: ignore[call-overload]
+    error, items, how = describe(found) if isinstance(found, BaseException) else "", list[Shown](), asked.how
+    if isinstance(found, Found):
+        items, how = [*found.items], how | found.how
     try:
         run.spec.memories.count(asked, run.spec.store, run.row, pending.call, items if count else [])
     except Exception as uncounted:
         error = error or describe(uncounted)
     seconds = time.time() - pending.call.started
-    return run.complete(pending, text=recorded(asked.memory, asked.how, items), error=error, seconds=seconds)
+    return run.complete(pending, text=recorded(asked.memory, how, items), error=error, seconds=seconds)
 
 
 def _recalled(memory: str, call: Call) -> Recalled:
     if call.error.startswith(MissingExtra.__name__):
         raise revive(call.error)
-    return Recalled(memory, tuple(shown_in(call.text)), call.error)
+    return Recalled(memory, tuple(shown_in(call.text)), call.error, short_of(ranked_in(call.text)))

@@ -89,6 +89,7 @@ class RunState:
         self.children: set[asyncio.Future[object]] = set()  # child runs under way
         self.acting = 0  # acts on the world that have not answered
         self.within, self.inner = -1, list[Inner]()  # the act that the world performs, and what models told it there
+        self.said_short = False  # that what was recalled was ranked by words alone
         self.luck = 0  # the seed that the world took for that act
         self.snapshot_size = 0
         self.budget = Budget(limits)

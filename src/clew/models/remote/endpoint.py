@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import httpx
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, Refused
 from clew.core.records import Request
 from clew.models.dialects import Json
 from clew.models.remote import bounded
@@ -140,6 +140,23 @@ class Endpoint:
         """A whole answer's status and body. Raises what ``streamed`` raises."""
         async with self.streamed(client, wire, body, request) as answer:
             return answer.status_code, await bounded.text(answer)
+
+    def json(self, text: str) -> Json:
+        """An answer's JSON object.
+
+        Raises:
+            Refused: it is none.
+        """
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise Refused(
+                f"{self.url} did not answer with JSON: {self.hidden(text[:120])!r}",
+                remedy="Check that the URL is where the API begins, as in http://localhost:8000/v1.",
+            )
+        return value
 
     async def owner(self) -> str:
         """Who serves here, by the list of models; empty where it does not say."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from clew.core.errors import BadInput, need
 from clew.harness.memory.item_kinds import FIELDS, Item
+from clew.harness.memory.meaning import Embeds
 from clew.harness.memory.recalled import Shown
 from clew.harness.memory.recalling import MOST
 from clew.serve.doors.memory_tools import WRITTEN, added, deleted
@@ -34,7 +35,13 @@ SIGNS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
 
 
 def langgraph_store(
-    store: Keeper, memory: str, *, who: str = "langgraph", run: str = "", allow: Collection[str] = ("add",)
+    store: Keeper,
+    memory: str,
+    *,
+    who: str = "langgraph",
+    run: str = "",
+    allow: Collection[str] = ("add",),
+    embedder: Embeds | None = None,
 ) -> BaseStore:
     """A memory as LangGraph's ``BaseStore``.
 
@@ -47,12 +54,13 @@ def langgraph_store(
         who: names the program in the provenance of what it puts.
         run: as in ``Visit``.
         allow: ``add``; ``retire``, to put in the place of what others wrote; ``delete``.
+        embedder: ranks what a search finds by vectors too, as in ``Visit``.
 
     Raises:
         MissingExtra: ``langgraph`` is not installed (extra ``frameworks``).
     """
     base = need("langgraph.store.base", "frameworks")
-    desk = Shelf(Visit(store, memory, who, run, allow))
+    desk = Shelf(Visit(store, memory, who, run, allow, embedder))
 
     class MemoryStore(base.BaseStore):  # type: ignore[misc,name-defined]
         """A memory of Clew."""

@@ -50,7 +50,8 @@ class MemoryTools:
             given = self.visit.recall(query, k=k, scope=scope, kinds=kinds)
             items = [{"id": item.id, "kind": item.kind} for item in given.items]
             told: dict[str, object] = {"memory": given.memory, "run": self.visit.run, "items": items}
-            return {**told, "notes": given.text} | ({"error": given.error[:500]} if given.error else {})
+            wrong = {"error": given.error[:500], "by_words_alone": given.short[:500]}
+            return {**told, "notes": given.text} | {name: why for name, why in wrong.items() if why}
 
         return await _apart(found)
 

@@ -21,9 +21,12 @@ from clew.core.values import StopReason, Task
 from clew.harness import LiveRun, Runner
 from clew.harness.chain import Chain
 from clew.harness.memory.book import Memory
+from clew.harness.memory.fork_view import Found
 from clew.harness.memory.item_kinds import Item
-from clew.harness.memory.recalled import Recalled, Shown, recorded
+from clew.harness.memory.meaning import Embeds
+from clew.harness.memory.recalled import Recalled, Shown, recorded, short_of
 from clew.harness.memory.recalling import MOST, Asked, Memories, asked_of
+from clew.harness.run.notes import SHORT, written
 from clew.harness.run.pending import describe
 from clew.store import Keeper, Run, resolve
 
@@ -34,7 +37,8 @@ Choice = Callable[[Sequence[Shown]], Sequence[Shown]]
 
 
 async def visitor(run: LiveRun) -> None:
-    """The agent of such a run: repeats what is recorded. What the foreign agent did else is not known."""
+    """The agent of such a run: repeats what is recorded; the note of vectors that failed is the recall's own. What the
+    foreign agent did else is not known."""
     for call in run.record:
         if call.kind == "recall":
             told = json.loads(call.text or "{}")
@@ -52,16 +56,25 @@ class Visit:
         run: names a run of the store, or run@call, in which the agent works; its visits are filed as runs that it
             spawned. One that is not there when a task begins is kept as a name alone.
         allow: of ``add``, ``retire`` (items of others too) and ``delete``, what the agent may do beside recalling.
+        embedder: as in ``Runner``: ranks items by their vectors too.
 
     Raises:
         BadInput: no such right, or a name that cannot be kept.
     """
 
-    def __init__(self, store: Keeper, memory: str, who: str, run: str = "", allow: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        store: Keeper,
+        memory: str,
+        who: str,
+        run: str = "",
+        allow: Collection[str] = (),
+        embedder: Embeds | None = None,
+    ) -> None:
         if unknown := [right for right in allow if right not in RIGHTS]:
             raise BadInput(f"there is no right {unknown[0][:40]!r}", remedy=f"Rights are {', '.join(RIGHTS)}.")
         self.store, self.book, self.who, self.allow = store, Memory(store, memory), who, frozenset(allow)
-        self._memories, self._guard = Memories(store), threading.RLock()
+        self._memories, self._guard = Memories(store, embedder), threading.RLock()
         self._within, self._last = run, ""
         self._open: _Opened | None = None
 
@@ -93,8 +106,9 @@ class Visit:
         asked = asked._replace(scope=tuple(sorted({*asked.scope, *within})))
         choice = choose or list
 
-        def found(row: RunRow, call: Call) -> Sequence[Shown]:
-            return choice(self._memories.fitting(asked, self.store, row, call))
+        def found(row: RunRow, call: Call) -> Found:
+            fit = self._memories.fitting(asked, self.store, row, call)
+            return fit._replace(items=choice(fit.items))
 
         return self._given(asked, found)
 
@@ -102,7 +116,7 @@ class Visit:
         """Record that items are given that were asked for by name, or listed; ``why`` stands for the query."""
         shown = [Shown(item.id, item.kind, item.text) for item in items]
         asked = Asked(self.book.name, _query(why), min(max(len(shown), 1), MOST))
-        return self._given(asked, lambda row, call: shown)
+        return self._given(asked, lambda row, call: Found(shown))
 
     def judge(self, reward: float) -> str:
         """Say how the task went, from 0 to 1, and end its run; gives the run.
@@ -145,21 +159,21 @@ class Visit:
         with self._guard:
             return () if self._open is None else (f"{self._open.row.id}@{len(self._open.chain.calls) - 1}",)
 
-    def _given(self, asked: Asked, find: Callable[[RunRow, Call], Sequence[Shown]]) -> Recalled:
+    def _given(self, asked: Asked, find: Callable[[RunRow, Call], Found]) -> Recalled:
         with self._guard:
             row, chain = self._open or self._begun(asked)
             began = time.time()
             request = digest(REQUEST, b"recall", canonical(asked._asdict()))
             draft = Call(row.id, len(chain.calls), "recall", request, len(chain.calls), started=began)
-            error, items = "", list[Shown]()
+            error, found = "", Found()
             try:
-                items = list(find(row, draft))
-                self._memories.count(asked, self.store, row, draft, items)
+                found = find(row, draft)
+                self._memories.count(asked, self.store, row, draft, found.items)
             except MissingExtra:
                 raise
             except Exception as failed:
                 error = describe(failed)
-            text, seconds = recorded(asked.memory, asked.how, items), time.time() - began
+            text, seconds = recorded(asked.memory, asked.how | found.how, found.items), time.time() - began
             more = {"action": asked.query, "text": text, "error": error, "started": began, "seconds": seconds}
             if self._open is None:
                 self.store.put_run(row)
@@ -167,7 +181,11 @@ class Visit:
                 self.store.put_call(row.id, chain.calls[0])
                 self._open, self._last = _Opened(row, chain), row.id
             self._put(row, chain.add("recall", request, **more))
-            return Recalled(asked.memory, tuple(items), error)
+            short = short_of(found.ranked)
+            if short and not any(call.kind == "note" for call in chain.calls):
+                told, noted = written(SHORT, {"memory": asked.memory, "why": short})
+                self._put(row, chain.add("note", noted, action=SHORT, text=told))
+            return Recalled(asked.memory, tuple(found.items), error, short)
 
     def _begun(self, asked: Asked) -> _Opened:
         """A run that is not in the store yet."""

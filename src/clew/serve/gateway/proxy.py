@@ -8,7 +8,6 @@ the same. A request without a name joins the run whose conversation it continues
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -28,18 +27,20 @@ from clew.core.records import Annotation, Call, Cursor, GroupRow, Intervention, 
 from clew.core.values import StopReason, Task
 from clew.harness import Runner
 from clew.harness.fork.edits import fork_row, plan
+from clew.harness.memory.meaning import Embeds
+from clew.harness.memory.recalling import Memories
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
 from clew.serve import pinned
 from clew.serve.gateway import verbatim, wire
+from clew.serve.gateway.arriving import scores_of, sent_of
 from clew.serve.gateway.exchanges import Exchange
 from clew.serve.gateway.piping import Piped
 from clew.serve.gateway.session import Session
 from clew.serve.gateway.verbatim import DIALECTS, Sent
-from clew.serve.history import DECLARED
-from clew.serve.incoming import body_of, caller, question_of
+from clew.serve.incoming import body_of, caller
 from clew.serve.openai import questions
 from clew.serve.refusals import Body, Handler, Rejected, guarded, known, refused
 from clew.serve.relay import relay
@@ -64,6 +65,7 @@ class Gateway:
         idle: seconds without a request after which a run ends with ``time_limit``; None: never. A later request of its
             name goes on in a fork of it, where it stopped.
         memory: what fits the first request of a conversation is recalled from it and pinned in what the model is sent.
+        embedder: ranks what it recalls by vectors too, as in ``Runner``.
     """
 
     seeded = False  # see Session
@@ -79,10 +81,13 @@ class Gateway:
         about: Mapping[str, Any] | None = None,
         idle: float | None = None,
         memory: str = "",
+        embedder: Embeds | None = None,
     ) -> None:
         self.store, self._resolve, self.unnamed, self.token, self.names = store, resolve, unnamed, token, names
         self.about, self.idle = dict(about or {}), idle
+        self.memory = memory
         self._config = {"memory": memory} if memory else {}
+        self._memories = Memories(store, embedder)  # of all runs, so that an index is made once
         self._untried = bool(memory)  # whether a local model's template has a place for what a memory gives
         self.sessions: dict[str, Session] = {}  # by the name in the URL
         self.work: dict[str, asyncio.Task[Any]] = {}  # by run id
@@ -146,19 +151,31 @@ class Gateway:
         return [run for run in found if run.agent.endswith(":relay")]
 
     def fork(
-        self, cursor: Cursor, n: int = 1, changes: Intervention | None = None, seed: str | int = ""
+        self,
+        at: Cursor | str,
+        n: int = 1,
+        changes: Intervention | None = None,
+        seed: str | int = "",
+        memory: Mapping[str, Any] | None = None,
     ) -> list[Session]:
         """Forks of a recorded run, each waiting for its program to be started again at ``/r/RUN/v1``.
+
+        Args:
+            at: the place; with ``memory`` the run's id is enough.
+            memory: as in ``Runner.fork``: items that what is pinned from the place on does without.
 
         Raises:
             BadInput: the run was not recorded here, or the place makes no sense.
         """
-        view = self._recorded(cursor.run)
-        seq, planned = plan(view, cursor, edits=changes.edits if changes else ())
+        cursor = at if isinstance(at, Cursor) else None
+        view = self._recorded(cursor.run if cursor else str(at))
+        seq, planned = plan(view, cursor, edits=changes.edits if changes else (), memory=memory)
         mode = seed or ("same" if planned.edits else "fresh")
         identity, shared = new_id(), self.store.calls(view.id, 0, seq)
         rows = [fork_row(view, seq, planned, mode, i, group=identity) for i in range(n)]
-        self.store.put_group(GroupRow(identity, "tree", view.task_id, tuple(r.id for r in rows), f"fork of {cursor}"))
+        self.store.put_group(
+            GroupRow(identity, "tree", view.task_id, tuple(r.id for r in rows), f"fork of {view.id}@{seq}")
+        )
         sessions = []
         for row in rows:
             self.store.put_run(row)
@@ -200,7 +217,9 @@ class Gateway:
 
     def _runner(self, session: Session) -> Runner:
         how: dict[str, Any] = {"tools": session.tools(), "resolve_model": self._models(session)}
-        return Runner(relay, None, None, self.store, self._config, **how)
+        runner = Runner(relay, None, None, self.store, self._config, **how)
+        runner.memories = self._memories
+        return runner
 
     def _drive(self, session: Session, runner: Runner, row: RunRow, calls: list[Call]) -> None:
         assert self._dispatch is not None
@@ -239,7 +258,7 @@ class Gateway:
     def _asked(self, dialect: str) -> Handler:
         async def endpoint(request: Request) -> Response:
             name = self._name(request)
-            sent = _sent(request, await body_of(request, wire.LARGEST, STALL))
+            sent = sent_of(request, await body_of(request, wire.LARGEST, STALL))
             asked = verbatim.read(dialect, sent.body)
             await self._takes(dialect, asked)
             await self._ended(name)
@@ -335,7 +354,7 @@ class Gateway:
         session = self.sessions.get(name)
         if session is None:
             raise Rejected(f"no run is called {name!r}", remedy="Its base URL is /r/NAME/v1.", status=404)
-        scores = _scores(await body_of(request, 1 << 20, STALL))
+        scores = scores_of(await body_of(request, 1 << 20, STALL))
         session.end()
         if session.run in self.work:
             await asyncio.wait([self.work[session.run]], timeout=30)
@@ -362,34 +381,3 @@ async def missing(request: Request, error: Exception) -> Response:
     told = f"nothing is served at {request.method} {request.url.path[:120]}"
     status = getattr(error, "status_code", 404)
     return refused(Rejected(told, status=status, code="not_found", remedy="The base URL of a run is /r/NAME/v1."))
-
-
-def _sent(request: Request, data: bytes) -> Sent:
-    """A request as its program wrote it, and what it says of itself.
-
-    Raises:
-        Rejected: its body is none of a question, or it declares what nobody knows.
-    """
-    body, headers = question_of(data), request.headers
-    declared = headers.get("x-clew-request", "")
-    if declared and declared not in DECLARED:
-        told = f"the header x-clew-request says {declared[:60]!r}"
-        raise Rejected(told, remedy=f"It is one of {', '.join(DECLARED)}.", param="x-clew-request")
-    counted = headers.get("x-stainless-retry-count", "0")
-    return Sent(
-        body,
-        hashlib.sha256(data).digest(),
-        verbatim.passed_on(headers),
-        verbatim.asked_for(request.query_params),
-        declared == "retry" or (counted.isdecimal() and counted.strip("0") != ""),
-        headers.get("idempotency-key", ""),
-        declared,
-    )
-
-
-def _scores(body: bytes) -> dict[str, float]:
-    try:
-        found = json.loads(body or b"{}")
-        return {str(k): float(v) for k, v in found.items()}
-    except (ValueError, TypeError, AttributeError):
-        raise BadRecord("scores are a JSON object of numbers", remedy='Send {"reward": 1.0}, or nothing.') from None

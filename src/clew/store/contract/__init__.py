@@ -19,6 +19,7 @@ CHECKS += (content.keeps_small_tables, whole.finds_runs, parts.pages_runs, parts
 CHECKS += (whole.leases_runs, whole.proves_itself, whole.checks_legality, whole.merges, whole.redacts)
 CHECKS += (whole.collects_garbage, whole.shows_runs, opinions.keeps_labels, opinions.forgets_labels)
 CHECKS += (attached.keeps_images, remembered.keeps_entries, remembered.unites_memories, remembered.forgets_items)
+CHECKS += (remembered.keeps_vectors,)
 
 
 def check_store(make: Factory) -> None:

@@ -7,6 +7,7 @@ from clew.core.errors import BadInput
 from clew.store.contract.script import Factory, Script, expect
 from clew.store.items.entry import Entry, entry
 from clew.store.items.fold import fold
+from clew.store.items.vector import Vector
 from clew.store.protocol import Tables
 
 ODD = "a lone surrogate \ud800, a quote ' and a newline\n"
@@ -75,3 +76,26 @@ def forgets_items(make: Factory) -> None:
     store.put_entries([_added("z", 4.0)])
     assert [one.item for _, one in store.entries(since=last)] == ["b", "z"], "no number is given twice"
     assert store.verify() == []
+
+
+def keeps_vectors(make: Factory) -> None:
+    """A vector is kept for each item and model, replaced when made anew, and gone with its item; no union takes it."""
+    store, odd = make(), ODD[:40]
+    store.put_entries([_added("a", 1.0), _added("b", 2.0), _added(odd, 3.0)])
+    made = [Vector(item, "http://h/v1#m", bytes(16), item.encode(errors="replace") * 9) for item in ("a", "b", odd)]
+    assert store.put_vectors([*made, Vector("nobody", "http://h/v1#m", bytes(16), b"1")]) == 3
+    wanted = [odd, "a", "nobody", "b"]
+    assert store.vectors("http://h/v1#m", wanted) == [made[2], made[0], made[1]]
+    assert store.vectors("http://h/v1#other", wanted) == []
+    again = made[0]._replace(text=b"1" * 16, values=b"anew")
+    assert store.put_vectors([again, made[0]._replace(model="n")]) == 2
+    assert store.vectors("http://h/v1#m", ["a"]) == [again] and len(store.vectors("n", ["a", "b"])) == 1
+    for bad in (made[1]._replace(text=b""), made[1]._replace(values=b""), made[1]._replace(values=bytes(40_000))):
+        expect(BadInput, lambda bad=bad: store.put_vectors([made[0], bad]))  # type: ignore[misc]
+    assert store.vectors("http://h/v1#m", ["a"]) == [again], "of vectors that come together, all are kept or none"
+    other = make()
+    other.merge(store)
+    assert other.vectors("http://h/v1#m", ["a"]) == []
+    assert store.forget(["a"]) == ["a"] and store.vectors("http://h/v1#m", ["a"]) == store.vectors("n", ["a"]) == []
+    assert store.put_vectors([again]) == 0, "what was deleted gets no vector again"
+    assert store.vectors("http://h/v1#m", ["b"]) == [made[1]] and store.verify() == []

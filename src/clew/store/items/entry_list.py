@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from clew.store.items.entry import Entry, Numbered, check_entries, tombstone
+from clew.store.items.vector import Vector, check_vectors
 
 
 class EntryList:
@@ -17,6 +18,7 @@ class EntryList:
         self._guard = threading.RLock()
         self._entries: dict[bytes, Numbered] = {}
         self._gone: set[str] = set()
+        self._vectors: dict[tuple[str, str], Vector] = {}  # by item and model
         self._last = 0
 
     def put_entries(self, entries: Iterable[Entry]) -> int:
@@ -55,6 +57,7 @@ class EntryList:
             self._gone |= items
             lost = [key for key, (_, one) in self._entries.items() if one.item in items and one.what != "deleted"]
             gone = {self._entries.pop(key).entry.item for key in lost}
+            self._vectors = {at: one for at, one in self._vectors.items() if one.item not in items}
             for one in found:
                 self._put(one)
         return sorted(gone)
@@ -64,3 +67,23 @@ class EntryList:
         wanted = set(items)
         held = {one.item: one.memory for _, one in self.entries() if one.item in wanted and one.what != "deleted"}
         return self.bury_entries(tombstone(memory, item, time.time()) for item, memory in held.items())
+
+    def put_vectors(self, vectors: Iterable[Vector]) -> int:
+        """Keep vectors, each in the place of what its model made of its item before; gives how many were kept. Those of
+        items that are not there are passed over.
+
+        Raises:
+            BadInput: one cannot be kept; none is then.
+        """
+        found = check_vectors(vectors)
+        with self._guard:
+            there = {one.item for _, one in self._entries.values() if one.what == "add"}
+            kept = [one for one in found if one.item in there]
+            self._vectors |= {(one.item, one.model): one for one in kept}
+        return len(kept)
+
+    def vectors(self, model: str, items: Sequence[str]) -> list[Vector]:
+        """What a model made of some items, as far as that is kept, in their order."""
+        with self._guard:
+            found = (self._vectors.get((item, model)) for item in items)
+            return [one for one in found if one is not None]

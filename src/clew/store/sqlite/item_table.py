@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from clew.store.items.entry import Entry, Numbered, check_entries, tombstone
+from clew.store.items.vector import Vector, check_vectors
 from clew.store.sqlite.database import our_errors
 from clew.store.sqlite.row_codec import ours, readable, storable
 from clew.store.sqlite.run_tables import Records
@@ -14,6 +15,9 @@ from clew.store.sqlite.run_tables import Records
 _PUT = """
 INSERT OR IGNORE INTO entry(key, memory, item, at, what, body) SELECT ?1, ?2, ?3, ?4, ?5, ?6
 WHERE ?5 = 'deleted' OR NOT EXISTS (SELECT 1 FROM entry WHERE item = ?3 AND what = 'deleted')"""
+_PUT_VECTOR = """
+INSERT OR REPLACE INTO vector(item, model, text, body) SELECT ?1, ?2, ?3, ?4
+WHERE EXISTS (SELECT 1 FROM entry WHERE item = ?1 AND what = 'add')"""
 _LOT = 500  # bound variables of one statement are few
 
 
@@ -58,7 +62,9 @@ class ItemTable(Records):
             with self._write() as db:
                 db.execute("PRAGMA secure_delete = ON")
                 held = self._held_items(db, [one.item for one in found])
-                db.executemany("DELETE FROM entry WHERE item = ? AND what != 'deleted'", [(item,) for item in held])
+                gone = [(storable(item),) for item in held]
+                db.executemany("DELETE FROM entry WHERE item = ? AND what != 'deleted'", gone)
+                db.executemany("DELETE FROM vector WHERE item = ?", gone)
                 _put(db, found)
             if held:
                 self._scrub("deleted")
@@ -85,6 +91,33 @@ class ItemTable(Records):
             with our_errors(self.path):
                 held = self._held_items(self._db, sorted(set(items)))
             return self.bury_entries(tombstone(memory, item, time.time()) for item, memory in held.items())
+
+    def put_vectors(self, vectors: Iterable[Vector]) -> int:
+        """Keep vectors in one transaction, each in the place of what its model made of its item before; gives how many
+        were kept. Those of items that are not there are passed over.
+
+        Raises:
+            BadInput: one cannot be kept; none is then.
+        """
+        found = check_vectors(vectors)
+        if not found:
+            return 0
+        with self._write() as db:
+            before = db.total_changes
+            db.executemany(_PUT_VECTOR, [(storable(a), storable(b), text, body) for a, b, text, body in found])
+            return db.total_changes - before
+
+    def vectors(self, model: str, items: Sequence[str]) -> list[Vector]:
+        """What a model made of some items, as far as that is kept, in their order."""
+        found: dict[str, Vector] = {}
+        for start in range(0, len(items), _LOT):
+            lot = [storable(item) for item in items[start : start + _LOT]]
+            marks = ", ".join("?" * len(lot))
+            sql = f"SELECT item, text, body FROM vector WHERE model = ? AND item IN ({marks})"
+            for row in self._read(sql, (storable(model), *lot)):
+                item, text, body = row
+                found[readable(item)] = Vector(readable(item), model, bytes(text), bytes(body))
+        return [found[item] for item in items if item in found]
 
 
 def _put(db: sqlite3.Connection, found: Sequence[Entry]) -> int:

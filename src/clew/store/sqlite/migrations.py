@@ -84,8 +84,21 @@ def _memory(db: sqlite3.Connection) -> None:
     db.execute("CREATE INDEX IF NOT EXISTS entry_item ON entry(item, what)")
 
 
+def _vectors(db: sqlite3.Connection) -> None:
+    """What embedding models made of items: gone with the item, and made again where it is lacking."""
+    db.execute(
+        "CREATE TABLE IF NOT EXISTS vector(no INTEGER PRIMARY KEY, item TEXT NOT NULL, model TEXT NOT NULL, "
+        "text BLOB NOT NULL, body BLOB NOT NULL, UNIQUE(item, model))"
+    )
+
+
 Step = tuple[str, Callable[[sqlite3.Connection], None]]
-STEPS: tuple[Step, ...] = (("001-ground", _ground), ("002-settings", _settings), ("003-memory", _memory))
+STEPS: tuple[Step, ...] = (
+    ("001-ground", _ground),
+    ("002-settings", _settings),
+    ("003-memory", _memory),
+    ("004-vectors", _vectors),
+)
 
 
 def applied(db: sqlite3.Connection) -> list[str] | None:
