@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from clew.audit.craft import demoted
 from clew.audit.craft.query_shapes import plain, shapes
-from clew.audit.craft.thresholds import Fixed, Need, Recurrence, SkiRental, measured
+from clew.audit.craft.thresholds import PRIOR, Fixed, Need, Recurrence, SkiRental, measured
 from clew.audit.lessons.spent import Cost, Spent
 from clew.core.keys import derive
 from clew.core.values import Task
@@ -46,8 +46,9 @@ class Way(NamedTuple):
     answer), ``replay`` (the end states of verified runs come out), ``shadow`` (as static, then the end states of the
     next ``shadows`` tasks come out). demote: by success. invalidate: where a line that was compiled in is no longer
     held. late: tasks by which learning lags. bug: chance that a pattern tool is built with a flaw from one query,
-    falling as 1 / queries. price: what building costs, in multiples. known: the share of a text run's tokens that a
-    tool saves, for ski rental to reckon with until one was used; 0 for what it ships with.
+    falling as 1 / queries. price: what building costs, in multiples. prior: the share of a text run's tokens that a
+    tool saves, for ski rental to reckon with; learnt: it is one tool among those that were used, else what all runs
+    with and without a tool took counts alone as soon as there is one with a tool.
     """
 
     text: bool = True
@@ -62,7 +63,8 @@ class Way(NamedTuple):
     bug: float = 0.0
     price: float = 1.0
     shadows: int = 3
-    known: float = 0.0
+    prior: float = PRIOR
+    learnt: bool = True
 
 
 @dataclass
@@ -77,6 +79,7 @@ class Made:
     state: str = "active"
     item: str = ""
     ended: list[bool] = field(default_factory=list)  # whether tasks that it answered were right
+    tokens: list[int] = field(default_factory=list)  # the executor's, in tasks that it answered
     none: int = 0
     shadowed: int = 0
     bug: str = ""
@@ -103,6 +106,7 @@ class Plan:
     tool: Made | None = None
     again: float = 0.0
     ended: list[bool] = field(default_factory=list)
+    by_text: list[int] = field(default_factory=list)  # the executor's tokens, in tasks that were played by it as text
     verified: list[tuple[Task, bytes]] = field(default_factory=list)
     uses: int = 0  # tasks in which it was selected, its tool's included
     before: int = 0  # of these, those before it had a tool
@@ -254,6 +258,7 @@ class Mind:
             elif tool.name == out.tool:
                 tool.ended.append(right)
                 self.by_tool.append(out.tokens)
+                tool.tokens.append(out.tokens)
                 self._demote(tool)
         kind = self.plans.get((used.asked.app, topic_of(used.asked))) if used.asked else None
         if kind:
@@ -262,6 +267,7 @@ class Mind:
             used.plan.before += used.plan.tool is None
             used.plan.ended.append(right)
             self.by_text.append(out.tokens)
+            used.plan.by_text.append(out.tokens)
 
     def _paid(self, part: str, cost: Cost) -> None:
         self.spent = self.spent.plus(Spent(**{part: cost}))
@@ -290,10 +296,18 @@ class Mind:
             return Fixed(int(way.theta), of="shapes").need(seen)
         builds = [way.price * tool.draft.cost.tokens for tool in self.tools]
         guess = way.price * (words_cost([plan.text, *plan.queries, *API]) + GUESS)
-        rule = measured(builds, self.by_text, self.by_tool, guess, floor=2 if way.distinct else 1)
-        if way.known and self.by_text and not self.by_tool:
-            rule = SkiRental(rule.build, way.known * sum(self.by_text) / len(self.by_text), rule.floor)
+        floor = 2 if way.distinct else 1
+        rule = measured(builds, self.by_text, self._saved(), guess, floor, prior=way.prior)
+        if not way.learnt and self.by_text:
+            text = sum(self.by_text) / len(self.by_text)
+            saving = text - sum(self.by_tool) / len(self.by_tool) if self.by_tool else way.prior * text
+            rule = SkiRental(rule.build, saving, floor)
         return rule.need(seen)
+
+    def _saved(self) -> list[float]:
+        """Of each tool that answered a task whose plan was played as text too: the share of tokens that it saved."""
+        both = [(tool.tokens, tool.plan.by_text) for tool in self.tools if tool.tokens and tool.plan.by_text]
+        return [1 - (sum(tool) / len(tool)) / (sum(text) / len(text)) for tool, text in both]
 
     def _build(self, plan: Plan, source: Played) -> None:
         way, asked, number = self.way, plan.asked, len(self.tools)

@@ -1,15 +1,13 @@
 """The cells of tier worth: `clew memory audit` on planted memories (specs/E168, 10: "proof that it helps").
 
-    python -m papers.E168_metis.tier_worth [--quick | --seeds N]
     python -m papers.E168_metis.tier_worth --store FILE
 
-The first line prints its tables. ``planted``: in the world of a seed the player of ``apps`` plays a stream of errands
-with a memory in which items of known kinds were planted; each stored run is forked without each item, and the verdicts
-are set beside what was planted, for several numbers of pairs. ``noisy``: the same, and the player gives up one time in
-ten, by a lot that any change of what it reads draws anew, as a model's samples are. ``idle``: noisy, with items that
-say nothing to the player, so that every call of helpful or harmful is false. ``simulated``: verdicts on pairs drawn
-from known chances, no run made, many audits, for the rate of false calls. The second line writes a planted memory and
-its runs to FILE, for `clew memory audit apps`.
+writes a planted memory and its runs to FILE, for `clew memory audit apps`. ``planted``: in the world of a seed the
+player of ``apps`` plays a stream of errands with a memory in which items of known kinds were planted; each stored run
+is forked without each item, and the verdicts are set beside what was planted, for several numbers of pairs. ``noisy``:
+the same, and the player gives up one time in ten, by a lot that any change of what it reads draws anew, as a model's
+samples are. ``idle``: noisy, with items that say nothing to the player, so that every call of helpful or harmful is
+false. ``simulated``: verdicts on pairs drawn from known chances, no run made, many audits, for the rate of false calls.
 
 What is planted in an app, in its own words: ``helpful``, a true fact that no answer of the app tells (cents, pending
 rows); ``harmful``, the same fact where it is false; ``hasty``, a plan that reads one page, which is cheap always and
@@ -21,8 +19,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -38,11 +35,12 @@ from clew.store import Keeper, MemoryStore, open_store
 from clew.worlds.apps import Apps
 from papers.E168_metis.player import explore
 from papers.E168_metis.reading import read
-from papers.experiment import Line, each, grid
-from papers.stats import markdown, rate
+from papers.experiment import Line, apart, each, grid
 
-SEEDS, APPS, TASKS, SHOWN = range(12), 3, 120, 8  # apps with a memory; errands of each; items of a recall
-SIZES = (4, 8, 16, 32, 60, 120)  # pairs of forks of each item
+SEEN = range(6)  # seeds that were looked at while the rule for cost was made; reported apart
+SEEDS = range(20)
+APPS, TASKS, SHOWN = 3, 120, 8  # apps with a memory; errands of each; items of a recall
+SIZES = (4, 8, 16, 32, 60, 120)  # pairs of forks of each item, as far as there are errands
 SLIP = 0.1  # chance that a noisy player gives up at once
 TOLD_AT = 16  # pairs at which it is compared how many more would decide
 AUDITS, ITEMS = 60, 12  # simulated audits of a cell; items of each
@@ -50,14 +48,24 @@ KINDS = ("helpful", "harmful", "hasty", "redundant", "cheaper", "useless")
 RIGHT = {"helpful": "helpful", "harmful": "harmful", "hasty": "harmful", "redundant": "redundant", "cheaper": "helpful",
          "useless": "no effect shown"}  # fmt: skip
 WORDS = ["opened in spring", "has a red door", "was named by its owner", "is loved in the north", "moved house twice"]
+portions = apart
 
 
 def cells(quick: bool) -> Iterator[Line]:
-    seeds = list(SEEDS)[: 2 if quick else None]
-    yield from grid(kind=("planted", "noisy", "idle", "simulated"), seed=seeds)
+    """The new seeds come after those that were looked at; ``--quick`` has one memory and a third of the errands."""
+    seeds = list(SEEDS)[: 1 if quick else None]
+    yield from grid(kind=("planted", "noisy", "idle"), errands=40 if quick else TASKS, seed=seeds)
+    yield from grid(kind="simulated", errands=40 if quick else TASKS, seed=seeds)
 
 
-cost = {"planted": 22.0, "noisy": 22.0, "idle": 21.0, "simulated": 8.0}  # CPU-seconds of a cell
+def cost(cell: Line) -> float:
+    """CPU-seconds of a cell."""
+    return (8.0 if cell["kind"] == "simulated" else 12.0) * cell["errands"] / TASKS
+
+
+def sizes(line: Line) -> list[int]:
+    """Pairs of forks of each item: as many as there are errands at most."""
+    return [n for n in SIZES if n <= line["errands"]]
 
 
 async def remembering(run: LiveRun, slip: float = 0.0) -> None:
@@ -103,14 +111,14 @@ def idle(world: Apps, app: str, at: int) -> list[tuple[str, str, str]]:
     return [("useless", "fact", f"app {app}: the house of {app} {word}") for word in WORDS]
 
 
-def _filled(seed: int, kind: str, store: Keeper) -> dict[str, str]:
+def _filled(seed: int, kind: str, store: Keeper, errands: int = TASKS) -> dict[str, str]:
     """Put a memory into a store, and runs that were given it; gives what each item is."""
     register("tasksets", "apps", Apps)
     world = Apps(288, 0.0, seed)
     kinds = dict[str, str]()
     memory = Memory(store, "apps")
     tasks: dict[str, list[Task]] = {}
-    for task in world.sample(9 * TASKS, derive(seed, "errands")):
+    for task in world.sample(9 * errands, derive(seed, "errands")):
         tasks.setdefault(world.goal(task.id).app, []).append(task)
     apps = sorted(tasks, key=lambda app: -(sum((world.apps(0)[app].face.unit == 100, world.apps(0)[app].leaves_out))))
     some = [apps[0], apps[-1], apps[len(apps) // 2]][:APPS]  # those that hide most, least, and in between
@@ -119,30 +127,29 @@ def _filled(seed: int, kind: str, store: Keeper) -> dict[str, str]:
             made = memory.add(item_kind, {"text": text}, by="planted", scope=app)
             kinds[made.id] = what
     runner = Runner(remembering, world, None, store, {} if kind == "planted" else {"slip": SLIP})
-    runner.collect([task for app in some for task in tasks[app][:TASKS]], 1, seed)
+    runner.collect([task for app in some for task in tasks[app][:errands]], 1, seed)
     return kinds
 
 
 def _audited(line: Line, seed: int) -> Line:
     store = MemoryStore()
-    kinds = _filled(seed, line["kind"], store)
+    kinds = _filled(seed, line["kind"], store, line["errands"])
     forks, memory = Forks(store, seed=seed), Memory(store, "apps")
-    found: Line = {"items": dict(Counter(kinds.values())), "calls": {}, "worth": {}, "forks": 0, "false": {}}
+    found: Line = {"items": dict(Counter(kinds.values())), "verdicts": {}, "worth": {}, "forks": 0, "wrong": {}}
     foreseen: dict[str, int] = {}  # item -> pairs that it was said to take, at 16 pairs
-    for n in SIZES:
+    for n in sizes(line):
         done = worth_audit.carry_out(worth_audit.plan(memory, forks, n=n, budget=10**6), forks)
         found["forks"] += done.cost.forks
         calls: dict[str, Counter[str]] = {}
         for it in done.worth:
             if it.subject.kind == "item":
                 calls.setdefault(kinds[it.subject.items[0]], Counter())[it.verdict] += 1
-        found["calls"][str(n)] = {what: dict(count) for what, count in calls.items()}
-        useless = calls.get("useless", Counter())
-        found["false"][str(n)] = useless["helpful"] + useless["harmful"]
+        found["verdicts"][str(n)] = {what: dict(count) for what, count in calls.items()}
+        found["wrong"][str(n)] = sum(wrong(what, count) for what, count in calls.items())
         of_items = {it.subject.items[0]: it for it in done.worth if it.subject.kind == "item"}
         if n == TOLD_AT:
             foreseen = {one: n + it.more for one, it in of_items.items() if it.more is not None}
-        if n == SIZES[-1]:
+        if n == sizes(line)[-1]:
             soon = [one for one, pairs in foreseen.items() if pairs <= n]
             decided = {one for one, it in of_items.items() if it.verdict != "cannot tell"}
             late = [one for one in foreseen if one not in soon]
@@ -154,6 +161,11 @@ def _audited(line: Line, seed: int) -> Line:
     return found
 
 
+def wrong(what: str, calls: Counter[str]) -> int:
+    """Items that were called helpful or harmful and are not."""
+    return sum(calls[verdict] for verdict in ("helpful", "harmful") if verdict != RIGHT[what])
+
+
 # ---- simulated audits ------------------------------------------------------------------------------------------------
 
 
@@ -162,8 +174,8 @@ def _simulated(line: Line, seed: int) -> Line:
     items that change success by 0.3 either way."""
     draw = np.random.default_rng(derive(seed, "worth simulated"))
     found: Line = {"noise": {}, "effect": {}}
-    for n in SIZES:
-        false = calls = audits = wrong = right = 0
+    for n in sizes(line):
+        false = calls = audits = bad = right = 0
         for _ in range(AUDITS):
             pairs: dict[Subject, list[Pair]] = {}
             for i in range(ITEMS):
@@ -173,9 +185,9 @@ def _simulated(line: Line, seed: int) -> Line:
             mine = sum(done[i] in ("helpful", "harmful") for i in range(ITEMS - 2))
             false, calls, audits = false + mine, calls + ITEMS - 2, audits + (mine > 0)
             right += (done[ITEMS - 1] == "helpful") + (done[ITEMS - 2] == "harmful")
-            wrong += (done[ITEMS - 1] == "harmful") + (done[ITEMS - 2] == "helpful")
+            bad += (done[ITEMS - 1] == "harmful") + (done[ITEMS - 2] == "helpful")
         found["noise"][str(n)] = [false, calls, audits, AUDITS]
-        found["effect"][str(n)] = [right, wrong, 2 * AUDITS]
+        found["effect"][str(n)] = [right, bad, 2 * AUDITS]
     return found
 
 
@@ -196,71 +208,7 @@ def _one(line: Line, seed: int) -> Line:
 run = each(_one)
 
 
-# ---- the tables ------------------------------------------------------------------------------------------------------
-
-
-def tables(lines: Sequence[Line]) -> str:
-    """Markdown of what was found."""
-    by = {kind: [line for line in lines if line["kind"] == kind] for kind in cost}
-    out = []
-    for kind in ("planted", "noisy"):
-        out += [f"{kind}: {len(by[kind])} memories", _verdicts(by[kind])]
-    soon, then, late, after = np.sum([line["foreseen"] for line in [*by["planted"], *by["noisy"]]], 0).tolist()
-    foretold = f"Undecided at {TOLD_AT} pairs, said to take up to {SIZES[-1]}: {then} of {soon} are decided there; "
-    out.append(f"{foretold}said to take more: {after} of {late}.")
-    rows = []
-    for n in SIZES:
-        of = [(line["false"][str(n)], sum(line["items"].values())) for line in by["idle"]]
-        some = sum(false > 0 for false, _ in of)
-        rows.append(["idle", str(n), f"{sum(f for f, _ in of)}/{sum(i for _, i in of)}", _rate(some, len(of))])
-    for n in SIZES:
-        noise = np.sum([line["noise"][str(n)] for line in by["simulated"]], 0).tolist()
-        rows.append(["simulated", str(n), f"{noise[0]}/{noise[1]}", _rate(noise[2], noise[3])])
-    out.append(markdown("useless items | pairs | false calls | audits with one [95 %]", rows))
-    rows = []
-    for n in SIZES:
-        right, wrong, every = np.sum([line["effect"][str(n)] for line in by["simulated"]], 0).tolist()
-        rows.append([str(n), _rate(right, every), str(wrong)])
-    out.append(markdown("simulated, success +-0.3: pairs | called right [95 %] | called the wrong way", rows))
-    return "\n\n".join(out)
-
-
-def _verdicts(lines: Sequence[Line]) -> str:
-    rows = []
-    for what in KINDS:
-        known = [line["worth"][what] for line in lines if line["worth"].get(what)]
-        worth = [f"{v:+.2f}" for v in np.mean(known, 0)] if known else ["", ""]
-        for n in SIZES:
-            calls: Counter[str] = Counter()
-            for line in lines:
-                calls.update(line["calls"][str(n)].get(what, {}))
-            every = sum(calls.values())
-            opposite = sum(calls[v] for v in ("helpful", "harmful") if v != RIGHT[what])
-            rows.append([what, *worth, str(n), str(every), _rate(calls[RIGHT[what]], every), str(opposite),
-                         str(calls["cannot tell"])])  # fmt: skip
-    head = "planted | success | turns | pairs | items | called right [95 %] | called the wrong way | cannot tell"
-    return markdown(head, rows)
-
-
-def _rate(hits: int, n: int) -> str:
-    return str(rate("x", hits, n)) if n else ""
-
-
-def main(argv: list[str]) -> None:
-    if "--store" in argv:
-        with open_store(argv[argv.index("--store") + 1]) as store:
-            for item, what in _filled(0, "planted", store).items():
-                print(item, what)
-        return
-    lines: list[dict[str, Any]] = []
-    most = int(argv[argv.index("--seeds") + 1]) if "--seeds" in argv else len(SEEDS)
-    for cell in cells("--quick" in argv):
-        if cell["seed"] >= most:
-            continue
-        lines.append({**cell, **_one(cell, cell["seed"])})
-        print(f"{cell['kind']} {cell['seed']}", file=sys.stderr)
-    print(tables(lines))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with open_store(sys.argv[sys.argv.index("--store") + 1]) as made:
+        for plant in _filled(0, "planted", made).items():
+            print(*plant)

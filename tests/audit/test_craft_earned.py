@@ -114,9 +114,11 @@ def test_ski_rental_goes_by_what_was_measured() -> None:
     assert SkiRental(1000, 0).theta == NEVER
     assert "never pays" in SkiRental(1000, -1).need(Recurrence(9, 9, 9)).why
     guessed = measured([], [1000.0, 1000.0], [], 2600)
-    assert (guessed.build, guessed.theta) == (2600, 10), "26 % of a text run, until a tool was used"
-    known = measured([3000, 1000], [1000], [600, 800], 0)
-    assert (known.build, known.saving, known.theta) == (2000, 300, 7)
+    assert (guessed.build, guessed.theta) == (2600, 6), "half of a text run, until a tool was used"
+    known = measured([3000, 1000], [1000], [0.8, 0.8], 0)
+    assert (known.build, known.saving, known.theta) == (2000, pytest.approx(700), 3), "the prior counts as one tool"
+    assert measured([1000], [1000], [-1.0, -1.0], 0).theta == NEVER
+    assert measured([1000], [1000], [], 0, prior=0.25).theta == 4
     assert measured([], [], [], 10).theta == NEVER
     for wrong in ((-1, 1), (math.inf, 1), (1, math.nan)):
         with pytest.raises(BadInput):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from clew.audit.craft.crafting import craft, different, tries
+from clew.audit.craft.crafting import Crafted, craft, different, tries
 from clew.audit.craft.drafting import Codifier, Draft
+from clew.audit.craft.fresh_plays import FreshPlays, drawn
 from clew.audit.craft.model_codifier import ModelCodifier
 from clew.audit.craft.own_codifier import FunctionCodifier, load_codifier
 from clew.audit.craft.returning import record_of, returned
@@ -20,10 +21,11 @@ from clew.audit.craft.shadowing import End, shadow
 from clew.audit.craft.static_gate import gate
 from clew.audit.craft.stored_plays import LEFT, Finish, Play, StoredPlays, finish_of, plays, taskset_of
 from clew.audit.craft.thresholds import Due, Fixed, due
-from clew.audit.craft.workshop import never, survey
-from clew.audit.lessons.spent import Cost, ledger, spend
+from clew.audit.craft.workshop import build, never, survey
+from clew.audit.lessons.spent import Cost, ledger, lines_of, spend
 from clew.core.errors import BadInput, CannotRestore
-from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
+from clew.core.protocols import Model
+from clew.core.values import Completion, Message, Task, ToolCall, ToolSpec, Usage
 from clew.harness import LiveRun, Runner
 from clew.harness.memory import Item, Memory
 from clew.harness.memory.tool_code import Code
@@ -509,11 +511,11 @@ def test_ski_rental_goes_by_the_tokens_of_the_runs(store: Keeper) -> None:
     model = Scripted({"": Completion(Message("assistant", "ok"), usage=Usage(900, 100))})
     Runner(reader, Apps(), model, store).collect(Apps().sample(4, 9), n=1)
     (one,) = survey(memory, guess=700.0)
-    assert "a build of 700 tokens that saves 130 a use pays for itself in 6 uses" in one.why, "26 % of 500 tokens"
+    assert "a build of 700 tokens that saves 250 a use pays for itself in 3 uses" in one.why, "half of 500 tokens"
     assert (one.ready, never(one)) == (True, "")
-    store.put_entries([spend("errands", "building", Cost(1500, 500, 1), plan=plan.id, count=0, tool="x")])
+    store.put_entries([spend("errands", "building", Cost(3000, 1000, 1), plan=plan.id, count=0, tool="x")])
     (one,) = survey(memory, guess=700.0)
-    assert "a build of 2,000 tokens" in one.why, "what was paid counts, not the guess"
+    assert "a build of 4,000 tokens" in one.why, "what was paid counts, not the guess"
     assert not one.ready
 
 
@@ -548,3 +550,58 @@ def test_a_shadow_task_begins_where_the_plan_was_recalled_and_touches_no_lasting
     with pytest.raises(CannotRestore):
         ends("return 1")
     assert isinstance(some[0], Play)
+
+
+@needs_bubblewrap
+def test_new_tasks_are_played_where_stored_runs_are_too_few_and_count_for_nothing_else(store: Keeper) -> None:
+    memory, plan = errands(store, 1)
+    one = due(memory.items(), Fixed(1, "queries"))[0]
+
+    def crafted(fresh: int, m: int = 3) -> Crafted:
+        return asyncio.run(build(memory, one, FunctionCodifier(written, "honest"), m=m, fresh=fresh))
+
+    few = crafted(1)
+    assert few.why == (
+        "1 stored runs that followed the plan are no 3 shadow tasks; "
+        "1 more tasks were played, and 1 of all that were were given the plan"
+    )
+    assert (few.building.tokens, tries(memory)) == (0, {}), "nothing was built, and nothing counts as tried"
+    kept = set(store.run_ids())
+    assert len(kept) == 2
+    done = crafted(9)
+    assert done.tool, done.why
+    assert kept < set(store.run_ids()), "what was played before is used, and more was played"
+    assert len(memory.item(plan.id).given) == 1, "the plan did not recur"
+    checking = [line for line in lines_of(store, "errands", "checking") if line.get("run")]
+    assert {line["run"] for line in checking} == set(store.run_ids()) - {one.plan.given[0].place.partition("@")[0]}
+    assert len(checking) == len(set(store.run_ids())) - 1
+
+
+def test_new_tasks_end_where_what_made_the_runs_is_gone(store: Keeper) -> None:
+    memory, plan = errands(store, 1)
+    (play,) = plays(store, plan)
+
+    def gone(ref: str) -> Model:
+        raise BadInput("no such model")
+
+    class Bounded(Apps):
+        def sample(self, n: int, seed: int = 0, split: str = "train"):
+            if n > 2:
+                raise BadInput("no more tasks")
+            return super().sample(n, seed, split)
+
+    class Once(Apps):
+        def open(self, task: Task):
+            world = super().open(task)
+            world.restores = "none"
+            return world
+
+    assert len(drawn(Bounded(), 1)) <= 2, "a set of few tasks"
+    taken = FreshPlays(memory, plan, Bounded(), [play], 9, gone)
+    assert len(list(taken)) == taken.given <= 2
+    bare = FreshPlays(memory, plan, Once(), [play], 3)
+    assert list(bare) == []
+    assert "a world of kind none is not played in" in bare.told
+    broken = FreshPlays(memory, plan, Apps(), [play._replace(run="nobody")], 3)
+    assert list(broken) == []
+    assert "nobody" in broken.told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clew.audit.worth.same_words import contradictions, copies
+from clew.audit.lessons.likeness import contradictions, copies, relative
 from clew.audit.worth.unproven import junk, lists
 from clew.core.records import Annotation
 from clew.harness.memory import Item, Memory
@@ -12,6 +12,7 @@ from clew.store.contract.script import Script
 from clew.store.items.entry import entry
 from clew.store.items.fold import Given
 from clew.store.memory import MemoryStore
+from tests.audit.said_pairs import CONTRARY, LATER_CONTRARY, LATER_TWO, SAME, TWO
 
 
 def fact(id: str, text: str, kind: str = "fact", **more: object) -> Item:
@@ -59,6 +60,29 @@ def test_pairs_are_found_among_many_items() -> None:
     items = [fact(f"i{i}", f"row {i} of the list number {i * 7} names colour {i * 13}") for i in range(800)]
     items += [fact("x", "row 5 of the list number 35 names a colour 65")]
     assert copies(items) == [("i5", "x")]
+
+
+def screened(a: str, b: str) -> str:
+    """What the screen of lessons makes of a text beside an item that says another."""
+    found = relative("fact", {"text": b}, ("shop",), [fact("a", a, scope=("shop",))])
+    return found.how if found else "two"
+
+
+def listed(a: str, b: str) -> str:
+    """In which list of the audit two items stand."""
+    items = [fact("a", a), fact("b", b)]
+    return "contrary" if contradictions(items) else "same" if copies(items) else "two"
+
+
+@pytest.mark.parametrize(("pairs", "label", "screen", "audit"), [
+    (CONTRARY, "contrary", 17, 20), (SAME, "same", 8, 8), (TWO, "two", 24, 18),
+    (LATER_CONTRARY, "contrary", 6, 8), (LATER_TWO, "two", 7, 5),
+])  # fmt: skip
+def test_screen_and_audit_read_labelled_pairs_as_docs_say(pairs, label: str, screen: int, audit: int) -> None:
+    assert sum(screened(a, b) == label for a, b in pairs) == screen
+    assert sum(listed(a, b) == label for a, b in pairs) == audit
+    if label == "contrary":
+        assert all(listed(a, b) == "contrary" for a, b in pairs if screened(a, b) == "contrary"), "one rule for both"
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,10 @@ LEFT_OUT = {
     "route fit": "it needs a measured pool; test_route.py makes one, and follows the line that led here",
     "route measure": "test_route.py measures a pool, and follows its line",
     "route report": "test_route.py follows its line",
+    "world eval": "it needs a fitted model; test_world_fit.py makes one",
+    "world fit": "it needs many runs of one world; test_world_fit.py follows its line",
+    "world check": "it needs simulated runs; test_world.py makes them, and follows its line",
+    "world tools": "it prints no line; test_world.py calls it",
     "reproduce": "it needs a checkout with papers, and the line that it prints runs an experiment of minutes",
 }
 NEEDS = {"gate": "bwrap", "kernels tune": "gcc", "kernels explain": "gcc"}

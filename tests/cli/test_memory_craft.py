@@ -60,6 +60,8 @@ def test_a_tool_is_refused_then_admitted_and_each_line_runs(say, clew, store, sh
     assert late["crafted"] == [], "it waits"
     few = say("--codifier", f"{mine}:codify", "--shadow", "50", shop).output
     assert "5 stored runs that followed the plan are no 50 shadow tasks" in few
+    dry = say("--dry", "--theta", "1", "--shadow", "6", "--fresh", "2", shop).output
+    assert f"plan {shop}: up to 2 new tasks (1 shadow tasks are lacking): about 0 tokens" in dry
     done = say("--codifier", f"{mine}:codify", "--shadow", "2", shop)
     assert "admitted totals" in done.output
     assert "building 1,000" in done.output, "the refused draft asked nobody"
@@ -71,3 +73,17 @@ def test_a_tool_is_refused_then_admitted_and_each_line_runs(say, clew, store, sh
     shown = clew("memory", "show", "errands", tool.id, "--store", store).output
     assert "def totals(query, api):" in shown
     assert f"from_plan: {shop}" in shown
+
+
+@needs_bubblewrap
+def test_new_tasks_make_up_for_stored_runs_that_are_lacking(say, store, shop, tmp_path):
+    line = ("--codifier", f"{tmp_path / 'mine.py'}:codify", "--shadow", "6")
+    few = say(*line, shop).output
+    assert "5 stored runs that followed the plan are no 6 shadow tasks" in few
+    done = say(*line, "--fresh", "12", shop).output
+    assert "plan " + shop + ": up to 12 new tasks (1 shadow tasks are lacking): about 0 tokens" in done
+    assert "admitted totals" in done
+    assert "its ends are those of the text path on 6 shadow tasks" in done
+    with open_store(store) as opened:
+        assert len(opened.run_ids()) > 5
+        assert len(Memory(opened, "errands").item(shop).given) == 5, "the plan did not recur"

@@ -118,3 +118,17 @@ def test_a_model_of_a_file_that_answers_no_json_is_a_sentence_for_each_run(say):
     done = say("--reflector", "mine.py:Model")
     assert done.output.count("could not be used after 3 tries: it is no JSON") == 3
     assert "reflected on 3 runs; lessons: none" in done.output
+
+
+def test_a_world_that_does_not_follow_the_record_is_a_note_and_the_run_is_reflected_on(say):
+    most = [int(word.replace(",", "")) for q in ("0", "2") for word in costs(say, q)]
+    assert most[0] < most[1], "queries are in the cost that is told first"
+    done = say("--reflector", "mine.py:Reflects", "--limit", "1", "--queries", "2")
+    assert "the world of the run was not looked into: " in done.output
+    assert "reflected on 1 run; lessons: 1 added" in done.output
+    assert say("--reflector", "mine.py:Reflects", "--queries", "-1", code=2).exit_code == 2
+
+
+def costs(say, queries: str) -> list[str]:
+    told = say("--reflector", "mine.py:Reflects", "--dry", "--queries", queries).output
+    return told.partition("second tries at most ")[2].split(";")[:1]

@@ -14,7 +14,7 @@ def test_wilson_is_scipys_and_knows_nothing_of_no_trials():
     for hits, n, level in ((0, 1, 0.95), (3, 10, 0.9), (7, 7, 0.99), (50, 101, 0.95)):
         want = binomtest(hits, n).proportion_ci(level, method="wilson")
         assert stats.wilson(hits, n, stats.deviate(level)) == pytest.approx((want.low, want.high), abs=1e-12)
-    assert stats.wilson(0, 4, 1.96)[0] == 0
+    assert [str(stats.wilson(0, n, stats.deviate(0.95))[0]) for n in range(1, 40)] == ["0.0"] * 39, "never -0"
     assert stats.wilson(4, 4, 1.96)[1] == 1
     assert stats.wilson(0, 0, 1.96) == (0, 1)
     low, high = stats.wilson(np.array([0.0, 0.0, 3.0]), np.array([0.0, 5.0, 10.0]), 1.96)

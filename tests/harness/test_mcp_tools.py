@@ -13,10 +13,10 @@ import pytest
 from clew.core.errors import BadInput
 from clew.core.values import Task
 from clew.harness import Runner
-from clew.harness.mcp.foreign_schemas import fault
 from clew.harness.mcp.server_process import Command
 from clew.harness.toolbox import tools_of
 from clew.models.fakes import Scripted, tool_call
+from clew.worlds.foreign_schemas import fault
 from tests.harness import mcp_server
 
 pytest.importorskip("mcp", reason="did not run: the package mcp is not installed")

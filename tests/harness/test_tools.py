@@ -7,11 +7,17 @@ from typing import Any, Literal, TypedDict
 
 import pytest
 
-from clew.core.registry import build
+from clew.core.registry import build, register
 from clew.core.values import Message, Observation, StopReason, Task, ToolCall, ToolSpec
 from clew.harness import LiveRun, Runner, tool
 from clew.harness.agents import tool_user
 from clew.models.fakes import Scripted
+from clew.worlds.finder import Finder
+from clew.worlds.records_api import Records
+from clew.worlds.shell import Shell
+
+for name, maker in {"shell": Shell, "records": Records, "finder": Finder}.items():
+    register("tasksets", name, maker)
 
 
 class Place(TypedDict):
@@ -114,7 +120,13 @@ def test_beside_a_world_without_tools_an_unknown_tool_does_not_reach_the_world()
     assert runner.store.verify() == []
 
 
-@pytest.mark.parametrize("world", ["household", "house", "maze", "counter", "shop", "sums", "clerk", "desk", "apps"])
+WORLDS = [
+    *("household", "house", "maze", "counter", "shop", "sums", "clerk", "desk", "apps"),
+    *("shell", "records", "finder"),
+]
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_no_world_fails_at_a_tool_call_that_makes_no_sense(world: str) -> None:
     taskset = build("tasksets", world)
     for arguments in ("{}", "{bad", "[" * 100_000, '{"item": {"a": [1e999]}, "count": "x"}'):

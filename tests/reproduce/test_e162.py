@@ -83,8 +83,8 @@ def test_a_flat_tree_learns_as_grpo_does() -> None:
 
 
 def test_an_experiment_reports_every_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier_chain, "PROMPTS", 60)
-    monkeypatch.setattr(report_chain, "unbits", lambda text: tier_chain.unbits(text, 60))
+    monkeypatch.setattr(tier_chain, "PROMPTS", 120)
+    monkeypatch.setattr(report_chain, "unbits", lambda text: tier_chain.unbits(text, 120))
     monkeypatch.setattr(learn, "UPDATES", 2)
     cells = [cell for cell in tier_chain.cells(True) if cell["seed"] == 0]
     monkeypatch.setattr(tier_chain, "cells", lambda quick: iter(cells))

@@ -37,9 +37,9 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     options["agent"] = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, options["agent"], judged=True)
     tasks = taskset.sample(options["tasks"], seed=options["seed"], split=options["split"])
-    make = run_options.runner_maker(options, taskset)
-    store = common.open_store(store_path, create=True)
     found, purse = {}, run_options.purse(options)
+    make = run_options.runner_maker(options, taskset, resolve_model=run_options.named_models(options, purse))
+    store = common.open_store(store_path, create=True)
     name = options["name"]
     for index, ref in enumerate(models):
         runner = make(run_options.load_model(ref, options, purse), store)

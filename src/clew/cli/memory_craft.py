@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +25,7 @@ CODIFIER_HELP = "Who writes tools: a model, as `clew run` takes it, or file.py:f
 THETA_HELP = "How often a plan must recur: a number of --by, or auto: as often as would have paid for the build."
 BY_HELP = "Count queries of different shapes, or queries that differ in any word."
 SHADOW_HELP = "Stored runs that the tool does again and on which it must end as the text path did."
+FRESH_HELP = "Most new tasks of the runs' own world to play, with the plan as text, where stored runs are too few."
 FINISH_HELP = "How an answer is handed in: TOOL.ARGUMENT of the world.  [default: as the stored runs did]"
 DRY_HELP = "Print which plans are due and which tools would return to text, and change nothing."
 LIMIT_HELP = "Most plans to build now, the readiest first.  [default: all that are due]"
@@ -36,6 +38,7 @@ LIMIT_HELP = "Most plans to build now, the readiest first.  [default: all that a
 @option("--theta", default="auto", metavar="N|auto", help=THETA_HELP)
 @option("--by", choices="shapes queries", default="shapes", help=BY_HELP)
 @option("--shadow", default=3, help=SHADOW_HELP)
+@option("--fresh", default=0, type=common.Amount(int, 0), help=FRESH_HELP)
 @option("--seconds", default=120.0, help="That the codifier may take for one tool.")
 @option("--finish", default="", metavar="TOOL.ARGUMENT", help=FINISH_HELP)
 @option("--limit", type=int, help=LIMIT_HELP)
@@ -49,7 +52,8 @@ def command(memory: str, plans: tuple[str, ...], as_json: bool, store_path: str,
     A plan recurs when runs are given it. By ski rental it has earned a tool when the tokens that one would have saved
     pay for building it. The codifier reads the plan and its queries and no run. Its tool must call nothing but what
     the world offers, run in the sandbox, and end as the text path did in --shadow stored runs; else the plan stays
-    text, one sentence says why, and it is tried again when it has recurred as often once more.
+    text, one sentence says why, and it is tried again when it has recurred as often once more. Where stored runs are
+    too few, --fresh N lets up to N new tasks be played for each plan, as the runs were; they are kept.
 
     Before, each tool that does worse than its plan did, or whose world has changed, returns to text with the reason.
     What was built and refused is remembered: after an interrupt the same line goes on.
@@ -79,7 +83,7 @@ def command(memory: str, plans: tuple[str, ...], as_json: bool, store_path: str,
         common.end_with_json({"returned": [one._asdict() for one in gone], "tools": tools, "plans": _plain(found)})
     if not as_json:
         _tell(found, gone, tools, options["dry"])
-    _tell_cost(chosen, guess, as_json)
+    _tell_cost(chosen, guess, options, book)
     if options["dry"]:
         raise click.exceptions.Exit(0)
     assert codifier is not None
@@ -184,10 +188,22 @@ def _tell(found: Sequence[Due], gone: Sequence[Returned], tools: Sequence[Mappin
     common.print_table(("plan", "uses", "queries", "shapes", "", "why", "text"), rows)
 
 
-def _tell_cost(chosen: Sequence[Due], guess: float, as_json: bool) -> None:
-    """What will be asked, before it is."""
+def _tell_cost(chosen: Sequence[Due], guess: float, options: Mapping[str, Any], book: Memory) -> None:
+    """What will be asked and played, before it is."""
     most = f"; about {guess * len(chosen):,.0f} tokens, with second tries three times as many" if guess else ""
     common.say(f"to build: {len(chosen)} tool{'s' * (len(chosen) != 1)}{most}")
+    for one in chosen if options["fresh"] else ():
+        from clew.audit.craft.fresh_plays import expected
+        from clew.audit.craft.workshop import followed
+
+        some, most_of = followed(book, one.plan), options["fresh"]
+        if some:
+            tokens, dollars, seconds = (most_of * each for each in expected(book.store, some))
+            price = f", ${dollars:.2f}" if dollars else ""
+            lack = max(0, options["shadow"] - len(some))
+            why = f"{lack} shadow tasks are lacking" if lack else "only where stored runs show nothing"
+            told = f"up to {most_of} new tasks ({why}): about {tokens:,.0f} tokens{price}, {seconds:,.0f} s"
+            common.say(f"plan {one.plan.id}: {told}")
 
 
 def _built(
@@ -197,11 +213,17 @@ def _built(
     from clew.core.aio import run_sync
 
     done: list[Crafted] = []
+    resolve = partial(run_options.load_model, options=options)
     how = {"m": options["shadow"], "seconds": options["seconds"], "finish": finish}
+    how |= {"fresh": options["fresh"], "resolve": resolve}
     with run_options.interruptible("the same line again"), common.bar("crafting", len(chosen)) as move:
+
+        def playing(begun: int) -> None:
+            move(note=f"playing new task {begun}, at most {options['fresh']}")
+
         for one in chosen:
-            done.append(run_sync(build(book, one, codifier, **how)))
-            move(advance=1)
+            done.append(run_sync(build(book, one, codifier, **how, progress=playing)))
+            move(advance=1, note="")
     return done
 
 

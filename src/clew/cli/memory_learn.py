@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 REFLECTOR_HELP = "Who reflects: a model, as `clew run` takes it, or file.py:function of a run."
 SCREEN_HELP = "Who lets lessons through: rules, strict rules, a model (after the rules), or file.py:function."
 LIMIT_HELP = "Most runs to reflect on now, the oldest first.  [default: all]"
+QUERIES_HELP = "Of a model: most looks into copies of a failed run's world, each of up to 4 acts of its own."
 AGAIN_HELP = "Also reflect on runs that this reflector has seen."
 DRY_HELP = "Print how many runs it would reflect on and what that costs, and ask nothing."
 RULES = ("rules", "strict")  # screens without a model
@@ -35,6 +36,7 @@ DONE = {"add": "added", "merge": "merged", "replace": "replaced", "drop": "dropp
 @option("--screen", default="rules", metavar="rules|strict|MODEL|FILE", help=SCREEN_HELP)
 @option("--limit", type=int, help=LIMIT_HELP)
 @option("--looks", default=3, type=common.Amount(int, 0), help="Of a model: most closer looks at one run.")
+@option("--queries", default=0, type=common.Amount(int, 0), help=QUERIES_HELP)
 @option("--max-tokens", default=1500, help="Of a model: most tokens of an answer.")
 @option("--again", is_flag=True, help=AGAIN_HELP)
 @option("--dry", is_flag=True, help=DRY_HELP)
@@ -44,9 +46,10 @@ def command(memory: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
     """Reflect on stored, judged runs, and let MEMORY take the lessons that the screen lets through.
 
     RUNS are ids, tags or a query; without any, all that are no forks. The reflector reads each run from its record, a
-    line a step, and no agent plays. What a run says is put before a model as data. The screen drops what is not
-    general, not seen in the run, wrongly scoped, or planted by a tool's output; it merges what the memory says already,
-    and replaces what a later run contradicts. Each item says where it was learnt.
+    line a step, and no agent plays; with --queries a model may also act in copies of the world of a run that failed.
+    What a run says is put before a model as data. The screen drops what is not general, not seen in the run, wrongly
+    scoped, or planted by a tool's output; it merges what the memory says already, and replaces what a later run
+    contradicts. Each item says where it was learnt.
 
     What was reflected is remembered: after an interrupt, and for new runs, the same line goes on. What it cost is kept
     beside the items, and the whole cost is printed.
@@ -92,7 +95,7 @@ def _reflector(options: Mapping[str, Any]) -> Reflector:
     if is_own(ref):
         return load_reflector(ref)
     how = Sampling(max_tokens=options["max_tokens"], temperature=0.0)
-    return ModelReflector(run_options.load_model(ref, options), options["looks"], how)
+    return ModelReflector(run_options.load_model(ref, options), options["looks"], how, options["queries"])
 
 
 def _screen(options: Mapping[str, Any]) -> Screen:

@@ -54,8 +54,8 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     options["agent"] = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, options["agent"], judged=True)
     tasks = taskset.sample(options["tasks"], seed=options["seed"], split=options["split"])
-    make, store = run_options.runner_maker(options, taskset), common.open_store(store_path, create=True)
-    purse = run_options.purse(options)
+    purse, store = run_options.purse(options), common.open_store(store_path, create=True)
+    make = run_options.runner_maker(options, taskset, resolve_model=run_options.named_models(options, purse))
     plan = [measuring.wanted(ref, make(run_options.load_model(ref, options, purse), store), tasks, n) for ref in pool]
     told = _forecast(plan, tasks, n)
     if not as_json:

@@ -59,9 +59,9 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     if options["embed"] and options["memory"]:
         with run_options.interruptible("the same line again"):
             embedding.warmed(store, options["memory"], options["embed"])
-    purse, cost = run_options.purse(options), {"max_cost": options["max_cost"]}
-    more = {"concurrency": options["concurrency"], "embedder": embedding.embedder(options["embed"])}
-    more["resolve_model"] = lambda ref: run_options.load_model(ref, cost, purse)
+    purse = run_options.purse(options)
+    more = {"concurrency": options["concurrency"], "resolve_model": run_options.named_models(options, purse)}
+    more["embedder"] = embedding.embedder(options["embed"])
     runner = run_options.runner_maker(options, taskset, **more)(run_options.load_model(model, options, purse), store)
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(len(tasks) * n) as watch:
         groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)

@@ -91,6 +91,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
         training_options.tell(settled)
     agent = run_options.agent_reference(played)
     how: dict[str, Any] = {"tools": options["tools"], "sampling": run_options.sampling(options)}
+    how["resolve_model"] = run_options.named_models(options)
     runner = Runner(agent, taskset, model, store, config, **how)
     ref: Any = training_options.reference(settled, options["model"])
     draft = None

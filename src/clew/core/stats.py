@@ -25,8 +25,8 @@ def wilson(hits: X, n: X, z: float) -> tuple[X, X]:
     m, z2 = n + (n == 0), z * z
     p = hits / m
     middle, half, scale = p + z2 / (2 * m), z * (p * (1 - p) / m + z2 / (4 * m * m)) ** 0.5, 1 + z2 / m
-    # At no hits and at all hits the limits are 0 and 1 exactly, which rounding would miss.
-    return (hits > 0) * (middle - half) / scale, 1 - (hits < n) * (1 - (middle + half) / scale)
+    # At no hits and at all hits the limits are 0 (not -0) and 1 exactly, which rounding would miss.
+    return (hits > 0) * (middle - half) / scale + 0.0, 1 - (hits < n) * (1 - (middle + half) / scale)
 
 
 def newcombe(a: tuple[X, X], b: tuple[X, X], z: float) -> tuple[X, X]:

@@ -217,10 +217,10 @@ def task_id_of(opening: Sequence[Message]) -> str:
 def recall(run: Run) -> Transcript:
     """A run as other programs know it: what was sent to its models and what they replied.
 
-    A message is what the prompt of some ask holds, or a reply. What no ask ever showed to a model is none: a result
-    that came after the last ask, or the acts of an agent that asks nothing. (An imported run has also what its file
-    says after the last reply.) The conversation with the most messages, of several the first, is ``messages``; the
-    others are ``others``.
+    A message is what the prompt of some ask holds, or a reply. What no ask ever showed to a model is none: the acts of
+    an agent that asks nothing, or a result that came after the last ask, which is in ``about`` as ``after``. (An
+    imported run has also what its file says after the last reply.) The conversation with the most messages, of several
+    the first, is ``messages``; the others are ``others``.
     """
     asks = [c for c in run.calls if c.kind == "ask" and c.done >= 0]
     last = next((c.setup for c in reversed(asks) if c.setup is not None), None)
@@ -229,6 +229,7 @@ def recall(run: Run) -> Transcript:
     scores = {a.method: a.value for a in found if a.value is not None and a.method != "reward"}
     meta = json.loads(run.row.meta or "{}").get("import")
     about = {"run": run.id, "agent": run.agent, "taskset": run.taskset, "seed": run.seed, "stop": run.stop or ""}
+    about["after"] = _results(run, asks) if asks and run.agent != AGENT else ""
     said = ends(run, asks)
     main = max(range(len(said)), key=lambda i: (len(said[i]), -i), default=0)
     path = said.pop(main) if said else []
@@ -243,11 +244,19 @@ def recall(run: Run) -> Transcript:
         _meters(path, asks, model),
         meta.get("fields", {}) if meta is not None else None,
         tuple(tuple(node.message for node in other) for other in said),
-        {k: v for k, v in {**about, "group": run.group, "parent": run.row.parent}.items() if v != ""},
+        {k: v for k, v in {**about, "group": run.group, "parent": run.row.parent}.items() if v not in ("", [])},
         run.id,
         of_run(run, path, asks),
         tuple(_meters(other, asks, model) for other in said),
     )
+
+
+def _results(run: Run, asks: Sequence[Call]) -> list[dict[str, Any]]:
+    """What came of acts after the last ask, in order: the call's id where a tool was called, the text, and whether the
+    episode was over with it."""
+    acts = [c for c in run.calls[asks[-1].seq + 1 :] if c.kind == "act" and c.done >= 0 and not c.error]
+    ids = [{"call": json.loads(c.action)[0]} if c.finish == "tool" else {} for c in acts]
+    return [{**named, "text": c.text, "done": c.terminal} for named, c in zip(ids, acts, strict=True)]
 
 
 def plain(model: str) -> str:

@@ -109,6 +109,10 @@ class Demonstrated(Numbered[P], Protocol[P]):
         tasks = enumerate(self.sample(n, seed, split))
         return [(task, self._episode(task, noise, derive(seed, "demonstrations", i))) for i, task in tasks]
 
+    def demonstrate(self, task: Task, seed: int = 0, noise: float = 0.0) -> list[str]:
+        """Actions of one episode of ``demonstrations``, until it is over."""
+        return [action for _, action in self._episode(task, noise, derive(seed, "demonstrate", task.id))]
+
     def _episode(self, task: Task, noise: float, seed: int) -> list[tuple[str, str]]:
         world, steps, rng = self.open(task), list[tuple[str, str]](), random.Random(seed)
         seen = world.observe()

@@ -22,7 +22,7 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from clew.core.errors import BadInput, WorldError
-from clew.core.keys import derive, state_key
+from clew.core.keys import state_key
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall
 from clew.worlds.bases import Demonstrated, Exact, load
@@ -258,10 +258,6 @@ class Clerk(Demonstrated[ClerkWorld]):
         words = {*RULES, *NAMES, *ITEMS, *COLOURS, *STAGES, *AGES, *PAID, *RARE.split(), *" ".join(DIGRESSIONS).split()}
         said = "policy want ; , hello refund change look refuse done is what bye timeout noted ok refunded"
         return sorted({*words, *said.split()})
-
-    def demonstrate(self, task: Task, seed: int = 0, noise: float = 0.0) -> list[str]:
-        """Actions of one conversation of ``demonstrations``, until it is over."""
-        return [action for _, action in self._episode(task, noise, derive(seed, "demonstrate", task.id))]
 
     def slip(self, world: ClerkWorld, rng: random.Random) -> str:
         """An action of a clerk who does not think."""

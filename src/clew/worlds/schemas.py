@@ -61,7 +61,7 @@ def check_arguments(schema: Mapping[str, Any], given: object) -> list[str]:
         found = sorted(_validator(json.dumps(schema, sort_keys=True)).iter_errors(given), key=lambda e: str(e.path))
     except RecursionError:
         return ["the arguments are nested too deep"]
-    return [_sentence(error) for error in found[:FAULTS]]
+    return list(dict.fromkeys(map(_sentence, found)))[:FAULTS]  # several errors may have one sentence
 
 
 @lru_cache(maxsize=256)

@@ -22,10 +22,19 @@ Answer = Callable[[Sequence[Message], str, Mapping[str, Any]], Awaitable[str]]
 
 
 class Asks:
-    """Models and luck as a world reaches them; without ``live`` and ``draw`` it has the record alone."""
+    """Models and luck as a world reaches them; without ``live`` and ``draw`` it has the record alone.
 
-    def __init__(self, live: Answer | None = None, draw: Callable[[], int] | None = None) -> None:
-        self._live, self._draw = live, draw
+    Args:
+        known: told of an answer that the world has without asking: the text, and the reference of the model.
+    """
+
+    def __init__(
+        self,
+        live: Answer | None = None,
+        draw: Callable[[], int] | None = None,
+        known: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self._live, self._draw, self._known = live, draw, known
         self._told: list[str] | None = None
         self._seed = 0
 
@@ -39,18 +48,39 @@ class Asks:
             return self._seed
         return self._draw() if self._draw else 0
 
+    @property
+    def live(self) -> bool:
+        """Whether a model would be asked now: not while a world is taken through recorded acts."""
+        return self._told is None and self._live is not None
+
+    def take(self, text: str, model: str = "") -> str:
+        """An answer that the world has already, in place of ``ask``: it is recorded with the act like any other, so
+        that a world taken through the record again finds it where no model was asked.
+
+        Raises:
+            ReplayDiverged: a recorded act had no such answer.
+        """
+        if self._told is not None:
+            return self._next()
+        if self._known is not None:
+            self._known(text, model)
+        return text
+
+    def _next(self) -> str:
+        if not self._told:
+            raise ReplayDiverged(
+                "the world asks a model more than when it was recorded", remedy="Its code has changed."
+            )
+        return self._told.pop(0)
+
     async def ask(self, messages: str | Sequence[Message], model: str = "", **sampling: Any) -> str:
         """What a model says next.
 
         Raises:
             WorldError: nothing answers here. ReplayDiverged: a recorded act did not ask this. ModelError: as raised.
         """
-        if self._told:
-            return self._told.pop(0)
         if self._told is not None:
-            raise ReplayDiverged(
-                "the world asks a model more than when it was recorded", remedy="Its code has changed."
-            )
+            return self._next()
         if self._live is None:
             raise WorldError("no model answers this world", remedy="Perform its acts in a run.")
         return await self._live([Message("user", messages)] if isinstance(messages, str) else messages, model, sampling)

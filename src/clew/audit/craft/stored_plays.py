@@ -60,14 +60,15 @@ def plays(store: Keeper, plan: Item) -> list[Play]:
     held = set(store.run_ids())
     for given in reversed(plan.given):
         cursor = Cursor.parse(given.place)
-        if cursor.run in held and _by_text(Run(store, cursor.run)):
+        if cursor.run in held and by_text(Run(store, cursor.run)):
             look = shape(given.query)
             times[look] += 1
             found.append((times[look], Play(cursor.run, cursor.seq, given.query)))
     return [play for _, play in sorted(found, key=lambda it: it[0])]
 
 
-def _by_text(run: Run) -> bool:
+def by_text(run: Run) -> bool:
+    """Whether a run ended in a world, and no tool of a memory gave its answer."""
     calls = run.calls
     if not calls or calls[-1].kind != "end" or not any(call.state for call in calls):
         return False

@@ -18,7 +18,7 @@ from clew.harness.memory.item_kinds import Item
 
 Of = Literal["shapes", "queries"]
 NEVER = 10**9  # a count that no ledger reaches
-SAVED = 0.26  # of a text run's tokens, until a tool was used: (62 - 46) / 62 of A.1 of the paper, as specs/E168 has it
+PRIOR = 0.5  # of a text run's tokens that a tool saves, before any was used: the mean of a law that is even from 0 to 1
 
 
 class Recurrence(NamedTuple):
@@ -115,22 +115,29 @@ class SkiRental:
 def measured(
     builds: Sequence[float],
     text: Sequence[float],
-    tool: Sequence[float],
+    saved: Sequence[float],
     guess: float,
     floor: int = 2,
     of: Of = "shapes",
+    prior: float = PRIOR,
 ) -> SkiRental:
     """Ski rental with what was measured so far.
 
+    What a tool of this plan would save is learnt from the tools that the memory has: their mean, and with them the
+    prior, which counts as one tool more. If it is off by a factor of r either way, the plan is built too early or too
+    late, and the cost is at most 1 + r times that of who knew.
+
     Args:
         builds: tokens of each build until now, refused ones too.
-        text, tool: tokens of each run that followed a plan, and of each that used a tool.
+        text: tokens of each run that followed the plan.
+        saved: of each tool that was used, the share of tokens that its runs saved against those of its plan.
         guess: tokens of a build, until one was measured.
+        prior: the share before any tool was used.
     """
     build = sum(builds) / len(builds) if builds else guess
     mean = sum(text) / len(text) if text else 0.0
-    saving = mean - sum(tool) / len(tool) if tool and text else SAVED * mean
-    return SkiRental(build, saving, floor, of)
+    share = (prior + sum(saved)) / (1 + len(saved))
+    return SkiRental(build, share * mean, floor, of)
 
 
 class Due(NamedTuple):

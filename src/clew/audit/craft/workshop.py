@@ -7,16 +7,18 @@ given a plan, so nothing need be named.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
 
 from clew.audit.craft.crafting import SECONDS, Crafted, craft, tries
 from clew.audit.craft.drafting import Codifier
+from clew.audit.craft.fresh_plays import FreshPlays
 from clew.audit.craft.returning import record_of
 from clew.audit.craft.shadowing import SHADOW
 from clew.audit.craft.stored_plays import Finish, Play, StoredPlays, finish_of, plays, taskset_of
 from clew.audit.craft.thresholds import NEVER, Due, Fixed, Of, due, measured
 from clew.audit.lessons.spent import Cost, executed, lines_of
 from clew.core.errors import BadInput, ClewError
-from clew.core.protocols import Taskset
+from clew.core.protocols import Model, Taskset
 from clew.core.registry import build as built
 from clew.core.values import ToolSpec
 from clew.harness.memory import Item, Memory
@@ -34,12 +36,10 @@ def survey(memory: Memory, theta: int | None = None, of: Of = "shapes", guess: f
     tools = [one for one in items if one.kind == "tool"]
     if theta is not None:
         return due(items, Fixed(theta, of), tries=tried)
-    builds, ratio = builds_of(memory), _ratio(memory, items)
+    builds, saved = builds_of(memory), saved_by(memory, items)
     found = list[Due]()
     for plan in (one for one in items if one.kind == "plan"):
-        text = _tokens(memory, plan)
-        tool = [share * sum(text) / len(text) for share in ratio] if text else []
-        found += due([plan, *tools], measured(builds, text, tool, guess, of=of), tries=tried)
+        found += due([plan, *tools], measured(builds, _tokens(memory, plan), saved, guess, of=of), tries=tried)
     return sorted(found, key=lambda one: (not one.ready, one.need.theta - one.need.have, one.plan.made))
 
 
@@ -70,8 +70,9 @@ def _tokens(memory: Memory, plan: Item) -> list[float]:
     return [float(executed(memory.store.calls(run)).tokens) for run in runs if run in held]
 
 
-def _ratio(memory: Memory, items: Sequence[Item]) -> list[float]:
-    """What a run with a tool took, as a share of a run that followed the tool's plan: one for each tool in use."""
+def saved_by(memory: Memory, items: Sequence[Item]) -> list[float]:
+    """Of each tool that was used, one that returned to text too: the share of tokens that its runs saved against those
+    that followed its plan; below 0 where they took more."""
     plans = {one.id: one for one in items if one.kind == "plan"}
     found = list[float]()
     for tool in items:
@@ -80,7 +81,7 @@ def _ratio(memory: Memory, items: Sequence[Item]) -> list[float]:
             record = record_of(memory.store, tool, plan)
             if record.tool_tokens and sum(record.text_tokens):
                 text = sum(record.text_tokens) / len(record.text_tokens)
-                found.append(sum(record.tool_tokens) / len(record.tool_tokens) / text)
+                found.append(1 - sum(record.tool_tokens) / len(record.tool_tokens) / text)
     return found
 
 
@@ -117,25 +118,43 @@ async def build(
     m: int = SHADOW,
     seconds: float = SECONDS,
     finish: Finish | None = None,
+    fresh: int = 0,
+    resolve: Callable[[str], Model] | None = None,
+    progress: Callable[[int], None] = lambda begun: None,
 ) -> Crafted:
     """A tool of a plan, checked on the stored runs that followed the plan; or why there is none, in a sentence.
 
-    Where no stored run can be its shadow task nothing is built and nothing is counted as tried.
+    Where too few runs can be its shadow tasks nothing is built and nothing is counted as tried.
 
     Args:
         m: shadow tasks on which tool and text must agree.
         seconds: that the codifier may take.
         finish: how an answer is handed in; None: as the runs did.
+        fresh: new tasks that are played at most, with the plan as text, where stored runs are too few.
+        resolve: gives the model of a reference, for these.
+        progress: called with how many of these were begun.
     """
     try:
-        some = plays(memory.store, one.plan)
+        some = followed(memory, one.plan)
         taskset = world_of(memory, some)
-        some = [play for play in some if memory.store.row(play.run).taskset == taskset.ref]
+        new = FreshPlays(memory, one.plan, taskset, some, fresh, resolve, progress)
+        more, stored = iter(new), len(some)
+        if fresh:
+            some += islice(more, max(0, m - stored))
         if len(some) < m:
-            remedy = "Run more tasks, or say --shadow N."
-            raise BadInput(f"{len(some)} stored runs that followed the plan are no {m} shadow tasks", remedy=remedy)
+            remedy = "Run more tasks, let --fresh N of them be played, or say --shadow N."
+            told = f"; {new.told}" if fresh else ""
+            raise BadInput(f"{stored} stored runs that followed the plan are no {m} shadow tasks{told}", remedy=remedy)
         shadowed = StoredPlays(memory.store, taskset, finish or finish_of(memory.store, some))
         api = shadowed.api(some[0])
     except ClewError as error:
         return Crafted(one.plan.id, "", "", error.message, Cost(), Cost())
-    return await craft(memory, one, codifier, api, shadowed, some, m=m, seconds=seconds)
+    tasks = chain(some, more) if fresh else some
+    return await craft(memory, one, codifier, api, shadowed, tasks, m=m, seconds=seconds)
+
+
+def followed(memory: Memory, plan: Item) -> list[Play]:
+    """The stored runs that followed a plan, of the world that most of them are of."""
+    some = plays(memory.store, plan)
+    refs = {play: memory.store.row(play.run).taskset for play in some}
+    return [play for play in some if refs[play] == taskset_of(memory.store, some)]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from clew.audit.lessons.run_view import RunView
+from clew.audit.lessons.run_view import Moment, RunView
 from clew.harness.memory.ranking import words
 
 _STOP = """a about after again all also always an and any are as at be because been before being both but by can cannot
@@ -89,17 +89,19 @@ class Grounds:
 
     Args:
         revealed: what was told about the run after it, by a judge or the environment; see ``Lesson``.
+        seen: what a reflector did in copies of the run's world, and was answered. The answers count as those of the
+            run; of the acts those count as tried that were answered and changed nothing, and none as the agent's.
     """
 
-    def __init__(self, run: RunView, revealed: str = "") -> None:
-        self.run, self.revealed = run, revealed[:ANSWER]
+    def __init__(self, run: RunView, revealed: str = "", seen: tuple[Moment, ...] = ()) -> None:
+        self.run, self.revealed, self.seen = run, revealed[:ANSWER], seen
 
     @cached_property
     def told(self) -> tuple[Told, ...]:
         """The answers, in order. The first is the task's opening where it says what the prompt says."""
         return tuple(
-            Told(seq, text[:ANSWER], _failed(text[:ANSWER]))
-            for seq, text in self.run.answered
+            Told(seq, text[:ANSWER], failed(text[:ANSWER]))
+            for seq, text in [*self.run.answered, *((one.seq, one.saw) for one in self.seen)]
             if text != self.run.prompt
         )
 
@@ -116,8 +118,13 @@ class Grounds:
         return "\n".join(text for _, text in self.run.done)
 
     @cached_property
+    def looks(self) -> str:
+        """Everything that a reflector did in copies of the world that was answered and changed nothing."""
+        return "\n".join(one.did for one in self.seen if one.acted)
+
+    @cached_property
     def trusted(self) -> set[str]:
-        """Stems of what the agent did and was asked."""
+        """Stems of what the agent did and was asked. What a reflector wrote into an act of its own is none of it."""
         return {*content(self.deeds), *content(self.operator)}
 
     @cached_property
@@ -128,6 +135,10 @@ class Grounds:
     def was_done(self, term: str) -> bool:
         """Whether the agent did something by that name."""
         return holds(self.deeds, term)
+
+    def was_tried(self, term: str) -> bool:
+        """Whether the agent did something by that name, or it was tried after the run."""
+        return self.was_done(term) or holds(self.looks, term)
 
     def was_asked(self, term: str) -> bool:
         """Whether the task or the tools name it."""
@@ -142,18 +153,20 @@ class Grounds:
         return [one.seq for one in self.told if errors in (None, one.error) and holds(one.text, term)]
 
     def near(self, calls: Sequence[int]) -> set[str]:
-        """Stems of what was done and answered at some Calls and the two after each: a reply is numbered before its
-        act."""
+        """Stems of what was done and answered at some Calls and the two after each (a reply is numbered before its
+        act), and of all that was seen after the run."""
         wanted = {seq + more for seq in calls for more in range(3)}
-        seen = {word for one in self.run.moments if one.seq in wanted for word in content(f"{one.did} {one.saw}")}
+        moments = [*(one for one in self.run.moments if one.seq in wanted), *self.seen]
+        seen = {word for one in moments for word in content(f"{one.did} {one.saw}")}
         return seen.union(content(self.revealed))
 
 
 @lru_cache(maxsize=2)
-def grounds_of(run: RunView, revealed: str = "") -> Grounds:
-    """The grounds of a run, made once for all its lessons of which the same was revealed."""
-    return Grounds(run, revealed)
+def grounds_of(run: RunView, revealed: str = "", seen: tuple[Moment, ...] = ()) -> Grounds:
+    """The grounds of a run, made once for all its lessons of which the same was revealed and seen."""
+    return Grounds(run, revealed, seen)
 
 
-def _failed(text: str) -> bool:
+def failed(text: str) -> bool:
+    """Whether an answer says that what was done failed."""
     return _FAILED.match(text) is not None

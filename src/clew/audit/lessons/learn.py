@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from clew.audit.lessons.lesson import Learnt, Lesson, Reflection, Reflector, Ruled, Ruling, Screen
 from clew.audit.lessons.likeness import relative
-from clew.audit.lessons.run_view import RunView
+from clew.audit.lessons.run_view import Moment, RunView
 from clew.audit.lessons.screens import RuleScreen
 from clew.audit.lessons.spent import Spent, lines_of, spend
 from clew.core.errors import BadInput, ClewError, LeaseHeld, ModelError, StoreError
@@ -272,6 +272,8 @@ class _Page:
 def _sound(lesson: Lesson) -> bool:
     """Whether a lesson is of the types it should be; a reflector of the user's own may give anything."""
     if not isinstance(lesson.body, Mapping) or not all(isinstance(it, tuple | list) for it in lesson[2:4]):
+        return False
+    if not isinstance(lesson.seen, tuple) or not all(isinstance(one, Moment) for one in lesson.seen):
         return False
     return all(
         isinstance(text, str) for text in (lesson.kind, lesson.why, lesson.revealed, *lesson.scope, *lesson.provenance)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from clew.audit.lessons.run_view import RunView
+from clew.audit.lessons.run_view import Moment, RunView
 from clew.audit.lessons.spent import Spent
 from clew.harness.memory import Item
 
@@ -22,7 +22,8 @@ class Lesson(NamedTuple):
     kind: plan, fact or pitfall; tools are not learnt from runs. body: its fields (``docs/memory.md``). scope: the apps
     or things it holds for; none: all. provenance: the places that show it, ``run@call``. why: in the reflector's words.
     revealed: what a judge or the environment told the reflector's own code about the run, after it; the screen trusts
-    it as it does the task. A model's lesson has none.
+    it as it does the task. A model's lesson has none. seen: what the reflector did in copies of the run's world, and
+    what was answered: claims like the answers of the run.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Lesson(NamedTuple):
     provenance: tuple[str, ...] = ()
     why: str = ""
     revealed: str = ""
+    seen: tuple[Moment, ...] = ()
 
 
 class Reflection(NamedTuple):

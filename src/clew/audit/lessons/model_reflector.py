@@ -2,8 +2,9 @@
 writes lessons as JSON.
 
 The transcript stands between marks as data. The model sees no more of the run than ``RunView`` shows, a bounded number
-of times; it touches no agent and no world. What it writes is checked here for its form alone: whether it is true,
-planted or known is the screen's to say.
+of times, and after a failure, where it is allowed to, what copies of the world answer to acts of its own (``EndState``;
+specs/E168 step 7). It touches no agent, and no world but those copies. What it writes is checked here for its form
+alone: whether it is true, planted or known is the screen's to say.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from clew.audit.lessons.asked_json import AGAIN, SAMPLING, ask_json, marked
+from clew.audit.lessons.end_state import ACTS, TOOLS, Act, EndState, read_acts
 from clew.audit.lessons.lesson import Lesson, Reflection
-from clew.audit.lessons.run_view import STEPS, RunView
+from clew.audit.lessons.run_view import STEPS, Moment, RunView
 from clew.audit.lessons.screens import KINDS
 from clew.audit.lessons.spent import Cost, Spent
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, ClewError
 from clew.core.keys import value_digest
 from clew.core.printable import short
 from clew.core.protocols import Model
 from clew.core.values import Sampling
 from clew.harness.memory.item_kinds import FIELDS, check_body, check_scope
+from clew.harness.memory.telling import THRESHOLD
 
 LOOKS = 3  # closer looks at one run
 LOOKED = 12_000  # characters of all of them
@@ -46,14 +49,45 @@ Answer with one JSON object and nothing else. {ask}{{"lessons": [
 "steps": [2], "why": "..."}}]}}
 with at most {most} lessons. scope is empty for what holds everywhere; steps are the @ numbers that show it."""
 ASK = 'Either {{"look": [4, 6]}}, up to {steps} @ numbers, to see these steps closely ({left} times more), or '
+QUERY = """or {{"query": [ACT, ...], "before": 4}}, up to {acts} acts in a copy of the world as it was before step @4 \
+(without "before": before the act that ended the task), to see what is true there ({left} times more). Look and change \
+nothing; each copy is thrown away. An ACT is {{"name": TOOL, "arguments": {{...}}}}, or a text where there are no tools:
+{tools}
+or """
+
+
+class _World(NamedTuple):
+    """What a reflector may still do in copies of a run's world, and what it did. tools: what can be done there."""
+
+    state: EndState
+    tools: str
+    left: int
+    seen: tuple[Moment, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What the copies answered, for the next question; of much the oldest is left out."""
+        told = "\n".join(f"- before @{one.seq}: {one.did} -> {one.saw}" for one in self.seen)
+        return told[-LOOKED:]
+
+    async def asked(self, acts: Sequence[Act], before: int | None) -> _World:
+        """After one more query.
+
+        Raises:
+            ClewError: it cannot be made again, or not in time.
+        """
+        found = await self.state.query(acts, before)
+        return self._replace(left=self.left - 1, seen=(*self.seen, *found))
 
 
 class _Said(NamedTuple):
-    """An answer: steps to look at, or lessons with a sentence for each that is none."""
+    """An answer: steps to look at, acts in a copy of the world, or lessons with a sentence for each that is none."""
 
-    look: tuple[int, ...]
-    lessons: tuple[Lesson, ...]
-    notes: tuple[str, ...]
+    look: tuple[int, ...] = ()
+    lessons: tuple[Lesson, ...] = ()
+    notes: tuple[str, ...] = ()
+    acts: tuple[Act, ...] = ()
+    before: int | None = None
 
 
 class ModelReflector:
@@ -63,57 +97,90 @@ class ModelReflector:
         model: any Clew Model.
         looks: most closer looks at one run, each of up to 4 steps; together at most 12,000 characters.
         sampling: of each answer.
+        queries: most times that it may act in a copy of the world of a run that failed, each of up to 4 acts; the
+            answers together at most 12,000 characters. Each answer costs a further question.
     """
 
-    def __init__(self, model: Model, looks: int = LOOKS, sampling: Sampling = SAMPLING) -> None:
-        if looks < 0:
-            raise BadInput(f"{looks} closer looks at a run", remedy="Give 0 or more.")
-        self.model, self.looks, self.sampling = model, looks, sampling
+    def __init__(self, model: Model, looks: int = LOOKS, sampling: Sampling = SAMPLING, queries: int = 0) -> None:
+        if min(looks, queries) < 0:
+            raise BadInput(f"{looks} closer looks and {queries} queries of a run", remedy="Give 0 or more.")
+        self.model, self.looks, self.sampling, self.queries = model, looks, sampling, queries
 
     @property
     def name(self) -> str:
         """The model's reference, and 8 digits that change with it, with what it is asked and how."""
         how = [self.model.ref, ROLE, ASK, self.looks, self.sampling._asdict()]
+        how += [QUERY, self.queries] if self.queries else []
         return f"{short(self.model.ref, 80)} {value_digest(how).hex()[:8]}"
 
     async def reflect(self, run: RunView) -> Reflection:
-        """As ``Reflector``: at most ``looks`` + 1 answers, each asked for again at most twice.
+        """As ``Reflector``: at most ``looks`` + ``queries`` + 1 answers, each asked for again at most twice.
 
         Raises:
             ModelError: the model gave no answer at all.
         """
-        looked, cost, notes = "", Cost(), list[str]()
-        for left in range(self.looks, -1, -1):
-            text = self.question(run, looked, left)
+        looked, looks, cost, notes = "", self.looks, Cost(), list[str]()
+        world = await self._world(run, notes)
+        while True:
+            text = self.question(run, looked, looks, world)
             answer = await ask_json(self.model, text, lambda said: _checked(said, run), self.sampling)
-            cost = cost.plus(answer.cost)
-            said = answer.value
+            cost, said = cost.plus(answer.cost), answer.value
             if said is None:
                 notes.append(f"the reflector's answer could not be used after {1 + AGAIN} tries: {answer.why}")
                 break
             notes += said.notes
-            if not said.look:
-                return Reflection(said.lessons, Spent(reflection=cost), tuple(notes))
-            if left:
-                looked = f"{looked}\n{run.look(said.look)}"[:LOOKED]
-            else:
+            if said.look and looks:
+                looked, looks = f"{looked}\n{run.look(said.look)}"[:LOOKED], looks - 1
+            elif said.acts and world is not None and world.left:
+                try:
+                    asked = await world.asked(said.acts, said.before)
+                except ClewError as error:
+                    notes.append(_unseen(error))
+                    asked = world._replace(left=0)
+                cost, world = cost.plus(Cost(acts=len(asked.seen) - len(world.seen))), asked
+            elif said.look or said.acts:
                 notes.append("the reflector asked for more closer looks than it has, and gave no lessons")
+                break
+            else:
+                seen = world.seen if world is not None else ()
+                lessons = tuple(one._replace(seen=seen) for one in said.lessons)
+                return Reflection(lessons, Spent(reflection=cost), tuple(notes))
         return Reflection((), Spent(reflection=cost), tuple(notes))
 
-    def question(self, run: RunView, looked: str = "", left: int = LOOKS) -> str:
+    async def _world(self, run: RunView, notes: list[str]) -> _World | None:
+        """The world of a run that failed, where the model may look into it and it can be made again."""
+        if not self.queries or run.reward is None or run.reward > THRESHOLD:
+            return None
+        state = EndState(run.run)
+        try:
+            return _World(state, await state.tools(), self.queries)
+        except ClewError as error:
+            notes.append(_unseen(error))
+            return None
+
+    def question(self, run: RunView, looked: str = "", left: int = LOOKS, world: _World | None = None) -> str:
         """What the model is asked about a run, with ``left`` closer looks to come."""
-        closer = marked(looked.strip(), "steps seen closely") if looked else ""
+        blocks = [marked(looked.strip(), "steps seen closely")] if looked else []
         ask = ASK.format(steps=STEPS, left=left) if left else ""
-        return ROLE.format(view=marked(run.text, "the run"), looked=closer, ask=ask, most=MOST)
+        if world is not None and world.seen:
+            blocks.append(marked(world.text, "what copies of the world answered to your acts"))
+        if world is not None and world.left:
+            tools = marked(world.tools, "what can be done in the world")
+            query = QUERY.format(acts=ACTS, left=world.left, tools=tools)
+            ask = ask.removesuffix("or ") + query if ask else query.replace("or ", "Either ", 1)
+        return ROLE.format(view=marked(run.text, "the run"), looked="\n".join(blocks), ask=ask, most=MOST)
 
     def cost(self, runs: Sequence[RunView]) -> dict[str, float | None]:
         """What reflecting on these runs takes: ``read``, tokens of one question a run, four characters counted as one;
         ``most``, with every closer look and every second and third try; ``written``, the most tokens of the answers;
         ``dollars``, the most that all this costs, None where no price is known."""
         read = sum(len(self.question(run)) for run in runs) / 4
-        asks = (1 + self.looks) * (1 + AGAIN)
-        most = asks * (read + len(runs) * LOOKED / 4)
-        written = float(asks * len(runs) * (self.sampling.max_tokens or 0))
+        failed = sum(run.reward is not None and run.reward <= THRESHOLD for run in runs) if self.queries else 0
+        asks, more = (1 + self.looks) * (1 + AGAIN), self.queries * (1 + AGAIN)
+        share = failed / len(runs) if runs else 0.0
+        block = len(runs) * LOOKED / 4
+        most = asks * (read + block) + share * (more * (read + block) + (asks + more) * (block + len(runs) * TOOLS / 4))
+        written = float((asks + share * more) * len(runs) * (self.sampling.max_tokens or 0))
         price = getattr(self.model, "price", None)
         rates = (price.prompt, price.completion) if price else (0.0, 0.0)
         free = hasattr(self.model, "module")  # weights in this process
@@ -133,7 +200,12 @@ def _checked(said: object, run: RunView) -> _Said:
         steps = said["look"]
         if not isinstance(steps, list) or not steps or not all(_is_number(step) for step in steps):
             raise BadInput("look is no list of step numbers")
-        return _Said(tuple(steps[:STEPS]), (), ())
+        return _Said(look=tuple(steps[:STEPS]))
+    if "lessons" not in said and "query" in said:
+        before = said.get("before")
+        if before is not None and not _is_number(before):
+            raise BadInput("before is no step number")
+        return _Said(acts=read_acts(said["query"]), before=before)
     lessons = said.get("lessons")
     if not isinstance(lessons, list):
         raise BadInput("it has neither a list of lessons nor steps to look at")
@@ -147,7 +219,7 @@ def _checked(said: object, run: RunView) -> _Said:
         raise BadInput(f"no lesson of it can be used; {notes[0]}")
     if len(lessons) > MOST:
         notes.append(f"{len(lessons) - MOST} candidates beyond the first {MOST} were not read")
-    return _Said((), tuple(found), tuple(notes))
+    return _Said(lessons=tuple(found), notes=tuple(notes))
 
 
 def _lesson(told: object, run: RunView) -> Lesson:
@@ -165,6 +237,10 @@ def _lesson(told: object, run: RunView) -> Lesson:
         raise BadInput("its scope is no list of names")
     places = tuple(run.place(step) for step in list(dict.fromkeys(steps))[:16])
     return Lesson(kind, body, check_scope(keys), places, short(why, 300) if isinstance(why, str) else "")
+
+
+def _unseen(error: ClewError) -> str:
+    return f"the world of the run was not looked into: {short(error.message, 200)}"
 
 
 def _is_number(step: object) -> bool:

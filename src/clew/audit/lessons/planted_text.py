@@ -122,10 +122,10 @@ def addressed(told: Told) -> list[str]:
 
 
 def untried(advice: str, found: Grounds) -> tuple[str, int]:
-    """The first term of advice that the agent did not do, was not asked for, and no error named; with the Call of the
-    answer that names it, -1 where none does."""
+    """The first term of advice that nobody tried, was not asked for, and no error named; with the Call of the answer
+    that names it, -1 where none does."""
     for term in terms(advice):
-        if not (found.was_done(term) or found.was_asked(term) or found.answers(term, errors=True)):
+        if not (found.was_tried(term) or found.was_asked(term) or found.answers(term, errors=True)):
             places = found.answers(term)
             return term, places[0] if places else -1
     return "", -1

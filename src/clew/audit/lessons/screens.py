@@ -61,7 +61,7 @@ def rule(lesson: Lesson, neighbours: Sequence[Item], run: RunView, strict: bool 
     known = {call.seq for call in run.run.calls}
     if any(one.run != run.id or one.seq not in known for one in cited):
         return _drop("it names a place that is not in this run")
-    found = grounds_of(run, lesson.revealed)
+    found = grounds_of(run, lesson.revealed, tuple(lesson.seen))
     text = text_of(lesson.kind, body)
     why = (
         hostile(text, found)
@@ -168,7 +168,7 @@ def _ungrounded(kind: str, body: Mapping[str, str], cited: Sequence[int], found:
     text = text_of(kind, body)
     mine = content(" ".join(body.values()))
     for term in terms(text):
-        if not (found.was_done(term) or found.was_asked(term) or found.answers(term)):
+        if not (found.was_tried(term) or found.was_asked(term) or found.answers(term)):
             return f"nothing in the run says {short(term, 40)!r}"
     if not mine or shares(mine, found.all) < FOUND:
         return "hardly a word of it is in what the run did and was answered"
@@ -193,7 +193,7 @@ def _misplaced(scope: Sequence[str], found: Grounds) -> str:
 
 def _sources(text: str, found: Grounds) -> tuple[str, ...]:
     """The answers from which it takes what the agent neither did nor was asked: whoever doubts it looks there."""
-    taken = [term for term in terms(text) if not found.was_done(term) and not found.was_asked(term)]
+    taken = [term for term in terms(text) if not found.was_tried(term) and not found.was_asked(term)]
     strange = {one for one in content(text) if not shares([one], found.trusted)}
     calls = [seq for term in taken for seq in found.answers(term)[:2]]
     weight = {told.seq: len(strange & {*content(told.text)}) for told in found.told} if strange else {}

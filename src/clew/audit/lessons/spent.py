@@ -24,12 +24,13 @@ PARTS: tuple[str, ...] = get_args(Part)
 
 
 class Cost(NamedTuple):
-    """Tokens that models read and wrote, how often they were asked, and US dollars."""
+    """Tokens that models read and wrote, how often they were asked, US dollars, and acts in copies of worlds."""
 
     read: int = 0
     written: int = 0
     calls: int = 0
     dollars: float = 0.0
+    acts: int = 0
 
     @property
     def tokens(self) -> int:
@@ -39,7 +40,7 @@ class Cost(NamedTuple):
     def plus(self, other: Cost) -> Cost:
         """Both together; a tuple's own ``+`` would join them end to end."""
         read, written, calls = self.read + other.read, self.written + other.written, self.calls + other.calls
-        return Cost(read, written, calls, self.dollars + other.dollars)
+        return Cost(read, written, calls, self.dollars + other.dollars, self.acts + other.acts)
 
 
 class Back(NamedTuple):
@@ -104,7 +105,8 @@ class Spent(NamedTuple):
 
 def _shown(cost: Cost) -> str:
     dollars = f", ${cost.dollars:.4f}" if cost.dollars else ""
-    return f"{cost.tokens:,} ({cost.calls:,} call{'s' * (cost.calls != 1)}{dollars})"
+    acts = f", {cost.acts:,} act{'s' * (cost.acts != 1)} in copies of worlds" if cost.acts else ""
+    return f"{cost.tokens:,} ({cost.calls:,} call{'s' * (cost.calls != 1)}{acts}{dollars})"
 
 
 def spend(memory: str, part: Part, cost: Cost, at: float | None = None, **about: object) -> Entry:
@@ -148,8 +150,8 @@ def executed(calls: Iterable[Call]) -> Cost:
 
 def _cost(told: Mapping[str, object]) -> Cost:
     """The figures of a line; what is no number counts 0."""
-    read, written, calls, dollars = (_number(told.get(name)) for name in Cost._fields)
-    return Cost(int(read), int(written), int(calls), dollars)
+    read, written, calls, dollars, acts = (_number(told.get(name)) for name in Cost._fields)
+    return Cost(int(read), int(written), int(calls), dollars, int(acts))
 
 
 def _number(value: object) -> float:

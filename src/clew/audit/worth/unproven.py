@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from clew.audit.worth import same_words
+from clew.audit.lessons import likeness
 from clew.core.errors import ClewError
 from clew.core.records import Cursor
 from clew.harness.memory.item_kinds import Item
@@ -57,8 +57,8 @@ def lists(store: Keeper, items: Sequence[Item]) -> Lists:
     used = [item for item in items if item.state in ("active", "promoted")]
     return Lists(
         [Remark((item.id,), why) for item in used if (why := junk(item))],
-        [Remark(group, "say nearly the same") for group in same_words.copies(used)],
-        [Remark(clash.items, clash.why) for clash in same_words.contradictions(used)],
+        [Remark(group, "say nearly the same") for group in likeness.copies(used)],
+        [Remark(clash.items, clash.why) for clash in likeness.contradictions(used)],
         _never(items, used),
         _unfounded(store, used),
     )
@@ -66,18 +66,18 @@ def lists(store: Keeper, items: Sequence[Item]) -> Lists:
 
 def junk(item: Item) -> str:
     """Why an item looks as if it said nothing; empty where it does not."""
-    said, all_words = same_words.telling(item.text), same_words.read(item.text)
+    said, all_words = likeness.telling(item.text), likeness.plain_words(item.text)
     if item.kind == "tool":
         return ""
     if len(said) < FEW:
         return "it has no two words that say something"
-    if not said - EMPTY - same_words.NEGATIONS:
+    if not said - EMPTY - likeness.NEGATIONS:
         return "it is advice that fits every task: " + " ".join(sorted(said)[:6])
     if len(all_words) >= 20 and len({*all_words}) < SAME * len(all_words):
         return "it repeats the same few words"
     queries = {given.query for given in item.given}
     if len(queries) == 1:
-        query = same_words.telling(next(iter(queries)))
+        query = likeness.telling(next(iter(queries)))
         if query and len(said & query) >= ECHO * len(said | query):
             return "it says what the one task asked that it was given for"
     return ""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from clew.audit.lessons.likeness import copies
 from clew.audit.worth import worth_verdict
 from clew.audit.worth.given_runs import Given, drawn, given
 from clew.audit.worth.left_out import EVERYTHING, Forks, Job, Left, Sample, spent
-from clew.audit.worth.same_words import copies
 from clew.audit.worth.worth_verdict import Pair, Subject, Worth
 from clew.core.errors import BadInput, ClewError
 from clew.core.keys import value_digest

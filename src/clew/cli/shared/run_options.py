@@ -147,6 +147,13 @@ def load_model(ref: str, options: Mapping[str, Any] | None = None, purse: Purse 
     return model
 
 
+def named_models(options: Mapping[str, Any], purse: Purse | None = None) -> Callable[[str], Model]:
+    """What loads the models that an agent or a world of a line names: by the line's credential, out of its purse. The
+    line's model options are for its own model."""
+    cost = {"max_cost": options.get("max_cost")}
+    return lambda ref: load_model(ref, cost, purse)
+
+
 def calm(model: object) -> None:
     """Settle a process that holds weights.
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from clew.core.errors import BadInput, ClewError, WorldError
 from clew.core.printable import short
 from clew.core.values import Observation, ToolSpec
-from clew.harness.mcp.foreign_schemas import checkable, fault
 from clew.harness.mcp.server_process import Command, Server
 from clew.harness.tools import Tool
 from clew.models.images import LARGEST, MOST, Image, image, media
+from clew.worlds.foreign_schemas import checkable, fault
 
 if TYPE_CHECKING:
     from mcp import types

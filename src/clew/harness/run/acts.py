@@ -234,7 +234,12 @@ def snapshot(run: RunState, world: World | None) -> bytes:
 
 def of_world(run: RunState) -> Asks:
     """The models, and the luck, as the world of a run reaches them."""
-    return Asks(partial(_told, run), partial(_luck, run))
+    return Asks(partial(_told, run), partial(_luck, run), partial(_kept, run))
+
+
+def _kept(run: RunState, text: str, model: str) -> None:
+    """An answer that the world had without asking goes with the act under way, at no cost."""
+    run.inner.append(Inner(model, text=text))
 
 
 def _luck(run: RunState) -> int:

@@ -1,8 +1,8 @@
-"""Schemas that a server sends: what may be shown to a model, and what may be checked by here.
+"""Schemas from outside, of a server or a file: what may be shown to a model, and what may be checked by here.
 
 A schema from outside can make a check endless (references that double, a pattern that backtracks) or reach outside (a
-reference to an address). ``harness.mcp.server_tools`` asks this module before a tool exists; nothing else may trust a
-schema.
+reference to an address). ``harness.mcp.server_tools`` and ``worlds.learned`` ask this module before a tool exists;
+nothing else may trust a schema.
 """
 
 from __future__ import annotations
