@@ -108,6 +108,7 @@ LEFT_OUT = {
         for name in ("list", "show", "add", "edit", "retire", "delete", "export", "import")
     },
     "memory audit": "it needs runs that were given items; test_memory_audit.py makes them, and follows its lines",
+    "memory embed": "it needs an endpoint that embeds; test_memory_embed.py has one, and follows its line",
     "memory learn": "it needs judged runs and a reflector; test_memory_learn.py makes them, and follows its lines",
     "memory craft": "it needs runs that followed a plan, and a codifier; test_memory_craft.py follows its lines",
     "route add": "it needs a router with probe questions; test_route_backbone.py makes one",

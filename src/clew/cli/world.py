@@ -15,7 +15,7 @@ clew world tools desk -o tools.json
 clew run tool_user --world "simulated(world='desk', model='URL#NAME')"
 clew world check RUN
 """
-SHORT = "Worlds that a model makes up: tools for them, and are they the real ones."
+SHORT = "Fit a model of a world, and check a world that a model makes up."
 
 
 class WorldVerbs(click.Group):
