@@ -118,6 +118,7 @@ LEFT_OUT = {
     "route report": "test_route.py follows its line",
     "world eval": "it needs a fitted model; test_world_fit.py makes one",
     "world fit": "it needs many runs of one world; test_world_fit.py follows its line",
+    "world turns": "it needs runs that acted; test_world_fit.py follows its line",
     "world check": "it needs simulated runs; test_world.py makes them, and follows its line",
     "world tools": "it prints no line; test_world.py calls it",
     "reproduce": "it needs a checkout with papers, and the line that it prints runs an experiment of minutes",

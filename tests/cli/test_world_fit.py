@@ -11,8 +11,10 @@ import pytest
 from clew.core.registry import register
 from clew.harness import Runner
 from clew.models.fakes import Echo
+from clew.train.observing.rewarding import observation
 from clew.worlds.learned import Simulated
 from clew.worlds.learned.model_folder import ModelCard
+from clew.worlds.learned.prompting import reply_text
 from clew.worlds.shell import Shell
 from clew.worlds.toys import Counter
 
@@ -84,3 +86,27 @@ WRONG = {
 def test_bad_input_is_named(at, told):
     assert told in at("world", *WRONG[told], "--store", "s.db", code=2).output
     assert not Path("x").exists()
+
+
+def test_turns_are_data_for_single_turn_rl(at):
+    """Nothing has a higher reward than the world's own answer, and the printed line trains on the rows."""
+    fitted(at, "--measure", 0, "--hold", 0)
+    told = at("world", "turns", "world=shell", "--folder", "made", "--store", "s.db")
+    rows = [json.loads(line) for line in Path("turns.jsonl").read_text().splitlines()]
+    assert len({row["id"].partition("/")[0] for row in rows}) == len(rows) > 5
+    assert all(row["messages"][-1]["role"] == "user" for row in rows)
+    praise = "Operation completed successfully."
+    for row, other in zip(rows, rows[1:] + rows[:1], strict=True):
+        whole = observation(reply_text(row["answer"]), row["answer"], row)
+        assert whole > 0.8, "words that nobody had seen cost the world's own answer a little"
+        assert observation(f"{praise} {reply_text(row['answer'])}", row["answer"], row) == whole
+        assert observation(reply_text(f"{row['answer']}\n{praise}"), row["answer"], row) <= whole
+        assert observation(reply_text(other["answer"]), row["answer"], row) <= whole
+        assert observation(praise, row["answer"], row) == 0
+    every = at("world", "turns", "world=shell", "--every", "-o", "all.jsonl", "--store", "s.db", "--json").stdout
+    assert json.loads(every)["rows"] > 2 * len(rows)
+    (line,) = [row.partition(": ")[2] for row in told.output.splitlines() if row.startswith("Next: ")]
+    size = ("--iterations", 1, "--tasks", 2, "-n", 2, "--max-tokens", 8)
+    trained = at(*shlex.split(line)[1:], *size).output
+    assert "warm" in trained
+    assert Path(".clew/trainings/warm").is_dir() or Path("trainings/warm").is_dir()

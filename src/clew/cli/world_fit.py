@@ -66,15 +66,16 @@ def command(runs: tuple[str, ...], out: str, as_json: bool, store_path: str, **o
     """
     from clew.fit import checkpoint
     from clew.fit.adapters import quiet
-    from clew.train.observing.episodes import episodes_of
+    from clew.train.observing.episodes import card_of, episodes_of, of_one_world
     from clew.train.observing.observation_rows import observation_rows
 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
     read = episodes_of(chosen)
     _told(len(chosen), read.reasons(), read.foreign)
-    episodes, held = _parted(list(read.episodes), options)
-    card, model = _card(episodes, options), _model(episodes, options)
+    episodes, held = _parted(of_one_world(read), options)
+    card = card_of(episodes, options["model"] != SCRATCH, **common.pick(options, "window max_tokens"))
+    model = _model(episodes, options)
     how = (options["keep"], options["seed"], model.context)
     rows, counts = observation_rows(episodes, model.renderer, card, *how)
     if not as_json:
@@ -106,45 +107,21 @@ def _parted(episodes: list[Episode], options: Mapping[str, Any]) -> tuple[list[E
     """The episodes to learn from, with states where the model is to think, and those to measure by.
 
     Raises:
-        BadInput: no run can serve, or a model that is to think would have nothing to think.
+        BadInput: a model that is to think would have nothing to think.
     """
     from clew.train.observing.episodes import held_out, with_states
 
-    if not episodes:
-        raise BadInput(
-            "none of these runs can be learnt from", remedy="Choose runs that acted twice or more in a world."
-        )
-    worlds = {one.world.partition("(")[0] for one in episodes}
-    if len(worlds) > 1:
-        remedy = "Choose those of one world, as in world=shell."
-        raise BadInput(f"these runs are of {len(worlds)} worlds: {', '.join(sorted(worlds))}", remedy=remedy)
     learnt, held = held_out(episodes, options["hold"], options["seed"])
     if options["think"]:
         thought = [made for one in learnt if (made := with_states(one)) is not None]
         if not thought:
             remedy = "Leave --think out; shell, records and finder give one."
-            raise BadInput(f"the world {worlds.pop()} gives no account of its state", remedy=remedy)
+            world = episodes[0].world.partition("(")[0]
+            raise BadInput(f"the world {world} gives no account of its state", remedy=remedy)
         if len(thought) < len(learnt):
             common.say(f"{len(learnt) - len(thought)} runs give no account of their states, and are left out")
         learnt = thought
     return learnt, held
-
-
-def _card(episodes: list[Episode], options: Mapping[str, Any]) -> ModelCard:
-    """How the model will be asked: as it is fitted."""
-    from clew.worlds.learned.model_folder import ModelCard
-    from clew.worlds.learned.tool_files import wire_of
-
-    tools = tuple(wire_of(tool) for tool in episodes[0].tools)
-    alike = all(one.tools == episodes[0].tools for one in episodes)
-    told = bool(tools and alike and options["model"] != SCRATCH)
-    return ModelCard(
-        world=episodes[0].world,
-        tools=tools if alike else (),
-        told_tools=told,
-        window=options["window"],
-        max_tokens=options["max_tokens"],
-    )
 
 
 def _model(episodes: list[Episode], options: Mapping[str, Any]) -> Local:

@@ -20,9 +20,10 @@ PLAN = "plan"  # the reward that is put around others, and around a world's own
 NAMES = "data reward prompt answer id_column split_column held_out system visible limits_column reward_seconds"
 DATA_HELP = """Your own tasks instead of a world: a file (JSONL, JSON, Parquet, CSV) or a folder that Hugging Face's
 datasets saved."""
-REWARD_HELP = """With --data: exact, numeric, regex, json_schema, mathematics, unit_tests, judge(model='...'), or
-file.py:function; with a weight, as in 0.2*length.py:short. May be repeated: the weighted sum counts. Beside these, and
-for a world alone, plan: 0 where the agent orchestrator got no plan, else half of 1 + the other reward."""
+REWARD_HELP = """With --data: exact, numeric, regex, json_schema, mathematics, unit_tests, judge(model='...'),
+observation (of `clew world turns`), or file.py:function; with a weight, as in 0.2*length.py:short. May be repeated: the
+weighted sum counts. Beside these, and for a world alone, plan: 0 where the agent orchestrator got no plan, else half of
+1 + the other reward."""
 rows_options = common.options(
     option("--prompt", default="", help="With --data: a template, as in '{question} Be brief.', or a column."),
     option("--answer", default="", help="With --data: column of the known answers; the agent never sees it."),

@@ -25,6 +25,7 @@ from clew.exchange.dataset.given import Given, Reward, Verdict, row_of
 from clew.exchange.dataset.model_judge import ModelJudge
 from clew.harness.loading import agent_ref
 from clew.sandbox.sandbox import Sandbox
+from clew.train.observing.rewarding import observation
 from clew.worlds.scorers.json_schema import json_schema
 from clew.worlds.scorers.mathematics import Mathematics
 from clew.worlds.scorers.numeric import numeric
@@ -34,6 +35,7 @@ from clew.worlds.scorers.unit_tests import unit_tests
 Function = Callable[..., Any]
 BOX: Mapping[str, Function] = {
     "exact": exact, "numeric": numeric, "regex": regex, "json_schema": json_schema, "unit_tests": unit_tests,
+    "observation": observation,
 }  # fmt: skip
 MADE: Mapping[str, Function] = {"mathematics": Mathematics, "judge": ModelJudge}  # hold a process, or a model
 NAMES = (*BOX, *MADE)

@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from clew.core.errors import BadInput, ClewError
 from clew.core.keys import derive
@@ -25,6 +26,7 @@ from clew.train.observing.content_kinds import words_of
 from clew.worlds.judging import world_acts
 from clew.worlds.learned.model_folder import ModelCard
 from clew.worlds.learned.prompting import Turn, turn_text
+from clew.worlds.learned.tool_files import wire_of
 from clew.worlds.world_asks import open_world
 
 LEAST = 2  # turns of a run that can serve
@@ -70,6 +72,33 @@ class Read:
         for _, why in self.left_out:
             found[why] = found.get(why, 0) + 1
         return found
+
+
+def of_one_world(read: Read) -> list[Episode]:
+    """The episodes of what was read.
+
+    Raises:
+        BadInput: there are none, or they are of several worlds.
+    """
+    if not read.episodes:
+        remedy = "Choose runs that acted twice or more in a world."
+        raise BadInput("none of these runs can be learnt from", remedy=remedy)
+    worlds = {one.world.partition("(")[0] for one in read.episodes}
+    if len(worlds) > 1:
+        remedy = "Choose those of one world, as in world=shell."
+        raise BadInput(f"these runs are of {len(worlds)} worlds: {', '.join(sorted(worlds))}", remedy=remedy)
+    return list(read.episodes)
+
+
+def card_of(episodes: Sequence[Episode], told_tools: bool = True, **how: Any) -> ModelCard:
+    """How a model is asked that stands for the world of these episodes; ``how``: further fields of the card.
+
+    Args:
+        told_tools: whether the system text holds the tools, where all episodes have the same.
+    """
+    alike = all(one.tools == episodes[0].tools for one in episodes)
+    tools = tuple(wire_of(tool) for tool in episodes[0].tools) if alike else ()
+    return ModelCard(world=episodes[0].world, tools=tools, told_tools=bool(told_tools and tools), **how)
 
 
 def episodes_of(runs: Iterable[Record]) -> Read:

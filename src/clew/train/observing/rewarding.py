@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clew.train.observing.content_kinds import Content, content_of, form_of, words_of
 from clew.worlds.learned.fidelity import canonical_text
@@ -140,6 +140,17 @@ def reward(
     judged = _mean(scores)
     total = judged if rule is None else (1 - RULE) * judged + RULE * rule
     return Reward(total, rule, judged, content, bare, "" if scores is not None else "the rubric could not judge it")
+
+
+def observation(reply: str, answer: object, columns: Mapping[str, Any] | None = None) -> float:
+    """The reward of a reply on a row that `clew world turns` wrote, 0 to 1; for ``--reward observation``.
+
+    Args:
+        answer: what the world answered. columns: ``messages``, all that was told before it, and ``form``.
+    """
+    told = columns or {}
+    before = {word for one in told.get("messages") or () for word in words_of(str(one["content"]))}
+    return reward(reply, str(answer), before, frozenset(told.get("form") or ())).value
 
 
 def _mean(scores: Mapping[str, float] | None) -> float:
