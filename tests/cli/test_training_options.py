@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import peft
 import pytest
 from transformers import AutoModelForCausalLM
 
@@ -169,6 +168,8 @@ def test_a_line_stopped_on_its_way_goes_on_as_if_never_stopped(clew, tiny, monke
 
 
 def test_adapters_go_out_and_in(clew, tiny):
+    import peft  # here, since it takes seconds of every process that collects this file
+
     done = train(clew, "--lora", 2, "--lora-alpha", 4, "--lora-targets", "q_proj,v_proj", "--lr", 0.01, name="first")
     assert "lora_targets q_proj,v_proj" in done.stderr
     adapter = Path(".clew/trainings/first/checkpoint/adapter")

@@ -21,6 +21,7 @@ import socket
 import sys
 from contextlib import suppress
 from importlib import import_module
+from typing import NoReturn
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOADED = (
@@ -159,12 +160,34 @@ def _until_gone(line: socket.socket, child: int) -> int:
     return 0
 
 
+def run(arguments: list[str]) -> NoReturn:
+    """Run ``clew.cli`` as ``python -m clew.cli`` does. At the end nothing is taken apart: to free what was loaded would
+    copy every page of it, and take longer than most lines."""
+    import atexit
+    import runpy
+    import threading
+    import traceback
+
+    sys.argv, code = ["clew", *arguments], 0
+    try:
+        runpy.run_module("clew.cli", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     what, where, *rest = sys.argv[1:]
     if what == "ask":
         ask(where, rest)
-    rest = serve(where)
-    import runpy
-
-    sys.argv = ["clew", *rest]
-    runpy.run_module("clew.cli", run_name="__main__", alter_sys=True)
+    run(serve(where))

@@ -74,16 +74,20 @@ def imports(tree: ast.AST, module: str) -> Iterator[tuple[int, str, bool]]:
                 yield node.lineno, base, id(node) in typing_only
 
 
-def sources() -> Iterator[tuple[str, str, ast.AST]]:
+@pytest.fixture(scope="module")
+def sources() -> list[tuple[str, str, ast.AST]]:
+    """Name of each file, name of its module, and its syntax."""
+    found: list[tuple[str, str, ast.AST]] = []
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
         module = "clew." + name.removesuffix(".py").replace("/", ".")
-        yield name, module, ast.parse(path.read_text())
+        found.append((name, module, ast.parse(path.read_text())))
+    return found
 
 
-def test_imports_run_downward_only():
+def test_imports_run_downward_only(sources):
     found = []
-    for name, module, tree in sources():
+    for name, module, tree in sources:
         for line, imported, _ in imports(tree, module):
             if why := breach(module, imported):
                 found.append(f"{name}:{line} {imported}: {why}")
@@ -107,10 +111,10 @@ def test_the_rule_itself(importer, imported, allowed):
     assert (breach(importer, imported) is None) is allowed
 
 
-def test_core_needs_only_numpy():
+def test_core_needs_only_numpy(sources):
     found = [
         f"{name}:{line} {imported}"
-        for name, module, tree in sources()
+        for name, module, tree in sources
         if name.startswith("core/")
         for line, imported, _ in imports(tree, module)
         if imported.split(".")[0] not in CORE_MAY | {"clew"}
@@ -118,11 +122,11 @@ def test_core_needs_only_numpy():
     assert found == []
 
 
-def test_tensors_only_where_they_are_used():
+def test_tensors_only_where_they_are_used(sources):
     heavy = {"torch", "transformers", "tokenizers", "safetensors", "peft", "accelerate"}
     found = [
         f"{name}:{line} {imported}"
-        for name, module, tree in sources()
+        for name, module, tree in sources
         if not name.startswith(TENSORS)
         for line, imported, only_types in imports(tree, module)
         if imported.split(".")[0] in heavy and not only_types
@@ -130,9 +134,9 @@ def test_tensors_only_where_they_are_used():
     assert found == []
 
 
-def test_only_the_command_line_prints_and_reads_the_environment():
+def test_only_the_command_line_prints_and_reads_the_environment(sources):
     found = []
-    for name, _, tree in sources():
+    for name, _, tree in sources:
         if name.startswith("cli/"):
             continue
         for node in ast.walk(tree):

@@ -38,7 +38,7 @@ def site(lab):
         yield base
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chrome():
     with browser() as started:
         yield started
