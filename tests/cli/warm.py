@@ -31,8 +31,9 @@ LOADED = (
 
 
 def settings(environment: dict[str, str]) -> dict[str, str]:
-    """The variables that Python and native libraries read once, when they are loaded."""
-    return {k: v for k, v in environment.items() if k.startswith(("PYTHON", "OMP_", "HF_", "TRANSFORMERS_", "MKL_"))}
+    """The variables that Python and native libraries read once, when they are loaded; an empty one is as none."""
+    read = ("PYTHON", "OMP_", "HF_", "TRANSFORMERS_", "MKL_")
+    return {name: value for name, value in environment.items() if name.startswith(read) and value}
 
 
 # -- the script on the path --------------------------------------------------------------------------------------------

@@ -43,6 +43,40 @@ class Exact:
         self._closed = True
 
 
+class Answering(World, Protocol):
+    """A world that answers each action with a text, and is over after so many actions or when ``_ended`` says so.
+
+    A subclass is also ``Exact``, and sets ``_said``, what is seen first, and ``_left``, the actions that it allows.
+    """
+
+    _said: str
+    _left: int
+    _closed: bool
+
+    @property
+    def _ended(self) -> bool:
+        """Whether an action ended the task."""
+        ...
+
+    def _answered(self, action: str | ToolCall) -> str:
+        """Perform an action; what the world says to it."""
+        ...
+
+    def observe(self) -> Observation:
+        return Observation(self._said, None, self._ended or self._left <= 0)
+
+    def step(self, action: str | ToolCall) -> Observation:
+        """Perform an action, as text or by a tool.
+
+        Raises:
+            WorldError: the task was ended, the actions are used up, or the world is closed.
+        """
+        alive(self.observe().done or self._closed, action)
+        self._left -= 1
+        self._said = self._answered(action)
+        return self.observe()._replace(call_id=action.id if isinstance(action, ToolCall) else None)
+
+
 class Numbered(Taskset, Protocol[W]):
     """A taskset whose task ids read ``prefix-NUMBER``, and whose judge looks at the last state of a world it ``plays``.
 

@@ -14,8 +14,8 @@ from collections.abc import Hashable, Sequence
 from clew.core.errors import BadInput
 from clew.core.keys import state_key
 from clew.core.registry import make_ref
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.bases import Demonstrated, Exact, alive, load
+from clew.core.values import Task, ToolCall, ToolSpec
+from clew.worlds.bases import Answering, Demonstrated, Exact, load
 from clew.worlds.finder.encyclopedia import (
     SHOWN,
     SITE,
@@ -42,7 +42,7 @@ USAGE = "search WORDS, open ADDRESS, or answer TEXT"
 LONGEST = 300  # characters of an action's text
 
 
-class FinderWorld(Exact):
+class FinderWorld(Exact, Answering):
     """One question; exact. ``opened``: addresses in the order of their first opening. ``answer``: None until given."""
 
     def __init__(
@@ -55,27 +55,13 @@ class FinderWorld(Exact):
         self._said, self._left, self._closed = "The encyclopedia is open.", steps, False
 
     @property
-    def _over(self) -> bool:
-        return self.answer is not None or self._left <= 0
+    def _ended(self) -> bool:
+        return self.answer is not None
 
     @property
     def state_key(self) -> bytes:
         """Which pages were opened and what was answered; neither the searches nor the steps left."""
         return state_key(self._name, json.dumps([sorted(self.opened), self.answer]))
-
-    def observe(self) -> Observation:
-        return Observation(self._said, None, self._over)
-
-    def step(self, action: str | ToolCall) -> Observation:
-        """Search, open or answer, as text or by a tool.
-
-        Raises:
-            WorldError: the question was answered, the steps are used up, or the world is closed.
-        """
-        alive(self._over or self._closed, action)
-        self._left -= 1
-        self._said = self._answered(action)
-        return self.observe()._replace(call_id=action.id if isinstance(action, ToolCall) else None)
 
     def _answered(self, action: str | ToolCall) -> str:
         if isinstance(action, ToolCall):

@@ -17,6 +17,7 @@ from clew.core.errors import BadInput
 from clew.core.sources import placed
 from clew.core.values import ToolCall
 from clew.worlds.learned.prompting import Demonstration, Turn
+from clew.worlds.learned.text_files import text_of
 
 LARGEST, RUNS, TURNS, LONGEST = 64 << 20, 1000, 400, 8000  # bytes; of a file; of a run; characters of one text
 REMEDY = "Write one with `clew export runs.jsonl RUNS`."
@@ -28,14 +29,7 @@ def demonstrations_of(path: str | Path) -> list[Demonstration]:
     Raises:
         BadInput: there is no such file, a line is no run, or no run holds an observation.
     """
-    where = Path(placed(path))
-    try:
-        if where.stat().st_size > LARGEST:
-            raise BadInput(f"{path} is larger than {LARGEST:,} bytes", remedy="Export fewer runs.")
-        lines = where.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "") or "it is no text"
-        raise BadInput(f"cannot read recorded runs from {path}: {why}", remedy=REMEDY) from error
+    lines = text_of(Path(placed(path)), "recorded runs", LARGEST, REMEDY).splitlines()
     found = []
     for number, line in enumerate(lines, 1):
         if not line.strip():

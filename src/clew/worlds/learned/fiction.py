@@ -15,6 +15,7 @@ from pathlib import Path
 
 from clew.core.errors import BadInput
 from clew.core.sources import placed
+from clew.worlds.learned.text_files import text_of
 
 LARGEST, MOST = 16 << 20, 20_000  # bytes, rows
 WORD = re.compile(r"\w+")
@@ -51,13 +52,7 @@ def _words(text: str) -> set[str]:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise BadInput(f"{path} is larger than {LARGEST:,} bytes", remedy="Give a smaller table.")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "") or "it is no text"
-        raise BadInput(f"cannot read a table of facts from {path}: {why}", remedy=REMEDY) from error
+    text = text_of(path, "a table of facts", LARGEST, REMEDY)
     try:
         raw = list(csv.DictReader(text.splitlines())) if path.suffix.lower() == ".csv" else _objects(text)
         rows = [{str(k): str(v) for k, v in row.items() if v is not None} for row in raw if isinstance(row, Mapping)]

@@ -18,6 +18,7 @@ from clew.core.printable import short
 from clew.core.sources import placed
 from clew.core.values import ToolSpec
 from clew.worlds.foreign_schemas import checkable, fault
+from clew.worlds.learned.text_files import text_of
 
 LARGEST, MOST = 16 << 20, 256  # bytes of a file, tools of it
 PARTS = 20_000  # of one tool's schema once its references are followed
@@ -88,13 +89,7 @@ def wire_of(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _read(path: Path) -> object:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise BadInput(f"{path} is larger than {LARGEST:,} bytes", remedy="Give a smaller file.")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "") or "it is no text"
-        raise BadInput(f"cannot read tools from {path}: {why}", remedy=REMEDY) from error
+    text = text_of(path, "tools", LARGEST, REMEDY)
     if path.suffix.lower() in _YAML:
         return _yaml(path, text)
     try:

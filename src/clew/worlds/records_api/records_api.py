@@ -18,8 +18,8 @@ from clew.core.errors import BadInput
 from clew.core.keys import encode, state_key
 from clew.core.records import action_text
 from clew.core.registry import make_ref
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.bases import Demonstrated, Exact, alive, load
+from clew.core.values import Task, ToolCall, ToolSpec
+from clew.worlds.bases import Answering, Demonstrated, Exact, load
 from clew.worlds.records_api.api_rules import COLOURS, NAMES, PAGE, TOOLS, USAGE, Answer, Request, Service, failed, read
 from clew.worlds.seeds import Dice, kept, split_of
 
@@ -67,7 +67,7 @@ def plan_of(number: int, changes: int) -> Plan:
     return Plan(start, tuple(asked), goal)
 
 
-class RecordsWorld(Exact):
+class RecordsWorld(Exact, Answering):
     """One client of the service; exact. ``service``: the items. ``pages``: those that were read, for demonstrations."""
 
     def __init__(self, name: str, number: int, service: Service, steps: int, faults: float, tools: bool) -> None:
@@ -78,31 +78,18 @@ class RecordsWorld(Exact):
         self.ended = self._closed = False
 
     @property
-    def _over(self) -> bool:
-        return self.ended or self._left <= 0
+    def _ended(self) -> bool:
+        return self.ended
 
     @property
     def state_key(self) -> bytes:
         """The items and the ids given out; neither what was read nor the steps left."""
         return state_key(self._name, json.dumps([list(self.service.items.items()), self.service.given, self.ended]))
 
-    def observe(self) -> Observation:
-        return Observation(self._said, None, self._over)
-
-    def step(self, action: str | ToolCall) -> Observation:
-        """Answer a request, as text or by a tool.
-
-        Raises:
-            WorldError: the task was ended, the steps are used up, or the world is closed.
-        """
-        alive(self._over or self._closed, action)
-        self._left -= 1
+    def _answered(self, action: str | ToolCall) -> str:
         text = action_text(action if isinstance(action, str) else action._replace(id=""))
         self._trail = blake2b(self._trail + encode(text), digest_size=16).digest()
-        self._said = self._answered(read(action))
-        return self.observe()._replace(call_id=action.id if isinstance(action, ToolCall) else None)
-
-    def _answered(self, asked: Request | Answer) -> str:
+        asked = read(action)
         if isinstance(asked, Answer):
             return str(asked)
         if asked.method == "DONE":

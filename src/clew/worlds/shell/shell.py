@@ -15,8 +15,8 @@ from typing import Literal
 from clew.core.errors import BadInput
 from clew.core.keys import state_key
 from clew.core.registry import make_ref
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
-from clew.worlds.bases import Demonstrated, Exact, alive, load
+from clew.core.values import Task, ToolCall, ToolSpec
+from clew.worlds.bases import Answering, Demonstrated, Exact, load
 from clew.worlds.schemas import read_arguments, tool_spec
 from clew.worlds.seeds import kept, split_of
 from clew.worlds.shell.shell_errands import Errands, errands_of, next_command, slip
@@ -27,7 +27,7 @@ BASH = tool_spec("bash", f"Run one plain command: {', '.join(KNOWN)}; exit ends 
 Opening = Literal["tree", "cwd"]
 
 
-class ShellWorld(Exact):
+class ShellWorld(Exact, Answering):
     """One shell; exact. ``tree``: the files, and the folder that one stands in."""
 
     def __init__(self, name: str, number: int, tree: Tree, steps: int, opening: Opening, tools: bool) -> None:
@@ -36,27 +36,13 @@ class ShellWorld(Exact):
         self._left, self._said, self.left, self._closed = steps, _opened(tree, opening), False, False
 
     @property
-    def _over(self) -> bool:
-        return self.left or self._left <= 0
+    def _ended(self) -> bool:
+        return self.left
 
     @property
     def state_key(self) -> bytes:
         """The files and where one stands; neither what was printed nor the steps left."""
         return state_key(self._name, json.dumps([sorted(self.tree.nodes.items()), self.tree.cwd, self.left]))
-
-    def observe(self) -> Observation:
-        return Observation(self._said, None, self._over)
-
-    def step(self, action: str | ToolCall) -> Observation:
-        """Perform a command, as text or by the tool ``bash``.
-
-        Raises:
-            WorldError: the shell was left, the steps are used up, or the world is closed.
-        """
-        alive(self._over or self._closed, action)
-        self._left -= 1
-        self._said = self._answered(action)
-        return self.observe()._replace(call_id=action.id if isinstance(action, ToolCall) else None)
 
     def _answered(self, action: str | ToolCall) -> str:
         if isinstance(action, ToolCall):
