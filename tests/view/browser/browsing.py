@@ -46,9 +46,7 @@ def browser() -> Iterator[Any]:
 def served(store: Path, *options: str, folder: Path | None = None) -> Iterator[str]:
     """`clew view` on a store as a process of its own; gives its address without the last slash."""
     command = [*warm_line(), "view", str(store), "--port", "0", "--no-open", *options]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=folder or store.parent, env=environment()
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder or store.parent)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
