@@ -128,3 +128,8 @@ def far(one: Answer) -> bool:
 def paired(one: Answer) -> bool:
     """Of all episodes, what comes right after a pair of commands that no run to learn from holds in a row."""
     return one["pair"] == "1"
+
+
+def missed(one: Answer) -> bool:
+    """Of the episodes as they come, what the commonest answer to the action misses."""
+    return usual(one) and one["guessed"] == "0"

@@ -9,6 +9,7 @@ from papers.E167_agentworld.counting import (
     half_life,
     knowable,
     made_up,
+    missed,
     moved,
     paired,
     same,
@@ -26,6 +27,7 @@ KINDS = (
     ("made up by the world", made_up),
     ("depends on earlier actions", moved),
     ("depends on none", same),
+    ("missed by the commonest answer", missed),
     ("right after a new pair", paired),
 )
 

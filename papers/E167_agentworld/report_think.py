@@ -9,6 +9,7 @@ from papers.E167_agentworld.counting import (
     far,
     gain,
     half_life,
+    missed,
     moved,
     same,
     share,
@@ -23,7 +24,13 @@ NAMES = {
     "plain": "the past as it was", "long": "the same, three times the passes", "think": "thinks first",
     "told": "told what is true every third turn",
 }  # fmt: skip
-KINDS = {"all": usual, "depends on none": same, "depends on earlier actions": moved, "on three or more": far}
+KINDS = {
+    "all": usual,
+    "depends on none": same,
+    "depends on earlier actions": moved,
+    "on three or more": far,
+    "missed by the commonest": missed,
+}
 
 
 def pass_marks(lines: Lines) -> list[Mark]:
