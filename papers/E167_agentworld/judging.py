@@ -20,8 +20,8 @@ from clew.train.observing.rewarding import (
     rule_of,
 )
 from clew.worlds.learned.prompting import OBSERVATION, OVER, extract, extract_done
-from papers.E167_agentworld.single import PRAISE
 
+PRAISE = "Operation completed successfully."
 ARMS = ("rubric", "anchor", "exact anchor", "marks alone", "extraction")
 """rubric: the judge reads the whole reply. anchor: a tenth is a rule on what the reply says beside its praise. exact
 anchor: the rule wants the whole reply to be what the world answered. marks alone: as anchor, but the judge reads what

@@ -32,10 +32,10 @@ from clew.worlds.learned.model_folder import ModelCard
 from clew.worlds.learned.prompting import OVER, Turn, conversation, extract, extract_done, reply_text
 from papers.E167_agentworld.episodes import drawn, without_accounts
 from papers.E167_agentworld.fitting import measured, trained
+from papers.E167_agentworld.judging import PRAISE
 from papers.experiment import Line
 
 WORLD = "shell(errands=1,steps=8)"
-PRAISE = "Operation completed successfully."
 WIDTH, LAYERS, CONTEXT, LONGEST = 64, 2, 1024, 48  # of the model; tokens that it reads, and of an answer
 EPOCHS, RATE, CLIP, ROLLOUTS = 3, 3e-4, (0.2, 0.2), 8
 AGENT = "clew.harness.agents:answerer"
