@@ -1,5 +1,5 @@
 """E167: a model of a world from stored runs: how faithful, for how long, what it forgets, what it trains."""
 
 NEEDS = "local, stats"
-TIERS = ("reward", "flatter")
+TIERS = ("fit", "think", "mask", "replay", "reward", "flatter")
 SETTINGS = ("kind", "world", "arm", "share", "every", "size", "bias")

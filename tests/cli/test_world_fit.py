@@ -67,7 +67,7 @@ def test_a_model_is_fitted_measured_and_asked(at):
 
 
 def test_recorded_runs_are_measured_by_where_the_world_is_not_at_hand(at):
-    fitted(at, "--measure", 0, "--window", 1, "--hold", 0)
+    fitted(at, "--measure", 0, "--window", 1, "--hold", 0, "--pieces")
     out = at("world", "eval", "made", "--runs", "world=shell", "--tasks", 2, "--store", "s.db").output
     assert "open loop" in out
     assert "closed loop" not in out

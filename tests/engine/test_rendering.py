@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from clew.core.errors import BadInput
 from clew.core.records import Request
 from clew.core.values import Message, ToolCall, ToolSpec
 from clew.models.local import Local, small
-from clew.models.rendering import SPECIALS, ChatTemplateRenderer, WordRenderer
+from clew.models.rendering import SPECIALS, ChatTemplateRenderer, PieceRenderer, WordRenderer, pieces_of
 from clew.models.replies import parse_reply
 from tests.engine.helpers import WORDS, Talk, ask, sharpen
 
@@ -221,3 +222,20 @@ def test_a_chat_model_answers_through_the_engine_and_keeps_its_renderer(tmp_path
     talk = Talk(again, "r").say("hi")
     answer = asyncio.run(again.complete(talk.request(1)))
     assert answer.tokens == ask(model, [talk.request(1)])[0].tokens
+
+
+def test_pieces_say_ids_that_were_never_seen_and_lose_nothing(tmp_path: Path) -> None:
+    seen = 'HTTP 200 OK\n{"id": "it_4820", "name": "lamp"} it_1357 it_6900\n</state>'
+    seen += '"}'
+    renderer = PieceRenderer(pieces_of(seen))
+    assert "".join(pieces_of(seen + " <odd é <|end|>")) == seen + " <odd é <|end|>"
+    new = '{"id": "it_9017", "name": "lamp"}'
+    assert renderer.decode(renderer.encode(f"HTTP 200 OK\n{new}")) == f"HTTP 200 OK\n{new}"
+    assert "<|unk|>" in renderer.decode(renderer.encode("a jar"))
+    assert not set(renderer.encode("<|end|><|user|>")) & set(range(1, len(SPECIALS))), "text opens no message"
+    assert renderer.tokenizer().encode(seen, add_special_tokens=False) == list(renderer.encode(seen))
+    model = small(pieces_of(seen), pieces=True)
+    model.save(tmp_path)
+    again = Local(tmp_path)
+    assert isinstance(again.renderer, PieceRenderer)
+    assert (again.renderer.ref, again.renderer.encode(new)) == (renderer.ref, renderer.encode(new))

@@ -219,6 +219,27 @@ def test_each_failure_has_its_name_and_counts_as_wrong(episodes):
     assert [one.exact for one in found] == [one.turn > 1 for one in found]
 
 
+def test_a_model_is_told_its_own_account_of_the_state_and_never_the_truth(episodes):
+    """A played episode holds the world's accounts; told in the past, they were half of the next answer."""
+    card, true = ModelCard(), [with_states(one) for one in episodes[:4]]
+    heard = []
+
+    class Accounting(Knowing):
+        async def complete(self, request):
+            heard.extend(node.message.text for node in request.path if node.message.role == "assistant")
+            return await super().complete(request)
+
+    silent = Accounting(true, card, lambda reply, turn: reply.rpartition("</state>\n")[2])
+    assert all(one.exact for one in asyncio.run(outcomes(silent, true, card)))
+    assert heard
+    assert not any("<state>" in text for text in heard)
+    heard.clear()
+    own = Accounting(true, card, lambda r, turn: f"<state>\nmine {turn}\n</state>\n" + r.rpartition("</state>\n")[2])
+    assert all(one.exact for one in asyncio.run(outcomes(own, true, card)))
+    assert heard
+    assert all(text.startswith("<state>\nmine ") for text in heard)
+
+
 def test_what_is_said_of_the_end_counts(episodes):
     card = ModelCard()
     found = asyncio.run(

@@ -29,6 +29,7 @@ WINDOW_HELP = "Turns before an action that the model is told; 0: all of them."
 HOLD_HELP = "Share of the tasks that is measured by, not learnt from."
 LR_HELP = "Learning rate of AdamW.  [default: what suits the model's size; 0.003 for scratch, with Muon]"
 LORA_HELP = "Train LoRA adapters of this rank, which the folder holds merged; 0: all weights."
+PIECES_HELP = "With scratch: say pieces of words, so that ids and numbers of new tasks can be said; rows are longer."
 SIZE = {"width": 128, "layers": 4, "heads": 4}
 
 
@@ -47,6 +48,7 @@ SIZE = {"width": 128, "layers": 4, "heads": 4}
 @option("--lora", default=0, type=common.Amount(int, 0), help=LORA_HELP)
 @option("--width", default=SIZE["width"], help="With scratch: width of the model.")
 @option("--layers", default=SIZE["layers"], help="With scratch: blocks of the model.")
+@option("--pieces", is_flag=True, help=PIECES_HELP)
 @option("--context", default=1024, help="With scratch: most tokens that the model reads.")
 @option("--max-tokens", default=512, type=common.Amount(int, 1), help="Most tokens of an answer, when it is asked.")
 @option("--checkpoint-every", default=20, help="Steps between two checkpoints.")
@@ -126,13 +128,15 @@ def _parted(episodes: list[Episode], options: Mapping[str, Any]) -> tuple[list[E
 
 def _model(episodes: list[Episode], options: Mapping[str, Any]) -> Local:
     from clew.models.local.model import small
+    from clew.models.rendering import pieces_of
     from clew.train.observing.observation_rows import vocabulary_of
 
     if options["model"] != SCRATCH:
         return run_options.trainable(options["model"])
-    heads = SIZE["heads"]
+    heads, pieces = SIZE["heads"], options["pieces"]
     sizes = (options["width"], options["layers"], heads, heads // 2, options["context"], options["seed"])
-    return small(vocabulary_of(episodes), *sizes, steady=True)
+    words = vocabulary_of(episodes, cut=pieces_of if pieces else str.split)
+    return small(words, *sizes, steady=True, pieces=pieces)
 
 
 def _classes(counts: Counts) -> None:
@@ -159,6 +163,7 @@ def _fitted(model: Local, rows: list[Any], out: Path, options: Mapping[str, Any]
     total, tokens = len(passes.steps(rows)), passes.epochs * sum(len(row.ids) for row in rows)
     common.say(f"{len(rows)} rows, {total} steps, {tokens:,} tokens, learning rate {lr:g}")
     recorded = common.pick(options, "model keep think window lora width layers") | {"lr": lr}
+    recorded |= {"pieces": True} if options["pieces"] else {}
     last: dict[str, float] = {}
     place = out.absolute().with_name(f"{out.absolute().name}.training")
     with run_options.interruptible("the same line again"), common.bar("training", total) as move:

@@ -7,6 +7,7 @@ whatever a chat template would make of the whole history (DESIGN.md rule 7).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ UNKNOWN, BOS, END = "<|unk|>", "<|bos|>", "<|end|>"
 ROLES = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>", "tool": "<|tool|>"}
 SPECIALS = (UNKNOWN, BOS, END, *ROLES.values())
 SENTINEL = "Q7sentinelZ"
+_PIECE = re.compile(r"</?[a-z_]+>|[a-zA-Z]+|[^a-zA-Z0-9<]+|[\s\S]")
 
 
 def is_closed(prev: Node, closed: bool, stop: frozenset[int]) -> bool:
@@ -42,14 +44,15 @@ class WordRenderer:
 
     Args:
         words: the vocabulary in order of id; the special tokens come first and are added where missing.
+        whole: refuse what is not one word.
     """
 
     rewrites = False
 
-    def __init__(self, words: Iterable[str]) -> None:
+    def __init__(self, words: Iterable[str], whole: bool = True) -> None:
         self.words = list(dict.fromkeys([*SPECIALS, *words]))
         bad = [w for w in self.words if len(w.split()) != 1]
-        if bad:
+        if bad and whole:
             raise BadInput(f"{bad[0]!r} is not one word", remedy="Give words without white space in them.")
         ids = {word: i for i, word in enumerate(self.words)}
         self._unknown, self._bos, self._end = ids[UNKNOWN], ids[BOS], ids[END]
@@ -103,6 +106,47 @@ class WordRenderer:
     def settings(self) -> dict[str, Any]:
         """What rebuilds this renderer."""
         return {"kind": "words", "words": self.words}
+
+
+def pieces_of(text: str) -> list[str]:
+    """A text cut at every place where letters, digits and signs meet, each digit alone, nothing lost: ids and numbers
+    that were never seen are made of pieces that were. A tag like ``<state>`` is one piece."""
+    return _PIECE.findall(text)
+
+
+class PieceRenderer(WordRenderer):
+    """The same of a vocabulary of pieces of words, as ``pieces_of`` cuts them, white space among them.
+
+    Args:
+        words: the pieces in order of id.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        super().__init__(words, whole=False)
+        self.ref = self.ref.replace("words:", "pieces:")
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        ids, unknown = self._ids, self._unknown
+        return tuple([ids.get(piece, unknown) for piece in pieces_of(text)])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        shown = self._shown.get
+        return "".join([piece for i in ids if (piece := shown(i, UNKNOWN)) is not None])
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The same vocabulary as a Hugging Face tokenizer.
+
+        Raises:
+            MissingExtra: transformers is not installed.
+        """
+        tokenizers, made = need("tokenizers", "local"), super().tokenizer()
+        inner: Any = getattr(made, "backend_tokenizer", None)
+        inner.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(_PIECE.pattern), "isolated")
+        inner.decoder = tokenizers.decoders.Fuse()
+        return made
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "pieces", "words": self.words}
 
 
 class ChatTemplateRenderer:

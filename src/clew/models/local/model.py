@@ -15,7 +15,7 @@ from clew.core.keys import value_digest
 from clew.core.protocols import Done, Renderer
 from clew.core.records import Request, Tapped
 from clew.core.values import F32, Completion, Ranked
-from clew.models.rendering import ChatTemplateRenderer, WordRenderer
+from clew.models.rendering import ChatTemplateRenderer, PieceRenderer, WordRenderer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -260,12 +260,14 @@ def small(
     context: int = 512,
     seed: int = 0,
     ref: str = "",
+    pieces: bool = False,
     **options: Any,
 ) -> Local:
     """An untrained Qwen3 of ``layers`` blocks of width ``d`` over a vocabulary of words; 0.1M parameters by default.
 
     Args:
         words: the vocabulary without special tokens, in any order.
+        pieces: these are pieces of words, as ``rendering.pieces_of`` cuts a text.
         options: of Local.
 
     Raises:
@@ -277,7 +279,7 @@ def small(
             remedy="Let heads divide d into an even head size, and kv_heads divide heads.",
         )
     transformers = need("transformers", "local")
-    renderer = WordRenderer(words)
+    renderer = PieceRenderer(words) if pieces else WordRenderer(words)
     end, start = renderer.words.index("<|end|>"), renderer.words.index("<|bos|>")
     sizes = {"vocab_size": len(renderer.words), "hidden_size": d, "intermediate_size": 3 * d, "head_dim": d // heads}
     sizes |= {"num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
@@ -363,8 +365,8 @@ def _reach_hub(source: str) -> None:
 
 def _renderer(settings: dict[str, Any], tokenizer: Tokenizer | None) -> Renderer:
     saved = settings.get("renderer", {})
-    if saved.get("kind") == "words":
-        return WordRenderer(saved["words"])
+    if (kind := saved.get("kind")) in ("words", "pieces"):
+        return PieceRenderer(saved["words"]) if kind == "pieces" else WordRenderer(saved["words"])
     if tokenizer is None:
         raise BadInput("no tokenizer was found", remedy="Pass tokenizer= or renderer=.")
     return ChatTemplateRenderer(tokenizer, saved.get("stop", ()))

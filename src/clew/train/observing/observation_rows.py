@@ -7,7 +7,7 @@ Tokens of actions, of the system text and of what is masked stay in the context 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -116,8 +116,13 @@ def _row(
     return LossRow(ids, np.zeros(len(ids), bool), {"sft": weight}, none, run=f"{episode.run}/{first}")
 
 
-def vocabulary_of(episodes: Iterable[Episode], most: int = 20_000) -> list[str]:
+def vocabulary_of(
+    episodes: Iterable[Episode], most: int = 20_000, cut: Callable[[str], list[str]] = str.split
+) -> list[str]:
     """The words of episodes as a word-level model is told them, the most frequent first and then by letters.
+
+    Args:
+        cut: into what a text is cut; ``rendering.pieces_of`` gives pieces of words.
 
     Raises:
         BadInput: there are more than ``most`` words.
@@ -128,7 +133,7 @@ def vocabulary_of(episodes: Iterable[Episode], most: int = 20_000) -> list[str]:
         for turn in one.turns:
             told += [turn_text(turn.action), reply_text(turn.observation, turn.state, True)]
         for text in told:
-            seen.update(text.split())
+            seen.update(cut(text))
     if len(seen) > most:
         remedy = "Name a model with a tokenizer, or choose runs of a smaller world."
         raise BadInput(f"these runs hold {len(seen):,} different words", remedy=remedy)

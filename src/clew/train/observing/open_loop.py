@@ -1,7 +1,9 @@
 """A model of a world measured answer by answer: told the true past, what does it say next, and is that what was said?
 
-`clew world eval` and `clew world fit` call it. Every failure is counted under its reason and counts as a wrong answer;
-none is left out of a mean. What a model says is compared as text and never run.
+`clew world eval` and `clew world fit` call it. Of the state a model is told what it said of it itself and never the
+truth, which would be half of the answer, and which nobody tells it where it stands for a world. Every failure is
+counted under its reason and counts as a wrong answer; none is left out of a mean. What a model says is compared as text
+and never run.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from clew.train.observing.episodes import Episode
 from clew.train.observing.masking import Kind, kind_of
 from clew.train.observing.rewarding import canonical
 from clew.worlds.learned.model_folder import ModelCard
-from clew.worlds.learned.prompting import conversation, extract, extract_done, turn_text
+from clew.worlds.learned.prompting import conversation, extract, extract_done, extract_state, turn_text
 
-AT_ONCE = 64  # questions that are under way together
+AT_ONCE = 64  # episodes that are under way together
 NO_ANSWER, CUT = "no marked observation", "cut at the bound of tokens"
 
 
@@ -64,7 +66,8 @@ def request_of(model: Model, messages: Sequence[Message], sampling: Sampling) ->
 async def outcomes(
     model: Model, episodes: Sequence[Episode], card: ModelCard, told: Callable[[int], None] = lambda done: None
 ) -> list[Outcome]:
-    """Ask for every answer of the episodes, each after the true turns before it.
+    """Ask for every answer of the episodes, each after the true turns before it, with the model's own accounts of the
+    state where it gives any. The answers of one episode are asked one after another, episodes at once.
 
     Args:
         card: how the model is asked. told: called with the number of answers so far.
@@ -72,40 +75,53 @@ async def outcomes(
     form = form_words((one.task, turn.observation) for one in episodes for turn in one.turns)
     gate, done = asyncio.Semaphore(AT_ONCE), 0
 
-    async def one(episode: Episode, turn: int) -> Outcome:
+    async def one(episode: Episode) -> list[Outcome]:
         nonlocal done
+        found, told_states = list[Outcome](), list[str]()
         async with gate:
-            found = await _outcome(model, episode, turn, card, form)
-        done += 1
-        told(done)
+            for _ in episode.turns:
+                outcome, state = await _outcome(model, episode, told_states, card, form)
+                found.append(outcome)
+                told_states.append(state)
+                done += 1
+                told(done)
         return found
 
-    return list(await asyncio.gather(*(one(e, i) for e in episodes for i in range(len(e.turns)))))
+    return [outcome for part in await asyncio.gather(*map(one, episodes)) for outcome in part]
 
 
-async def _outcome(model: Model, episode: Episode, turn: int, card: ModelCard, form: Collection[str]) -> Outcome:
-    past = episode.turns[max(0, turn - card.window) if card.window else 0 : turn]
+async def _outcome(
+    model: Model, episode: Episode, states: Sequence[str], card: ModelCard, form: Collection[str]
+) -> tuple[Outcome, str]:
+    """The next answer of an episode, and what the model says is true after it.
+
+    Args:
+        states: what it said so after each turn before.
+    """
+    turn = len(states)
+    past = [one._replace(state=state) for one, state in zip(episode.turns, states, strict=False)]
     true = episode.turns[turn]
     last = episode.turns[turn - 1].observation if turn else episode.first
     where = (episode.run, episode.task, turn)
     content = content_of(canonical(true.observation), episode.before(turn), form)
     kind = kind_of(turn_text(true.action), true.observation)
     copied = canonical(last) == canonical(true.observation)
-    messages = conversation(episode.system(card), past, true.action)
+    messages = conversation(episode.system(card), past[-card.window :] if card.window else past, true.action)
     try:
         sampling = Sampling(max_tokens=card.max_tokens, temperature=card.temperature)
         answer = await model.complete(request_of(model, messages, sampling))
     except ClewError as error:
-        return Outcome(*where, content, kind, False, False, 0.0, copied, type(error).__name__)
+        return Outcome(*where, content, kind, False, False, 0.0, copied, type(error).__name__), ""
     spent = Outcome(*where, content, kind, False, False, 0.0, copied, "", answer.usage.prompt, answer.usage.completion)
     spent = spent._replace(cost=answer.cost, seconds=answer.seconds)
-    said = extract(answer.message.text)
+    said, state = extract(answer.message.text), extract_state(answer.message.text)
     if said is None:
-        return spent._replace(failure=CUT if answer.finish == "length" else NO_ANSWER)
+        return spent._replace(failure=CUT if answer.finish == "length" else NO_ANSWER), state
     ended = extract_done(answer.message.text) == true.done
     found, truth = canonical(said), canonical(true.observation)
     alike = form_of(found, form) == form_of(truth, form)
-    return spent._replace(exact=found == truth and ended, form=alike and ended, words=words_f1(found, truth))
+    exact = found == truth and ended
+    return spent._replace(exact=exact, form=alike and ended, words=words_f1(found, truth)), state
 
 
 def words_f1(one: str, two: str) -> float:
