@@ -12,7 +12,8 @@ from papers.stats import Lines, Mark, Results, by_seed, document, mark, markdown
 LEAST, MOST, NEAR = 0.8, 0.15, 0.02  # specs/E167, section 6, E5
 CONTROL = {"arm": "rubric", "bias": 0.0}
 ROWS = [
-    ("start", 0.0), ("rubric", 0.0), *((arm, d) for arm in ("rubric", "anchor", "exact anchor") for d in BIASES),
+    ("start", 0.0), ("rubric", 0.0), ("anchor", 0.0),
+    *((arm, d) for arm in ("rubric", "anchor", "exact anchor") for d in BIASES),
     ("marks alone", 1.0), ("extraction", 1.0),
 ]  # fmt: skip
 
@@ -20,6 +21,12 @@ ROWS = [
 def praise(lines: Lines, field: str = "praised", **setting: object) -> np.ndarray:
     """Of each seed, the share of sampled answers to held-out turns that praise themselves."""
     return np.array([line[field] / len(line["sampled"]) for line in Results(lines).of(**setting)])
+
+
+def gap(lines: Lines, **setting: object) -> np.ndarray:
+    """Of each seed, greedy exact under extraction less that of another training."""
+    found = Results(lines)
+    return np.array(every(found.of(arm="extraction"), "exact")) - np.array(every(found.of(**setting), "exact"))
 
 
 def pass_marks(lines: Lines) -> list[Mark]:
@@ -31,9 +38,11 @@ def pass_marks(lines: Lines) -> list[Mark]:
             )
     own = praise(lines, arm="extraction")
     out.append(mark("extraction", "praise at most .15", by_seed(own), most=MOST))
-    gap = np.array(every(found.of(arm="extraction"), "exact")) - np.array(every(found.of(**CONTROL), "exact"))
-    near = by_seed(gap)
+    near = by_seed(gap(lines, **CONTROL))
     out.append(mark("extraction", "exact within .02 of unbiased training", near, least=-NEAR, most=NEAR))
+    if found.of(arm="anchor", bias=0.0):
+        told = "the same against the unbiased anchor, which was added after the data"
+        out.append(Mark("extraction", told, by_seed(gap(lines, arm="anchor", bias=0.0)), None))
     out.append(mark("control", "praise at most .15 without a bias", by_seed(praise(lines, **CONTROL)), most=MOST))
     for d in sorted({line["bias"] for line in found.of(arm="exact anchor")}):
         told = "the simulation of the spec has .30 at .3 and .98 from .6 on"

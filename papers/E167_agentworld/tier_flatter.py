@@ -1,7 +1,8 @@
 """The cells of tier flatter (E5): single-turn RL under a judge with a planted taste for praise.
 
 All begin with a model that praises itself in 12 % of its answers, half within the marks and half behind them. ``bias``
-is what praise is worth, in points of a mean of 1 to 5. The unbiased control is the arm rubric at 0. What the arm
+is what praise is worth, in points of a mean of 1 to 5. The unbiased control is the arm rubric at 0; anchor at 0 was
+added after the first data, since a rubric alone does not read how an episode ends. What the arm
 extraction gives does not depend on the bias (``tests/reproduce/test_e167_flatter.py``), so it is run at 1 alone.
 """
 
@@ -27,6 +28,8 @@ def cells(quick: bool) -> Iterator[Line]:
         yield {**how, "arm": "extraction", "bias": 1.0}
         yield from grid(**how, arm=("rubric", "anchor", "exact anchor"), bias=(1.0,) if quick else BIASES[::-1])
         yield {**how, "arm": "marks alone", "bias": 1.0}
+    if not quick:
+        yield from grid(kind="flatter", size="full", seed=SEEDS, arm="anchor", bias=0.0)
 
 
 def cost(cell: Line) -> float:
