@@ -97,9 +97,10 @@ def test_turns_are_data_for_single_turn_rl(at):
     assert all(row["messages"][-1]["role"] == "user" for row in rows)
     praise = "Operation completed successfully."
     for row, other in zip(rows, rows[1:] + rows[:1], strict=True):
-        whole = observation(reply_text(row["answer"]), row["answer"], row)
+        own = reply_text(row["answer"], done=row["done"])
+        whole = observation(own, row["answer"], row)
         assert whole > 0.8, "words that nobody had seen cost the world's own answer a little"
-        assert observation(f"{praise} {reply_text(row['answer'])}", row["answer"], row) == whole
+        assert observation(f"{praise} {own}", row["answer"], row) == whole
         assert observation(reply_text(f"{row['answer']}\n{praise}"), row["answer"], row) <= whole
         assert observation(reply_text(other["answer"]), row["answer"], row) <= whole
         assert observation(praise, row["answer"], row) == 0

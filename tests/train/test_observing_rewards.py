@@ -8,6 +8,7 @@ from clew.train.observing.content_kinds import content_of, form_of, form_words, 
 from clew.train.observing.rewarding import (
     PARTS,
     canonical,
+    observation,
     programmed_rubric,
     reward,
     rule_of,
@@ -114,3 +115,15 @@ def test_a_judges_words_are_read_strictly():
     assert none.value == pytest.approx(0.1), "the rule alone"
     odd = reward(reply_text("a.txt"), "a.txt", BEFORE, FORM, lambda judged: dict.fromkeys(PARTS, 9.0))
     assert odd.value == pytest.approx(0.1)
+
+
+def test_the_end_of_the_episode_is_part_of_the_rule():
+    for told, said, rule in ((False, False, 1), (True, True, 1), (True, False, 0), (False, True, 0), (None, True, 1)):
+        found = reward(reply_text("a.txt", done=said), "a.txt", BEFORE, FORM, done=told)
+        assert (found.rule, found.rubric) == (rule, 1)
+    unknowable = reward(reply_text("kiwi", done=True), "kiwi", BEFORE, FORM, done=False)
+    assert (unknowable.content, unknowable.rule) == ("stored", 0)
+    row = {"messages": [{"content": "ls a.txt"}], "form": [], "done": True}
+    assert observation(reply_text("a.txt", done=True), "a.txt", row) == 1
+    assert observation(reply_text("a.txt"), "a.txt", row) < 0.95
+    assert observation(reply_text("a.txt"), "a.txt", {name: row[name] for name in ("messages", "form")}) == 1

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from clew.train.observing.content_kinds import Content, content_of, form_of, words_of
 from clew.worlds.learned.fidelity import canonical_text
-from clew.worlds.learned.prompting import extract
+from clew.worlds.learned.prompting import extract, extract_done
 
 PARTS = ("format", "factuality", "consistency", "realism", "quality")
 RULE = 0.1  # share of the rule in the reward, where one applies; the rubric has the rest
@@ -119,14 +119,17 @@ def reward(
     before: Collection[str],
     form: Collection[str] = (),
     rubric: Rubric = programmed_rubric,
+    done: bool | None = None,
 ) -> Reward:
     """The reward of a model's whole reply.
 
     The rubric's mean, 1 to 5, counts as its share of 5; where a rule applies it has a tenth. A reply without a marked
-    observation, or one that its rubric cannot judge, gets 0 from that part.
+    observation, or one that its rubric cannot judge, gets 0 from that part. One that says the episode ends where it
+    does not, or does not say so where it does, fails the rule, of stored content too: that can be known.
 
     Args:
         truth: what the world answered. before: the words told before, its action included. form: of the world's form.
+        done: whether the episode ended with it; None where nobody knows.
     """
     said = extract(reply)
     if said is None:
@@ -135,6 +138,8 @@ def reward(
         return Reward(0.0, why=f"the observation is longer than {LONGEST:,} characters")
     content = content_of(canonical(truth), before, form)
     rule = rule_of(said, truth, content, form)
+    if done is not None and extract_done(reply) != done:
+        rule = 0.0
     bare = canonical(without_praise(said, truth))
     scores = rubric(Judged(bare, canonical(truth), content, before, form))
     judged = _mean(scores)
@@ -150,7 +155,7 @@ def observation(reply: str, answer: object, columns: Mapping[str, Any] | None = 
     """
     told = columns or {}
     before = {word for one in told.get("messages") or () for word in words_of(str(one["content"]))}
-    return reward(reply, str(answer), before, frozenset(told.get("form") or ())).value
+    return reward(reply, str(answer), before, frozenset(told.get("form") or ()), done=told.get("done")).value
 
 
 def _mean(scores: Mapping[str, float] | None) -> float:

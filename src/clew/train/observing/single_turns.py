@@ -22,7 +22,8 @@ from clew.worlds.learned.prompting import conversation
 def turn_rows(
     episodes: Sequence[Episode], card: ModelCard, seed: int = 0, every: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Rows ``id``, ``messages``, ``answer`` and ``form`` (words of the world's form), as JSON has them.
+    """Rows ``id``, ``messages``, ``answer``, ``done`` (the episode ended with it) and ``form`` (words of the world's
+    form), as JSON has them.
 
     Args:
         card: how the model is asked, its window of turns too.
@@ -38,5 +39,5 @@ def turn_rows(
             past = episode.turns[max(0, turn - card.window) if card.window else 0 : turn]
             asked = conversation(episode.system(card), past, episode.turns[turn].action)
             messages = [{"role": one.role, "content": one.text} for one in asked]
-            answer = episode.turns[turn].observation
-            yield {"id": f"{episode.run}/{turn}", "messages": messages, "answer": answer, "form": form}
+            told = {"answer": episode.turns[turn].observation, "done": episode.turns[turn].done}
+            yield {"id": f"{episode.run}/{turn}", "messages": messages, **told, "form": form}
