@@ -22,7 +22,7 @@ from typing import Any
 from papers.experiment import Line, apart, each, grid
 
 ARMS = ("none", "warm", "read", "lot")
-SEEDS = range(1, 6)  # settings were chosen on seed 0, which is in no report
+SEEDS = range(1, 5)  # the budget ended the fifth; settings were chosen on seed 0, which is in no report
 SHARED = 1  # seed of the start
 SIZES = {"full": {"start": 500, "recorded": 300, "updates": 30, "iterations": 20, "traces": 40},
          "quick": {"start": 30, "recorded": 20, "updates": 1, "iterations": 1, "traces": 4}}  # fmt: skip
