@@ -22,7 +22,7 @@ needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bub
 CHEAP = [
     *(("E163", tier) for tier in "TSDN"), ("E162", "sums"), ("E164", "R"), ("E164", "B"), ("E169", "R"),
     *(("E166", tier) for tier in ("fast", "service", "plans", "conductor")), ("E168", "flaw"),
-    ("E170", "bench"),
+    ("E167", "decouple"), ("E167", "warm"), ("E170", "bench"),
     ("E171", "organisms"), ("E172", "data"), ("E172", "model"), ("E174", "A"), ("E177", "cuda"), ("E177", "wall"),
 ]  # fmt: skip
 
