@@ -109,7 +109,8 @@ def search(setting: Line, seed: int, reach: float | None = None, **more: Any) ->
     people = studio.people
     on_anchor = float((accepts(judge, people.cues) == people.labels).mean())
     return {
-        "skill": float(skill), "gloss": float(gloss), "validation": s / max(s + f, 1), "judge": studio.test.right(judge),
+        "skill": float(skill), "gloss": float(gloss), "validation": s / max(s + f, 1),
+        "judge": studio.test.right(judge),
         "judge_before": studio.test.right(JUDGES[first]), "on_anchor": on_anchor,
         "accepts": float(accepts(judge, studio.test.cues).mean()),
         "accepts_before": float(accepts(JUDGES[first], studio.test.cues).mean()),

@@ -1,9 +1,9 @@
 """The world of section 7.1 of specs/E178: writers have skill and gloss, judges weigh noisy cues, truth is known.
 
-An artefact has a quality q and a gloss g; a judge sees three noisy cues of q and one of g and accepts where the weighted
-sum passes a threshold; right is to accept q > 0. People's work has q of mean 0 and gloss independent of it. A writer's
-child differs in skill (either way) and in gloss (more of it); a judge's in its weights and threshold. What the spec leaves open is said
-where it stands.
+An artefact has a quality q and a gloss g; a judge sees three noisy cues of q and one of g and accepts where the
+weighted sum passes a threshold; right is to accept q > 0. People's work has q of mean 0 and gloss independent of it. A
+writer's child differs in skill (either way) and in gloss (more of it); a judge's in its weights and threshold. What the
+spec leaves open is said where it stands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The archive of an evolution: who descends from whom, tagged evidence, a chained log, binding budgets, private anchors."""
+"""The archive of an evolution: lineage, tagged evidence, a chained log, binding budgets, private anchors."""
 
 from clew.evolve.archive.archive import Archive, Measured
 from clew.evolve.archive.artefact_shelf import Shelf

@@ -1,6 +1,6 @@
 """The archive of an evolution: its state, which is what its log says and nothing else.
 
-An engine reads the state, decides, and writes one event; the event is applied by the same code that replays a log. After
+An engine reads the state, decides, and writes one event; the event is applied by the code that replays a log too. After
 each line of the log the state is one from which the engine goes on, so that a search killed anywhere continues to the
 same bytes. The archive must never decide: it does not draw, ask or score.
 
@@ -25,6 +25,7 @@ from clew.evolve.archive.tagged_evidence import Evidence, Record
 
 GENOME = b"clew.genome.1"
 LOG, SHELF, FORMAT, VERSION = "evolution.log", "artefacts", "clew-evolve", 1
+EVENTS = ("begin", "node", "measure", "checkpoint", "rescore", "end")
 Cost = Mapping[str, float]
 
 
@@ -96,17 +97,15 @@ class Archive:
         Raises:
             BadInput: the log is of a search with other settings.
         """
-        event = {
-            "event": "begin", "format": FORMAT, "version": VERSION, "settings": dict(settings), "roles": list(roles),
-            "slots": dict(slots), "budget": dict(budget),
-        }  # fmt: skip
+        event = {"event": "begin", "format": FORMAT, "version": VERSION, "settings": dict(settings)}
+        event |= {"roles": list(roles), "slots": dict(slots), "budget": dict(budget)}
         if not self.log.events:
             self.write(event)
             return
         had = self.log.events[0]
         differ = [name for name in event if value_digest(had.get(name)) != value_digest(event[name])]
         if differ == ["settings"]:
-            old, new = had["settings"], event["settings"]
+            old, new = had["settings"], dict(settings)
             differ = [name for name in {**old, **settings} if old.get(name) != new.get(name)]
         if differ:
             remedy = "Give the same settings as before, or another folder."
@@ -132,7 +131,7 @@ class Archive:
 
     def _known(self, value: Sequence[object]) -> bool:
         found = [self._genome_of.get((r, value_digest(v, GENOME).hex())) for r, v in enumerate(value)]
-        return None not in found and tuple(found) in self._workspaces  # type: ignore[comparison-overlap]
+        return None not in found and tuple(found) in self._workspaces
 
     def measure(self, batch: Sequence[Measured], cost: Cost) -> None:
         """The outcomes of a batch, one event."""
@@ -141,8 +140,8 @@ class Archive:
     # ---- following -------------------------------------------------------------------------------------------------
 
     def _apply(self, event: Event) -> None:
-        {"begin": self._begin, "node": self._node, "measure": self._measure, "checkpoint": self._checkpoint,
-         "rescore": self._rescore, "end": self._end}[event["event"]](event)  # fmt: skip
+        follow = getattr(self, {name: f"_{name}" for name in EVENTS}[event["event"]])
+        follow(event)
 
     def _begin(self, event: Event) -> None:
         if event["format"] != FORMAT or event["version"] != VERSION:

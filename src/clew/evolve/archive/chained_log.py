@@ -1,7 +1,7 @@
 """The log of an evolution: one JSON object a line, each with the digest of all lines before it.
 
-``Archive`` writes it, and reads it back when a search goes on. A line that was altered, left out or put elsewhere breaks
-the chain and is refused. A last line that a kill cut short is dropped, from the file too. It must never rewrite a line.
+``Archive`` writes it, and reads it back when a search goes on. A line that was altered, left out or moved breaks the
+chain and is refused. A last line that a kill cut short is dropped, from the file too. It must never rewrite a line.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Anchor:
     """Labelled artefacts of a slot.
 
     Raises:
-        BadInput: no item, two of one id, or labels of one kind alone, by which no judge can be told from a constant one.
+        BadInput: no item, two of one id, or labels of one kind alone, which a constant judge gets all right.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:

@@ -1,6 +1,6 @@
 """Outcomes with the judge they depend on: which count, which are stale, and what erasure takes (spec E178, App. F).
 
-A record is valid while the judge that gave it is the incumbent of its slot; a record without a slot (ground truth) stays
+A record is valid while the judge that gave it is the incumbent of its slot; one without a slot (ground truth) stays
 valid for ever. An outcome of an artefact that the same genome has made before for the same task is no new evidence: it
 is kept with count 0. Erasure must take exactly the stale records of a slot, in any order of the slots.
 """

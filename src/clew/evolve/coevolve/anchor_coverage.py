@@ -1,7 +1,7 @@
 """What an anchor can tell: how often it was asked, how optimistic that may have made it, and what it does not cover.
 
-Two questions of specs/E178, 8.2 and 8.3. An anchor that is asked again and again is fitted by chance. And a direction in
-which its items hardly vary, while the artefacts of the search do, leaves the judge's weight there free: it is where
+Two questions of specs/E178, 8.2 and 8.3. An anchor that is asked again and again is fitted by chance. And a direction
+in which its items hardly vary, while the artefacts of the search do, leaves the judge's weight there free: it is where
 further labels should be had, or where the adversarial pool takes them from.
 """
 

@@ -1,4 +1,4 @@
-"""Best belief and Thompson draws over counts of successes and failures (arXiv 2606.26294, section 4.2 of specs/E178)."""
+"""Best belief and Thompson draws over counts of successes and failures (arXiv 2606.26294; specs/E178, section 4.2)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The end of an epoch: the adversarial pool, the anchor, the gate. Section 4.3, step 5, of specs/E178.
 
-The engine calls ``plan_of`` for each slot on the state before the change and writes all plans as one event. A judge sees
-the artefacts of the anchor; the labels stay here.
+The engine calls ``plan_of`` for each slot on the state before the change and writes all plans as one event. A judge
+sees the artefacts of the anchor; the labels stay here.
 """
 
 from __future__ import annotations

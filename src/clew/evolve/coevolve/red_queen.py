@@ -114,9 +114,14 @@ class _Search:
     """One call of ``evolve``."""
 
     def __init__(
-        self, archive: Archive, work: Work, proposer: Proposer, anchors: Mapping[str, Anchor], rules: Rules,
+        self,
+        archive: Archive,
+        work: Work,
+        proposer: Proposer,
+        anchors: Mapping[str, Anchor],
+        rules: Rules,
         watch: Callable[[Archive, str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         if set(anchors) != set(work.slots):
             raise BadInput(f"anchors of {sorted(anchors)}, slots {sorted(work.slots)}", remedy="Give each slot one.")
         self.archive, self.work, self.proposer, self.anchors = archive, work, proposer, anchors
