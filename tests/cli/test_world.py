@@ -15,6 +15,7 @@ from clew.models.fakes import Scripted
 from clew.worlds.learned import Simulated
 from clew.worlds.learned.tool_files import tools_of_file
 from clew.worlds.toys import Counter
+from tests.models.server import chat, serving
 from tests.worlds.simulators import Shadow
 
 register("tasksets", "simulated", Simulated)  # as the entry point does
@@ -112,3 +113,19 @@ def test_models_are_ranked_in_a_simulated_world_with_a_model_of_a_file(clew, tmp
     assert set(found) == {good, poor}
     out = clew("world", "check", "world=simulated").output
     assert "of 4 runs" in out
+
+
+def test_a_training_ends_where_the_simulated_world_is_not_faithful(clew):
+    """The model of the world says the same to every action; the bound lies far above what agrees."""
+    pytest.importorskip("torch", reason="did not run: torch is not installed")
+    from clew.models.local.model import small
+
+    small(["up", "down", "stop", "count"], 16, 1, 2, 1, 256).save("agent")
+    with serving() as peer:
+        peer.say(chat("<predicted_observation>count 77</predicted_observation>"))
+        world = f"simulated(world='{REAL}', model='{peer.url}#m', bound=0.8, steps=6)"
+        line = ("train", "--world", world, "--model", "agent", "--name", "watched", "--max-tokens", 4)
+        done = clew(*line, "--iterations", 2, "--eval-every", 0, code=2)
+    assert "the simulated world agrees with the real one in 0.00" in done.output
+    assert "against a bound of 0.8" in done.output
+    assert "Traceback" not in done.output

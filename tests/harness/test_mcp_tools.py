@@ -13,7 +13,7 @@ import pytest
 from clew.core.errors import BadInput
 from clew.core.values import Task
 from clew.harness import Runner
-from clew.harness.mcp.server_process import Command
+from clew.harness.mcp.server_process import Command, _Life
 from clew.harness.toolbox import tools_of
 from clew.models.fakes import Scripted, tool_call
 from clew.worlds.foreign_schemas import fault
@@ -152,6 +152,16 @@ def test_a_server_that_cannot_be_used_is_a_sentence(command, said):
     assert said in caught.value.message
     assert caught.value.remedy
     assert "secret" not in str(caught.value)
+
+
+def test_a_request_that_comes_after_a_failed_start_hears_why_it_failed():
+    from mcp import types
+
+    life = _Life(Command.parse("/no/such/program x"))
+    assert life.ended.wait(30)
+    asked = life.submit(types.PingRequest(), types.EmptyResult)
+    assert isinstance(asked.exception(0), BadInput)
+    assert "cannot be started: No such file" in str(asked.exception(0))
 
 
 def test_a_server_gets_the_variables_that_are_named_and_no_credential_else(monkeypatch):

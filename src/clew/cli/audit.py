@@ -1,8 +1,6 @@
 """clew audit: a group of verbs, one file each (``audit_<verb>.py``), loaded when named."""
 
-import click
-
-from clew.cli.shared.common import load_verb
+from clew.cli.shared.common import Ordered
 
 VERBS = ("cliffs", "coverage", "grade", "why", "early", "diff", "decay", "judge")
 
@@ -19,16 +17,4 @@ clew audit decay
 clew audit judge --judge reward
 """
 SHORT = "Find where and why runs failed, and what training data lacks."
-
-
-class Audits(click.Group):
-    """Loads a verb of the group when the verb is named."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return load_verb(f"audit_{cmd_name}") if cmd_name in VERBS else None
-
-
-command = Audits("audit", help=HELP, short_help=SHORT)
+command = Ordered("audit", help=HELP, short_help=SHORT, files=VERBS)

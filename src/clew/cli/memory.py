@@ -37,26 +37,8 @@ clew memory delete shop k3j2
 clew memory mcp shop
 """
 SHORT = "Keep what agents remember: write, learn, craft, audit, delete."
-MORE = (
-    "learn",
-    "craft",
-    "audit",
-    "embed",
-    "mcp",
-)  # verbs in files of their own, ``memory_<verb>.py``, loaded when named
-
-
-class Memories(common.Ordered):
-    """The verbs of this file, then those of files of their own."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), *MORE]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return common.load_verb(f"memory_{cmd_name}") if cmd_name in MORE else super().get_command(ctx, cmd_name)
-
-
-command = Memories("memory", help=HELP, short_help=SHORT)
+MORE = ("learn", "craft", "audit", "embed", "mcp")  # in files of their own
+command = common.Ordered("memory", help=HELP, short_help=SHORT, files=MORE)
 
 BY_HELP = "The person who says so (or set CLEW_AUTHOR)."
 FROM_HELP = "Where it was learnt, as RUN@CALL; may be repeated."

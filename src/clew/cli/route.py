@@ -1,8 +1,6 @@
 """clew route: a group of verbs, one file each (``route_<verb>.py``), loaded when named."""
 
-import click
-
-from clew.cli.shared.common import load_verb
+from clew.cli.shared.common import Ordered
 
 VERBS = ("measure", "report", "fit", "add", "evolve")
 
@@ -19,16 +17,4 @@ clew route add router openai:gpt-5-nano --data q.jsonl --reward numeric -o large
 clew route evolve router pool --world household -o evolved
 """
 SHORT = "Find whether to choose among models by question, and fit a router."
-
-
-class Routes(click.Group):
-    """Loads a verb of the group when the verb is named."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return load_verb(f"route_{cmd_name}") if cmd_name in VERBS else None
-
-
-command = Routes("route", help=HELP, short_help=SHORT)
+command = Ordered("route", help=HELP, short_help=SHORT, files=VERBS)

@@ -1,8 +1,6 @@
 """clew world: a group of verbs, one file each (``world_<verb>.py``), loaded when named."""
 
-import click
-
-from clew.cli.shared.common import load_verb
+from clew.cli.shared.common import Ordered
 
 VERBS = ("tools", "fit", "eval", "turns", "check")
 
@@ -17,16 +15,4 @@ clew run tool_user --world "simulated(world='desk', model='URL#NAME')"
 clew world check RUN
 """
 SHORT = "Fit a model of a world, and check a world that a model makes up."
-
-
-class WorldVerbs(click.Group):
-    """Loads a verb of the group when the verb is named."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return load_verb(f"world_{cmd_name}") if cmd_name in VERBS else None
-
-
-command = WorldVerbs("world", help=HELP, short_help=SHORT)
+command = Ordered("world", help=HELP, short_help=SHORT, files=VERBS)

@@ -40,10 +40,22 @@ def load_verb(name: str) -> click.Command:
 
 
 class Ordered(click.Group):
-    """A verb with verbs of its own, listed in the order in which they are written."""
+    """A verb with verbs of its own, listed in the order in which they are written.
+
+    Args:
+        files: verbs that have a file each, ``<verb>_<file>.py``, which is loaded when its verb is named; they are
+            listed after the others.
+    """
+
+    def __init__(self, name: str, *, help: str, short_help: str, files: Sequence[str] = ()) -> None:
+        super().__init__(name, help=help, short_help=short_help)
+        self.files = tuple(files)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return [*self.commands, *self.files]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return load_verb(f"{self.name}_{cmd_name}") if cmd_name in self.files else super().get_command(ctx, cmd_name)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

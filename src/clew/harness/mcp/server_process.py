@@ -134,19 +134,20 @@ class _Life:
     def __init__(self, command: Command) -> None:
         self.command, self.wrote = command, b""
         self.process: asyncio.subprocess.Process | None = None
-        self.ended = threading.Event()
+        self.ended, self._door = threading.Event(), threading.Lock()  # the door: no request enters once it has ended
         self.session: Future[ClientSession] = Future()
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self._run, name="clew-mcp", daemon=True).start()
 
     def submit(self, request: Any, result: type[T]) -> Future[T]:
-        """Send a request in the loop of the session."""
-        asking = self._ask(request, result)
-        try:
-            return asyncio.run_coroutine_threadsafe(asking, self.loop)
-        except RuntimeError:  # it has just ended
-            asking.close()
-            raise self.death() from None
+        """Send a request in the loop of the session; where that is over, the future holds why it failed or ended."""
+        with self._door:
+            if not self.ended.is_set():
+                return asyncio.run_coroutine_threadsafe(self._ask(request, result), self.loop)
+        begun = self.session.exception() is None
+        never: Future[T] = Future()
+        never.set_exception(self.death() if begun else self.session.exception())
+        return never
 
     async def _ask(self, request: Any, result: type[T]) -> T:
         session = await asyncio.shield(asyncio.wrap_future(self.session))
@@ -186,10 +187,10 @@ class _Life:
         except BaseException as error:
             self._failed(error)
         finally:
-            self.ended.set()
+            with self._door:
+                self.ended.set()
             self.kill()
-            if waiting := asyncio.all_tasks(self.loop):  # those that asked are told what became of it
-                self.loop.run_until_complete(asyncio.wait(waiting, timeout=2))
+            self.loop.run_until_complete(_told())
             self.loop.close()
 
     def _failed(self, error: BaseException) -> None:
@@ -244,6 +245,14 @@ class _Life:
         assert self.process.stderr is not None
         while data := await self.process.stderr.read(4096):
             self.wrote = (self.wrote + data)[-KEPT:]
+
+
+async def _told() -> None:
+    """Wait, at most 2 seconds, until those that asked are told what became of it."""
+    await asyncio.sleep(0)  # a request that has just entered becomes a task
+    if waiting := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(waiting, timeout=2)
+    await asyncio.sleep(0)  # what waits for a task in another thread hears of its end a turn of the loop later
 
 
 async def _read(process: asyncio.subprocess.Process, deliver: Any) -> None:
