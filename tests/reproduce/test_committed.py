@@ -24,6 +24,7 @@ CHEAP = [
     *(("E166", tier) for tier in ("fast", "service", "plans", "conductor")), ("E168", "flaw"),
     ("E170", "bench"),
     ("E171", "organisms"), ("E172", "data"), ("E172", "model"), ("E174", "A"), ("E177", "cuda"), ("E177", "wall"),
+    ("E178", "equal"),
 ]  # fmt: skip
 
 

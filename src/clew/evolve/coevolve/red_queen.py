@@ -43,7 +43,7 @@ class Rules:
         BadInput: a number without a meaning, or an unknown gate.
     """
 
-    gate: Gate = "confirm"
+    gate: Gate = "bb"
     alpha: float = 0.6
     first: int = 8
     ratio: float = 2.0
