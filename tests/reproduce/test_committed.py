@@ -25,6 +25,7 @@ CHEAP = [
     *(("E167", tier) for tier in ("fit", "think", "mask", "replay", "reward", "flatter", "decouple", "warm")),
     ("E170", "bench"),
     ("E171", "organisms"), ("E172", "data"), ("E172", "model"), ("E174", "A"), ("E177", "cuda"), ("E177", "wall"),
+    ("E178", "equal"),
 ]  # fmt: skip
 
 
