@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from clew.core.records import LossRow
 from clew.fit.trainer import Trainer
 from clew.models.local import Local
 from clew.train import recipes
+from clew.train.observing.commonest import commonest
 from clew.train.observing.content_kinds import CONTENTS
 from clew.train.observing.episodes import Episode
 from clew.train.observing.masking import KEPT
 from clew.train.observing.open_loop import Outcome, outcomes
-from clew.train.observing.rewarding import canonical
 from clew.train.offline import Passes, fit
 from clew.worlds.learned.model_folder import ModelCard
-from clew.worlds.learned.prompting import turn_text
 from papers.experiment import Line
 
 RATE = 3e-3  # of AdamW beside Muon, as `clew world fit --model scratch` has it
@@ -62,18 +60,5 @@ def measured(model: Local, episodes: Sequence[Episode], card: ModelCard) -> Line
 
 
 def guessed(learnt: Sequence[Episode], asked: Sequence[Episode]) -> str:
-    """What one reaches without a model, by the bigram of actions and answers: for each answer, 1 or 0, whether
-    the commonest answer to the same action, or where it is new to its first word, is what the world said."""
-    known: dict[str, Counter[str]] = defaultdict(Counter)
-    for one in learnt:
-        for turn in one.turns:
-            action, said = turn_text(turn.action), canonical(turn.observation)
-            known[action][said] += 1
-            known[(action.split() or [""])[0]][said] += 1
-    hits = []
-    for one in asked:
-        for turn in one.turns:
-            action = turn_text(turn.action)
-            found = known.get(action) or known.get((action.split() or [""])[0])
-            hits.append(bool(found) and found.most_common(1)[0][0] == canonical(turn.observation))
-    return "".join(str(int(hit)) for hit in hits)
+    """What one reaches without a model: for each answer, 1 or 0, whether the commonest one to its action is right."""
+    return "".join(str(int(hit)) for hit in commonest(learnt, asked))

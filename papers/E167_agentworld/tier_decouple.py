@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from clew.core.keys import derive
@@ -49,14 +49,19 @@ def cost(cell: Line) -> float:
 
 
 @lru_cache(maxsize=1)
-def start(size: str) -> Path:
-    """A folder with the weights that all trainings begin with."""
+def start(size: str) -> TemporaryDirectory[str]:
+    """A folder with the weights that all trainings begin with; it goes as the process ends."""
     from papers.E167_agentworld.encyclopedia import ROWS
     from papers.E167_agentworld.seeker import begun
 
-    folder = Path(mkdtemp(prefix="clew-e167-"))
-    begun(ROWS, 3000, SIZES[size]["start"], SHARED).save(folder)
+    folder = TemporaryDirectory(prefix="clew-e167-")
+    begun(ROWS, 3000, SIZES[size]["start"], SHARED).save(folder.name)
     return folder
+
+
+@lru_cache(maxsize=1)
+def _beside(size: str) -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="clew-e167-")
 
 
 @lru_cache(maxsize=1)
@@ -65,7 +70,7 @@ def model_of_world(size: str) -> Any:
     from papers.E167_agentworld.encyclopedia import fitted
 
     how = SIZES[size]
-    return fitted(Path(mkdtemp(prefix="clew-e167-")), how["repeats"], how["epochs"], SHARED)
+    return fitted(Path(_beside(size).name), how["repeats"], how["epochs"], SHARED)
 
 
 def train(setting: Line, seed: int) -> Line:
@@ -84,7 +89,7 @@ def train(setting: Line, seed: int) -> Line:
     size, arm = setting["size"], setting["arm"]
     how = SIZES[size]
     with quiet():
-        model = Local(start(size), ref="seeker", steady=True)
+        model = Local(start(size).name, ref="seeker", steady=True)
     known = model_of_world(size) if arm not in ("rich", "poor") else None
     taskset, resolve = world(arm, known)
     runner = Runner(AGENT, taskset, model, ":memory:", sampling=SAMPLING, resolve_model=resolve)

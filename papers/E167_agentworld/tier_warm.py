@@ -15,8 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from papers.experiment import Line, apart, each, grid
@@ -43,12 +42,12 @@ def cost(cell: Line) -> float:
 
 
 @lru_cache(maxsize=1)
-def start(size: str) -> Path:
-    """A folder with the weights that all trainings begin with."""
+def start(size: str) -> TemporaryDirectory[str]:
+    """A folder with the weights that all trainings begin with; it goes as the process ends."""
     from papers.E167_agentworld.housemind import begun
 
-    folder = Path(mkdtemp(prefix="clew-e167-"))
-    begun(SIZES[size]["start"], SHARED).save(folder)
+    folder = TemporaryDirectory(prefix="clew-e167-")
+    begun(SIZES[size]["start"], SHARED).save(folder.name)
     return folder
 
 
@@ -68,7 +67,7 @@ def train(setting: Line, seed: int) -> Line:
     torch.set_num_threads(1)
     how, arm = SIZES[setting["size"]], setting["arm"]
     with quiet():
-        model: Any = Local(start(setting["size"]), ref="housemind", steady=True)
+        model: Any = Local(start(setting["size"]).name, ref="housemind", steady=True)
     before = housemind.foreseen(model, how["traces"], seed)
     began, rewards = time.process_time(), list[float]()
     if arm != "none":

@@ -11,10 +11,12 @@ import pytest
 from clew.core.registry import register
 from clew.harness import Runner
 from clew.models.fakes import Echo
+from clew.train.observing.commonest import commonest
+from clew.train.observing.episodes import Episode
 from clew.train.observing.rewarding import observation
 from clew.worlds.learned import Simulated
 from clew.worlds.learned.model_folder import ModelCard
-from clew.worlds.learned.prompting import reply_text
+from clew.worlds.learned.prompting import Turn, reply_text
 from clew.worlds.shell import Shell
 from clew.worlds.toys import Counter
 
@@ -49,6 +51,7 @@ def test_a_model_is_fitted_measured_and_asked(at):
     out = fitted(at, "--measure", 1, "--think").output
     assert "class of turn" in out
     assert "held out: 1 runs of other tasks" in out
+    assert "a table of the commonest answer to each action, without a model, has: " in out
     card = ModelCard.read(Path("made"))
     assert (card.world, card.max_tokens, card.window) == ("shell", 6, 0)
     assert card.measured["answers"] > 0
@@ -72,6 +75,16 @@ def test_recorded_runs_are_measured_by_where_the_world_is_not_at_hand(at):
     assert "open loop" in out
     assert "closed loop" not in out
     assert "cut at the bound of tokens" in out
+
+
+def test_a_table_of_commonest_answers_knows_what_it_was_shown_and_first_words_of_what_is_new():
+    def episode(run, *turns):
+        made = tuple(Turn(action, said) for action, said in turns)
+        return Episode(run, run, "w", "", "", (), made, (True,) * len(made))
+
+    learnt = [episode("a", ("ls", "x"), ("ls", "y"), ("ls", "y"), ("cat one", "no file"), ("cat two", "no file"))]
+    asked = [episode("b", ("ls", "y"), ("ls", "x")), episode("c", ("cat three", "no  file"), ("rm", ""))]
+    assert commonest(learnt, asked) == [True, False, True, False]
 
 
 WRONG = {

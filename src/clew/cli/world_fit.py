@@ -76,6 +76,7 @@ def command(runs: tuple[str, ...], out: str, as_json: bool, store_path: str, **o
     read = episodes_of(chosen)
     _told(len(chosen), read.reasons(), read.foreign)
     episodes, held = _parted(of_one_world(read), options)
+    asked = held[: options["measure"]]
     card = card_of(episodes, options["model"] != SCRATCH, **common.pick(options, "window max_tokens"))
     model = _model(episodes, options)
     how = (options["keep"], options["seed"], model.context)
@@ -83,7 +84,7 @@ def command(runs: tuple[str, ...], out: str, as_json: bool, store_path: str, **o
     if not as_json:
         _classes(counts)
     last = _fitted(model, rows, Path(out), options)
-    measured = _measured(model, held[: options["measure"]], card, as_json) if options["measure"] else {}
+    measured = _measured(model, episodes, asked, card, as_json) if options["measure"] else {}
     with quiet():
         checkpoint.replace(out, lambda folder: _write(model, card, measured, folder))
     if as_json:
@@ -173,11 +174,12 @@ def _fitted(model: Local, rows: list[Any], out: Path, options: Mapping[str, Any]
     return last
 
 
-def _measured(model: Local, held: list[Episode], card: ModelCard, quiet: bool) -> dict[str, Any]:
-    """What the model says of runs of other tasks, printed; the numbers that the folder keeps."""
+def _measured(model: Local, learnt: list[Episode], held: list[Episode], card: ModelCard, quiet: bool) -> dict[str, Any]:
+    """What the model says of runs of other tasks, printed beside a table's; the numbers that the folder keeps."""
     import asyncio
 
-    from clew.cli.shared.world_figures import fidelity_rows, figures
+    from clew.cli.shared.world_figures import beside_table, fidelity_rows, figures
+    from clew.train.observing.commonest import commonest
     from clew.train.observing.open_loop import outcomes
 
     if not held:
@@ -189,7 +191,11 @@ def _measured(model: Local, held: list[Episode], card: ModelCard, quiet: bool) -
     if not quiet:
         common.echo(f"held out: {len(held)} runs of other tasks, {total} answers, each after the true ones before it")
         common.print_table(*fidelity_rows(found))
-    return figures(found)
+    table = beside_table(found, commonest(learnt, held))
+    if not quiet:
+        for claim, one in table.items():
+            common.echo(f"{claim}: {one.estimate:.2f} [{one.low:.2f}, {one.high:.2f}] exact")
+    return figures(found) | {"table": {claim: run_options.numbers(one) for claim, one in table.items()}}
 
 
 def _write(model: Local, card: ModelCard, measured: Mapping[str, Any], folder: Path) -> None:

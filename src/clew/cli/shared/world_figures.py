@@ -62,6 +62,22 @@ def fidelity_rows(found: Sequence[Outcome]) -> tuple[tuple[str, ...], list[tuple
     return HEADS, rows
 
 
+def beside_table(found: Sequence[Outcome], hits: Sequence[bool]) -> dict[str, Report]:
+    """What a table of the commonest answers has exact, and of the answers that it misses, what the model has.
+
+    Args:
+        hits: of each answer, whether the table has it.
+    """
+    tasks = [one.task for one in found]
+    claim = "a table of the commonest answer to each action, without a model, has"
+    told = {claim: share_of(claim, list(map(float, hits)), tasks)}
+    missed = [one for one, hit in zip(found, hits, strict=True) if not hit]
+    if missed:
+        claim = f"of the {len(missed)} answers that it misses, the model has"
+        told[claim] = share_of(claim, [float(one.exact) for one in missed], [one.task for one in missed])
+    return told
+
+
 def figures(found: Sequence[Outcome]) -> dict[str, Any]:
     """The measures as JSON, with failures by reason and what the answers took."""
     from clew.cli.shared.run_options import numbers
