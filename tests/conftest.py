@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from clew.core import registry
 
 pytest_plugins = ["tests.assertions"]
+
+UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("untimed", **UNTIMED)  # a busy machine fails no test
+hypothesis.settings.load_profile("untimed")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
