@@ -1,17 +1,19 @@
-"""What reports count in lines of results: shares of answers that are told by letter, with episodes drawn whole."""
+"""What reports count in lines of results: shares of answers that are told by letter, with episodes drawn whole; and
+the figure of episodes left to themselves, which two of them draw."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from clew.audit.design import clustered
 from clew.core.records import Report
+from papers.drawing import band, canvas, finish
+from papers.E167_agentworld.episodes import DEEP
 from papers.experiment import Line
 from papers.stats import Lines, pooled
 
 Answer = dict[str, str]
 Wanted = Callable[[Answer], bool]
-DEEP = 3  # earlier actions that an answer depends on
 
 
 def answers(line: Line) -> list[Answer]:
@@ -69,6 +71,18 @@ def agreeing(lines: Lines, turn: int) -> tuple[int, int]:
     itself."""
     pairs = [(way, n) for line in lines for way, n in zip(line["alone"], line["runs"], strict=False) if n >= turn]
     return sum(way[turn - 1 : turn] == "1" for way, _ in pairs), len(pairs)
+
+
+def ways(sides: Mapping[str, Lines], turns: int) -> object:
+    """A figure of the episodes still on the world's way, by turn: a band for each side that has lines."""
+    fig, axis = canvas((5, 2.6))
+    for i, (name, own) in enumerate(sides.items()):
+        if own:
+            found = [pooled(*staying(own, turn)) for turn in range(1, turns + 1)]
+            band(axis, range(1, turns + 1), found, color=f"C{i}", label=name)
+    axis.set(xlabel="turns left to itself", ylabel="on the world's way", ylim=(0, 1))
+    finish(axis)
+    return fig
 
 
 def half_life(lines: Lines) -> int | None:

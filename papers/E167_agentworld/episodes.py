@@ -16,6 +16,7 @@ from clew.core.protocols import Taskset, World
 from clew.core.registry import build
 from clew.core.values import Task
 from clew.train.observing.closed_loop import demonstrated, real_episodes
+from clew.train.observing.commonest import first_word
 from clew.train.observing.episodes import Episode
 from clew.worlds.learned.prompting import turn_text
 from clew.worlds.shell.shell_errands import WORDS
@@ -63,7 +64,7 @@ def without_accounts(episodes: Iterable[Episode]) -> list[Episode]:
 
 def verbs(one: Episode) -> list[str]:
     """The first word of each action; "" of an empty one."""
-    return [(turn_text(turn.action).split() or [""])[0] for turn in one.turns]
+    return [first_word(turn_text(turn.action)) for turn in one.turns]
 
 
 def chained(one: Episode) -> list[bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from papers.drawing import band, canvas, finish
 from papers.E167_agentworld.counting import (
     count,
     curve,
@@ -14,11 +13,11 @@ from papers.E167_agentworld.counting import (
     paired,
     same,
     share,
-    staying,
     told_half,
     usual,
+    ways,
 )
-from papers.stats import Lines, Mark, document, mark, markdown, minutes, pooled, select
+from papers.stats import Lines, Mark, document, mark, markdown, minutes, select
 
 TURNS = 8
 KINDS = (
@@ -83,12 +82,4 @@ def report(lines: Lines) -> str:
 
 def figure(lines: Lines) -> object:
     """Episodes still on the world's way, by turn."""
-    fig, axis = canvas((5, 2.6))
-    for i, world in enumerate(("shell", "records")):
-        own = select(lines, world=world)
-        if own:
-            found = [pooled(*staying(own, turn)) for turn in range(1, TURNS + 1)]
-            band(axis, range(1, TURNS + 1), found, color=f"C{i}", label=world)
-    axis.set(xlabel="turns left to itself", ylabel="on the world's way", ylim=(0, 1))
-    finish(axis)
-    return fig
+    return ways({world: select(lines, world=world) for world in ("shell", "records")}, TURNS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from papers.drawing import band, canvas, finish
 from papers.E167_agentworld.counting import (
     count,
     curve,
@@ -16,6 +15,7 @@ from papers.E167_agentworld.counting import (
     staying,
     told_half,
     usual,
+    ways,
 )
 from papers.stats import Lines, Mark, document, mark, markdown, minutes, pooled, select
 
@@ -76,12 +76,4 @@ def report(lines: Lines) -> str:
 
 def figure(lines: Lines) -> object:
     """Episodes still on the world's way, by turn and arm."""
-    fig, axis = canvas((5, 2.6))
-    for i, (arm, name) in enumerate(NAMES.items()):
-        own = select(lines, arm=arm)
-        if own:
-            found = [pooled(*staying(own, turn)) for turn in range(1, TURNS + 1)]
-            band(axis, range(1, TURNS + 1), found, color=f"C{i}", label=name)
-    axis.set(xlabel="turns left to itself", ylabel="on the world's way", ylim=(0, 1))
-    finish(axis)
-    return fig
+    return ways({name: select(lines, arm=arm) for arm, name in NAMES.items()}, TURNS)

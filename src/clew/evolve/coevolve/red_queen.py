@@ -216,14 +216,8 @@ class _Search:
             node = thompson(successes, failures, rng)
             one = self._least(node, extra, rng)
             if one is None and not chosen:
-                one = next(
-                    (
-                        o
-                        for n in rng.permutation(len(archive.lineage.parents))
-                        if (o := self._least(int(n), extra, rng))
-                    ),
-                    None,
-                )
+                anywhere = (self._least(int(n), extra, rng) for n in rng.permutation(len(archive.lineage.parents)))
+                one = next((found for found in anywhere if found is not None), None)
                 if one is None:
                     break
             if one is not None:

@@ -144,9 +144,8 @@ class _Life:
         with self._door:
             if not self.ended.is_set():
                 return asyncio.run_coroutine_threadsafe(self._ask(request, result), self.loop)
-        begun = self.session.exception() is None
         never: Future[T] = Future()
-        never.set_exception(self.death() if begun else self.session.exception())
+        never.set_exception(self.session.exception() or self.death())
         return never
 
     async def _ask(self, request: Any, result: type[T]) -> T:

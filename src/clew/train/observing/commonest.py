@@ -23,15 +23,16 @@ def commonest(learnt: Sequence[Episode], asked: Sequence[Episode]) -> list[bool]
         for turn in one.turns:
             action, said = turn_text(turn.action), canonical(turn.observation)
             known[action][said] += 1
-            known[_verb(action)][said] += 1
+            known[first_word(action)][said] += 1
     hits = []
     for one in asked:
         for turn in one.turns:
             action = turn_text(turn.action)
-            found = (known.get(action) or known.get(_verb(action), Counter())).most_common(1)
+            found = (known.get(action) or known.get(first_word(action), Counter())).most_common(1)
             hits.append(bool(found) and found[0][0] == canonical(turn.observation))
     return hits
 
 
-def _verb(action: str) -> str:
+def first_word(action: str) -> str:
+    """The first word of an action; "" of an empty one."""
     return (action.split() or [""])[0]
