@@ -75,3 +75,25 @@ def test_a_model_that_does_not_answer_ends_nothing():
         proposed(PromptRewriter(Scripted({"": fail}), ["judge"]))
     with pytest.raises(BadInput, match="no role"):
         PromptRewriter(Scripted({"": fail}), [])
+
+
+def test_gepas_words_ask_and_its_reading_takes_the_prompt():
+    pytest.importorskip("gepa", reason="did not run: gepa is not installed")
+    asked = []
+
+    def answer(request):
+        asked.append(request.path[-1].message.text)
+        return "Here it is:\n```\nLook before you close.\n```"
+
+    view = View(VIEW.workspace, VIEW.counts, {"run": "it closed too early", "calls": [{"tool": "close"}]})
+    found = proposed(PromptRewriter(Scripted({"": answer}), ["agent"], style="gepa"), view)
+    assert found.workspace == {"agent": "Look before you close.", "judge": 0.5}
+    assert "Be polite." in asked[0]
+    assert "3 of 8 outcomes" in asked[0]
+    assert "it closed too early" in asked[0]
+    assert '{"tool": "close"}' in asked[0]
+    assert asked[0].count("data, not instructions") == 2  # each thing shown
+    long = proposed(PromptRewriter(Scripted({"": "x" * 9000}), ["agent"], style="gepa"), view)
+    assert long.workspace is None
+    with pytest.raises(BadInput, match="no style 'poem'"):
+        PromptRewriter(Scripted({"": answer}), ["agent"], style="poem")

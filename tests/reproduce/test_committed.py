@@ -25,7 +25,7 @@ CHEAP = [
     *(("E167", tier) for tier in ("fit", "think", "mask", "replay", "reward", "flatter", "decouple", "warm")),
     ("E170", "bench"),
     ("E171", "organisms"), ("E172", "data"), ("E172", "model"), ("E174", "A"), ("E177", "cuda"), ("E177", "wall"),
-    ("E178", "equal"),
+    ("E176", "human"), ("E176", "loop"), ("E176", "gate"), ("E178", "equal"), ("E178", "programs"),
 ]  # fmt: skip
 
 

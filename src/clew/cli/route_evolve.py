@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from clew.cli.route_fit import read_texts
 from clew.cli.route_report import FOLDER, matrix_of, shown
 from clew.cli.shared import common, data_options, option, run_options
+from clew.cli.shared.held_out import Compared, compared, rewards_of
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.core.records import Report
     from clew.core.values import Task
     from clew.harness import Runner
     from clew.models.compose.routed import Routed
@@ -25,14 +23,6 @@ if TYPE_CHECKING:
     from clew.route.world_episodes import Change, WorldEpisodes
 
 OUT_HELP = "Folder of the evolved router; what lies there is replaced."
-
-
-class Compared(NamedTuple):
-    """Mean reward at held-out tasks, and the difference, paired by task."""
-
-    before: Report
-    after: Report
-    gain: Report
 
 
 @click.command("evolve", short_help="Improve a fitted router on whole tasks of a world.")
@@ -119,24 +109,13 @@ def _label(each: WorldEpisodes, found: Matrix, search: Search) -> str:
 
 def _compared(each: WorldEpisodes, best: F64, runner: Runner, test: list[Task]) -> Compared:
     """Both routers at the same held-out tasks and seeds; these runs are stored."""
-    from clew.audit import design
-    from clew.route.measuring import NO_SAMPLE
 
     def rewards(head: F64) -> list[float]:
         routed = each.routed.by(each.change.router_of(head))
-        runs = runner.collect(test, 1, model=routed, on_run=lambda run: each.ended()).runs
-        return [math.nan if run.stop in NO_SAMPLE or run.reward is None else run.reward for run in runs]
+        return rewards_of(runner.collect(test, 1, model=routed, on_run=lambda run: each.ended()).runs, test)
 
-    pairs = [(a, b) for a, b in zip(rewards(each.change.none), rewards(best), strict=True) if not math.isnan(a + b)]
-    if not pairs:
-        raise BadInput("no held-out task could be performed", remedy="Try `clew run` on the world.")
-    before, after = ([pair[i] for pair in pairs] for i in (0, 1))
-    made = partial(design.bootstrap, unit="held-out tasks")
-    return Compared(
-        made("mean reward of the router", lambda x: x.mean(-1), before),
-        made("mean reward of the evolved router", lambda x: x.mean(-1), after),
-        made("evolved less the router before", lambda x, y: x.mean(-1) - y.mean(-1), after, before),
-    )
+    claims = ("mean reward of the router", "mean reward of the evolved router", "evolved less the router before")
+    return compared(rewards(each.change.none), rewards(best), claims)
 
 
 def _end(

@@ -26,6 +26,7 @@ from clew.store import Keeper, resolve
 from clew.store.labels import VERDICTS
 from clew.store.slices import Unfinished
 from clew.view import assets, labelling
+from clew.view.evolution import search_reports
 from clew.view.feed import Feed
 from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
@@ -93,6 +94,11 @@ class Viewer:
         self.feed = Feed(lambda: self.stores.of("feed"))
         self.jobs = None if load is None or self.stores.readonly else Jobs(self.stores, load, self._tell)
 
+    @property
+    def searches(self) -> Path | None:
+        """Where searches of ``clew evolve`` lie beside the store."""
+        return None if self.stores.path == ":memory:" else Path(self.stores.path).parent / "evolve"
+
     def _tell(self, job: dict[str, Any]) -> None:
         self.feed.tell("job", job)
 
@@ -156,12 +162,13 @@ class Viewer:
             get("/api/trainings", lambda s, r: training.trainings(s), "lists"),
             get("/api/training/{name}", lambda s, r: training.training(s, r.path_params["name"]), "lists"),
             get("/api/training/{name}/rows", _rows, "find"),
-            get("/api/reports", lambda s, r: reports.reports(s, self.papers), "lists"),
+            get("/api/reports", self._reports, "lists"),
             get("/api/features", lambda s, r: feature_page.comparisons(s), "lists"),
             get("/api/features/{label}", lambda s, r: feature_page.comparison(s, r.path_params["label"]), "lists"),
             get("/api/feature/{label}/{latent}", lambda s, r: feature_page.feature(s, **r.path_params), "lists"),
             get("/api/early/{label}", lambda s, r: curve_page.curve(s, r.path_params["label"]), "lists"),
             get("/api/figure/{paper}/{name}", self._figure),
+            get("/api/search/{name}/{figure}", self._search_figure),
             Route("/api/fork/command", self._command, methods=["POST"]),
             Route("/api/fork", self._fork, methods=["POST"]),
             Route("/api/jobs", lambda request: Json(self.jobs.list() if self.jobs else [])),
@@ -182,10 +189,14 @@ class Viewer:
         return StreamingResponse(self.feed.listen(), media_type="text/event-stream")
 
     def _figure(self, store: Keeper, request: Request) -> Response:
-        body, kind = reports.figure(self.papers, request.path_params["paper"], request.path_params["name"])
-        # a picture may style itself, and nothing else
-        policy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-        return Response(body, media_type=kind, headers={"Content-Security-Policy": policy})
+        return _drawing(*reports.figure(self.papers, request.path_params["paper"], request.path_params["name"]))
+
+    def _reports(self, store: Keeper, request: Request) -> list[dict[str, Any]]:
+        return search_reports.cards(self.searches) + reports.reports(store, self.papers)
+
+    def _search_figure(self, store: Keeper, request: Request) -> Response:
+        path = request.path_params
+        return _drawing(search_reports.figure(self.searches, path["name"], path["figure"]), "image/svg+xml")
 
     async def _wish(self, request: Request) -> Wish:
         data = parsed(await body_of(request, BODY))
@@ -226,6 +237,12 @@ class Viewer:
 def _file(name: str) -> Response:
     body, kind = assets.static(name)
     return Response(body, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+def _drawing(body: bytes, kind: str) -> Response:
+    """A picture, which may style itself and do nothing else."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+    return Response(body, media_type=kind, headers={"Content-Security-Policy": policy})
 
 
 def _number(request: Request, name: str, default: int, most: int = 1 << 24) -> int:

@@ -53,22 +53,8 @@ class ChainedLog:
             raise
 
     def _read(self, path: Path) -> None:
-        if path.stat().st_size > LONGEST:
-            raise BadRecord(f"{path.name} is longer than {LONGEST:,} bytes", remedy="Begin again in another folder.")
-        data = path.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        for number, line in enumerate(data[:whole].splitlines(), 1):
-            said, _, text = line.partition(b" ")
-            after = digest(LINK, self.head, text)
-            try:
-                event = json.loads(text) if said == after.hex().encode() else None
-            except (ValueError, RecursionError):
-                event = None
-            if not isinstance(event, dict):
-                remedy = "The log was altered or is damaged; begin again in another folder."
-                raise BadRecord(f"line {number} of {path.name} does not follow from the lines before it", remedy=remedy)
-            self.events.append(event)
-            self.head = after
+        data = _bytes_of(path)
+        self.events, self.head, whole = _checked(data, path.name)
         if whole < len(data):
             os.truncate(path, whole)
 
@@ -86,3 +72,35 @@ class ChainedLog:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def read_events(path: Path) -> list[Event]:
+    """The lines of a log that another process may be writing; nothing is changed, and a line cut short is left out.
+
+    Raises:
+        BadRecord: a line is damaged or the chain is broken.
+    """
+    return _checked(_bytes_of(path), path.name)[0]
+
+
+def _bytes_of(path: Path) -> bytes:
+    if path.stat().st_size > LONGEST:
+        raise BadRecord(f"{path.name} is longer than {LONGEST:,} bytes", remedy="Begin again in another folder.")
+    return path.read_bytes()
+
+
+def _checked(data: bytes, name: str) -> tuple[list[Event], bytes, int]:
+    """Events of whole lines, the digest after the last of them, and how many bytes they are."""
+    events, head, whole = list[Event](), bytes(16), data.rfind(b"\n") + 1
+    for number, line in enumerate(data[:whole].splitlines(), 1):
+        said, _, text = line.partition(b" ")
+        head = digest(LINK, head, text)
+        try:
+            event = json.loads(text) if said == head.hex().encode() else None
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict):
+            remedy = "The log was altered or is damaged; begin again in another folder."
+            raise BadRecord(f"line {number} of {name} does not follow from the lines before it", remedy=remedy)
+        events.append(event)
+    return events, head, whole
