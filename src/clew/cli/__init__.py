@@ -29,13 +29,14 @@ SECTIONS = {
     "Start": ("quickstart", "init", "doctor", "worlds", "models"),
     "Make runs": ("run", "gateway", "import", "fork", "replay", "resume", "stop"),
     "Look at runs": ("view", "log", "show", "diff", "label", "export"),
-    "Learn from runs": ("credit", "audit", "train", "tune", "eval", "route", "world", "reproduce"),
+    "Learn from runs": ("credit", "audit", "train", "tune", "eval", "route", "world", "evolve", "reproduce"),
     "Keep runs": ("store", "memory"),
     "Serve models": ("serve", "bench", "draft"),
-    "Work on code": ("diagnose", "gate", "kernels"),
+    "Work on code": ("checkout", "diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-LATER = {"models", "stop", "label", "tune", "route", "world", "reproduce", "serve", "bench", "memory"} | {
+LATER = {"models", "stop", "label", "tune", "route", "world", "evolve", "reproduce", "serve", "bench"} | {
+    "memory",
     "draft",
     *SECTIONS["Work on code"],
 }

@@ -35,6 +35,8 @@ FORK_HELP = "Start PROGRAM again on the record of its run, live from this call."
 WITHOUT_HELP = "With --fork: pin none of these items of memories; `all`: none at all. A run is place enough then."
 IDLE_HELP = "End a run after so many minutes without a request; its name can continue it.  [default: never]"
 MEMORY_HELP = "Pin what this memory has for a conversation in what its model is sent (extra memory)."
+WORKSPACE_HELP = """Keep all files of this folder at each request, ignored ones and .git too; `clew checkout` brings
+them back."""
 MINUTES = common.Amount(float, 0, above=True)
 
 
@@ -53,6 +55,7 @@ MINUTES = common.Amount(float, 0, above=True)
 @option("--unnamed", choices="guess apart", default="guess", help=UNNAMED_HELP)
 @option("--memory", default="", metavar="NAME", help=MEMORY_HELP)
 @embedding.embed_option
+@option("--workspace", metavar="FOLDER", default="", help=WORKSPACE_HELP)
 @option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
@@ -70,6 +73,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     \b
     clew gateway -- python my_agent.py
     clew gateway --upstream http://localhost:8000/v1 --port 8421
+    clew gateway --workspace . -- python my_agent.py
     clew gateway --memory shop -- python my_agent.py
     clew gateway --fork RUN@7 -n 4 -- python my_agent.py
     clew gateway --fork RUN --without-memory all -- python my_agent.py
@@ -92,6 +96,8 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     store = common.open_store(store_path, create=not (options["place"] or options["again"]))
     if options["memory"]:
         _check_memory(store, options["memory"], options["embed"])
+    if options["workspace"] and (options["place"] or options["again"]):
+        raise BadInput("--workspace is of new runs", remedy="`clew checkout` brings back the files of a recorded one.")
     if options["without"] is not None and not options["place"]:
         raise BadInput("--without-memory changes a fork", remedy="Name the run with --fork.")
     if options["again"]:
@@ -113,11 +119,39 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
         idle=options["idle"] * 60 if options["idle"] else None,
         memory=options["memory"],
         embedder=embedding.embedder(options["embed"]),
+        files=_files(options["workspace"], store_path) if options["workspace"] else None,
     )
     port = options["port"] if options["port"] is not None else 0 if program else PORT
     listener = listen(options["host"], port)
     address = f"http://{options['host']}:{listener.getsockname()[1]}"
     raise SystemExit(asyncio.run(_serve(gateway, listener, address, program, options, store_path)))
+
+
+def _files(folder: str, store: str) -> Callable[[], Mapping[str, Any]]:
+    """What takes snapshots of a folder onto the shelf beside the store.
+
+    Raises:
+        BadInput: it is no folder, a home folder or a root, or the store lies in it.
+    """
+    from clew.cli.checkout import shelf_of
+    from clew.worlds.workspace import Scan
+
+    root = Path(folder).resolve()
+    if not root.is_dir():
+        raise BadInput(f"{folder} is no folder", remedy="Name the folder in which the program works.")
+    if root in (Path("/"), Path.home().resolve()):
+        raise BadInput(f"{folder} is a root or a home folder", remedy="Let the program work in a folder of its own.")
+    shelf = shelf_of(store)
+    if shelf.folder.resolve().is_relative_to(root):
+        remedy = f"Put the store elsewhere: --store {root.parent / 'runs.db'}."
+        raise BadInput(f"the store {store} lies in {folder}, whose files would hold themselves", remedy=remedy)
+    scan = Scan(root, shelf)
+
+    def taken() -> Mapping[str, Any]:
+        found = scan.snapshot()
+        return {"tree": found.tree, "state": found.state, "left": len(found.left)}
+
+    return taken
 
 
 def _check_memory(store: Keeper, name: str, embed: str) -> None:
@@ -221,6 +255,9 @@ async def _programs(
     codes = await asyncio.gather(*(_program(commands[name], address, name, options["token"]) for name in names))
     for name, copy in copies.items():
         common.say(f"run {name} worked in {copy}")
+    if options["workspace"] and names[0] in gateway.sessions:
+        await gateway.keep_files(gateway.sessions[names[0]].run, "end")
+        common.echo(f"\nNext:\n  {command_line('checkout', gateway.sessions[names[0]].run)}")
     for name in names:
         _told(gateway, name, store)
     if gateway.memory and (line := _without_line(gateway, names[0], program, options)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, TypedDict
 
@@ -37,16 +37,28 @@ def named(store: Keeper, name: str) -> dict[str, GroupRow]:
     """The groups of a named collection by name, ``name/iteration/task index``; none without a name."""
     if not name:
         return {}
-    return {row.name: row for row in map(store.group, store.groups()) if row.name.startswith(f"{name}/")}
+    known = {group: label for group, label in store.group_names().items() if label.startswith(f"{name}/")}
+    return {label: store.group(group) for group, label in known.items()}
 
 
-def open_groups(spec: RunSpec, tasks: Sequence[Task], n: int, seed: int, name: str, iteration: int) -> list[Opened]:
+def open_groups(
+    spec: RunSpec,
+    tasks: Sequence[Task],
+    n: int,
+    seed: int,
+    name: str,
+    iteration: int,
+    known: Mapping[str, GroupRow] | None = None,
+) -> list[Opened]:
     """Each task's group with its runs: those of a named collection that the store has, new ones of the others.
+
+    Args:
+        known: what ``named`` gives, where the caller has it already: reading it takes as long as the store has groups.
 
     Raises:
         BadInput: a group of that name holds another task or another number of runs.
     """
-    known, out = named(spec.store, name), list[Opened]()
+    known, out = named(spec.store, name) if known is None else known, list[Opened]()
     for index, task in enumerate(tasks):
         label = f"{name}/{iteration}/{index}" if name else ""
         if label in known:

@@ -34,7 +34,7 @@ from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
 from clew.serve import pinned
-from clew.serve.gateway import verbatim, wire
+from clew.serve.gateway import run_files, verbatim, wire
 from clew.serve.gateway.arriving import scores_of, sent_of
 from clew.serve.gateway.exchanges import Exchange
 from clew.serve.gateway.piping import Piped
@@ -64,6 +64,8 @@ class Gateway:
         about: what is kept with every run of how it was answered, so that its forks can be.
         idle: seconds without a request after which a run ends with ``time_limit``; None: never. A later request of its
             name goes on in a fork of it, where it stopped.
+        files: takes a snapshot of the program's folder, and gives what is noted of it (``run_files.noted``). It is
+            called, in a thread, as a request arrives; the answer waits for it.
         memory: what fits the first request of a conversation is recalled from it and pinned in what the model is sent.
         embedder: ranks what it recalls by vectors too, as in ``Runner``.
     """
@@ -82,7 +84,9 @@ class Gateway:
         idle: float | None = None,
         memory: str = "",
         embedder: Embeds | None = None,
+        files: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
+        self._files, self._one = files, asyncio.Lock()
         self.store, self._resolve, self.unnamed, self.token, self.names = store, resolve, unnamed, token, names
         self.about, self.idle = dict(about or {}), idle
         self.memory = memory
@@ -268,9 +272,20 @@ class Gateway:
                 body = {k: v for k, v in sent.body.items() if k != "previous_response_id"}
                 items = DIALECTS[dialect].request_to_wire(asked)["input"]
                 sent = sent._replace(body=body | {"input": items})
-            return await self._respond(dialect, asked, session, session.request(asked, dialect, sent=sent), sent)
+            had = len(session.exchanges)
+            exchange = session.request(asked, dialect, sent=sent)
+            if len(session.exchanges) > had:  # it is none of the record, and none that is sent again
+                await self.keep_files(session.run, exchange.number)
+            return await self._respond(dialect, asked, session, exchange, sent)
 
         return guarded(endpoint, dialect)
+
+    async def keep_files(self, run: str, number: int | str) -> None:
+        """Note the files of the program's folder as they are now, at a request or at the end of a run."""
+        if self._files is not None:
+            async with self._one:
+                told = await asyncio.to_thread(self._files)
+            self.store.annotate([run_files.noted(run, number, told)])
 
     async def _takes(self, dialect: str, asked: Asked) -> None:
         """Refuse what the model's template has no place for, before it reaches a run.

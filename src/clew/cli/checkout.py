@@ -1,0 +1,77 @@
+"""clew checkout: the files of a recorded run as they were at one of its calls, put into a fresh folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clew.cli.shared import common
+from clew.cli.shared.next_lines import command_line
+
+if TYPE_CHECKING:
+    from clew.worlds.workspace import TreeShelf
+
+SHELF = "files"
+MOST = 12  # changed paths that a line names
+
+
+def shelf_of(store: str) -> TreeShelf:
+    """The shelf of trees beside a store."""
+    from clew.worlds.workspace import TreeShelf
+
+    return TreeShelf(Path(store).absolute().parent / SHELF)
+
+
+@click.command(short_help="Bring back the files of a run as they were at a call.")
+@click.argument("place", metavar="RUN[@CALL]")
+@click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(path_type=Path))
+@common.output_options
+def command(place: str, folder: Path | None, as_json: bool, store_path: str) -> None:
+    """Put the files of a run of `clew gateway --workspace` into a fresh FOLDER; without one list what changed.
+
+    Files are those that stood when the request at or before CALL arrived; without a call those at the end of the run.
+    Nothing is ever restored in place, or over files that are there.
+
+    \b
+    clew checkout 4fzk2w
+    clew checkout 4fzk2w@12 before
+    """
+    from clew.serve.gateway.run_files import files_at, files_of
+    from clew.worlds.workspace import restore
+
+    store = common.open_store(store_path)
+    run, cursor = common.cursor(store, place)
+    found, shelf = files_at(run, cursor), shelf_of(store_path)
+    if folder is None:
+        _listed(run.id, files_of(run), shelf, as_json)
+        return
+    count = restore(shelf, found.tree, folder)
+    told = {"folder": str(folder), "entries": count, "state": found.state, "left_out": found.left}
+    if as_json:
+        common.end_with_json(told)
+    left = f"; {found.left} paths that no snapshot can hold are missing" if found.left else ""
+    common.echo(f"{count} files, folders and links in {folder}{left}")
+
+
+def _listed(run: str, known: list[Any], shelf: TreeShelf, as_json: bool) -> None:
+    """What changed from one request to the next."""
+    from clew.worlds.workspace.tree_shelf import changes
+
+    rows, before = list[dict[str, Any]](), known[0].tree
+    for one in known:
+        changed = changes(shelf, before, one.tree)
+        marks = ["+" if a is None else "-" if b is None else "*" for a, b in changed.values()]
+        paths = [f"{mark}{path}" for mark, path in zip(marks, changed, strict=True)]
+        rows.append({"call": one.seq if one.seq >= 0 else "end", "state": one.state[:12], "changed": paths})
+        before = one.tree
+    if as_json:
+        common.end_with_json(rows)
+    shown = []
+    for row in rows:
+        more = f" and {len(row['changed']) - MOST} more" if len(row["changed"]) > MOST else ""
+        shown.append([row["call"], row["state"], "  ".join(row["changed"][:MOST]) + more])
+    common.print_table(["call", "state", "changed before it"], shown)
+    last = next((row["call"] for row in reversed(rows) if row["call"] != "end"), None)
+    common.echo(f"Next: {command_line('checkout', run if last is None else f'{run}@{last}', 'files-before')}")

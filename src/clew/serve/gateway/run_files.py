@@ -1,0 +1,80 @@
+"""The files of a recorded run: which snapshot of its folder stood at which request.
+
+The gateway notes a snapshot as an annotation of the run, by the number of the request that it was taken at; ``clew
+checkout`` reads it back. What is noted is a key on a shelf of trees, never a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from clew.core.errors import BadInput, UnknownName
+from clew.core.records import Annotation, Call, Cursor
+from clew.serve.history import Arrival
+from clew.store import Run
+
+METHOD, END = "files", "end"
+
+
+class Files(NamedTuple):
+    """A snapshot of a run's folder. seq: the call from which on it stood, -1 for the end. told: what was noted."""
+
+    seq: int
+    tree: str
+    state: str
+    left: int
+
+
+def noted(run: str, number: int | str, told: Mapping[str, Any]) -> Annotation:
+    """A snapshot at a request of a run, or at its ``END``.
+
+    Args:
+        told: ``tree``, ``state`` and ``left``, how many paths it could not hold.
+    """
+    params = number if isinstance(number, str) else f"{number:08x}"
+    return Annotation("run", METHOD, run=run, params=params, data=json.dumps(dict(told), sort_keys=True))
+
+
+def files_of(run: Run) -> list[Files]:
+    """The snapshots of a run, and of those that it goes on from, in the order of its calls; the end's last."""
+    known: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for name in dict.fromkeys([*(call.run for call in run.calls), run.id]):
+        for row in run.store.annotations([name], METHOD):
+            known[row.run, row.params] = json.loads(row.data)
+    found = list[Files]()
+    for call in run.calls:
+        number = _received(call)
+        if number is not None and (told := known.get((call.run, f"{number:08x}"))) is not None:
+            found.append(Files(call.seq, told["tree"], told["state"], int(told["left"])))
+    if (told := known.get((run.id, END))) is not None:
+        found.append(Files(-1, told["tree"], told["state"], int(told["left"])))
+    return found
+
+
+def files_at(run: Run, cursor: Cursor | None) -> Files:
+    """The files as they stood at a call of a run: those of the last request at or before it; without one, at the end.
+
+    Raises:
+        UnknownName: the run was recorded without its files. BadInput: no request came before the call.
+    """
+    known = files_of(run)
+    if not known:
+        remedy = "Record with `clew gateway --workspace FOLDER -- PROGRAM`."
+        raise UnknownName(f"run {run.id} was recorded without its files", remedy=remedy)
+    if cursor is None:
+        return known[-1]
+    before = [one for one in known if 0 <= one.seq <= cursor.seq]
+    if not before:
+        first = min(one.seq for one in known if one.seq >= 0)
+        raise BadInput(f"no files are known before call {first} of {run.id}", remedy=f"Name {run.id}@{first} or later.")
+    return before[-1]
+
+
+def _received(call: Call) -> int | None:
+    """The number of the request that a call took in; None where it took in none."""
+    if call.kind != "act" or call.finish != "tool" or call.done < 0 or json.loads(call.action)[1] != "receive":
+        return None
+    arrival = Arrival.read(call.text)
+    return None if arrival is None else arrival.number

@@ -1,0 +1,116 @@
+"""clew gateway --workspace and clew checkout: a foreign program's files, at each of its requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clew.store import open_store
+
+AGENT = """
+import json, os, subprocess, urllib.request
+from pathlib import Path
+messages = [{"role": "user", "content": "work"}]
+
+def ask():
+    body = json.dumps({"model": "any", "messages": messages}).encode()
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body,
+                                     {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
+    reply = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+    messages.extend([reply, {"role": "user", "content": "next"}])
+
+ask()
+Path("new.py").write_text("one")
+Path("made").mkdir()
+ask()
+Path("new.py").write_text("two")
+Path("given.txt").unlink()
+os.symlink("/etc/passwd", "out")
+subprocess.run(["git", "init", "-q", "."], check=False)
+ask()
+Path("new.py").write_text("three")
+"""
+
+
+def line(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    start = [sys.executable, "-c", "import clew.cli; clew.cli.main()", *map(str, words)]
+    return subprocess.run(start, capture_output=True, text=True, timeout=120, cwd=folder, env=os.environ)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("workspace")
+    work = place / "work"
+    work.mkdir()
+    (place / "agent.py").write_text(AGENT)
+    (work / "given.txt").write_text("given")
+    (work / ".gitignore").write_text("made\n")
+    words = ("--workspace", ".", "--model", "echo", "--name", "first", "--store", place / "s.db")
+    done = line("gateway", *words, "--", sys.executable, place / "agent.py", folder=work)
+    assert done.returncode == 0, done.stderr
+    assert "Next:\n  clew checkout " in done.stdout
+    return place
+
+
+def shown(place: Path) -> list[dict]:
+    return json.loads(line("checkout", "first", "--json", "--store", "s.db", folder=place).stdout)
+
+
+def test_what_changed_between_requests_is_listed(recorded):
+    rows = shown(recorded)
+    assert [row["call"] for row in rows][-1] == "end"
+    assert len(rows) == 4
+    assert rows[0]["changed"] == []
+    assert rows[1]["changed"] == ["+made", "+new.py"]
+    changed = rows[2]["changed"]
+    assert {"-given.txt", "*new.py", "+out"} <= set(changed)
+    assert rows[3]["changed"] == ["*new.py"]
+    table = line("checkout", "first", "--store", "s.db", folder=recorded).stdout
+    assert "+made +new.py" in table
+    assert "Next: clew checkout " in table
+
+
+def test_files_come_back_as_they_stood_at_a_call_and_the_folder_stays_as_it_is(recorded, tmp_path):
+    seqs = [row["call"] for row in shown(recorded)]
+    for seq, text in ((seqs[1], "one"), (seqs[2], "two")):
+        back = tmp_path / f"at{seq}"
+        done = line("checkout", f"first@{seq}", back, "--store", "s.db", folder=recorded)
+        assert done.returncode == 0, done.stderr
+        assert (back / "new.py").read_text() == text
+        assert (back / "made").is_dir()
+        assert (back / "given.txt").exists() is (text == "one")
+    assert os.readlink(tmp_path / f"at{seqs[2]}" / "out") == "/etc/passwd"
+    end = line("checkout", "first", tmp_path / "end", "--store", "s.db", folder=recorded)
+    assert end.returncode == 0
+    assert (tmp_path / "end" / "new.py").read_text() == "three"
+    again = line("checkout", "first", tmp_path / "end", "--store", "s.db", folder=recorded)
+    assert "nothing is ever restored in place" in again.stderr
+    assert (recorded / "work" / "new.py").read_text() == "three"
+
+
+def test_a_fork_has_the_files_of_what_it_goes_on_from(recorded):
+    from clew.serve.gateway.run_files import files_at, files_of
+    from clew.store import Run
+
+    store = open_store(recorded / "s.db")
+    run = Run(store, store.find("tag:first")[0])
+    known = files_of(run)
+    assert [one.seq for one in known[:-1]] == sorted(one.seq for one in known[:-1])
+    assert files_at(run, run.at(known[1].seq + 1)) == known[1]
+    assert files_at(run, None) == known[-1]
+    store.close()
+
+
+def test_bad_places_are_named(clew, tmp_path, store):
+    (tmp_path / "inside").mkdir()
+    assert "is no folder" in clew("gateway", "--workspace", "missing", "--", "true", code=2).output
+    assert "is a root or a home folder" in clew("gateway", "--workspace", "/", "--", "true", code=2).output
+    assert "whose files would hold themselves" in clew("gateway", "--workspace", ".", "--", "true", code=2).output
+    run = open_store(store).run_ids()[0]
+    text = clew("checkout", run, "there", "--store", store, code=None).output
+    assert "was recorded without its files" in text
