@@ -83,23 +83,10 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     from clew.view.serving import listen
 
     common.refuse_open_host(options["host"], options["token"], "is no token", "CLEW_GATEWAY_TOKEN")
-    if bool(options["place"]) + bool(options["again"]) + bool(options["name"]) > 1:
-        raise BadInput("--name, --fork and --replay exclude each other", remedy="Give only one of them.")
-    if (options["memory"] or options["embed"]) and (options["place"] or options["again"]):
-        raise BadInput("--memory is of new runs", remedy="A fork or a replay has the memory that its run had.")
-    if options["embed"] and not options["memory"]:
-        raise BadInput("--embed ranks what is recalled from a memory", remedy="Name one with --memory.")
-    if options["ref"] and options["upstream"]:
-        raise BadInput("--model and --upstream exclude each other", remedy="Give only one of them.")
-    if options["reply"] is not None and options["reply_json"] is not None:
-        raise BadInput("--reply and --reply-json exclude each other", remedy="Give only one of them.")
+    _refuse_contradictions(options)
     store = common.open_store(store_path, create=not (options["place"] or options["again"]))
     if options["memory"]:
         _check_memory(store, options["memory"], options["embed"])
-    if options["workspace"] and (options["place"] or options["again"]):
-        raise BadInput("--workspace is of new runs", remedy="`clew checkout` brings back the files of a recorded one.")
-    if options["without"] is not None and not options["place"]:
-        raise BadInput("--without-memory changes a fork", remedy="Name the run with --fork.")
     if options["again"]:
         options["again"] = common.one(store, options["again"]).id
     if options["place"]:
@@ -125,6 +112,28 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     listener = listen(options["host"], port)
     address = f"http://{options['host']}:{listener.getsockname()[1]}"
     raise SystemExit(asyncio.run(_serve(gateway, listener, address, program, options, store_path)))
+
+
+def _refuse_contradictions(options: Mapping[str, Any]) -> None:
+    """Say which options exclude each other, before a store is opened.
+
+    Raises:
+        BadInput: two options were given of which only one can hold.
+    """
+    if bool(options["place"]) + bool(options["again"]) + bool(options["name"]) > 1:
+        raise BadInput("--name, --fork and --replay exclude each other", remedy="Give only one of them.")
+    if (options["memory"] or options["embed"]) and (options["place"] or options["again"]):
+        raise BadInput("--memory is of new runs", remedy="A fork or a replay has the memory that its run had.")
+    if options["embed"] and not options["memory"]:
+        raise BadInput("--embed ranks what is recalled from a memory", remedy="Name one with --memory.")
+    if options["ref"] and options["upstream"]:
+        raise BadInput("--model and --upstream exclude each other", remedy="Give only one of them.")
+    if options["reply"] is not None and options["reply_json"] is not None:
+        raise BadInput("--reply and --reply-json exclude each other", remedy="Give only one of them.")
+    if options["workspace"] and (options["place"] or options["again"]):
+        raise BadInput("--workspace is of new runs", remedy="`clew checkout` brings back the files of a recorded one.")
+    if options["without"] is not None and not options["place"]:
+        raise BadInput("--without-memory changes a fork", remedy="Name the run with --fork.")
 
 
 def _files(folder: str, store: str) -> Callable[[], Mapping[str, Any]]:
