@@ -75,6 +75,29 @@ def test_what_changed_between_requests_is_listed(recorded):
     assert "Next: clew checkout " in table
 
 
+def test_each_step_is_shown_as_patches(recorded):
+    text = line("show", "first", "--files", "--store", "s.db", folder=recorded).stdout
+    assert "  + new.py\n      @@ -0,0 +1,2 @@\n      +one\n" in text
+    assert "      -one\n      +two\n" in text
+    assert "a link to /etc/passwd" in text
+    assert text.count("  * .git\n") == 1
+    assert ".git/HEAD" not in text
+    rows = json.loads(line("show", "first", "--files", "--json", "--store", "s.db", folder=recorded).stdout)
+    assert [row["to"] for row in rows][-1] == "end"
+    assert {"path": "new.py", "sign": "*", "text": "@@ -1,2 +1,2 @@\n-two\n+three\n (no newline at the end)"} in rows[
+        -1
+    ]["changed"]
+
+
+def test_the_files_of_two_places_are_compared(recorded):
+    seqs = [row["call"] for row in shown(recorded)]
+    words = ("diff", f"first@{seqs[1]}", "first", "--files", "--store", "s.db")
+    text = line(*words, folder=recorded).stdout
+    assert "      -one\n      +three\n" in text
+    same = line("diff", "first", "first", "--files", "--store", "s.db", folder=recorded).stdout
+    assert "equal: both runs have the same files there" in same
+
+
 def test_files_come_back_as_they_stood_at_a_call_and_the_folder_stays_as_it_is(recorded, tmp_path):
     seqs = [row["call"] for row in shown(recorded)]
     for seq, text in ((seqs[1], "one"), (seqs[2], "two")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from clew.cli.shared import common
 from clew.cli.shared.next_lines import command_line
 
 if TYPE_CHECKING:
+    from clew.serve.gateway.run_files import Files
+    from clew.store import Run
     from clew.worlds.workspace import TreeShelf
 
 SHELF = "files"
@@ -55,7 +58,7 @@ def command(place: str, folder: Path | None, as_json: bool, store_path: str) -> 
     common.echo(f"{count} files, folders and links in {folder}{left}")
 
 
-def _listed(run: str, known: list[Any], shelf: TreeShelf, as_json: bool) -> None:
+def _listed(run: str, known: list[Files], shelf: TreeShelf, as_json: bool) -> None:
     """What changed from one request to the next."""
     from clew.worlds.workspace.tree_shelf import changes
 
@@ -75,3 +78,50 @@ def _listed(run: str, known: list[Any], shelf: TreeShelf, as_json: bool) -> None
     common.print_table(["call", "state", "changed before it"], shown)
     last = next((row["call"] for row in reversed(rows) if row["call"] != "end"), None)
     common.echo(f"Next: {command_line('checkout', run if last is None else f'{run}@{last}', 'files-before')}")
+
+
+def show_files(runs: list[Run], store: str, as_json: bool) -> None:
+    """What each step changed in the files of runs, as patches: what ``clew show --files`` prints.
+
+    Raises:
+        UnknownName: a run was recorded without its files.
+    """
+    from clew.serve.gateway.run_files import files_at, files_of
+
+    shelf, found = shelf_of(store), list[dict[str, Any]]()
+    for run in runs:
+        files_at(run, None)  # refuses a run without any
+        for one, other in pairwise(files_of(run)):
+            until = other.seq if other.seq >= 0 else "end"
+            changed = _patches(shelf, one.tree, other.tree)
+            found.append({"run": run.id, "from": one.seq, "to": until, "changed": changed})
+    if as_json:
+        common.end_with_json(found)
+    for row in found:
+        common.echo(f"{row['run']}@{row['from']} to {row['to']}" + ("" if row["changed"] else ": nothing changed"))
+        _print_patches(row["changed"])
+    common.echo(f"Next: {command_line('checkout', runs[0].id)}")
+
+
+def diff_files(left: tuple[Run, Files], right: tuple[Run, Files], store: str, as_json: bool) -> None:
+    """How the files of two runs differ: what ``clew diff --files`` prints."""
+    changed = _patches(shelf_of(store), left[1].tree, right[1].tree)
+    if as_json:
+        common.end_with_json({"left": left[0].id, "right": right[0].id, "changed": changed})
+    _print_patches(changed)
+    if not changed:
+        common.echo("equal: both runs have the same files there")
+    common.echo(f"Next: {command_line('checkout', right[0].id)}")
+
+
+def _patches(shelf: TreeShelf, before: str, after: str) -> list[dict[str, str]]:
+    from clew.worlds.workspace import patches
+
+    return [patch._asdict() for patch in patches(shelf, before, after)]
+
+
+def _print_patches(changed: list[dict[str, str]]) -> None:
+    for patch in changed:
+        common.echo(f"  {patch['sign']} {patch['path']}")
+        for text in patch["text"].splitlines():
+            common.echo(f"      {text}")

@@ -24,8 +24,9 @@ KEPT = 60  # characters of a stretch of words that both prompts have
 @click.argument("left")
 @click.argument("right")
 @option("-n", "--lines", default=8, help="Calls of each run to show from there on, or tasks that flipped either way.")
+@option("--files", is_flag=True, help="Compare the files of two runs instead, at their ends or each at RUN@CALL.")
 @common.output_options
-def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -> None:
+def command(left: str, right: str, lines: int, files: bool, as_json: bool, store_path: str) -> None:
     """Compare two runs call by call, or the runs of two queries task by task.
 
     A word with =, <, > or : in it is a query, as `clew log` takes it; any other word names a run: its id, the start of
@@ -38,12 +39,16 @@ def command(left: str, right: str, lines: int, as_json: bool, store_path: str) -
 
     \b
     clew diff 4fzk2w 7ab3kd
+    clew diff 4fzk2w@12 7ab3kd --files
     clew diff model=old model=new
     clew diff 'name=first.eval0/*' 'name=first.eval20/*' --json
     """
     from clew.store.names import is_query
 
     store = common.open_store(store_path)
+    if files:
+        _files(store, left, right, as_json)
+        return
     meant = [is_query(word) for word in (left, right)]
     if all(meant):
         _queries(store, left, right, lines, as_json)
@@ -71,6 +76,15 @@ def _runs(a: Run, b: Run, lines: int, as_json: bool) -> None:
         for mark, run, call in (("<", a, one), (">", b, other)):
             if call is not None:
                 common.echo(f"  {mark} {run.id}@{call.seq}  {call.kind:<5} {short(_said(run, call), 80)}")
+
+
+def _files(store: Keeper, left: str, right: str, as_json: bool) -> None:
+    from clew.cli.checkout import diff_files
+    from clew.serve.gateway.run_files import files_at
+
+    sides = [common.cursor(store, word) for word in (left, right)]
+    a, b = [(run, files_at(run, place)) for run, place in sides]
+    diff_files(a, b, store.path, as_json)
 
 
 def _said(run: Run, call: Call) -> str:
