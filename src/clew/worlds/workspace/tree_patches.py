@@ -94,8 +94,8 @@ def _lines(path: str, old: bytes | int, new: bytes | int) -> list[str]:
     if isinstance(old, int) or isinstance(new, int):
         sizes = [f"{data if isinstance(data, int) else len(data):,}" for data in (old, new)]
         return [f"{sizes[0]} bytes became {sizes[1]}, binary or too long to compare by lines"]
-    texts = [_split(data.decode("utf-8", "replace")) for data in (old, new)]
-    found = list(difflib.unified_diff(*texts, n=2, lineterm=""))[2:]  # without the names, which the path says
+    before, after = [_split(data.decode("utf-8", "replace")) for data in (old, new)]
+    found = list(difflib.unified_diff(before, after, n=2, lineterm=""))[2:]  # without the names, which the path says
     more = [f"and {len(found) - SHOWN} more lines"] if len(found) > SHOWN else []
     return [line[:WIDEST] + "…" * (len(line) > WIDEST) for line in found[:SHOWN]] + more
 
