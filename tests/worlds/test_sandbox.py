@@ -20,7 +20,7 @@ import pytest
 from clew.core.errors import BadInput, ClewError, MissingExtra
 from clew.sandbox import cgroup, namespace, room, sandbox, seccomp
 from clew.sandbox.archives import pack
-from clew.sandbox.sandbox import Limits, Sandbox
+from clew.sandbox.sandbox import Limits, Sandbox, own_folder
 
 NOBODY = 65534
 MIB = 1 << 20
@@ -604,3 +604,24 @@ def test_a_run_ends_when_its_caller_is_killed():
     while running("95.4321") and time.monotonic() < until:
         time.sleep(0.05)
     assert running("95.4321") == []
+
+
+@needs_bubblewrap
+def test_a_folder_of_this_machine_stays_and_is_bounded(tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "kept.txt").write_text("mine")
+    os.symlink("/etc/passwd", work / "out")
+    box = Sandbox(Limits(disk=4 * MIB, file_size=3 * MIB))
+    if os.geteuid() == 0:
+        with pytest.raises(BadInput, match="may change"):
+            box.run("true", folder=work)
+    own_folder(work)
+    assert box.run("echo theirs > new; cat kept.txt; echo $HOME; pwd", folder=work).stdout == b"mine/tmp\n/box\n"
+    assert (work / "new").read_text() == "theirs\n"
+    assert box.run("cat new", folder=work).stdout == b"theirs\n"
+    assert os.stat("/etc/passwd").st_uid == 0  # a link is given over, not what it points to
+    full = box.run("for i in 1 2 3 4; do head -c 2900000 /dev/zero > big$i; sleep 0.1; done; sleep 5", folder=work)
+    assert (full.code, full.limit) == (None, "disk")
+    with pytest.raises(BadInput, match="a folder of this machine"):
+        box.run("true", {"a": "b"}, folder=work)

@@ -72,11 +72,11 @@ def test_what_is_binary_long_or_wide_is_bounded(told):
 
 def test_git_is_told_in_one_line_wherever_it_lies(told):
     def begin(work: Path) -> None:
-        for place in (".git", "inner/.git"):
+        for place in (".git", "inner/.git", "inner/__pycache__"):
             (work / place / "objects").mkdir(parents=True)
             (work / place / "HEAD").write_text("ref: refs/heads/main")
         (work / ".gitignore").write_text("made")
 
     found = told(begin)
-    assert set(found) == {".git", "inner", "inner/.git", ".gitignore"}
-    assert found[".git"].text == "3 entries of git's own changed"
+    assert set(found) == {".git", "inner", "inner/.git", "inner/__pycache__", ".gitignore"}
+    assert found[".git"].text == "3 entries changed, which a program keeps for itself"

@@ -39,11 +39,12 @@ SELECT_HELP = "With --memory: the model chooses at most N of the items first.  [
 def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Run an agent on tasks of a world. Every model call, tool call and action is recorded in the store.
 
-    AGENT is a bundled agent (player, tool_user, chatter, answerer, orchestrator, demonstrator), module:function, or
-    file.py:function. With --tools it is tool_user where none is named, with --data alone answerer.
+    AGENT is a bundled agent (player, tool_user, coder, chatter, answerer, orchestrator, demonstrator),
+    module:function, or file.py:function. With --tools it is tool_user where none is named, with --data alone answerer.
 
     \b
     clew run --world household --tasks 8 --n 4
+    clew run coder --world workspace --task 'fix the failing test' --model http://localhost:8000/v1#qwen3
     clew run --data questions.jsonl --reward numeric --model ./weights
     clew run --world 'household(rooms=2)' --model ./weights --temperature 0
     clew run --world 'mine.py:Tasks(n=20)' --tools tools.py:search,add --model http://localhost:8000/v1#qwen3

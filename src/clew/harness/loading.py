@@ -76,7 +76,7 @@ def found_in(module: ModuleType, name: str) -> object:
 def _how(place: str, name: str, error: Exception) -> str:
     """What to do where an agent of that name could not be loaded."""
     if place in ("", BUNDLED):
-        known = "player, tool_user, chatter, answerer, orchestrator and demonstrator"
+        known = "player, tool_user, coder, chatter, answerer, orchestrator and demonstrator"
         return f"Write one of {known}, or module:function or path/file.py:function."
     if place.endswith(".py") and os.path.isabs(place) and (remedy := gone(place)):
         return remedy

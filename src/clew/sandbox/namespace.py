@@ -55,6 +55,7 @@ class Order:
     output: int
     readable: tuple[Path, ...]
     uid: int
+    folder: Path | None = None  # of this machine, in the place of a fresh work folder
 
     def bounds(self) -> Bounds:
         streams = {"stdout": self.output, "stderr": self.output}
@@ -119,18 +120,30 @@ def _data(content: bytes, open_fds: list[int]) -> str:
     return str(fd)
 
 
+def fresh(order: Order) -> tuple[str, ...]:
+    """The folders of a run that lie in memory and end with it."""
+    return FOLDERS if order.folder is None else FOLDERS[1:]
+
+
+def home(order: Order) -> str:
+    """Where programs keep what is theirs: in a work folder that stays, they would leave it among the user's files."""
+    return WORK if order.folder is None else "/tmp"
+
+
 def _line(order: Order, status: int, open_fds: list[int]) -> list[str]:
     """The whole command line of a run under bubblewrap."""
     words = [*_namespaces(), "--perms", "0755", "--dir", "/etc", *_system()]
     words += ["--proc", "/proc", "--dev", "/dev"]
-    for place in FOLDERS:
+    for place in fresh(order):
         words += ["--perms", "1777", "--size", str(order.disk), "--tmpfs", place]
+    if order.folder is not None:
+        words += ["--bind", str(order.folder), WORK]
     for path in order.readable:
         for above in reversed(path.parents[:-1]):  # of a hidden folder only the way is there, and may be walked
             if str(above) != "/tmp":
                 words += ["--perms", "0755", "--dir", str(above)]
         words += ["--ro-bind", str(path), str(path)]
-    who = f"sandbox:x:{order.uid}:{order.uid}::{WORK}:/bin/sh\n".encode()
+    who = f"sandbox:x:{order.uid}:{order.uid}::{home(order)}:/bin/sh\n".encode()
     group = f"sandbox:x:{order.uid}:\n".encode()
     for content, place in ((who, "/etc/passwd"), (group, "/etc/group"), (b"127.0.0.1 localhost\n", "/etc/hosts")):
         words += ["--perms", "0444", "--ro-bind-data", _data(content, open_fds), place]
@@ -210,7 +223,7 @@ def bubble(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
     open_fds: list[int] = []
     told, status = os.pipe()
     try:
-        line, env = _line(order, status, open_fds), _environment(order, WORK, "/tmp")
+        line, env = _line(order, status, open_fds), _environment(order, home(order), "/tmp")
         run = _start(line, env, order, (status, *open_fds), "/")
     except BaseException:
         os.close(told)
@@ -232,7 +245,7 @@ def bubble(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
     try:
         said = run.ready(order, cancel)
         first = log.first() if said in ("ready", "full") else None
-        with closing(Room(first, FOLDERS, order.disk, order.memory)) as room:
+        with closing(Room(first, fresh(order), order.disk, order.memory, order.folder)) as room:
             if said == "ready":
                 run.ours.send(b"go\n")
             run.ours.close()

@@ -7,6 +7,7 @@ put another thing in their place. It must never read a kept file while a process
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,9 +37,13 @@ class Room:
         first: the first process of its namespace, when its folders are there; None where it came to nothing.
         places: its folders, the work folder first.
         disk, memory: the bounds, in bytes.
+        folder: one of this machine that the run works in; ``disk`` bounds all that it holds.
     """
 
-    def __init__(self, first: int | None, places: Sequence[str], disk: int, memory: int) -> None:
+    def __init__(
+        self, first: int | None, places: Sequence[str], disk: int, memory: int, folder: Path | None = None
+    ) -> None:
+        self.folder, self._free, self._next = folder, os.statvfs(folder) if folder is not None else None, 0.0
         self.folders, self.clocks, self.first = list[int](), list[int](), -1
         self.disk, self.memory, self.files = disk, memory, max(disk // INODE, 64)
         self.group, self.task = None, Path(f"/proc/{first}")
@@ -62,6 +67,8 @@ class Room:
     def reached(self) -> str:
         """``disk`` where there are more files than bytes allow, since an empty file takes the kernel's memory too;
         ``memory`` where that is full which no process's own figures show: buffers of sockets and pipes."""
+        if self._grown():
+            return "disk"
         states = [os.fstatvfs(fd) for fd in self.folders]
         if any(s.f_files - s.f_ffree > self.files for s in states):
             return "disk"
@@ -71,6 +78,19 @@ class Room:
                 return "memory" if self.group.held(held, self.memory) else ""
             return "memory" if self.folders and _buffers(self.task) > self.memory else ""
         return ""
+
+    def _grown(self) -> bool:
+        """Whether the folder holds more than the bound. It is walked only where its disk lost so much room since, which
+        others may have taken, and at most once a second."""
+        if self.folder is None or self._free is None or time.monotonic() < self._next:
+            return False
+        now, before = os.statvfs(self.folder), self._free
+        lost = (before.f_bfree - now.f_bfree) * now.f_frsize
+        if lost <= self.disk // 2 and before.f_ffree - now.f_ffree <= self.files // 2:
+            return False
+        self._next = time.monotonic() + 1.0
+        size, count = held_by(self.folder)
+        return size > self.disk or count > self.files
 
     def ended(self) -> str:
         """``memory`` where the kernel ended a process of the run for want of it."""
@@ -97,6 +117,17 @@ class Room:
         for fd in (*self.folders, *self.clocks, self.first):
             if fd >= 0:
                 os.close(fd)
+
+
+def held_by(folder: Path) -> tuple[int, int]:
+    """Bytes on the disk and entries of a folder; what goes away meanwhile is passed over, and no link is followed."""
+    size = count = 0
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_blocks * 512
+                count += 1
+    return size, count
 
 
 def _buffers(task: Path) -> int:

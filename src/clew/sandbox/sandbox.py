@@ -15,6 +15,7 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -138,6 +139,7 @@ class Sandbox:
         stdin: bytes | str = b"",
         env: Mapping[str, str] | None = None,
         keep: Sequence[str] = (),
+        folder: Path | None = None,
         cancel: int | None = None,
     ) -> Verdict:
         """Run a command (a string goes to ``sh -c``) in a fresh work folder that holds ``files``.
@@ -148,6 +150,9 @@ class Sandbox:
             stdin: what it reads.
             env: variables beside PATH, HOME, TMPDIR and LANG; nothing of this process's environment is passed on.
             keep: relative paths of files or folders that are handed back; ``.`` is all of them.
+            folder: one of this machine that the command works in and changes, in place of a fresh one; ``own_folder``
+                gives it over first. HOME is then /tmp, so that programs leave nothing of theirs in it. ``Limits.disk``
+                bounds what it holds.
             cancel: a descriptor that becomes readable when the run shall be given up.
 
         Raises:
@@ -157,6 +162,8 @@ class Sandbox:
         bounds, argv = limits or self.limits, ["sh", "-c", command] if isinstance(command, str) else list(command)
         if not argv or any("\0" in part for part in argv):
             raise BadInput("the command is empty or holds a NUL", remedy="Give a program and its arguments.")
+        if folder is not None and (files or keep or self.isolation != "bubblewrap"):
+            raise BadInput("a command in a folder of this machine", remedy="Needs bubblewrap, and no files or keep.")
         packed = files if isinstance(files, bytes) else pack(files) if files else b""
         if len(packed) > bounds.disk:
             remedy = "Give fewer files, or raise Limits.disk."
@@ -165,7 +172,7 @@ class Sandbox:
         order = namespace.Order(
             argv, packed, stdin.encode() if isinstance(stdin, str) else stdin, dict(env or {}), wanted,
             bounds.wall, bounds.cpu, bounds.memory, bounds.processes, bounds.file_size, bounds.disk,
-            bounds.open_files, bounds.output, self.readable, _uid(),
+            bounds.open_files, bounds.output, self.readable, _uid() if folder is None else _owner(folder), folder,
         )  # fmt: skip
         way = namespace.bubble if self.isolation == "bubblewrap" else namespace.bare
         seen, code, left = way(order, cancel)
@@ -180,11 +187,11 @@ class Sandbox:
 
     async def arun(self, command: Sequence[str] | str, files: Mapping[str, bytes | str | Path] | bytes | None = None,
                    *, limits: Limits | None = None, stdin: bytes | str = b"", env: Mapping[str, str] | None = None,
-                   keep: Sequence[str] = ()) -> Verdict:  # fmt: skip
+                   keep: Sequence[str] = (), folder: Path | None = None) -> Verdict:  # fmt: skip
         """As ``run``, in a thread; a cancelled task ends the run before it returns."""
         read, write = os.pipe()
         try:
-            how = {"limits": limits, "stdin": stdin, "env": env, "keep": keep, "cancel": read}
+            how = {"limits": limits, "stdin": stdin, "env": env, "keep": keep, "folder": folder, "cancel": read}
             work = asyncio.ensure_future(asyncio.to_thread(functools.partial(self.run, command, files, **how)))  # type: ignore[arg-type]
             try:
                 return await asyncio.shield(work)
@@ -226,6 +233,36 @@ def _visible(readable: Sequence[str | Path] | None) -> list[Path]:
 def _uid() -> int:
     """As root: a uid that nobody has, of those which systemd gives to services for their lifetime; else one's own."""
     return 61184 + next(_uids) % 4336 if os.geteuid() == 0 else os.geteuid()
+
+
+def own_folder(folder: Path) -> None:
+    """Give a folder and all in it to the user that commands of a sandbox run as, so that they can change it.
+
+    As root this is an unprivileged uid; for others it is themselves, and nothing is done. No link is followed.
+    """
+    if os.geteuid() != 0:
+        return
+    uid = _uid()
+    os.chown(folder, uid, uid)
+    for place, _, files, fd in os.fwalk(folder, topdown=False, follow_symlinks=False):
+        del place
+        for name in files:
+            os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
+        os.fchown(fd, uid, uid)
+
+
+def _owner(folder: Path) -> int:
+    """The uid under which a command changes a folder.
+
+    Raises:
+        BadInput: it belongs to root or to somebody else.
+    """
+    seen = folder.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid == 0 or (os.geteuid() != 0 and seen.st_uid != os.geteuid()):
+        raise BadInput(
+            f"{folder} is not a folder that a sandbox may change", remedy="Give it over by own_folder first."
+        )
+    return seen.st_uid
 
 
 @functools.cache

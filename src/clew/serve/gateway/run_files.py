@@ -1,7 +1,8 @@
-"""The files of a recorded run: which snapshot of its folder stood at which request.
+"""The files of a recorded run: which snapshot of its folder stood at which of its calls.
 
-The gateway notes a snapshot as an annotation of the run, by the number of the request that it was taken at; ``clew
-checkout`` reads it back. What is noted is a key on a shelf of trees, never a file.
+The gateway notes a snapshot as an annotation of the run, by the number of the request that it was taken at; a run in a
+workspace has one with each act. ``clew checkout`` reads both back. What is noted is a key on a shelf of trees, never a
+file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from clew.core.errors import BadInput, UnknownName
 from clew.core.records import Annotation, Call, Cursor
 from clew.serve.history import Arrival
 from clew.store import Run
+from clew.worlds.workspace import tree_of
 
 METHOD, END = "files", "end"
 
@@ -43,6 +45,8 @@ def files_of(run: Run) -> list[Files]:
     for name in dict.fromkeys([*(call.run for call in run.calls), run.id]):
         for row in run.store.annotations([name], METHOD):
             known[row.run, row.params] = json.loads(row.data)
+    if not known:
+        return _of_world(run)
     found = list[Files]()
     for call in run.calls:
         number = _received(call)
@@ -53,6 +57,13 @@ def files_of(run: Run) -> list[Files]:
     return found
 
 
+def _of_world(run: Run) -> list[Files]:
+    """The snapshots that a workspace left with its acts: each stands from the next call on; the end's last."""
+    trees = [(c.seq, c.state.hex(), tree_of(run.store.blob(c.snapshot))) for c in run.calls if c.snapshot]
+    found = [Files(seq + 1, tree, state, 0) for seq, state, tree in trees if tree]
+    return [*found, found[-1]._replace(seq=-1)] if found and run.stop is not None else found
+
+
 def files_at(run: Run, cursor: Cursor | None) -> Files:
     """The files as they stood at a call of a run: those of the last request at or before it; without one, at the end.
 
@@ -61,7 +72,7 @@ def files_at(run: Run, cursor: Cursor | None) -> Files:
     """
     known = files_of(run)
     if not known:
-        remedy = "Record with `clew gateway --workspace FOLDER -- PROGRAM`."
+        remedy = "Record with `clew gateway --workspace FOLDER -- PROGRAM`, or run in a workspace: --world workspace."
         raise UnknownName(f"run {run.id} was recorded without its files", remedy=remedy)
     if cursor is None:
         return known[-1]

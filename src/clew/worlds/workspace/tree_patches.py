@@ -1,8 +1,8 @@
 """What changed between two snapshots of a folder, as a patch for each file that a person reads.
 
 ``clew show --files`` and ``clew diff --files`` print it. A patch is for reading, never for applying: it is cut at
-bounds, and ``.git``, whose files are for git alone, is told in one line. Contents are another program's text: who
-prints them makes them visible first (``core.printable``).
+bounds, and folders that programs keep for themselves, as ``.git``, are told in one line each. Contents are another
+program's text: who prints them makes them visible first (``core.printable``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from clew.worlds.workspace.tree_shelf import CONTENT, FILE, FOLDER, LINK, Entry, TreeShelf, changes
+from clew.worlds.workspace.tree_states import CACHES
 
 LARGEST = 1 << 19  # bytes of a file that is compared by lines
 MOST_LINES = 4000  # of a file that is compared by lines: the comparison takes their product at worst
 SHOWN = 200  # lines of a patch
 WIDEST = 400  # characters of a line of a patch
-GIT = ".git"
+OWN = (".git", *CACHES)  # folders of programs' own
 
 
 class Patch(NamedTuple):
@@ -44,18 +45,19 @@ def patches(shelf: TreeShelf, before: str, after: str) -> Iterator[Patch]:
     """
     inner: dict[str, int] = {}
     for path, (old, new) in changes(shelf, before, after).items():
-        if (place := _of_git(path)) is not None:
+        if (place := _of_a_program(path)) is not None:
             inner[place] = inner.get(place, 0) + 1
             continue
         yield Patch(path, "+" if old is None else "-" if new is None else "*", _text(shelf, path, old, new))
     for place, count in inner.items():
-        yield Patch(place, "*", f"{count} entries of git's own changed")
+        yield Patch(place, "*", f"{count} entries changed, which a program keeps for itself")
 
 
-def _of_git(path: str) -> str | None:
-    """The folder of git that a path lies in, or is; None where it does not."""
+def _of_a_program(path: str) -> str | None:
+    """The folder of a program's own that a path lies in, or is; None where it lies in none."""
     pieces = path.split("/")
-    return "/".join(pieces[: pieces.index(GIT) + 1]) if GIT in pieces else None
+    first = next((i for i, piece in enumerate(pieces) if piece in OWN), None)
+    return None if first is None else "/".join(pieces[: first + 1])
 
 
 def _text(shelf: TreeShelf, path: str, old: Entry | None, new: Entry | None) -> str:

@@ -56,9 +56,13 @@ class Scan:
 
     Args:
         root: the folder. shelf: where contents go.
+        skip: names at the root that are left out, as that of the folder which holds the shelf.
     """
 
-    def __init__(self, root: Path, shelf: TreeShelf, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, root: Path, shelf: TreeShelf, bounds: Bounds | None = None, skip: frozenset[str] = frozenset()
+    ) -> None:
+        self.skip = skip
         self.root, self.shelf, self.bounds = root, shelf, bounds or Bounds()
         self._known: dict[str, _Seen] = {}
         self._count = self._read = 0
@@ -90,7 +94,7 @@ class Scan:
         had = known.get(path)
         marks, entries = dict[str, tuple[int, ...]](), dict[str, Entry]()
         with os.scandir(fd) as found:
-            names = sorted(found, key=lambda item: item.name)
+            names = sorted((item for item in found if path or item.name not in self.skip), key=lambda item: item.name)
             self._count += len(names)
             if self._count > self.bounds.entries:
                 raise WorldError(
