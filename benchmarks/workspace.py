@@ -180,10 +180,8 @@ def growth(place: Path, files: int, steps: int, dice: random.Random) -> dict[str
             listings += len(shelf.get(key, b"clew.folder.1"))
     grown = held(shelf) - before
     share = grown / (contents + listings)
-    print(
-        f"{steps} steps of one changed file in {files}: the shelf grew by {grown:,} bytes; changed contents {contents:,}"
-    )
-    print(f"and listings on their paths {listings:,}: {share:.3f} of what changed", flush=True)
+    print(f"{steps} steps of one changed file in {files}: the shelf grew by {grown:,} bytes; changed contents")
+    print(f"{contents:,} and listings on their paths {listings:,}: {share:.3f} of what changed", flush=True)
     return {"what": "growth", "steps": steps, "grown": grown, "contents": contents, "listings": listings}
 
 

@@ -9,13 +9,11 @@ the shelf's lock together with others who write, who removes holds it alone.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
 import secrets
 import struct
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +23,7 @@ from typing import NamedTuple
 
 from clew.core.errors import BadInput, BadRecord, StoreError, StoreFull, UnknownName, WorldError
 from clew.core.keys import SIZE, digest, encode
+from clew.worlds.workspace.tree_lock import PATIENCE, TreeLock
 
 CONTENT, LISTING, STATE = b"clew.file.1", b"clew.folder.1", b"clew.tree.1"
 FILE, FOLDER, LINK = "f", "d", "l"
@@ -33,7 +32,6 @@ LONGEST = 64 << 20  # bytes of a listing
 LARGEST = (1 << 32) - 1  # bytes of a content: a digest's length prefix has four bytes
 CHUNK = 1 << 20  # bytes that are read at once of what may be large
 RECENT = 3600.0  # seconds for which a sweep keeps a snapshot that no run names yet
-PATIENCE = 60.0  # seconds for which who removes waits for snapshots that are being taken
 _key = re.compile("[0-9a-f]{32}").fullmatch
 _row = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -73,16 +71,14 @@ class TreeShelf:
         try:
             for name in ("new", "gone", "recent"):
                 (folder / name).mkdir(parents=True, exist_ok=True)
-            os.close(os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644))
+            self._lock = TreeLock(os.fspath(folder / "lock"))
         except OSError as error:
             raise BadInput(f"{folder} cannot hold a shelf: {error.strerror}", remedy="Name a folder.") from None
         self.folder = folder
         self.added = 0  # bytes that this shelf put there
-        self.sweeps = -1  # how often something was removed
         self._at = os.fspath(folder)
-        self._gone = frozenset[str]()
+        self._gone, self._sweeps = frozenset[str](), -1
         self._made = {name for name in os.listdir(folder) if len(name) == 2}
-        self._mutex, self._writers, self._lock = threading.Lock(), 0, -1
         with suppress(BlockingIOError), self.alone(0):
             self._clear()
 
@@ -91,63 +87,28 @@ class TreeShelf:
     @contextmanager
     def writing(self) -> Iterator[int]:
         """Hold the lock with others who write: nothing is removed meanwhile. Gives how often something ever was."""
-        with self._mutex:
-            if not self._writers:
-                self._lock = self._locked(fcntl.LOCK_SH)
-                self._read_sweeps(self._lock)
-            self._writers += 1
-        try:
-            yield self.sweeps
-        finally:
-            with self._mutex:
-                self._writers -= 1
-                if not self._writers:
-                    os.close(self._lock)
+        with self._lock.together() as sweeps:
+            self._learn(sweeps)
+            yield sweeps
 
     @contextmanager
     def alone(self, patience: float = PATIENCE) -> Iterator[None]:
-        """Hold the lock alone: no snapshot is being taken. Each one that follows reads its folder anew.
+        """Hold the lock alone: no snapshot is being taken.
 
         Raises:
             BlockingIOError: somebody took snapshots all the while.
         """
-        late = time.monotonic() + patience
-        while True:
-            try:
-                fd = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= late:
-                    raise
-                time.sleep(0.01)
-        try:
-            self._read_sweeps(fd)
+        with self._lock.alone(patience) as sweeps:
+            self._learn(sweeps)
             yield
-        finally:
-            os.close(fd)
 
-    def removed(self) -> None:
-        """Note that something is going to be removed; to be called before it is, by who holds the lock alone."""
-        fd = os.open(f"{self._at}/lock", os.O_WRONLY)
-        try:
-            os.pwrite(fd, b"%020d" % (self.sweeps + 1), 0)
-        finally:
-            os.close(fd)
+    def removing(self) -> None:
+        """Note that something is going to be removed, by who holds the lock alone: each next scan reads all anew."""
+        self._lock.count(self._sweeps + 1)
 
-    def _locked(self, how: int) -> int:
-        fd = os.open(f"{self._at}/lock", os.O_RDONLY)
-        try:
-            fcntl.flock(fd, how)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
-
-    def _read_sweeps(self, fd: int) -> None:
-        told = os.pread(fd, 20, 0)
-        sweeps = int(told) if told.isdigit() else 0
-        if sweeps != self.sweeps:
-            self.sweeps, self._gone = sweeps, frozenset(os.listdir(f"{self._at}/gone"))
+    def _learn(self, sweeps: int) -> None:
+        if sweeps != self._sweeps:
+            self._gone, self._sweeps = frozenset(os.listdir(f"{self._at}/gone")), sweeps
 
     def _clear(self) -> None:
         """Remove what nobody can be writing any more: half-written objects, erased ones, marks that are old."""
@@ -295,6 +256,15 @@ class TreeShelf:
         finally:
             os.close(fd)
         return size
+
+    def put_copy(self, other: TreeShelf, key: str) -> None:
+        """Keep a content of another shelf. Raises as ``get`` does."""
+        fd = other._open(key)
+        try:
+            if self.put_file(fd, LARGEST)[0] != key:
+                raise other._changed(key)
+        finally:
+            os.close(fd)
 
     def _open(self, key: str) -> int:
         if not _key(key):

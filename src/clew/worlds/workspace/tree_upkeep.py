@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from clew.core.errors import BadRecord, StoreError, UnknownName
 from clew.core.keys import encode
-from clew.worlds.workspace.tree_shelf import FOLDER, Erased, TreeShelf, write
+from clew.worlds.workspace.tree_shelf import FOLDER, LISTING, Entry, Erased, TreeShelf, write
 
 Roots = Callable[[], Iterable[str]]
 
@@ -61,7 +61,7 @@ def keep_only(shelf: TreeShelf, trees: Roots, *, remove: bool = True) -> tuple[i
         needed, _ = reached(shelf, [*trees(), *shelf.recent()])
         idle = [(path, size) for key, path, size in _objects(shelf) if key not in needed]
         if remove and idle:
-            shelf.removed()
+            shelf.removing()
             for path, _ in idle:
                 os.unlink(path)
     return len(idle), sum(size for _, size in idle)
@@ -86,7 +86,7 @@ def erase(shelf: TreeShelf, keys: Sequence[str]) -> list[str]:
     """
     found = list[str]()
     with _alone(shelf):
-        shelf.removed()
+        shelf.removing()
         for key in keys:
             os.close(os.open(shelf.folder / "gone" / key, os.O_WRONLY | os.O_CREAT, 0o444))
             if key in shelf:
@@ -111,32 +111,90 @@ def _overwrite(shelf: TreeShelf, key: str) -> None:
     path.unlink()
 
 
-def faults(shelf: TreeShelf, trees: Iterable[str], seen: Callable[[], object] = lambda: None) -> Iterator[str]:
-    """Everything that is wrong with what snapshots need: a sentence each. Every object is read once, by pieces.
+def faults(
+    shelf: TreeShelf, trees: Iterable[str], seen: Callable[[], object] = lambda: None
+) -> Iterator[tuple[str, str]]:
+    """Everything that is wrong with what snapshots need: the snapshot, and a sentence.
 
-    What was erased is no fault: it was asked for.
+    Every object is read once, by pieces. What was erased is no fault: it was asked for.
 
     Args:
         seen: called at each object that was checked.
     """
-    known, stack = set[bytes](), [(key, "") for key in trees]
+    known, stack = set[bytes](), [(tree, tree, "", True) for tree in trees]
     while stack:
-        key, path = stack.pop()
-        if len(key) != 32 or (binary := encode(key)) in known:
-            if len(key) != 32:
-                yield f"a snapshot is called {key[:40]}, which is no digest"
+        key, tree, path, folder = stack.pop()
+        if (short := encode(key)) in known:
             continue
-        known.add(binary)
-        told = f"{path} of a snapshot" if path else f"the snapshot {key}"
+        known.add(short)
         try:
-            if not path or path.endswith("/"):
-                stack.extend(
-                    (e.key, f"{path}{e.name}/" if e.kind == FOLDER else path + e.name) for e in shelf.listing(key)
-                )
+            if folder:
+                inner = shelf.listing(key)
+                stack.extend((e.key, tree, f"{path}/{e.name}", e.kind == FOLDER) for e in inner)
             else:
                 shelf.copy(key)
         except Erased:
             pass
         except (UnknownName, BadRecord) as error:
-            yield f"{told}: {error.message}"
+            yield tree, f"the files: {path[1:] or 'the folder itself'}: {error.message}"
         seen()
+
+
+def found_at(shelf: TreeShelf, trees: Iterable[str], path: str) -> dict[str, int]:
+    """Contents that a path, or what is below it, had in snapshots: keys with bytes; empty ones left out."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    level = {(key, 0) for key in trees}
+    known, found = set[tuple[str, int]](), dict[str, int]()
+    while level:
+        key, depth = one = level.pop()
+        if one in known:
+            continue
+        known.add(one)
+        with suppress(UnknownName, BadRecord):
+            for entry in shelf.listing(key):
+                if depth < len(parts) and entry.name != parts[depth]:
+                    continue
+                if entry.kind == FOLDER:
+                    level.add((entry.key, min(depth + 1, len(parts))))
+                elif depth >= len(parts) - 1 and entry.size:
+                    found[entry.key] = entry.size
+    return found
+
+
+def each(shelf: TreeShelf, trees: Iterable[str]) -> Iterator[tuple[str, Entry]]:
+    """Every entry that snapshots hold, each listing read once: a folder that is in several has one of its paths."""
+    known, stack = set[str](), [(key, "") for key in trees]
+    while stack:
+        key, path = stack.pop()
+        if key in known:
+            continue
+        known.add(key)
+        with suppress(UnknownName, BadRecord):
+            for entry in shelf.listing(key):
+                yield path + entry.name, entry
+                if entry.kind == FOLDER:
+                    stack.append((entry.key, f"{path}{entry.name}/"))
+
+
+def take(shelf: TreeShelf, other: TreeShelf, trees: Iterable[str]) -> int:
+    """Keep here what snapshots of another shelf need; gives how many bytes are new. What was erased there is erased.
+
+    Raises:
+        StoreError: snapshots were being taken for a minute, or the disk is full.
+    """
+    wanted = list(trees)
+    inner = [entry for _, entry in each(other, wanted)]
+    erase(
+        shelf, sorted({e.key for e in inner if e.kind != FOLDER and other.is_gone(e.key) and not shelf.is_gone(e.key)})
+    )
+    before = shelf.added
+    with shelf.writing():
+        for entry in inner:
+            if entry.kind != FOLDER and entry.key not in shelf and entry.key in other:
+                shelf.put_copy(other, entry.key)
+        for key in (*(entry.key for entry in inner if entry.kind == FOLDER), *wanted):
+            if key not in shelf and key in other:
+                shelf.put(other.get(key, LISTING), LISTING)
+        for key in wanted:
+            shelf.mark(key)
+    return shelf.added - before
