@@ -11,7 +11,8 @@ import httpx
 
 from clew.models.dialects.sse import Events
 from clew.models.remote import Remote
-from clew.serve.gateway import Gateway, verbatim
+from clew.serve.gateway import verbatim
+from clew.serve.gateway.proxy import Gateway
 from clew.serve.gateway.verbatim import DIALECTS
 from clew.serve.history import Arrival, History
 from clew.store import Run, open_store

@@ -16,7 +16,7 @@ import uvicorn
 
 from clew.models.fakes import Markov
 from clew.serve.edge import config
-from clew.serve.gateway import Gateway
+from clew.serve.gateway.proxy import Gateway
 from clew.serve.gateway.recorder import Recorder
 from clew.serve.openai.questions import LONG, Limits
 from clew.serve.openai.server import Server

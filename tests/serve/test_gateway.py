@@ -16,7 +16,7 @@ from clew.exchange import recall
 from clew.harness import Runner
 from clew.models.dialects import sse
 from clew.models.fakes import Scripted, tool_call
-from clew.serve.gateway import Gateway
+from clew.serve.gateway.proxy import Gateway
 from clew.store import Run, open_store
 
 TOOLS = [

@@ -19,7 +19,8 @@ from starlette.responses import Response, StreamingResponse
 from clew.harness import Runner
 from clew.models.fakes import Echo
 from clew.models.remote import Remote, bounded
-from clew.serve.gateway import Gateway, proxy
+from clew.serve.gateway import proxy
+from clew.serve.gateway.proxy import Gateway
 from clew.store import Run, open_store
 from tests.models.server import Peer, chat, serving
 from tests.serve.foreign import Client, asks, before, collected, only, sse, using

@@ -11,7 +11,7 @@ from clew.core.records import Request
 from clew.core.values import Message, Sampling
 from clew.harness import Runner
 from clew.models.fakes import Markov, Scripted
-from clew.serve.gateway import Gateway
+from clew.serve.gateway.proxy import Gateway
 from clew.store import open_store
 from tests.serve.foreign import Client, asks, only, using
 

@@ -18,7 +18,7 @@ from clew.harness.memory.forgetting import forget, places
 from clew.harness.memory.recalled import BLOCK, shown_in
 from clew.models.fakes import Scripted
 from clew.models.rendering import WordRenderer
-from clew.serve.gateway import Gateway
+from clew.serve.gateway.proxy import Gateway
 from clew.store import Run, open_store
 from tests.models.server import chat, chunks, serving
 from tests.serve.foreign import Client, asks, before, bodies, collected, notes, only, using

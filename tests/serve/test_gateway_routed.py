@@ -10,7 +10,7 @@ import httpx
 
 import clew
 from clew.models.compose.decision import decision_of
-from clew.serve.gateway import Gateway
+from clew.serve.gateway.proxy import Gateway
 from clew.store import open_store
 from tests.models.pool import folder, servers, worker
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from clew.core.records import Cursor
 from clew.models.remote import Remote
-from clew.serve.gateway import Gateway
+from clew.serve.gateway.proxy import Gateway
 from clew.store import open_store
 from clew.view.terminal import tree
 from tests.models.server import chat, failing, serving

@@ -12,7 +12,7 @@ import pytest
 from clew.core import errors
 from clew.core.errors import ClewError
 from clew.models.fakes import Scripted
-from clew.serve.gateway import Gateway
+from clew.serve.gateway.proxy import Gateway
 from clew.serve.gateway.recorder import Recorder
 from clew.serve.openai.server import Server
 from clew.store import open_store

@@ -12,7 +12,7 @@ import pytest
 from clew.core.values import Message
 from clew.harness import Runner
 from clew.models.fakes import Scripted
-from clew.serve.gateway import Gateway
+from clew.serve.gateway.proxy import Gateway
 from clew.store import open_store
 from tests.models.server import chat, failing, serving
 from tests.serve.foreign import Client, asks, before, collected, notes, only, using

@@ -13,9 +13,10 @@ import clew
 from clew.core.errors import BadInput
 from clew.core.values import ToolCall
 from clew.models.fakes import Scripted, tool_call
-from clew.serve.gateway.run_files import files_at, files_of
+from clew.serve.gateway.run_files import files_at, files_of, trees
 from clew.worlds.contract import perform
 from clew.worlds.workspace import TreeShelf, Workspace, patches, restore
+from clew.worlds.workspace.tree_upkeep import keep_only
 
 pytestmark = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
 TEST = "from total import total\nassert total([1, 2, 3]) == 6\n"
@@ -177,6 +178,16 @@ def test_the_reference_holds_what_runs_begin_with(project):
     again = clew.core.registry.build("tasksets", taskset.ref)
     assert again.ref == taskset.ref
     assert again.tree == taskset.tree != world_of(project).tree
+
+
+def test_what_a_run_names_is_all_that_it_needs(project):
+    store = clew.open_store(":memory:")
+    _, run = run_of(project, store, bash("echo a > a", "echo b > b"))
+    shelf = TreeShelf(project.parent / "files")
+    assert set(trees(store)) == {one.tree for one in files_of(run)}
+    keep_only(shelf, lambda: trees(store), remove=True)
+    for number, tree in enumerate(trees(store)):
+        restore(shelf, tree, project.parent / f"back{number}")
 
 
 def test_bad_folders_are_named(project, tmp_path):

@@ -50,12 +50,16 @@ def command(place: str, folder: Path | None, as_json: bool, store_path: str) -> 
     if folder is None:
         _listed(run.id, files_of(run), shelf, as_json)
         return
-    count = restore(shelf, found.tree, folder)
-    told = {"folder": str(folder), "entries": count, "state": found.state, "left_out": found.left}
+    erased = list[str]()
+    count = restore(shelf, found.tree, folder, root=found.root, erased=erased)
+    told = {"folder": str(folder), "entries": count, "state": found.state, "left_out": found.left, "erased": erased}
     if as_json:
         common.end_with_json(told)
     left = f"; {found.left} paths that no snapshot can hold are missing" if found.left else ""
     common.echo(f"{count} files, folders and links in {folder}{left}")
+    if erased:
+        more = f" and {len(erased) - MOST} more" if len(erased) > MOST else ""
+        common.echo(f"erased from all snapshots, and missing here: {', '.join(erased[:MOST])}{more}")
 
 
 def _listed(run: str, known: list[Files], shelf: TreeShelf, as_json: bool) -> None:

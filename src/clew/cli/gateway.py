@@ -158,7 +158,8 @@ def _files(folder: str, store: str) -> Callable[[], Mapping[str, Any]]:
 
     def taken() -> Mapping[str, Any]:
         found = scan.snapshot()
-        return {"tree": found.tree, "state": found.state, "left": len(found.left)}
+        mode, mtime = found.root
+        return {"tree": found.tree, "state": found.state, "left": len(found.left), "mode": mode, "mtime": mtime}
 
     return taken
 

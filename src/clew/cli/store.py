@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from clew.cli import store_files
 from clew.cli.shared import common, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 from clew.core.printable import visible
+
+if TYPE_CHECKING:
+    from clew.store.base import Keeper
 
 HELP = """Keep the store, the file that holds all runs: name runs, unite stores, check, erase, clean up, let agents ask.
 
@@ -67,7 +71,10 @@ def merge(others: tuple[str, ...], as_json: bool, store_path: str) -> None:
     """
     sources = [common.open_store(path) for path in others]
     store = common.open_store(store_path, create=True)
-    taken = {source.path: store.merge(source) for source in sources}
+    taken = {}
+    for source in sources:
+        size = store_files.taken(store, source)  # first, so that no run names files that are not there yet
+        taken[source.path] = store.merge(source) | ({"bytes of files": size} if size else {})
     if as_json:
         common.end_with_json(taken)
     for path, counts in taken.items():
@@ -79,7 +86,8 @@ def merge(others: tuple[str, ...], as_json: bool, store_path: str) -> None:
 @option("--rebuild", is_flag=True, help="Rebuild the derived tables (lists, search, summaries) first.")
 @common.output_options
 def verify(rebuild: bool, as_json: bool, store_path: str) -> None:
-    """Compute every key again and check every rule of the record. Exit code 1 if a fault is found.
+    """Compute every key again and check every rule of the record, and the files that runs of `clew gateway
+    --workspace` need. Exit code 1 if a fault is found.
 
     \b
     clew store verify
@@ -88,7 +96,7 @@ def verify(rebuild: bool, as_json: bool, store_path: str) -> None:
     store = common.open_store(store_path)
     if rebuild:
         store.rebuild()
-    faults = store.verify()
+    faults = [*store.verify(), *store_files.faults(store)]
     if as_json:
         common.print_json({"runs": len(store.run_ids()), "faults": [f._asdict() for f in faults]})
     else:
@@ -101,19 +109,28 @@ def verify(rebuild: bool, as_json: bool, store_path: str) -> None:
 
 @command.command(short_help="Erase a message, action or result for good.")
 @click.argument("target")
+@option("--files", "path", metavar="PATH", help="Erase the file or folder PATH out of the snapshots of the run TARGET.")
 @option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common.output_options
-def redact(target: str, yes: bool, as_json: bool, store_path: str) -> None:
+def redact(target: str, path: str | None, yes: bool, as_json: bool, store_path: str) -> None:
     """Erase the content of TARGET, a call (run@call) or a message (its node's hex key), and every repetition of the
     same text in related runs. The content cannot be brought back.
+
+    With --files all that PATH ever held is erased from the snapshots of its folder, wherever any run has the same
+    content, also as git keeps it (packs of git and archives are not searched). Names and digests stay; `clew checkout`
+    brings back the rest.
 
     Keys stay, so `clew store verify` still checks the rest. An erased call can no longer be replayed or forked.
     Annotations are not searched for the text.
 
     \b
     clew store redact 4fzk2w@12
+    clew store redact 4fzk2w --files config/secrets.env
     """
     store = common.open_store(store_path)
+    if path is not None:
+        _redact_files(store, common.one(store, target).id, path, yes, as_json)
+        return
     if "@" in target:
         _, place = common.cursor(store, target)
         assert place is not None
@@ -130,13 +147,36 @@ def redact(target: str, yes: bool, as_json: bool, store_path: str) -> None:
         common.echo("the content was erased before")
 
 
+def _redact_files(store: Keeper, run: str, path: str, yes: bool, as_json: bool) -> None:
+    """Erase what a path held in the snapshots of a run."""
+    from clew.worlds.workspace.tree_upkeep import erase
+
+    found = store_files.held(store, run, path)
+    if not as_json:
+        for at in found.paths[:20]:
+            common.echo(at)
+        if len(found.paths) > 20:
+            common.echo(f"and {len(found.paths) - 20} more paths with the same contents")
+    if not yes:
+        asked = f"Erase the {len(found.keys)} contents that these paths had in any snapshot, for good?"
+        click.confirm(asked, abort=True, err=True)
+    erased = erase(found.shelf, found.keys)
+    if as_json:
+        common.end_with_json({"erased": erased, "paths": found.paths, "packs": found.packs})
+    common.echo(f"erased {len(erased)} contents" if erased else "the contents were erased before")
+    if found.packs:
+        common.echo("note: snapshots hold packs of git or archives called .pack, which may hold copies")
+    common.echo(f"Next: {command_line('store verify')}")
+
+
 @command.command(short_help="List, or remove, runs that nothing uses.")
 @option("--yes", is_flag=True, help="Remove the runs; without --yes they are only listed.")
 @common.output_options
 def gc(yes: bool, as_json: bool, store_path: str) -> None:
     """List the runs that no tag, label, group, fork or report uses, and remove them with --yes.
 
-    To keep a run, give it a tag, as in `clew store tag keep RUN`.
+    With them go the files of `clew gateway --workspace` that no run needs any more, of this store or of another one in
+    its folder; snapshots of the last hour are kept. To keep a run, give it a tag, as in `clew store tag keep RUN`.
 
     \b
     clew store gc
@@ -154,11 +194,14 @@ def gc(yes: bool, as_json: bool, store_path: str) -> None:
             common.echo(f"and {len(garbage.runs) - 20} more")
     if yes:
         store.gc(dry_run=False)
+    count, size = store_files.sweep(store, garbage.runs, remove=yes)
     if as_json:
         sizes = {"calls": garbage.calls, "nodes": len(garbage.nodes), "blobs": len(garbage.blobs)}
-        common.end_with_json({"runs": garbage.runs, **sizes, "removed": yes})
+        files = {"files": count, "bytes": size}
+        common.end_with_json({"runs": garbage.runs, **sizes, **files, "removed": yes})
     remove = command_line("store gc", yes=True)
-    common.echo(f"removed {garbage}" if yes else f"nothing reaches {garbage}; what removes it: {remove}")
+    told = f"{garbage}" + (f", {count:,} files of runs with {size:,} bytes" if count else "")
+    common.echo(f"removed {told}" if yes else f"nothing reaches {told}; what removes it: {remove}")
 
 
 @command.command(short_help="Let agents ask the store, by MCP on the standard streams.")

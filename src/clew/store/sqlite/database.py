@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.errors import StoreBroken, StoreError, StoreFull, StoreReadOnly
-from clew.store.sqlite.migrations import migrate
+from clew.store.sqlite.migrations import APPLICATION, migrate
 from clew.store.sqlite.row_codec import readable, storable
 
 BUSY = 30.0  # seconds a writer waits for another process's transaction
+MAGIC = b"SQLite format 3\0"
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 
 
@@ -205,3 +206,22 @@ def _open(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
 
 def _connect(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False)
+
+
+def holds_store(path: Path) -> bool:
+    """Whether a file is a store of Clew, of whatever version; it is not changed.
+
+    Raises:
+        StoreBroken, StoreError: it says that it is of SQLite, and cannot be read.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return False
+    with our_errors(str(path)):
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            return bool(db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION)
+        finally:
+            db.close()
