@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,13 +53,18 @@ def test_the_better_model_is_named_with_the_interval_and_a_line_that_runs(clew, 
 
 
 def test_what_is_not_decided_says_how_many_branches_would_and_the_printed_line_decides_it(clew, place):
-    said = clew("compare", place, "--models", both(0.3, 0.7), "-n", 8).output
-    assert "not decided after 8 of 8 branches" in said
-    assert "would decide a difference as large as this one" in said
+    """The figures are those of docs/compare.md."""
+    models = f"{planted('small', 0.35)}, {planted('large', 0.65)}"
+    said = clew("compare", place, "--models", models, "-n", 16).output
+    assert "not decided after 16 of 16 branches: " in said
+    assert " is +0.19 [-0.36, 0.66]; about n = 160 would decide a difference as large as this one" in said
     (line,) = printed(said)
     assert line.startswith(f"clew compare {place} --models ")
     more = clew(*shlex.split(line)[1:]).output
-    assert f" of {shlex.split(line)[-1]} branches" in more
+    assert " by 0.32 [0.002, 0.60] after 44 of 160 branches" in more
+    models = f"{planted('small', 0.95)}, {planted('large', 0.95)}"
+    equal = clew("compare", place, "--models", models, "-n", 400, "--margin", 0.15).output
+    assert "are equal within the margin: +0.01 [-0.11, 0.14] after 72 of 400 branches" in equal
 
 
 def test_json_holds_the_branches_and_what_was_found(clew, place):
@@ -83,6 +92,41 @@ def test_temperatures_are_arms_and_equal_ones_are_said_to_be_within_the_margin(c
     said = clew("compare", place, "--temperatures", "0,1", "-n", 200, "--batch", 50, "--margin", 0.1).output
     assert "temperature 1 and temperature 0 are equal within the margin: +0.00 [" in said
     assert printed(said)[0].startswith("clew show ")
+
+
+SLOW = """
+import asyncio
+from benchmarks.compare import Planted
+
+class Slow(Planted):
+    async def complete(self, request):
+        await asyncio.sleep(0.2)
+        return await super().complete(request)
+"""
+
+
+def test_killed_at_any_moment_the_same_line_goes_on_and_ends_as_if_nothing_had_been(clew, place, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    line = ["compare", place, "--models", "slow.py:Slow(name='a',p=0.5),slow.py:Slow(name='b',p=0.5)", "-n", "8"]
+    path = os.pathsep.join([str(MODELS.parents[1]), str(MODELS.parents[1] / "src"), *sys.path])
+    program = [sys.executable, "-c", "import clew.cli; clew.cli.main()", *line]
+    process = subprocess.Popen(program, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE)
+    with open_store(".clew/store.db") as store:
+        end = time.monotonic() + 60
+        while len(store.run_ids()) < 9 and time.monotonic() < end:
+            time.sleep(0.05)
+        process.kill()
+        process.communicate()
+        before = set(store.run_ids())
+        assert len(before) == 9, "the run, and a batch of four branches for each of two arms"
+    told = json.loads(clew(*line, "--json").output)
+    made = {branch["run"] for arm in told["arms"] for branch in arm["branches"]}
+    assert len(made) == 16
+    with open_store(".clew/store.db") as store:
+        assert before < made | {place.partition("@")[0]}
+        assert store.verify() == []
+    whole = json.loads(clew("compare", place, "--models", both(0.5, 0.5), "-n", "8", "--json").output)
+    assert told["findings"][0]["difference"] == whole["findings"][0]["difference"]
 
 
 @pytest.mark.parametrize(

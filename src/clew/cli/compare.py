@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 KINDS = {"models": "--models", "temperatures": "--temperatures", "said": "--say"}
 RECORDED = "as recorded"
+MORE = 20  # times as many branches as were asked for that a line for going on asks for
 SAY_HELP = "Arm: edit message I of a chat ([CHAT.]I); no TEXT drops it. May be repeated, once for each arm."
 MARGIN_HELP = "Decide as equal where the difference is within this on both sides of 0."
 
@@ -128,7 +129,11 @@ def _changes(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     (kind,) = given
     arms: list[tuple[str, dict[str, Any]]]
     if kind == "models":
-        arms = [(name, {"model": name}) for name in _listed(options["models"])]
+        models = _listed(options["models"])
+        names = [_short(ref) for ref in models]
+        if len(set(names)) < len(set(models)):
+            names = models
+        arms = [(name, {"model": ref}) for name, ref in zip(names, models, strict=True)]
     elif kind == "temperatures":
         numbers = common.number_list(options["temperatures"], "--temperatures", float, above=-1e-9)
         arms = [(f"temperature {t:g}", {"temperature": t}) for t in numbers]
@@ -151,23 +156,34 @@ def _listed(text: str) -> list[str]:
     return [name for word in out if (name := word.strip())]
 
 
+def _short(ref: str) -> str:
+    """A reference without the folders of its file or address."""
+    place, bracket, arguments = ref.partition("(")
+    return place.rstrip("/").rsplit("/", 1)[-1] + bracket + arguments
+
+
 # ---- what came out ---------------------------------------------------------------------------------------------------
 
 
 def _sentence(it: Finding, n: int) -> str:
     """What was decided, in words; or how many branches would decide."""
     mean, low, high, pairs = it.limits
-    between, after = f"[{low:.2f}, {high:.2f}]", f"after {pairs} of {n} branches"
+    after = f"after {pairs} of {n} branches"
     if it.outcome == "equal":
-        return f"{it.arm} and {it.reference} are equal within the margin: {mean:+.2f} {between} {after}"
+        return f"{it.arm} and {it.reference} are equal within the margin: {mean:+.2f} {_between(low, high)} {after}"
     if it.outcome != "open":
         way = "better" if it.outcome == "better" else "worse"
-        size = (mean, low, high) if mean > 0 else (-mean, -high, -low)
-        return f"{it.arm} is {way} than {it.reference} by {size[0]:.2f} [{size[1]:.2f}, {size[2]:.2f}] {after}"
-    told = f"not decided {after}: {it.arm} less {it.reference} is {mean:+.2f} {between}; "
+        between = _between(low, high) if mean > 0 else _between(-high, -low)
+        return f"{it.arm} is {way} than {it.reference} by {abs(mean):.2f} {between} {after}"
+    told = f"not decided {after}: {it.arm} less {it.reference} is {mean:+.2f} {_between(low, high)}; "
     if it.decides is not None:
         return told + f"about n = {_round(it.decides)} would decide a difference as large as this one"
     return told + ("they differ in nothing so far" if not mean else "no n that one could wait for would decide it")
+
+
+def _between(low: float, high: float) -> str:
+    """An interval; a limit near 0 keeps its sign, since that is what is decided."""
+    return f"[{', '.join(f'{x:.2f}' if abs(x) >= 0.005 or not x else f'{x:.1g}' for x in (low, high))}]"
 
 
 def _round(n: int) -> int:
@@ -178,13 +194,13 @@ def _round(n: int) -> int:
 
 def _arm(versus: Versus, index: int) -> tuple[object, ...]:
     limits = versus.found[index].success
-    return versus.arms[index].name, limits.mean, f"[{limits.low:.2f}, {limits.high:.2f}]", limits.n
+    return versus.arms[index].name, limits.mean, _between(limits.low, limits.high), limits.n
 
 
 def _next(place: str, versus: Versus, found: list[Finding], options: Mapping[str, Any], batch: int) -> str:
     """The line to type next: more branches where they would decide, else two branches of one seed that part."""
-    waiting = [it.decides for it in found if it.outcome == "open" and it.decides is not None]
-    if waiting:
+    waiting = [it.decides or 0 for it in found if it.outcome == "open"]
+    if 0 < max(waiting, default=0) <= MORE * versus.n:
         return command_line("compare", place, **options, n=_round(max(waiting)), batch=batch)
     first = versus.found[0]
     for other in versus.found[1:]:
