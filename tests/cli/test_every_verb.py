@@ -112,6 +112,7 @@ LEFT_OUT = {
     "memory learn": "it needs judged runs and a reflector; test_memory_learn.py makes them, and follows its lines",
     "memory craft": "it needs runs that followed a plan, and a codifier; test_memory_craft.py follows its lines",
     "checkout": "it needs a run with its files; test_checkout.py records one, and follows its line",
+    "compare": "it needs models of known success; test_compare.py plants them, and follows its lines",
     "evolve agents": "test_evolve_agents.py makes a search, and follows its line",
     "evolve theories": "test_evolve_theories.py makes a search, and follows its line",
     "evolve show": "it needs a search; tests/view/test_searches.py makes one, and follows its line",

@@ -4,7 +4,9 @@
 ``cliffs`` finds the tokens at which the success probability of a run falls, and what they lead to. ``why`` rewinds a
 run and changes what the agent was told, to find the cause of what it did. ``compaction`` measures whether rules survive
 the compaction of a conversation. ``worth`` forks runs without items of a memory, to find what each is worth.
-``design`` holds the statistics of a fair comparison. An audit must never change the runs it reads.
+``versus`` lets several models, prompts or temperatures continue one run from one place until it is known which does
+better, by the limits of ``sequential``. ``design`` holds the statistics of a fair comparison. An audit must never
+change the runs it reads.
 """
 
 from clew.audit.cliffs.detect import Found, Search, Survey, detect, survey

@@ -27,7 +27,7 @@ from clew.core.sources import moved
 
 SECTIONS = {
     "Start": ("quickstart", "init", "doctor", "worlds", "models"),
-    "Make runs": ("run", "gateway", "import", "fork", "replay", "resume", "stop"),
+    "Make runs": ("run", "gateway", "import", "fork", "compare", "replay", "resume", "stop"),
     "Look at runs": ("view", "log", "show", "diff", "label", "export"),
     "Learn from runs": ("credit", "audit", "train", "tune", "eval", "route", "world", "evolve", "reproduce"),
     "Keep runs": ("store", "memory"),
@@ -35,7 +35,7 @@ SECTIONS = {
     "Work on code": ("checkout", "diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-LATER = {"models", "stop", "label", "tune", "route", "world", "evolve", "reproduce", "serve", "bench"} | {
+LATER = {"models", "compare", "stop", "label", "tune", "route", "world", "evolve", "reproduce", "serve", "bench"} | {
     "memory",
     "draft",
     *SECTIONS["Work on code"],

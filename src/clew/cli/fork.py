@@ -65,7 +65,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     store = common.open_store(store_path)
     run, at = common.cursor(store, place, options["step"])
     if run.agent.endswith(":relay"):
-        raise _waits(run, at, options["without_memory"])
+        raise waits(run, at, options["without_memory"])
     if options["low"]:
         at = run.low_point(options["low"])
     memory = run_options.without(options["without_memory"])
@@ -77,7 +77,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
         token=at.token if at else 0,
         n=n,
         prefix_ids=common.number_list(options["prefix_ids"] or "", "--prefix-ids", int),
-        say=dict(_said(text) for text in options["said"]),
+        say=dict(said(text) for text in options["said"]),
         act=options["acts"],
         model=named(run, options["model"] or ""),
         seed=options["seed"] or "",
@@ -111,7 +111,7 @@ def _report(run: Run, group: Group, as_json: bool) -> None:
     common.draw(tree(run, group, width=common.width()))
 
 
-def _waits(run: Run, at: Cursor | None, without: str | None) -> BadInput:
+def waits(run: Run, at: Cursor | None, without: str | None) -> BadInput:
     """A run of the gateway's has no agent here: its program is the agent."""
     line = command_line("gateway", place=at or (run.id if without else f"{run.id}@CALL"), without=without)
     told = f"run {run.id} records a program that asked the gateway, and a fork of it starts that program again"
@@ -124,7 +124,7 @@ def _taps(lines: tuple[str, ...]) -> list[Tap]:
     return [tap_of(line) for line in lines]
 
 
-def _said(text: str) -> tuple[str, str | None]:
+def said(text: str) -> tuple[str, str | None]:
     place, equals, value = text.partition("=")
     pieces = place.split(".")
     if not equals or not all(piece.isdigit() for piece in pieces) or len(pieces) > 2:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clew.core.errors import BadInput, UnknownName
@@ -170,10 +170,13 @@ def named(run: Run, model: str) -> str:
     return run.model.partition("#")[0] + model
 
 
-def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model]) -> Runner:
+def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model], also: Sequence[str] = ()) -> Runner:
     """The runner that carries a wish out: ``runner.fork(wish.run, **wish.arguments())``.
 
     Where the wish names another model, the recorded one is not even built.
+
+    Args:
+        also: models that other wishes name, where one runner carries out several.
 
     Raises:
         BadInput: the run's agent, world or model is not to be had here.
@@ -181,15 +184,15 @@ def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model]) -> Runne
     from clew.harness import Runner
 
     def resolve(ref: str) -> Model:
-        if wish.model and ref != wish.model:
+        if wish.model and ref not in (wish.model, *also):
             raise UnknownName(f"{ref} is not needed")
         return load(ref)
 
     runner = Runner.of(store, wish.run, resolve_model=resolve)
     lend(runner, load)
-    if wish.model:
-        runner.model_of(wish.model)  # now: a fork that cannot be sampled leaves no run behind
-    elif runner.models.missing is not None and wish.reply is None:
+    for model in filter(None, (wish.model, *also)):
+        runner.model_of(model)  # now: a fork that cannot be sampled leaves no run behind
+    if not wish.model and runner.models.missing is not None and wish.reply is None:
         raise runner.models.missing
     return runner
 
