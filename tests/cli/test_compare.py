@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -149,3 +150,34 @@ def test_bad_input_is_one_sentence(clew, place, words, told):
 def test_a_run_without_a_place_is_refused(clew, place):
     shown = clew("compare", place.partition("@")[0], "--models", "echo,markov", code=2).output
     assert "but no place in it" in shown
+
+
+CODERS = """
+from clew.models.fakes import Scripted, tool_call
+
+class Good(Scripted):
+    line = "echo right > answer"
+    def __init__(self):
+        super().__init__([tool_call("bash", command="ls"), tool_call("bash", id="c", command=self.line), "done"])
+
+class Bad(Good):
+    line = "echo wrong > answer"
+"""
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
+def test_branches_in_a_workspace_are_verified_by_a_command(clew, tmp_path):
+    Path("project").mkdir()
+    Path("project/given").write_text("x")
+    Path("coders.py").write_text(CODERS)
+    clew("run", "coder", "--world", "workspace(folder='project')", "--task", "write", "--model", "coders.py:Bad")
+    with open_store(".clew/store.db") as store:
+        (run,) = store.find("")
+    models = ("--models", "coders.py:Bad,coders.py:Good")
+    said = clew("compare", f"{run}@3", *models, "-n", 32, "--verify", "grep -q right answer").output
+    assert "coders.py:Good is better than coders.py:Bad by 1.00" in said
+    clew("run", "player", "--world", WORLD, "--model", f"{MODELS}:Planted", "--tasks", 1)
+    with open_store(".clew/store.db") as store:
+        other = next(name for name in store.find("") if store.row(name).taskset.startswith("counter"))
+    told = clew("compare", f"{other}@7", *models, "--verify", "true", code=2).output
+    assert "--verify runs a command in the files of a branch, and this run has none" in told

@@ -16,7 +16,8 @@ from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.audit.sequential import Limits
-    from clew.audit.versus import Finding, Versus
+    from clew.audit.versus import Finding, Verdict, Versus
+    from clew.core.protocols import Taskset
     from clew.core.records import Cursor
     from clew.store import Keeper, Run
 
@@ -24,6 +25,7 @@ KINDS = {"models": "--models", "temperatures": "--temperatures", "said": "--say"
 RECORDED = "as recorded"
 MORE = 20  # times as many branches as were asked for that a line for going on asks for
 SAY_HELP = "Arm: edit message I of a chat ([CHAT.]I); no TEXT drops it. May be repeated, once for each arm."
+VERIFY_HELP = "In a workspace: a branch succeeds where this command ends with status 0 in a copy of its last files."
 MARGIN_HELP = "Decide as equal where the difference is within this on both sides of 0."
 
 
@@ -36,6 +38,7 @@ MARGIN_HELP = "Decide as equal where the difference is within this on both sides
 @option("-n", "--n", "n", default=16, help="Most branches of each arm; it stops sooner where it is decided.")
 @option("--batch", default=4, help="Branches of each arm between two looks at the verdicts.")
 @option("--margin", type=common.Amount(float, 0, 1, above=True), help=MARGIN_HELP)
+@option("--verify", default="", metavar="COMMAND", help=VERIFY_HELP)
 @option("--seed", default=0, help="Seed of the branches; those of one number have one seed in all arms.")
 @data_options.data_options
 @run_options.model_options
@@ -55,6 +58,7 @@ def command(place: str, n: int, batch: int, as_json: bool, store_path: str, **op
     \b
     clew compare 4fzk2w@7 --models small,large -n 64
     clew compare 4fzk2w@7 --temperatures 0.2,1 --margin 0.1 -n 400
+    clew compare 4fzk2w@7 --models small,large -n 64 --verify 'python -m pytest -q'
     clew compare 4fzk2w --say 0='You are in a hurry.' -n 64
     """
     from clew.audit.versus import filed
@@ -86,7 +90,7 @@ def command(place: str, n: int, batch: int, as_json: bool, store_path: str, **op
 
 def _versus(store: Keeper, run: Run, at: Cursor | None, options: Mapping[str, Any], *, n: int, batch: int) -> Versus:
     """The comparison that the line asks for, with its models loaded."""
-    from clew.audit.versus import Arm, Versus
+    from clew.audit.versus import Arm, Versus, success
     from clew.view.forking import Wish, named, other_weights, runner_for
 
     changes = _changes(options)
@@ -113,7 +117,31 @@ def _versus(store: Keeper, run: Run, at: Cursor | None, options: Mapping[str, An
         asked = wish._replace(seq=at.seq if at else 0).arguments()  # the place itself is found for all arms together
         arms.append(Arm(name, {key: asked[key] for key in kept if asked[key] is not None}))
     margin = options["margin"] or 0.0
-    return Versus(runner, run, at, arms, n=n, batch=batch, seed=options["seed"], margin=margin)
+    verdict = _verdict(runner.taskset, options["verify"]) if options["verify"] else success
+    return Versus(runner, run, at, arms, n=n, batch=batch, seed=options["seed"], margin=margin, verdict=verdict)
+
+
+def _verdict(taskset: Taskset | None, command: str) -> Verdict:
+    """A branch's worth by a command in a copy of its last files.
+
+    Raises:
+        BadInput: the run's world keeps no files.
+    """
+    from clew.core.aio import run_sync
+    from clew.harness.run.lifecycle import FAILED
+    from clew.serve.gateway.run_files import files_at
+    from clew.worlds.workspace import Workspace
+
+    if not isinstance(taskset, Workspace):
+        remedy = "Compare from a run in a workspace: clew run coder --world workspace."
+        raise BadInput("--verify runs a command in the files of a branch, and this run has none", remedy=remedy)
+
+    def verified(run: Run) -> float | None:
+        if run.stop is None or run.stop in FAILED:
+            return None
+        return float(run_sync(taskset.verified(files_at(run, None).tree, command)).ok)
+
+    return verified
 
 
 def _changes(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
