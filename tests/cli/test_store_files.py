@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from clew.core.errors import UnknownName
+from clew.core.records import Annotation
 from clew.serve.gateway.run_files import noted
 from clew.store import open_store
 from clew.worlds.workspace import Scan, TreeShelf, restore
@@ -190,9 +191,15 @@ def test_verify_names_the_run_and_the_file_whose_content_was_altered_or_lost(cle
     assert f"{runs[0]}: the files: own.py: the object {entries['own.py'].key} was changed on the disk" in found
     assert "the shelf has no object" in found
     assert "2 faults" in found
+    opened = open_store(store)
+    opened.annotate([Annotation("run", "files", run=runs[1], params="00000009", data='{"tree": "../../etc"}')])
+    opened.close()
+    found = clew("store", "verify", "--store", store, code=1).output
+    assert f"{runs[1]}: an annotation of files that is damaged" in found
+    assert clew("store", "gc", "--yes", "--store", store, code=2).output  # nobody knows what it needed
     shutil.rmtree(shelf.folder)
     assert (
-        "2 snapshots are named, and files/ is not beside the store"
+        "there is no files/ beside the store, and its runs name snapshots: 1"
         in clew("store", "verify", "--store", store, code=1).output
     )
     assert not shelf.folder.exists()

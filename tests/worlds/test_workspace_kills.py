@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from clew.core.keys import digest
 from clew.worlds.workspace import Scan, TreeShelf, restore, tree_shelf
+from clew.worlds.workspace.tree_shelf import CONTENT, LISTING
 from clew.worlds.workspace.tree_upkeep import erase, faults, keep_only, reached
 
 KILLS = 50 * int(os.environ.get("CLEW_KILLS", "1"))
@@ -80,6 +82,9 @@ def test_after_kills_in_snapshots_every_noted_one_is_whole_and_nothing_half_is_l
     assert len(noted) >= 5
     shelf = TreeShelf(place / "shelf")
     assert list((place / "shelf" / "new").iterdir()) == []
+    for path in (place / "shelf").glob("??/*"):  # those of snapshots that were never noted, too
+        data, key = path.read_bytes(), path.parent.name + path.name
+        assert key in (digest(CONTENT, data).hex(), digest(LISTING, data).hex())
     assert list(faults(shelf, noted)) == []
     for number, (tree, state) in enumerate(random.Random(0).sample(sorted(noted.items()), 20)):
         back = place / f"back{number}"
@@ -92,6 +97,18 @@ def test_after_kills_in_snapshots_every_noted_one_is_whole_and_nothing_half_is_l
     keep_only(shelf, lambda: noted)
     left = {path.parent.name + path.name for path in (place / "shelf").glob("??/*")}
     assert left == reached(shelf, noted)[0]  # what kills left whole and unnamed is gone, and nothing else
+
+
+def test_a_scan_that_remembers_what_was_swept_keeps_it_again(place):
+    shelf = TreeShelf(place / "shelf")
+    scan = Scan(place / "work", shelf)
+    first = scan.snapshot()
+    for mark in (place / "shelf" / "recent").iterdir():
+        os.utime(mark, (1, 1))
+    assert keep_only(TreeShelf(place / "shelf"), list)[0] == 187
+    assert list(faults(shelf, [first.tree]))
+    assert scan.snapshot() == first
+    assert list(faults(shelf, [first.tree])) == []
 
 
 def test_kills_in_restores_change_nothing_on_the_shelf(place):

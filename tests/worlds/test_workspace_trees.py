@@ -8,12 +8,13 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from clew.core.errors import BadInput, BadRecord, UnknownName, WorldError
-from clew.worlds.workspace import Bounds, Scan, TreeShelf, restore
+from clew.worlds.workspace import Bounds, Scan, TreeShelf, restore, tree_shelf
 from clew.worlds.workspace.tree_shelf import changes
 from clew.worlds.workspace.tree_upkeep import keep_only, reached
 
@@ -238,3 +239,16 @@ def test_objects_that_no_snapshot_needs_are_removed(tmp_path):
     restore(shelf, kept[2], tmp_path / "back")
     with pytest.raises(UnknownName):
         restore(shelf, kept[0], tmp_path / "gone")
+
+
+def test_marks_of_snapshots_that_runs_named_long_ago_do_not_pile_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(tree_shelf, "MANY", 4)
+    monkeypatch.setattr(tree_shelf, "RECENT", 0.05)
+    root, shelf = tmp_path / "work", TreeShelf(tmp_path / "shelf")
+    root.mkdir()
+    scan = Scan(root, shelf)
+    for number in range(20):
+        (root / "file").write_text(str(number))
+        scan.snapshot()
+        time.sleep(0.02)
+    assert len(list((tmp_path / "shelf" / "recent").iterdir())) < 12

@@ -13,7 +13,8 @@ import clew
 from clew.core.errors import BadInput
 from clew.core.values import ToolCall
 from clew.models.fakes import Scripted, tool_call
-from clew.serve.gateway.run_files import files_at, files_of, trees
+from clew.serve.gateway.run_files import files_at, files_of
+from clew.serve.noted_files import trees
 from clew.worlds.contract import perform
 from clew.worlds.workspace import TreeShelf, Workspace, patches, restore
 from clew.worlds.workspace.tree_upkeep import keep_only

@@ -192,9 +192,10 @@ def gc(yes: bool, as_json: bool, store_path: str) -> None:
             common.echo(headline(Run(store, name)))
         if len(garbage.runs) > 20:
             common.echo(f"and {len(garbage.runs) - 20} more")
+    count, size = store_files.sweep(store, garbage.runs, remove=False)
     if yes:
         store.gc(dry_run=False)
-    count, size = store_files.sweep(store, garbage.runs, remove=yes)
+        count, size = store_files.sweep(store, [], remove=True)
     if as_json:
         sizes = {"calls": garbage.calls, "nodes": len(garbage.nodes), "blobs": len(garbage.blobs)}
         files = {"files": count, "bytes": size}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clew.cli.checkout import SHELF, shelf_of
 from clew.cli.shared import common
-from clew.core.errors import BadInput, StoreError, UnknownName
+from clew.core.errors import BadInput, BadRecord, StoreError, UnknownName
 from clew.core.records import Fault
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _needed(store: Keeper, but: list[str]) -> list[str]:
     Raises:
         StoreError: a store beside it cannot be read, so that nobody knows what it needs.
     """
-    from clew.serve.gateway.run_files import trees
+    from clew.serve.noted_files import trees
     from clew.store.sqlite.store import SQLiteStore
 
     gone = set(but)
@@ -71,14 +71,19 @@ def sweep(store: Keeper, runs: list[str], *, remove: bool) -> tuple[int, int]:
 
 def faults(store: Keeper) -> Iterator[Fault]:
     """What is wrong with the files that the runs of a store need."""
-    from clew.serve.gateway.run_files import trees
+    from clew.serve.noted_files import METHOD, trees
     from clew.worlds.workspace.tree_upkeep import faults as of_trees
 
-    named, shelf = trees(store), _shelf(store)
+    named: dict[str, str] = {}
+    for run in sorted(store.annotated(METHOD)):
+        try:
+            named = trees(store, [run]) | named
+        except BadRecord as error:
+            yield Fault(run, error.message)
     if not named:
         return
-    if shelf is None:
-        yield Fault("files", f"{len(named)} snapshots are named, and {SHELF}/ is not beside the store")
+    if (shelf := _shelf(store)) is None:
+        yield Fault("files", f"there is no {SHELF}/ beside the store, and its runs name snapshots: {len(named)}")
         return
     with common.bar("files of runs") as move:
         for tree, what in of_trees(shelf, named, lambda: move(advance=1)):
@@ -104,7 +109,7 @@ def held(store: Keeper, run: str, path: str) -> Erasure:
     Raises:
         UnknownName: no snapshot has content at that path.
     """
-    from clew.serve.gateway.run_files import trees
+    from clew.serve.noted_files import trees
     from clew.worlds.workspace.tree_upkeep import each, found_at
 
     shelf = _shelf(store)
@@ -141,7 +146,7 @@ def _in_git(shelf: TreeShelf, contents: Iterable[str]) -> set[str]:
 
 def taken(store: Keeper, source: Keeper) -> int:
     """Keep the files that the runs of another store need beside this one too; gives how many bytes are new."""
-    from clew.serve.gateway.run_files import trees
+    from clew.serve.noted_files import trees
     from clew.worlds.workspace.tree_upkeep import take
 
     other = _shelf(source)

@@ -8,49 +8,18 @@ file.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-from clew.core.errors import BadInput, BadRecord, UnknownName
+from clew.core.errors import BadInput, UnknownName
 from clew.core.records import Annotation, Call, Cursor
-from clew.core.registry import parse_ref
 from clew.serve.history import Arrival
+from clew.serve.noted_files import METHOD, Files, of_world
 from clew.store import Run
-from clew.store.protocol import Tables
-from clew.worlds.workspace import tree_of
 
-METHOD, END = "files", "end"
+__all__ = ["END", "METHOD", "Files", "files_at", "files_of", "noted"]
 
-
-class Files(NamedTuple):
-    """A snapshot of a run's folder. seq: the call from which on it stood, -1 for the end. tree, state: its keys.
-
-    left: how many paths it could not hold. root: permission bits and time of the folder, where they were noted.
-    """
-
-    seq: int
-    tree: str
-    state: str
-    left: int
-    root: tuple[int, int] | None = None
-
-    @classmethod
-    def read(cls, seq: int, data: str) -> Files:
-        """What an annotation says.
-
-        Raises:
-            BadRecord: it is none of a snapshot.
-        """
-        try:
-            told = json.loads(data)
-            root = (int(told["mode"]), int(told["mtime"])) if "mode" in told else None
-            found = cls(seq, str(told["tree"]), str(told["state"]), int(told["left"]), root)
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise BadRecord("an annotation of files that is damaged", remedy="Run `clew store verify`.") from None
-        if not re.fullmatch("[0-9a-f]{32}", found.tree) or (root and not -(1 << 62) < root[1] < 1 << 62):
-            raise BadRecord("an annotation of files that names no snapshot", remedy="Run `clew store verify`.")
-        return found
+END = "end"
 
 
 def noted(run: str, number: int | str, told: Mapping[str, Any]) -> Annotation:
@@ -70,7 +39,7 @@ def files_of(run: Run) -> list[Files]:
         for row in run.store.annotations([name], METHOD):
             known[row.run, row.params] = row.data
     if not known:
-        return _of_world(run)
+        return of_world(run)
     found = list[Files]()
     for call in run.calls:
         number = _received(call)
@@ -79,31 +48,6 @@ def files_of(run: Run) -> list[Files]:
     if (told := known.get((run.id, END))) is not None:
         found.append(Files.read(-1, told))
     return found
-
-
-def trees(store: Tables, runs: Sequence[str] | None = None) -> dict[str, str]:
-    """Every snapshot that runs of a store name, those of all runs without ``runs``: its key, and the first run.
-
-    Raises:
-        BadRecord: an annotation is damaged.
-    """
-    found: dict[str, str] = {}
-    for row in store.annotations(runs, METHOD):
-        found.setdefault(Files.read(0, row.data).tree, row.run)
-    for name in store.run_ids() if runs is None else runs:
-        if (taskset := store.row(name).taskset).startswith("workspace("):
-            begun = parse_ref(taskset)[1].get("tree", "")
-            for tree in (begun, *(one.tree for one in _of_world(Run(store, name)))):
-                found.setdefault(str(tree), name)
-    found.pop("", None)
-    return found
-
-
-def _of_world(run: Run) -> list[Files]:
-    """The snapshots that a workspace left with its acts: each stands from the next call on; the end's last."""
-    trees = [(c.seq, c.state.hex(), tree_of(run.store.blob(c.snapshot))) for c in run.calls if c.snapshot]
-    found = [Files(seq + 1, tree, state, 0) for seq, state, tree in trees if tree]
-    return [*found, found[-1]._replace(seq=-1)] if found and run.stop is not None else found
 
 
 def files_at(run: Run, cursor: Cursor | None) -> Files:

@@ -102,6 +102,7 @@ class Scan:
                     self._known = known | self._known
                     raise
                 self.shelf.mark(key)
+            self.shelf.tidy()
         finally:
             os.close(fd)
         root = (stat.S_IMODE(seen.st_mode), seen.st_mtime_ns)

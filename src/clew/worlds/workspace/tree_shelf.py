@@ -31,6 +31,7 @@ KINDS = (FILE, FOLDER, LINK)
 LONGEST = 64 << 20  # bytes of a listing
 LARGEST = (1 << 32) - 1  # bytes of a content: a digest's length prefix has four bytes
 CHUNK = 1 << 20  # bytes that are read at once of what may be large
+MANY = 256  # new marks after which old ones are looked for
 RECENT = 3600.0  # seconds for which a sweep keeps a snapshot that no run names yet
 _key = re.compile("[0-9a-f]{32}").fullmatch
 _row = json.JSONEncoder(separators=(",", ":")).encode
@@ -77,7 +78,7 @@ class TreeShelf:
         self.folder = folder
         self.added = 0  # bytes that this shelf put there
         self._at = os.fspath(folder)
-        self._gone, self._sweeps = frozenset[str](), -1
+        self._gone, self._sweeps, self._marks = frozenset[str](), -1, 0
         self._made = {name for name in os.listdir(folder) if len(name) == 2}
         with suppress(BlockingIOError), self.alone(0):
             self._clear()
@@ -126,9 +127,17 @@ class TreeShelf:
             os.utime(path)
         except FileNotFoundError:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o444))
+            self._marks += 1
+
+    def tidy(self) -> None:
+        """Remove marks that are old, now and then; who does holds no lock."""
+        if self._marks >= MANY:
+            with suppress(BlockingIOError), self.alone(0):
+                self.recent()
+                self._marks = 0
 
     def recent(self) -> list[str]:
-        """Snapshots that were marked within the hour; older marks are removed."""
+        """Snapshots that were marked within the hour; older marks are removed. Who asks holds the lock alone."""
         found, oldest = list[str](), time.time() - RECENT
         with os.scandir(f"{self._at}/recent") as marks:
             for mark in marks:
