@@ -129,6 +129,94 @@ def test_a_fork_has_the_files_of_what_it_goes_on_from(recorded):
     store.close()
 
 
+COMMITS = """
+import json, os, subprocess, sys, urllib.request
+from pathlib import Path
+messages = [{"role": "user", "content": "work in " + os.getcwd()}]
+
+def ask():
+    body = json.dumps({"model": "any", "messages": messages}).encode()
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body,
+                                     {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
+    reply = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+    messages.append(reply)
+    return reply["content"]
+
+ask()
+here = os.getcwd()
+Path(here, "count.txt").write_text(str(int(Path(here, "count.txt").read_text()) + 1))
+git = "git init -q . && git add -A && git -c user.name=a -c user.email=b commit -qm one && git rev-parse HEAD"
+hash = subprocess.run(git, shell=True, capture_output=True, text=True).stdout
+messages.append({"role": "user", "content": hash})
+said = ask()
+Path(here, "said.txt").write_text(said + os.environ.get("MORE", ""))
+messages.append({"role": "user", "content": "end"})
+ask()
+"""
+
+
+@pytest.fixture(scope="module")
+def commits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no folder can be mounted here")
+    place = tmp_path_factory.mktemp("program")
+    work = place / "work"
+    work.mkdir()
+    (place / "agent.py").write_text(COMMITS)
+    (work / "count.txt").write_text("0")
+    (work / ".env").write_text("ignored")
+    words = ("--workspace", ".", "--model", "echo", "--name", "first", "--store", place / "s.db")
+    done = line("gateway", *words, "--", sys.executable, place / "agent.py", folder=work)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def test_a_replay_starts_the_program_in_the_files_of_its_beginning(commits):
+    words = ("gateway", "--replay", "first", "--store", "s.db", "--into")
+    done = line(*words, "again", "--", sys.executable, commits / "agent.py", folder=commits)
+    assert done.returncode == 0, done.stderr
+    for place in ("request 0", "request 1", "request 2", "the end"):
+        assert f"{place}: equal files" in done.stderr  # the commit too, whose hash is in a request
+    assert (commits / "again" / "count.txt").read_text() == "1"
+    assert (commits / "work" / "count.txt").read_text() == "1"  # that of the recording, which was not begun again
+    full = line(*words, "again", "--", sys.executable, commits / "agent.py", folder=commits)
+    assert "nothing is ever restored in place" in full.stderr.lower()
+    assert full.returncode != 0
+
+
+def test_a_fork_takes_another_way_in_its_own_files(commits):
+    known = json.loads(line("show", "first", "--json", "--store", "s.db", folder=commits).stdout)[0]["calls"]
+    asks = [call["seq"] for call in known if call["kind"] == "ask"]
+    sends = [call["seq"] for call in known if call["action"].startswith('["","send"')]
+    words = ("gateway", "--fork", f"first@{asks[1]}", "--reply", "another", "--into", "branches", "-n", 2)
+    done = line(*words, "--store", "s.db", "--", sys.executable, commits / "agent.py", folder=commits)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("request 1: equal files") == 2
+    branches = sorted((commits / "branches").iterdir())
+    assert [(b / "said.txt").read_text() for b in branches] == ["another"] * 2
+    assert [(b / "count.txt").read_text() for b in branches] == ["1"] * 2
+    known = json.loads(line("checkout", branches[0].name, "--json", "--store", "s.db", folder=commits).stdout)
+    assert known[-1]["call"] == "end"
+    assert (commits / "work" / "said.txt").read_text() != "another"
+    wrong = line(
+        "gateway", "--fork", f"first@{sends[0]}", "--reply", "x", "--store", "s.db", "--", "true", folder=commits
+    )
+    assert f"call {sends[0]} asks no model, so it has no reply" in wrong.stderr
+
+
+def test_files_that_differ_are_named(commits):
+    words = ("gateway", "--replay", "first", "--store", "s.db", "--into", "other", "--", "env", "MORE=x")
+    done = line(*words, sys.executable, commits / "agent.py", folder=commits)
+    assert "request 1: equal files" in done.stderr
+    assert "request 2: said.txt differs from the recorded files" in done.stderr
+
+
+def test_where_a_program_cannot_begin_again_is_named(commits, recorded):
+    assert (
+        "--into is where the PROGRAM of a fork" in line("gateway", "--into", "x", "--", "true", folder=commits).stderr
+    )
+
+
 def test_bad_places_are_named(clew, tmp_path, store):
     (tmp_path / "inside").mkdir()
     assert "is no folder" in clew("gateway", "--workspace", "missing", "--", "true", code=2).output

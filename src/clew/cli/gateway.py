@@ -14,7 +14,7 @@ import click
 
 from clew.cli.shared import common, embedding, option, run_options
 from clew.cli.shared.next_lines import command_line
-from clew.cli.shared.own_folder import in_own_folder, own_folders
+from clew.cli.shared.own_folder import check_mounts, in_own_folder, own_folders
 from clew.core.errors import BadInput
 from clew.core.printable import quoted
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from clew.core.protocols import Model
+    from clew.serve.gateway.program_folders import ProgramFolders
     from clew.serve.gateway.proxy import Gateway
     from clew.serve.gateway.session import Session
     from clew.store import Keeper
@@ -37,6 +38,8 @@ IDLE_HELP = "End a run after so many minutes without a request; its name can con
 MEMORY_HELP = "Pin what this memory has for a conversation in what its model is sent (extra memory)."
 WORKSPACE_HELP = """Keep all files of this folder at each request, ignored ones and .git too; `clew checkout` brings
 them back."""
+INTO_HELP = """With --fork or --replay: start PROGRAM in this fresh folder, with the files that its run began with,
+mounted where they lay."""
 MINUTES = common.Amount(float, 0, above=True)
 
 
@@ -56,6 +59,7 @@ MINUTES = common.Amount(float, 0, above=True)
 @option("--memory", default="", metavar="NAME", help=MEMORY_HELP)
 @embedding.embed_option
 @option("--workspace", metavar="FOLDER", default="", help=WORKSPACE_HELP)
+@option("--into", metavar="FOLDER", default="", help=INTO_HELP)
 @option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
@@ -78,12 +82,13 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     clew gateway --fork RUN@7 -n 4 -- python my_agent.py
     clew gateway --fork RUN --without-memory all -- python my_agent.py
     clew gateway --replay RUN -- python my_agent.py
+    clew gateway --fork RUN@7 --into branch -- python my_agent.py
     """
     from clew.serve.gateway.proxy import Gateway
     from clew.view.serving import listen
 
     common.refuse_open_host(options["host"], options["token"], "is no token", "CLEW_GATEWAY_TOKEN")
-    _refuse_contradictions(options)
+    _refuse_contradictions(options, program)
     store = common.open_store(store_path, create=not (options["place"] or options["again"]))
     if options["memory"]:
         _check_memory(store, options["memory"], options["embed"])
@@ -106,7 +111,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
         idle=options["idle"] * 60 if options["idle"] else None,
         memory=options["memory"],
         embedder=embedding.embedder(options["embed"]),
-        files=_files(options["workspace"], store_path) if options["workspace"] else None,
+        folders=_folders(options, store_path) if options["workspace"] or options["into"] else None,
     )
     port = options["port"] if options["port"] is not None else 0 if program else PORT
     listener = listen(options["host"], port)
@@ -114,7 +119,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     raise SystemExit(asyncio.run(_serve(gateway, listener, address, program, options, store_path)))
 
 
-def _refuse_contradictions(options: Mapping[str, Any]) -> None:
+def _refuse_contradictions(options: Mapping[str, Any], program: Sequence[str]) -> None:
     """Say which options exclude each other, before a store is opened.
 
     Raises:
@@ -132,36 +137,38 @@ def _refuse_contradictions(options: Mapping[str, Any]) -> None:
         raise BadInput("--reply and --reply-json exclude each other", remedy="Give only one of them.")
     if options["workspace"] and (options["place"] or options["again"]):
         raise BadInput("--workspace is of new runs", remedy="`clew checkout` brings back the files of a recorded one.")
+    if options["into"] and not (program and (options["place"] or options["again"])):
+        remedy = "Write `clew gateway --fork RUN@CALL --into FOLDER -- PROGRAM`."
+        raise BadInput("--into is where the PROGRAM of a fork or a replay is started", remedy=remedy)
     if options["without"] is not None and not options["place"]:
         raise BadInput("--without-memory changes a fork", remedy="Name the run with --fork.")
 
 
-def _files(folder: str, store: str) -> Callable[[], Mapping[str, Any]]:
-    """What takes snapshots of a folder onto the shelf beside the store.
+def _folders(options: Mapping[str, Any], store: str) -> ProgramFolders:
+    """The folders that programs work in, with the shelf beside the store.
 
     Raises:
-        BadInput: it is no folder, a home folder or a root, or the store lies in it.
+        BadInput: --workspace names no folder, a home folder or a root, or the store lies in it; or nothing can be
+            mounted, which --into needs.
     """
     from clew.cli.checkout import shelf_of
-    from clew.worlds.workspace import Scan
+    from clew.serve.gateway.program_folders import ProgramFolders
 
-    root = Path(folder).resolve()
-    if not root.is_dir():
-        raise BadInput(f"{folder} is no folder", remedy="Name the folder in which the program works.")
-    if root in (Path("/"), Path.home().resolve()):
-        raise BadInput(f"{folder} is a root or a home folder", remedy="Let the program work in a folder of its own.")
     shelf = shelf_of(store)
+    if options["into"]:
+        check_mounts("Bring the files back with `clew checkout`, and start the program there yourself.")
+        return ProgramFolders(shelf, None, common.say)
+    root = Path(options["workspace"]).resolve()
+    if not root.is_dir():
+        raise BadInput(f"{options['workspace']} is no folder", remedy="Name the folder in which the program works.")
+    if root in (Path("/"), Path.home().resolve()):
+        told = f"{options['workspace']} is a root or a home folder"
+        raise BadInput(told, remedy="Let the program work in a folder of its own.")
     if shelf.folder.resolve().is_relative_to(root):
         remedy = f"Put the store elsewhere: --store {root.parent / 'runs.db'}."
-        raise BadInput(f"the store {store} lies in {folder}, whose files would hold themselves", remedy=remedy)
-    scan = Scan(root, shelf)
-
-    def taken() -> Mapping[str, Any]:
-        found = scan.snapshot()
-        mode, mtime = found.root
-        return {"tree": found.tree, "state": found.state, "left": len(found.left), "mode": mode, "mtime": mtime}
-
-    return taken
+        told = f"the store {store} lies in {options['workspace']}, whose files would hold themselves"
+        raise BadInput(told, remedy=remedy)
+    return ProgramFolders(shelf, root, common.say)
 
 
 def _check_memory(store: Keeper, name: str, embed: str) -> None:
@@ -260,19 +267,45 @@ async def _programs(
         common.echo(f"{store} records what comes to {address}/v1 or {address}/r/NAME/v1  (Ctrl-C ends)")
         await serving
         return 0
-    copies = own_folders(names, Path(store)) if len(names) > 1 and not options["one_folder"] else {}
+    copies = {}
+    if len(names) > 1 and not (options["one_folder"] or options["into"]):
+        copies = own_folders(names, Path(store))
     commands = {name: in_own_folder(copies[name], program) if name in copies else program for name in names}
-    codes = await asyncio.gather(*(_program(commands[name], address, name, options["token"]) for name in names))
+    date = gateway.folders.date if gateway.folders is not None else ""
+    for session in sessions if options["into"] else ():
+        copies[session.name] = Path(options["into"], session.name) if len(sessions) > 1 else Path(options["into"])
+        commands[session.name], date = _begin_again(gateway, session, copies[session.name], program)
+    work = (_program(commands[name], address, name, options["token"], date) for name in names)
+    codes = await asyncio.gather(*work)
     for name, copy in copies.items():
         common.say(f"run {name} worked in {copy}")
-    if options["workspace"] and names[0] in gateway.sessions:
-        await gateway.keep_files(gateway.sessions[names[0]].run, "end")
-        common.echo(f"\nNext:\n  {command_line('checkout', gateway.sessions[names[0]].run)}")
+    kept = [gateway.sessions[name] for name in names if name in gateway.sessions] if gateway.folders is not None else []
+    for session in kept:
+        assert gateway.folders is not None
+        await gateway.folders.at_end(gateway.store, session)
+    if kept and not options["again"]:
+        common.echo(f"\nNext:\n  {command_line('checkout', kept[0].run)}")
     for name in names:
         _told(gateway, name, store)
     if gateway.memory and (line := _without_line(gateway, names[0], program, options)):
         common.echo(f"\nNext:\n  {line}")
     return max(codes, key=abs)
+
+
+def _begin_again(gateway: Gateway, session: Session, place: Path, program: Sequence[str]) -> tuple[list[str], str]:
+    """Put back what a run began with; the command that starts its program there, and the date that git is told.
+
+    Raises:
+        BadInput: the recorded folder is not there, so that nothing can be mounted over it.
+    """
+    from clew.store import Run
+
+    assert gateway.folders is not None
+    begun = gateway.folders.put_back(Run(gateway.store, session.run), session.name, place)
+    if not Path(begun.folder).is_dir():
+        remedy = f"Make it: mkdir -p {quoted(begun.folder)}. It is only mounted over, and stays empty."
+        raise BadInput(f"the run worked in {begun.folder}, which is not there", remedy=remedy)
+    return in_own_folder(place, program, begun.folder, begun.cwd), begun.date
 
 
 def _message(text: str) -> dict[str, Any]:
@@ -296,11 +329,14 @@ def _message(text: str) -> dict[str, Any]:
     return message_json(message._replace(calls=calls))
 
 
-async def _program(program: Sequence[str], address: str, name: str, token: str) -> int:
+async def _program(program: Sequence[str], address: str, name: str, token: str, date: str) -> int:
+    from clew.serve.gateway.program_folders import pinned
+
     base, key = f"{address}/r/{name}", token or f"clew:{name}"
     environment = {k: v for k, v in os.environ.items() if k != "CLEW_API_KEY"} | {"CLEW_RUN": name}
     environment |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_BASE": f"{base}/v1", "OPENAI_API_KEY": key}
     environment |= {"ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": key}
+    environment |= pinned(date, environment)
     try:
         process = await asyncio.create_subprocess_exec(*program, env=environment)
     except OSError as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 from clew.core.errors import BadInput
 
 MOST = 2 << 30  # bytes of a folder that is copied
-_ENTER = 'mount --bind "$1" "$2" && cd "$2" && shift 2 && exec "$@"'
+_ENTER = 'mount --bind "$1" "$2" && cd "$3" && shift 3 && exec "$@"'
 
 
 def own_folders(names: Sequence[str], store: Path) -> dict[str, Path]:
@@ -27,8 +27,7 @@ def own_folders(names: Sequence[str], store: Path) -> dict[str, Path]:
     """
     here, kept = Path.cwd(), store.absolute().parent / f"{store.name}.forks"
     remedy = "Start the forks one by one, each in a copy of its own, or share this folder with --one-folder."
-    if subprocess.run([*_unshared(), "true"], capture_output=True).returncode:
-        raise BadInput("no folder can be mounted for each fork: user namespaces are off here", remedy=remedy)
+    check_mounts(remedy)
     left_out = {kept.resolve(), *(p.resolve() for p in store.absolute().parent.glob(f"{store.name}*"))}
     if _size(here, left_out) > MOST:
         raise BadInput(f"{here} holds more than {MOST >> 30} GiB, too much to copy for each fork", remedy=remedy)
@@ -42,9 +41,24 @@ def own_folders(names: Sequence[str], store: Path) -> dict[str, Path]:
     return copies
 
 
-def in_own_folder(copy: Path, program: Sequence[str]) -> list[str]:
-    """The command that runs a program where its copy stands in the place of the working folder."""
-    return [*_unshared(), "sh", "-c", _ENTER, "clew", str(copy), str(Path.cwd()), *program]
+def check_mounts(remedy: str) -> None:
+    """Refuse what needs a folder mounted over another where none can be.
+
+    Raises:
+        BadInput: user namespaces are off on this machine.
+    """
+    if subprocess.run([*_unshared(), "true"], capture_output=True).returncode:
+        raise BadInput("no folder can be mounted for a fork: user namespaces are off here", remedy=remedy)
+
+
+def in_own_folder(copy: Path, program: Sequence[str], over: str = "", start: str = "") -> list[str]:
+    """The command that runs a program where its copy stands in the place of a folder: ``over``, or the working one.
+
+    Args:
+        start: folder that the program is started in, as it is called with the copy in place; default: ``over``.
+    """
+    over = over or str(Path.cwd())
+    return [*_unshared(), "sh", "-c", _ENTER, "clew", str(copy.absolute()), over, start or over, *program]
 
 
 def _unshared() -> list[str]:

@@ -34,10 +34,11 @@ from clew.harness.run.drive import drive
 from clew.harness.run.nodes import message_json
 from clew.models.dialects import Asked
 from clew.serve import pinned
-from clew.serve.gateway import run_files, verbatim, wire
+from clew.serve.gateway import verbatim, wire
 from clew.serve.gateway.arriving import scores_of, sent_of
 from clew.serve.gateway.exchanges import Exchange
 from clew.serve.gateway.piping import Piped
+from clew.serve.gateway.program_folders import ProgramFolders
 from clew.serve.gateway.session import Session
 from clew.serve.gateway.verbatim import DIALECTS, Sent
 from clew.serve.incoming import body_of, caller
@@ -64,8 +65,7 @@ class Gateway:
         about: what is kept with every run of how it was answered, so that its forks can be.
         idle: seconds without a request after which a run ends with ``time_limit``; None: never. A later request of its
             name goes on in a fork of it, where it stopped.
-        files: takes a snapshot of the program's folder, and gives what is noted of it (``run_files.noted``). It is
-            called, in a thread, as a request arrives; the answer waits for it.
+        folders: keeps or compares the files of the program's folder as a request arrives; the answer waits for it.
         memory: what fits the first request of a conversation is recalled from it and pinned in what the model is sent.
         embedder: ranks what it recalls by vectors too, as in ``Runner``.
     """
@@ -84,9 +84,9 @@ class Gateway:
         idle: float | None = None,
         memory: str = "",
         embedder: Embeds | None = None,
-        files: Callable[[], Mapping[str, Any]] | None = None,
+        folders: ProgramFolders | None = None,
     ) -> None:
-        self._files, self._one = files, asyncio.Lock()
+        self.folders = folders
         self.store, self._resolve, self.unnamed, self.token, self.names = store, resolve, unnamed, token, names
         self.about, self.idle = dict(about or {}), idle
         self.memory = memory
@@ -174,6 +174,9 @@ class Gateway:
         cursor = at if isinstance(at, Cursor) else None
         view = self._recorded(cursor.run if cursor else str(at))
         seq, planned = plan(view, cursor, edits=changes.edits if changes else (), memory=memory)
+        if (call := view.calls[seq]).kind != "ask" and any(edit.kind == "reply" for edit in planned.edits):
+            remedy = "Name the call of a model; `clew show` lists them."
+            raise BadInput(f"call {call.seq} asks no model, so it has no reply", remedy=remedy)
         mode = seed or ("same" if planned.edits else "fresh")
         identity, shared = new_id(), self.store.calls(view.id, 0, seq)
         rows = [fork_row(view, seq, planned, mode, i, group=identity) for i in range(n)]
@@ -274,18 +277,12 @@ class Gateway:
                 sent = sent._replace(body=body | {"input": items})
             had = len(session.exchanges)
             exchange = session.request(asked, dialect, sent=sent)
-            if len(session.exchanges) > had:  # it is none of the record, and none that is sent again
-                await self.keep_files(session.run, exchange.number)
+            if self.folders is not None:
+                fresh = len(session.exchanges) > had  # it is none of the record, and none that is sent again
+                await self.folders.at_request(self.store, session, exchange.number, live=fresh)
             return await self._respond(dialect, asked, session, exchange, sent)
 
         return guarded(endpoint, dialect)
-
-    async def keep_files(self, run: str, number: int | str) -> None:
-        """Note the files of the program's folder as they are now, at a request or at the end of a run."""
-        if self._files is not None:
-            async with self._one:
-                told = await asyncio.to_thread(self._files)
-            self.store.annotate([run_files.noted(run, number, told)])
 
     async def _takes(self, dialect: str, asked: Asked) -> None:
         """Refuse what the model's template has no place for, before it reaches a run.
