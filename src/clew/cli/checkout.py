@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ def command(place: str, folder: Path | None, as_json: bool, store_path: str) -> 
     clew checkout 4fzk2w
     clew checkout 4fzk2w@12 before
     """
-    from clew.serve.gateway.run_files import files_at, files_of
+    from clew.serve.gateway.run_files import METHOD, files_at, files_of, left_out
     from clew.worlds.workspace import restore
 
     store = common.open_store(store_path)
@@ -47,12 +48,26 @@ def command(place: str, folder: Path | None, as_json: bool, store_path: str) -> 
     if folder is None:
         _listed(run.id, files_of(run), shelf, as_json)
         return
-    count = restore(shelf, found.tree, folder)
-    told = {"folder": str(folder), "entries": count, "state": found.state, "left_out": found.left}
+    gone = left_out(store.annotations(sorted({run.id, *(call.run for call in run.calls)}), METHOD))
+    count = restore(shelf, found.tree, folder, lacking=gone)
+    missing = sorted(path for path in _lacking(shelf, found.tree, gone))
+    told = {"folder": str(folder), "entries": count, "state": found.state, "left_out": found.left, "scrubbed": missing}
     if as_json:
         common.end_with_json(told)
     left = f"; {found.left} paths that no snapshot can hold are missing" if found.left else ""
     common.echo(f"{count} files, folders and links in {folder}{left}")
+    if missing:
+        more = f" and {len(missing) - MOST} more" if len(missing) > MOST else ""
+        common.say(f"left out when the run was exported, for a credential in them: {', '.join(missing[:MOST])}{more}")
+
+
+def _lacking(shelf: TreeShelf, tree: str, gone: Mapping[str, str]) -> Iterator[str]:
+    """The paths of a snapshot whose contents were left out of the file that its run came in, and are not here."""
+    from clew.worlds.workspace.tree_shelf import FOLDER
+
+    lacking = {key for key in gone if key not in shelf}
+    if lacking:
+        yield from (path for path, entry in shelf.walk(tree) if entry.kind != FOLDER and entry.key in lacking)
 
 
 def _listed(run: str, known: list[Any], shelf: TreeShelf, as_json: bool) -> None:

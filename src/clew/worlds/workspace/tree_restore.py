@@ -7,6 +7,7 @@ that a model worked in, and is hostile: names are checked, and no link is follow
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 from pathlib import Path
 
 from clew.core.errors import BadInput
@@ -15,12 +16,15 @@ from clew.worlds.workspace.tree_shelf import CONTENT, FILE, FOLDER, Entry, TreeS
 DEEPEST = 1000  # folders in folders
 
 
-def restore(shelf: TreeShelf, tree: str, into: Path, *, skip: frozenset[str] = frozenset()) -> int:
+def restore(
+    shelf: TreeShelf, tree: str, into: Path, *, skip: frozenset[str] = frozenset(), lacking: Container[str] = ()
+) -> int:
     """Make the folder ``into`` hold what a snapshot holds; gives how many entries it has.
 
     Args:
         tree: key of a root's listing. into: a folder that is not there yet, or an empty one.
         skip: names at the root that are left out.
+        lacking: keys of contents that may be missing from the shelf; files and links with them are left out.
 
     Raises:
         BadInput: the place is not fresh, is a home folder or a root. UnknownName, BadRecord: the shelf lacks an object.
@@ -33,12 +37,12 @@ def restore(shelf: TreeShelf, tree: str, into: Path, *, skip: frozenset[str] = f
         raise BadInput(f"{into} is not empty", remedy="Name a fresh folder: nothing is ever restored in place.")
     fd = os.open(into, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        return _fill(shelf, [entry for entry in shelf.listing(tree) if entry.name not in skip], fd, 0)
+        return _fill(shelf, [entry for entry in shelf.listing(tree) if entry.name not in skip], fd, lacking, 0)
     finally:
         os.close(fd)
 
 
-def _fill(shelf: TreeShelf, entries: list[Entry], fd: int, depth: int) -> int:
+def _fill(shelf: TreeShelf, entries: list[Entry], fd: int, lacking: Container[str], depth: int) -> int:
     if depth > DEEPEST:
         raise BadInput(f"a snapshot of more than {DEEPEST} folders in folders", remedy="It is damaged.")
     count = len(entries)
@@ -47,11 +51,14 @@ def _fill(shelf: TreeShelf, entries: list[Entry], fd: int, depth: int) -> int:
             os.mkdir(entry.name, 0o700, dir_fd=fd)
             inner = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
             try:
-                count += _fill(shelf, shelf.listing(entry.key), inner, depth + 1)
+                count += _fill(shelf, shelf.listing(entry.key), inner, lacking, depth + 1)
                 os.fchmod(inner, entry.mode)
                 os.utime(inner, ns=(entry.mtime, entry.mtime))
             finally:
                 os.close(inner)
+            continue
+        if entry.key in lacking and entry.key not in shelf:
+            count -= 1
             continue
         data = shelf.get(entry.key, CONTENT)
         if entry.kind == FILE:

@@ -39,6 +39,11 @@ class Entry(NamedTuple):
     size: int
 
 
+def is_key(text: str) -> bool:
+    """Whether a text has the form of a key."""
+    return len(text) == 32 and not set(text) - set("0123456789abcdef")
+
+
 class TreeShelf:
     """Objects in a folder, by digest.
 
@@ -70,7 +75,7 @@ class TreeShelf:
         return self.folder / key[:2] / key[2:]
 
     def __contains__(self, key: str) -> bool:
-        return self._place(key).exists()
+        return is_key(key) and self._place(key).exists()
 
     def put(self, data: bytes, tag: bytes) -> str:
         """Keep bytes; gives their key."""
@@ -94,7 +99,7 @@ class TreeShelf:
         Raises:
             UnknownName: there are none. BadRecord: they are not those that were put there.
         """
-        if len(key) != 32 or set(key) - set("0123456789abcdef"):
+        if not is_key(key):
             raise BadRecord("a key that is no digest", remedy="The listing is damaged.")
         try:
             data = self._place(key).read_bytes()
