@@ -22,7 +22,7 @@ from clew.harness.fork.continuations import Continuations, Start
 from clew.models.fakes import Scripted
 from clew.models.markov import Markov
 from clew.store import open_store
-from clew.store.upkeep import copy_run
+from clew.store.bundles.chosen import copy_run
 from clew.worlds.sums import Sums
 
 from . import planted

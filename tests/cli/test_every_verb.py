@@ -62,7 +62,7 @@ LINES: dict[str, list[str]] = {
     "show": ["clew show {run} {store}"],
     "diff": ["clew diff {run} {other} {store}", "clew diff 'seed>=0 return>0.5' 'return<=0.5' {store}"],
     "label": ["clew label {run} --stars 4 --by ann {store}", "clew label {other} {store}"],
-    "export": ["clew export out.jsonl {store}", "clew export list.csv {store}"],
+    "export": ["clew export out.jsonl {store}", "clew export list.csv {store}", "clew export bug.clew {run} {store}"],
     "credit": ["clew credit grpo+g2po {store}"],
     "audit cliffs": ["clew audit cliffs {run} --at steps -n 8 {store}"],
     "audit coverage": ["clew export --sft demos.jsonl 'return>0.5' {store} && clew audit coverage demos.jsonl {store}"],

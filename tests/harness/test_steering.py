@@ -14,8 +14,8 @@ from clew.core.values import Task
 from clew.harness import LiveRun, Runner
 from clew.models.taps.tap import Tap
 from clew.store import Run, open_store
+from clew.store.bundles.chosen import copy_run
 from clew.store.memory import MemoryStore
-from clew.store.upkeep import copy_run
 
 pytest.importorskip("torch", reason="did not run: torch is not installed")
 

@@ -9,9 +9,9 @@ import pytest
 
 from clew.core.errors import ClewError
 from clew.store import MemoryStore, Run
+from clew.store.bundles.chosen import copy_run
 from clew.store.contract import Script
 from clew.store.sqlite import SQLiteStore
-from clew.store.upkeep import copy_run
 
 
 def filled(path: Path, runs: int) -> SQLiteStore:

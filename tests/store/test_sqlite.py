@@ -31,13 +31,13 @@ from clew.core.values import Sampling, Task
 from clew.harness import Runner
 from clew.models.fakes import Scripted
 from clew.store import Keeper, MemoryStore, Run, open_store
+from clew.store.bundles.chosen import copy_run
 from clew.store.contract import Script, fork_at
 from clew.store.contract.script import PICTURE, make_node, same
 from clew.store.sqlite import SQLiteStore, migrations
 from clew.store.sqlite.row_codec import dump
 from clew.store.sqlite.run_tables import Records
 from clew.store.summary import document, says, summarise, words
-from clew.store.upkeep import copy_run
 
 HERE = Path(__file__).parent
 

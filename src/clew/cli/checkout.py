@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,10 @@ import click
 
 from clew.cli.shared import common
 from clew.cli.shared.next_lines import command_line
+from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from clew.core.protocols import Taskset
     from clew.serve.gateway.run_files import Files
     from clew.store import Run
     from clew.worlds.workspace import TreeShelf
@@ -25,6 +28,20 @@ def shelf_of(store: str) -> TreeShelf:
     from clew.worlds.workspace import TreeShelf
 
     return TreeShelf(Path(store).absolute().parent / SHELF)
+
+
+def check_shelf(taskset: Taskset | None, store: str) -> None:
+    """Refuse to record a workspace whose snapshots lie elsewhere than where `clew checkout` and `clew store` look.
+
+    Raises:
+        BadInput: its shelf is not beside the store.
+    """
+    from clew.worlds.workspace import Workspace
+
+    wanted = Path(store).absolute().parent / SHELF
+    if isinstance(taskset, Workspace) and taskset.shelf.folder.resolve() != wanted.resolve():
+        told = f"the workspace keeps its files in {taskset.shelf.folder}, which is not beside the store {store}"
+        raise BadInput(told, remedy=f"Name the place beside it: workspace(shelf={str(wanted)!r}, ...).")
 
 
 @click.command(short_help="Bring back the files of a run as they were at a call.")
@@ -42,6 +59,7 @@ def command(place: str, folder: Path | None, as_json: bool, store_path: str) -> 
     clew checkout 4fzk2w@12 before
     """
     from clew.serve.gateway.run_files import files_at, files_of
+    from clew.serve.noted_files import METHOD, left_out
     from clew.worlds.workspace import restore
 
     store = common.open_store(store_path)
@@ -50,9 +68,12 @@ def command(place: str, folder: Path | None, as_json: bool, store_path: str) -> 
     if folder is None:
         _listed(run.id, files_of(run), shelf, as_json)
         return
+    gone = left_out(store.annotations(sorted({run.id, *(call.run for call in run.calls)}), METHOD))
     erased = list[str]()
-    count = restore(shelf, found.tree, folder, root=found.root, erased=erased)
+    count = restore(shelf, found.tree, folder, root=found.root, erased=erased, lacking=gone)
+    missing = sorted(path for path in _lacking(shelf, found.tree, gone))
     told = {"folder": str(folder), "entries": count, "state": found.state, "left_out": found.left, "erased": erased}
+    told["scrubbed"] = missing
     if as_json:
         common.end_with_json(told)
     left = f"; {found.left} paths that no snapshot can hold are missing" if found.left else ""
@@ -60,6 +81,18 @@ def command(place: str, folder: Path | None, as_json: bool, store_path: str) -> 
     if erased:
         more = f" and {len(erased) - MOST} more" if len(erased) > MOST else ""
         common.echo(f"erased from all snapshots, and missing here: {', '.join(erased[:MOST])}{more}")
+    if missing:
+        more = f" and {len(missing) - MOST} more" if len(missing) > MOST else ""
+        common.say(f"left out when the run was exported, for a credential in them: {', '.join(missing[:MOST])}{more}")
+
+
+def _lacking(shelf: TreeShelf, tree: str, gone: Mapping[str, str]) -> Iterator[str]:
+    """The paths of a snapshot whose contents were left out of the file that its run came in, and are not here."""
+    from clew.worlds.workspace.tree_shelf import FOLDER
+
+    lacking = {key for key in gone if key not in shelf}
+    if lacking:
+        yield from (path for path, entry in shelf.walk(tree) if entry.kind != FOLDER and entry.key in lacking)
 
 
 def _listed(run: str, known: list[Files], shelf: TreeShelf, as_json: bool) -> None:

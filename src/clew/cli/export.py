@@ -1,12 +1,14 @@
-"""clew export: write runs for other programs to read, as data for training, or what people say of them."""
+"""clew export: write runs for other programs or another store to read, as training data, or what people say of them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
 from clew.cli.shared import common, live_spans, option
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 OTEL_HELP = "Write OpenTelemetry spans, to FILE or to a receiver of OTLP/HTTP (extra otel). All words are then RUNS."
@@ -24,12 +26,14 @@ KEEP_HELP = "With --sft: keep detours and the way back, or cut out every return 
 @option("--all", "everything", is_flag=True, help="With --sft: also runs that were not solved.")
 @option("--pairs", is_flag=True, help="Write preference pairs that people's labels make: prompt, chosen, rejected.")
 @option("--labels", is_flag=True, help="Write people's labels: one line for each, earlier ones included.")
+@option("--no-files", "bare", is_flag=True, help="With .clew: leave the snapshots of the runs' files out.")
 @common.verdicts_option
 @common.output_options
 def command(
     file: str | None,
     runs: tuple[str, ...],
     form: str | None,
+    bare: bool,
     otel: str | None,
     follow: bool,
     sft: bool,
@@ -43,7 +47,8 @@ def command(
     """Export the chosen runs (all runs if none is chosen) with messages, tool calls, rewards and groups.
 
     The file's name decides the format: .jsonl for messages in OpenAI's format, .parquet, .eval for Inspect, .atif.json
-    for ATIF, .otlp.jsonl for OpenTelemetry spans, .csv for the list of the runs: figures, tags and labels in columns.
+    for ATIF, .otlp.jsonl for OpenTelemetry spans, .csv for the list of the runs: figures, tags and labels in columns,
+    .clew for a portable run: all that a fork needs, with its files, for `clew import` elsewhere, without credentials.
 
     With --otel, runs are written as spans of OpenTelemetry's conventions for generative AI, to a file, or sent to a
     collector, Phoenix or Langfuse at a URL. Credentials come from OTEL_EXPORTER_OTLP_HEADERS. With --follow each run
@@ -58,17 +63,15 @@ def command(
     that people order by their labels (`clew label`). `clew tune --loss dpo --by-labels` trains on the same pairs.
 
     \b
+    clew export bug.clew RUN
     clew export solved.jsonl 'return>0.5'
-    clew export all.parquet
     clew export list.csv has=label
-    clew export 'return>0.5' --otel http://localhost:4318
     clew export --otel http://localhost:4318 --follow
     clew export --sft demos.jsonl world=maze
     clew export --sft golden.jsonl 'world=household return>0' --erase-loops
-    clew export --pairs preferred.jsonl has=label
     clew export --labels labels.jsonl
     """
-    if sft + pairs + labels + (otel is not None) > 1:
+    if sft + pairs + labels + bare + (otel is not None) > 1:
         raise BadInput("one file holds one kind of data", remedy="Give one of --sft, --pairs, --labels and --otel.")
     alone = data == {"keep": True, "everything": False}  # no option is given that is for --sft
     if otel is not None or follow:
@@ -85,7 +88,7 @@ def command(
     if pairs or labels:
         _labelled(file, runs, form, pairs, verdicts, as_json, store_path)
         return
-    _runs(file, runs, form, as_json, store_path)
+    _runs(file, runs, form, bare, as_json, store_path)
 
 
 def _list(file: str, words: tuple[str, ...], as_json: bool, store_path: str) -> None:
@@ -103,10 +106,15 @@ def _list(file: str, words: tuple[str, ...], as_json: bool, store_path: str) -> 
     common.echo(f"{file}: {len(chosen)} runs")
 
 
-def _runs(file: str, words: tuple[str, ...], form: str | None, as_json: bool, store_path: str) -> None:
-    """Write the chosen runs in a format that other programs read."""
+def _runs(file: str, words: tuple[str, ...], form: str | None, bare: bool, as_json: bool, store_path: str) -> None:
+    """Write the chosen runs in a format that other programs read, or another store."""
     from clew.exchange import export, format_of
 
+    if form is None and file.lower().endswith(".clew"):
+        _portable(file, words, bare, as_json, store_path)
+        return
+    if bare:
+        raise BadInput("--no-files is of portable runs", remedy="Name a file that ends in .clew, or leave it out.")
     if form == "csv" or (form is None and file.lower().endswith(".csv")):
         _list(file, words, as_json, store_path)
         return
@@ -120,6 +128,36 @@ def _runs(file: str, words: tuple[str, ...], form: str | None, as_json: bool, st
     common.echo(f"{file}: {written} runs")
     if written < len(chosen):
         common.echo(f"Left out: {len(chosen) - written} runs that asked no model and hold no messages.")
+
+
+def _portable(file: str, words: tuple[str, ...], bare: bool, as_json: bool, store_path: str) -> None:
+    """Write the chosen runs as one file for another store, and say what was taken out."""
+    from clew.cli.checkout import shelf_of
+    from clew.exchange.portable import Credentials, pack
+    from clew.store.names import some
+
+    store = common.open_store(store_path)
+    chosen = [run.id for run in common.some(store, words)]
+    shelf = None if bare else shelf_of(store_path)
+    done = pack(store, chosen, Path(file), shelf=shelf, credentials=Credentials.of_environment(os.environ))
+    told = done.told
+    if as_json:
+        common.end_with_json({"file": file, "bytes": done.size, **told._asdict()})
+    along = f", with {len(told.along)} that they share calls with, spawned or were spawned by" if told.along else ""
+    common.echo(f"{file}: {len(told.runs)} runs{along}, {told.objects} files and folders, {done.size:,} bytes")
+    for what, places in (
+        ("a credential stood in these calls and messages, which are erased in the file", told.erased),
+        ("a credential is masked in what is noted of", told.masked),
+        (
+            "files that hold a credential are left out",
+            [f"{path} ({kind})" for path, kind in sorted(done.left_out.items())],
+        ),
+    ):
+        if places:
+            common.say(f"{what}: {some(places)}")
+    if told.erased:
+        common.say("an erased call cannot be replayed or forked there; those before it can")
+    common.echo(f"Next: {command_line('import', file, store_path='elsewhere.db')}")
 
 
 def _labelled(

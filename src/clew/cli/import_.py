@@ -1,4 +1,4 @@
-"""clew import: read runs that other programs recorded."""
+"""clew import: read runs that other programs recorded, and portable runs that another Clew wrote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORM_HELP = "openai, parquet, inspect, atif, otel, codex, claude-code, mini-swe-
 LISTEN_HELP = "Take OpenTelemetry spans over HTTP (OTLP) until Ctrl-C."
 
 
-@click.command("import", short_help="Import runs that other programs recorded.")
+@click.command("import", short_help="Import runs that other programs, or another Clew, recorded.")
 @click.argument("files", nargs=-1)
 @option("--format", "form", help=FORM_HELP)
 @option("--skip-bad", is_flag=True, help="Import the good records of a file that also has broken ones.")
@@ -53,10 +53,14 @@ def command(
     OpenLLMetry and Langfuse are read. With --listen they come over HTTP instead, while programs run: a trace becomes a
     run once its root span has come and nothing has followed for ten seconds, or at Ctrl-C.
 
+    A portable run (.clew), which `clew export` wrote, comes with its ids, digests, annotations and files; it is proved
+    before anything of it is taken.
+
     Runs of one task become a group, so that they can be compared. If a record is broken, nothing of its file is
     imported, except with --skip-bad.
 
     \b
+    clew import bug.clew
     clew import airline.jsonl
     clew import gpt-4o-airline.json *.traj.json
     clew import logs/*.eval --skip-bad
@@ -72,7 +76,34 @@ def command(
         return
     if not files:
         raise click.UsageError("name a file to import, as in: clew import runs.jsonl")
+    whole = [file for file in files if file.lower().endswith(".clew") and form is None]
+    if whole and (len(whole) < len(files) or name or skip_bad):
+        raise BadInput(
+            "portable runs are taken as they are", remedy="Import them alone, without --name and --skip-bad."
+        )
+    if whole:
+        _portable(whole, as_json, store_path)
+        return
     _import(_found(files, form), form, skip_bad, name, as_json, store_path)
+
+
+def _portable(files: Sequence[str], as_json: bool, store_path: str) -> None:
+    """Take portable runs in, each whole or not at all, and say what is new."""
+    from clew.cli.checkout import shelf_of
+    from clew.exchange.portable import unpack
+
+    store = common.open_store(store_path, create=True)
+    taken = {file: unpack(store, Path(file), shelf_of(store_path)) for file in files}
+    if as_json:
+        common.end_with_json(
+            {file: {**one.told._asdict(), "new": one.new, "new_objects": one.objects} for file, one in taken.items()}
+        )
+    for file, one in taken.items():
+        new = ", ".join(f"{count} {kind}" for kind, count in one.new.items() if count)
+        common.echo(f"{file}: {new or 'nothing new'}" + (f", {one.objects} files and folders" if one.objects else ""))
+        if one.told.erased:
+            common.say(f"{len(one.told.erased)} calls and messages were erased for a credential in them")
+        common.echo(f"Next: {command_line('show', one.told.runs[0])}")
 
 
 def _import(

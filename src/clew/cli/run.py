@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clew.cli.checkout import check_shelf
 from clew.cli.shared import common, data_options, embedding, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
@@ -55,6 +56,7 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     options["agent"] = run_options.agent_for(options, agent)
     taskset = run_options.world_of(options, options["agent"])
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
+    check_shelf(taskset, store_path)
     store = common.open_store(store_path, create=True)
     _remember(options, store)
     if options["embed"] and options["memory"]:

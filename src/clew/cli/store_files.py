@@ -71,13 +71,15 @@ def sweep(store: Keeper, runs: list[str], *, remove: bool) -> tuple[int, int]:
 
 def faults(store: Keeper) -> Iterator[Fault]:
     """What is wrong with the files that the runs of a store need."""
-    from clew.serve.noted_files import METHOD, trees
+    from clew.serve.noted_files import METHOD, left_out, naming, trees
     from clew.worlds.workspace.tree_upkeep import faults as of_trees
 
     named: dict[str, str] = {}
-    for run in sorted(store.annotated(METHOD)):
+    gone: dict[str, str] = {}
+    for run in naming(store):
         try:
             named = trees(store, [run]) | named
+            gone |= left_out(store.annotations([run], METHOD))
         except BadRecord as error:
             yield Fault(run, error.message)
     if not named:
@@ -86,7 +88,7 @@ def faults(store: Keeper) -> Iterator[Fault]:
         yield Fault("files", f"there is no {SHELF}/ beside the store, and its runs name snapshots: {len(named)}")
         return
     with common.bar("files of runs") as move:
-        for tree, what in of_trees(shelf, named, lambda: move(advance=1)):
+        for tree, what in of_trees(shelf, named, lambda: move(advance=1), gone):
             yield Fault(named[tree], what)
 
 

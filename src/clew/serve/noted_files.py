@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
+from clew.core.keys import VALUE, digest, encode
+from clew.core.records import Annotation
 from clew.core.registry import parse_ref
 from clew.store import Run
 from clew.store.protocol import Tables
 from clew.worlds.workspace import tree_of
 
-METHOD = "files"
+METHOD, LEFT_OUT = "files", "left-out-"
+WORLD = "workspace("  # how references of the world begin that keeps snapshots with its acts
 
 
 class Files(NamedTuple):
@@ -58,9 +61,11 @@ def trees(store: Tables, runs: Sequence[str] | None = None) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for row in store.annotations(runs, METHOD):
+        if row.params.startswith(LEFT_OUT):
+            continue
         found.setdefault(Files.read(0, row.data).tree, row.run)
-    for name in store.run_ids() if runs is None else runs:
-        if (taskset := store.row(name).taskset).startswith("workspace("):
+    for name in naming(store) if runs is None else runs:
+        if (taskset := store.row(name).taskset).startswith(WORLD):
             begun = parse_ref(taskset)[1].get("tree", "")
             for tree in (begun, *(one.tree for one in of_world(Run(store, name)))):
                 found.setdefault(str(tree), name)
@@ -68,8 +73,43 @@ def trees(store: Tables, runs: Sequence[str] | None = None) -> dict[str, str]:
     return found
 
 
+def naming(store: Tables) -> list[str]:
+    """The runs of a store that name snapshots."""
+    worked = (name for name in store.run_ids() if store.row(name).taskset.startswith(WORLD))
+    return sorted({*store.annotated(METHOD), *worked})
+
+
 def of_world(run: Run) -> list[Files]:
     """The snapshots that a workspace left with its acts: each stands from the next call on; the end's last."""
     trees = [(c.seq, c.state.hex(), tree_of(run.store.blob(c.snapshot))) for c in run.calls if c.snapshot]
     found = [Files(seq + 1, tree, state, 0) for seq, state, tree in trees if tree]
     return [*found, found[-1]._replace(seq=-1)] if found and run.stop is not None else found
+
+
+def left_out(rows: Iterable[Annotation]) -> dict[str, str]:
+    """Keys of contents that were left out of snapshots when their run was exported, with a path that each had.
+
+    Raises:
+        BadRecord: an annotation is damaged.
+    """
+    found = dict[str, str]()
+    for row in rows:
+        if row.method == METHOD and row.params.startswith(LEFT_OUT):
+            found |= {str(key): str(path) for key, path in _object(row.data).items()}
+    return found
+
+
+def without(run: str, paths: Mapping[str, str]) -> Annotation:
+    """That these contents were left out of the snapshots of a run, by key."""
+    text = json.dumps(dict(paths), sort_keys=True)
+    return Annotation("run", METHOD, run=run, params=LEFT_OUT + digest(VALUE, encode(text)).hex(), data=text)
+
+
+def _object(data: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise BadRecord("the files of a run are noted as no object", remedy="The record is damaged.")
+    return found

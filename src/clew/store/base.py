@@ -85,9 +85,13 @@ class Keeper(Tables, Protocol):
             self.rebuild()
         return [*self.check(), *faults(self)]
 
-    def merge(self, other: Tables) -> dict[str, int]:
-        """Take in everything another store holds, by global id; returns how many of each kind were new."""
-        return upkeep.merge(self, other)
+    def merge(self, other: Tables, *, erase: bool = True) -> dict[str, int]:
+        """Take in everything another store holds, by global id; returns how many of each kind were new.
+
+        Args:
+            erase: whether what was redacted there is redacted here too, where its content is still held.
+        """
+        return upkeep.merge(self, other, erase=erase)
 
     def redact(self, target: str, only: Collection[str] | None = None) -> list[str]:
         """Put a tombstone on a Call (``run@seq``) or node (hex key) and on its repetitions; returns their places.

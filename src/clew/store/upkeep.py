@@ -1,4 +1,4 @@
-"""Upkeep of a store: merging in another store, redaction, garbage collection, and copies of single runs.
+"""Upkeep of a store: merging in another store, redaction, garbage collection.
 
 ``Keeper.merge``, ``redact`` and ``gc`` call this. Keys never change, so that forks and chains still verify.
 """
@@ -47,15 +47,19 @@ def own_calls(store: Tables, row: RunRow) -> list[Call]:
 # union
 
 
-def merge(store: Tables, other: Tables) -> dict[str, int]:
+def merge(store: Tables, other: Tables, *, erase: bool = True) -> dict[str, int]:
     """Take in everything ``other`` holds, by global id. Running it twice changes nothing; tombstones win.
 
     What ``store`` holds besides is not read: a small store is merged into a large one in the time of the small.
+
+    Args:
+        erase: whether what was redacted there is redacted here too, where ``store`` still holds its content.
 
     Raises:
         StoreError: both hold a Call under one id with different content. Nothing was taken.
     """
     other.commit()
+    spared = set() if erase else {where for where in other.tombstones() if _whole(store, where)}
     theirs = other.run_ids()
     mine = {run for run in theirs if _holds(store.row, run)}
     done = {run for run in mine if store.keys(run) == other.keys(run)}  # the same Calls, of which none need be read
@@ -82,10 +86,11 @@ def merge(store: Tables, other: Tables) -> dict[str, int]:
             if call.seq not in have or (have[call.seq].done < 0 <= call.done):
                 store.put_call(run, call)
                 new["calls"] += 1
-    for group in other.groups():
-        if not _holds(store.group, group):
-            store.put_group(other.group(group))
-            new["groups"] += 1
+    for group in map(other.group, other.groups()):
+        known = store.group(group.id).runs if _holds(store.group, group.id) else None
+        if known is None or not set(group.runs) <= set(known):  # a portable run holds a group's members in part
+            store.put_group(group._replace(runs=tuple(dict.fromkeys([*(known or ()), *group.runs]))))
+            new["groups"] += known is None
     values: dict[str, list[Annotation]] = {}  # by the run or group they are filed under
     for value in other.annotations():
         values.setdefault(value.run, []).append(value)
@@ -96,8 +101,18 @@ def merge(store: Tables, other: Tables) -> dict[str, int]:
         new["annotations"] += len(absent)
     store.commit()
     _merge_names(store, other, new)
-    _merge_tombstones(store, other)
+    _merge_tombstones(store, other, spared)
     return new | {"entries": take_entries(store, other)}
+
+
+def _whole(store: Tables, where: str) -> bool:
+    """Whether a store has what a tombstone of another stands on."""
+    if "@" not in where:
+        return bool(store.node_keys([bytes.fromhex(where)]))
+    place = Cursor.parse(where)
+    if not _holds(store.row, place.run):
+        return False
+    return any(call.run == place.run and call.done >= 0 for call in store.calls(place.run, place.seq, place.seq + 1))
 
 
 def _holds(read: Callable[[str], object], name: str) -> bool:
@@ -150,8 +165,8 @@ def _merge_names(store: Tables, other: Tables, new: dict[str, int]) -> None:
             store.put_metrics(training, step, values | known.get(step, {}))
 
 
-def _merge_tombstones(store: Tables, other: Tables) -> None:
-    mine, nodes, calls = store.tombstones(), [], []
+def _merge_tombstones(store: Tables, other: Tables, spared: set[str]) -> None:
+    mine, nodes, calls = store.tombstones().keys() | spared, [], []
     for where, issue in other.tombstones().items():
         if where in mine:
             continue
@@ -204,6 +219,13 @@ def redact(store: Tables, target: str, only: Collection[str] | None = None) -> l
     gone = calls | {(run, call.seq) for run, call, _ in burial.calls}
     store.annotate(labels.unsaid(store, sorted(family), gone, lambda note: _says(note, texts)))
     store.commit()
+    return sorted([*(f"{run}@{call.seq}" for run, call, _ in burial.calls), *(node.key.hex() for node in burial.nodes)])
+
+
+def erase(store: Tables, nodes: set[bytes], calls: set[tuple[str, int]]) -> list[str]:
+    """Put a tombstone on these nodes and Calls and on Calls whose reply is one of the nodes; gives their places."""
+    burial = _burial(store, [store.row(run) for run in store.run_ids()], set(), nodes, calls)
+    store.bury(burial)
     return sorted([*(f"{run}@{call.seq}" for run, call, _ in burial.calls), *(node.key.hex() for node in burial.nodes)])
 
 
@@ -327,8 +349,8 @@ def collect(store: Tables, dry_run: bool = True) -> Garbage:
     keys = set[bytes]()
     for run in kept:
         keys |= _tree(store, rows[run])
-    named = _named(*(text for run in kept for text in (rows[run].changes, rows[run].config, rows[run].meta)))
-    used = store.used_blobs(kept, keys) | named
+    cited = named(*(text for run in kept for text in (rows[run].changes, rows[run].config, rows[run].meta)))
+    used = store.used_blobs(kept, keys) | cited
     garbage = Garbage(
         lost,
         sum(len(own_calls(store, rows[run])) for run in lost),
@@ -340,7 +362,7 @@ def collect(store: Tables, dry_run: bool = True) -> Garbage:
     return garbage
 
 
-def _named(*texts: str) -> set[bytes]:
+def named(*texts: str) -> set[bytes]:
     """Keys that texts name in hex; an edit names the vectors of its taps so."""
     return {bytes.fromhex(key) for text in texts for key in re.findall(r"\b[0-9a-f]{32}\b", text)}
 
@@ -350,37 +372,3 @@ def _reaches(store: Tables, row: RunRow) -> Iterator[str]:
     for cursor in filter(None, (row.parent, row.spawned_by)):
         yield cursor.partition("@")[0]
     yield from (call.child for call in store.calls(row.id) if call.child)
-
-
-# copies
-
-
-def copy_run(into: Tables, store: Tables, run: str) -> None:
-    """What a fork of a run reads: rows and Calls of its lineage, the nodes and snapshots they name, its children."""
-    members = [run]
-    for member in members:  # grows while it is read: a file of others may say that a run is its own child
-        members += [child for child in dict.fromkeys(_copied(into, store, member)) if child not in members]
-
-
-def _copied(into: Tables, store: Tables, run: str) -> Iterator[str]:
-    """Copy one run; give its children."""
-    row, calls = store.row(run), store.calls(run)
-    for owner in (row, *(store.row(s.run) for s in row.lineage)):
-        into.put_run(owner)
-        for key in store.blob_keys(list(_named(owner.changes))):
-            into.put_blob(store.blob(key))
-    tips: dict[bytes, None] = {}
-    for call in calls:
-        tips |= dict.fromkeys(key for key in (call.node_in, call.node_out) if key)
-        if call.snapshot:
-            into.put_blob(store.blob(call.snapshot))
-        if call.child:
-            yield call.child
-    seen: set[bytes] = set()
-    for tip in reversed(tips):
-        if tip not in seen:
-            path = store.thread(tip)
-            seen.update(node.key for node in path)
-            into.put_nodes(path)
-    for call in calls:
-        into.put_call(call.run, call)

@@ -27,8 +27,8 @@ from clew.harness.fork import forks
 from clew.harness.fork.edits import plan, said
 from clew.harness.run.spec import RunSpec
 from clew.store import Group, Run
+from clew.store.bundles.chosen import copy_run
 from clew.store.memory import MemoryStore
-from clew.store.upkeep import copy_run
 
 ENDED = (StopReason.DONE, StopReason.RETURNED, StopReason.NO_WORLD)  # the last: what it asked for next is known
 BROKEN = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)

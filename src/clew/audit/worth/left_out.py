@@ -29,8 +29,8 @@ from clew.harness.memory.telling import THRESHOLD
 from clew.harness.runner import Runner
 from clew.store import Run
 from clew.store.base import Keeper
+from clew.store.bundles.chosen import copy_run
 from clew.store.memory import MemoryStore
-from clew.store.upkeep import copy_run
 
 METHOD = "worth"
 TOGETHER = 128  # forks that are under way at once

@@ -26,8 +26,8 @@ from clew.harness.run.spec import Specified
 from clew.models.taps import Tap
 from clew.models.taps.forms import form_of
 from clew.store import Group, MemoryStore, Run
+from clew.store.bundles.chosen import copy_run
 from clew.store.run import sampled
-from clew.store.upkeep import copy_run
 
 METHOD = "potential"
 SPELT = 200  # characters of a tail that are written out in the name of a place

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from clew.core.errors import BadRecord, UnknownName
 from clew.serve.gateway.run_files import noted
 from clew.serve.gateway.session import Session
-from clew.serve.noted_files import METHOD, Files
+from clew.serve.noted_files import LEFT_OUT, METHOD, Files
 from clew.store import Keeper, Run
 from clew.store.protocol import Tables
 from clew.worlds.workspace import Scan, TreeShelf, restore
@@ -121,7 +121,8 @@ def _rows(store: Tables, runs: Iterable[str]) -> Iterable[tuple[str, str]]:
     """What is noted of the files of runs, by the place that it was noted at."""
     for name in runs:
         for row in store.annotations([name], METHOD):
-            yield row.params, row.data
+            if not row.params.startswith(LEFT_OUT):
+                yield row.params, row.data
 
 
 def beginning(data: str) -> Beginning:

@@ -14,7 +14,7 @@ from typing import Any
 from clew.core.errors import BadInput, UnknownName
 from clew.core.records import Annotation, Call, Cursor
 from clew.serve.history import Arrival
-from clew.serve.noted_files import METHOD, Files, of_world
+from clew.serve.noted_files import LEFT_OUT, METHOD, Files, of_world
 from clew.store import Run
 
 __all__ = ["END", "METHOD", "Files", "files_at", "files_of", "noted"]
@@ -37,7 +37,8 @@ def files_of(run: Run) -> list[Files]:
     known: dict[tuple[str, str], str] = {}
     for name in dict.fromkeys([*(call.run for call in run.calls), run.id]):
         for row in run.store.annotations([name], METHOD):
-            known[row.run, row.params] = row.data
+            if not row.params.startswith(LEFT_OUT):
+                known[row.run, row.params] = row.data
     if not known:
         return of_world(run)
     found = list[Files]()
@@ -71,7 +72,9 @@ def files_at(run: Run, cursor: Cursor | None) -> Files:
 
 def _received(call: Call) -> int | None:
     """The number of the request that a call took in; None where it took in none."""
-    if call.kind != "act" or call.finish != "tool" or call.done < 0 or json.loads(call.action)[1] != "receive":
+    if call.kind != "act" or call.finish != "tool" or call.done < 0 or not call.action:  # redacted: it says no number
+        return None
+    if json.loads(call.action)[1] != "receive":
         return None
     arrival = Arrival.read(call.text)
     return None if arrival is None else arrival.number

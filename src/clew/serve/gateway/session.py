@@ -85,7 +85,16 @@ class Session:
         self.expected: list[Expected] = []
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._heard = time.monotonic()
-        self._recall(calls)
+        tombs = store.tombstones() if calls else {}
+        whole = [call for call in calls if f"{call.run}@{call.seq}" not in tombs]
+        if len(whole) < len(calls) and not continued:
+            first = next(call for call in calls if f"{call.run}@{call.seq}" in tombs)
+            raise ReplayDiverged(
+                f"call {first.seq} of run {run} was redacted, so that it cannot be answered from the record",
+                remedy=f"Fork at {run}@{first.seq} or before it.",
+                at=str(Cursor(run, first.seq)),
+            )
+        self._recall(whole)
         if continued:
             self.expected.clear()
 

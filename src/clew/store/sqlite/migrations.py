@@ -156,3 +156,21 @@ def migrate(db: sqlite3.Connection, writable: bool, steps: tuple[Step, ...] = ST
             db.execute("ROLLBACK")
         raise
     return missing
+
+
+def same_shape(db: sqlite3.Connection) -> bool:
+    """Whether a file's tables and indexes are those that its steps make, to the letter, and it holds nothing besides.
+
+    A file of others may hold tables with computed columns, checks or virtual tables, which run with our statements.
+    """
+    done = applied(db) or []
+    fresh = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        migrate(fresh, True, STEPS[: len(done)])
+        return done == [name for name, _ in STEPS[: len(done)]] and _shape(db) == _shape(fresh)
+    finally:
+        fresh.close()
+
+
+def _shape(db: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    return {*db.execute("SELECT type, name, ifnull(sql, '') FROM sqlite_master")}

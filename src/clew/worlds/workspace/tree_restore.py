@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Container
 from pathlib import Path
 
 from clew.core.errors import BadInput, BadRecord, WorldError
@@ -28,6 +29,7 @@ def restore(
     root: tuple[int, int] | None = None,
     skip: frozenset[str] = frozenset(),
     erased: list[str] | None = None,
+    lacking: Container[str] = (),
 ) -> int:
     """Make the folder ``into`` hold what a snapshot holds; gives how many entries it has.
 
@@ -36,6 +38,7 @@ def restore(
         root: permission bits and time that the folder itself gets, as a ``Snapshot`` has them.
         skip: names at the root that are left out.
         erased: takes the paths of files that were erased from the shelf; the rest is restored.
+        lacking: keys of contents that may be missing from the shelf; files and links with them are left out.
 
     Raises:
         BadInput: the place is not fresh, is a home folder or a root. UnknownName, BadRecord: the shelf lacks an object,
@@ -49,7 +52,7 @@ def restore(
         raise BadInput(f"{into} is not empty", remedy="Name a fresh folder: nothing is ever restored in place.")
     fd = os.open(into, INTO)
     try:
-        back = _Back(shelf, erased)
+        back = _Back(shelf, erased, lacking)
         back.fill([entry for entry in shelf.listing(tree) if entry.name not in skip], fd, "", 0)
         if root is not None:
             os.fchmod(fd, root[0] & 0o7777)
@@ -64,8 +67,8 @@ def restore(
 class _Back:
     """One restoring: how much was made, and what was erased."""
 
-    def __init__(self, shelf: TreeShelf, erased: list[str] | None) -> None:
-        self.shelf, self.erased, self.count = shelf, erased, 0
+    def __init__(self, shelf: TreeShelf, erased: list[str] | None, lacking: Container[str]) -> None:
+        self.shelf, self.erased, self.lacking, self.count = shelf, erased, lacking, 0
         self._plain: dict[int, bool] = {}  # modes that a new file gets by itself, whatever the umask leaves of others
         self._trusted = os.geteuid() != 0  # what sets the user must not run as root, whoever wrote it
 
@@ -85,6 +88,9 @@ class _Back:
                     os.utime(inner, ns=(entry.mtime, entry.mtime))
                 finally:
                     os.close(inner)
+                continue
+            if entry.key in self.lacking and entry.key not in self.shelf:
+                self.count -= 1
                 continue
             try:
                 self._make(entry, fd)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import secrets
 import struct
 import time
@@ -33,7 +32,6 @@ LARGEST = (1 << 32) - 1  # bytes of a content: a digest's length prefix has four
 CHUNK = 1 << 20  # bytes that are read at once of what may be large
 MANY = 256  # new marks after which old ones are looked for
 RECENT = 3600.0  # seconds for which a sweep keeps a snapshot that no run names yet
-_key = re.compile("[0-9a-f]{32}").fullmatch
 _row = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -56,6 +54,11 @@ class Entry(NamedTuple):
     key: str
     state: str
     size: int
+
+
+def is_key(text: str) -> bool:
+    """Whether a text has the form of a key."""
+    return len(text) == 32 and not set(text) - set("0123456789abcdef")
 
 
 class TreeShelf:
@@ -115,7 +118,7 @@ class TreeShelf:
         """Remove what nobody can be writing any more: half-written objects, erased ones, marks that are old."""
         for name in os.listdir(f"{self._at}/new"):
             os.unlink(f"{self._at}/new/{name}")
-        for key in filter(_key, self._gone):
+        for key in filter(is_key, self._gone):
             with suppress(FileNotFoundError):
                 os.unlink(self._place(key))
         self.recent()
@@ -145,7 +148,7 @@ class TreeShelf:
                     found.append(mark.name)
                 else:
                     os.unlink(mark.path)
-        return [name for name in found if _key(name)]
+        return [name for name in found if is_key(name)]
 
     # objects
 
@@ -153,7 +156,7 @@ class TreeShelf:
         return f"{self._at}/{key[:2]}/{key[2:]}"
 
     def __contains__(self, key: str) -> bool:
-        return os.path.exists(self._place(key))
+        return is_key(key) and os.path.exists(self._place(key))
 
     def put(self, data: bytes, tag: bytes) -> str:
         """Keep bytes; gives their key. What was erased is not kept again."""
@@ -276,7 +279,7 @@ class TreeShelf:
             os.close(fd)
 
     def _open(self, key: str) -> int:
-        if not _key(key):
+        if not is_key(key):
             raise BadRecord("a key that is no digest", remedy="The listing is damaged.")
         try:
             return os.open(self._place(key), os.O_RDONLY)

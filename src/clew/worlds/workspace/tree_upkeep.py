@@ -7,7 +7,7 @@ count on an object that goes; it must name every snapshot that any run still nee
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from clew.core.errors import BadRecord, StoreError, UnknownName
@@ -112,14 +112,17 @@ def _overwrite(shelf: TreeShelf, key: str) -> None:
 
 
 def faults(
-    shelf: TreeShelf, trees: Iterable[str], seen: Callable[[], object] = lambda: None
+    shelf: TreeShelf,
+    trees: Iterable[str],
+    seen: Callable[[], object] = lambda: None,
+    lacking: Container[str] = (),
 ) -> Iterator[tuple[str, str]]:
     """Everything that is wrong with what snapshots need: the snapshot, and a sentence.
 
     Every object is read once, by pieces. What was erased is no fault: it was asked for.
 
     Args:
-        seen: called at each object that was checked.
+        seen: called at each object that was checked. lacking: keys of contents that may be missing from the shelf.
     """
     known, stack = set[bytes](), [(tree, tree, "", True) for tree in trees]
     while stack:
@@ -127,6 +130,8 @@ def faults(
         if (short := encode(key)) in known:
             continue
         known.add(short)
+        if key in lacking and key not in shelf:
+            continue
         try:
             if folder:
                 inner = shelf.listing(key)

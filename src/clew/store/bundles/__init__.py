@@ -1,0 +1,1 @@
+"""Whole runs on their way from one store into another."""
