@@ -192,24 +192,17 @@ def upstream(options: Mapping[str, Any]) -> Callable[[str, str, Mapping[str, Any
     if options["ref"]:
         model = run_options.load_model(options["ref"], options)
         return lambda dialect, name, extra: model
-    known: dict[str, Model] = {}  # shared by all runs, with its connections, limits and what the endpoint refuses
+    from clew.serve.gateway.programs import endpoints
+
     given = common.json_object(options["model_options"], "--model-options")
     if options["max_cost"] is not None:
         given["max_cost"] = options["max_cost"]
 
-    def resolve(dialect: str, name: str, extra: Mapping[str, Any]) -> Model:
-        from clew.models import ALIASES
-        from clew.models.remote.client import Remote
+    def key_of(dialect: str) -> str | None:
+        own = os.environ.get("ANTHROPIC_API_KEY") if dialect == "messages" and not options["upstream"] else None
+        return own or common.api_key()
 
-        place = json.dumps([dialect, name, extra], sort_keys=True)
-        if place not in known:
-            home = ALIASES["anthropic" if dialect == "messages" else "openai"][1]
-            key = os.environ.get("ANTHROPIC_API_KEY") if dialect == "messages" and not options["upstream"] else None
-            merged = {**given, "extra": {**given.get("extra", {}), **extra}}
-            known[place] = Remote(options["upstream"] or home, name, key or common.api_key(), dialect=dialect, **merged)
-        return known[place]
-
-    return resolve
+    return endpoints(options["upstream"] or "", key_of, given)
 
 
 def answered_by(store: Keeper, run: str) -> dict[str, Any]:
@@ -331,14 +324,11 @@ def _message(text: str) -> dict[str, Any]:
 
 async def _program(program: Sequence[str], address: str, name: str, token: str, date: str) -> int:
     from clew.serve.gateway.program_folders import pinned
+    from clew.serve.gateway.programs import environment
 
-    base, key = f"{address}/r/{name}", token or f"clew:{name}"
-    environment = {k: v for k, v in os.environ.items() if k != "CLEW_API_KEY"} | {"CLEW_RUN": name}
-    environment |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_BASE": f"{base}/v1", "OPENAI_API_KEY": key}
-    environment |= {"ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": key}
-    environment |= pinned(date, environment)
+    given = environment(address, name, token, os.environ) | pinned(date, os.environ)
     try:
-        process = await asyncio.create_subprocess_exec(*program, env=environment)
+        process = await asyncio.create_subprocess_exec(*program, env=given)
     except OSError as error:
         raise BadInput(f"{program[0]} cannot be started: {error.strerror}", remedy="Check the command.") from None
     try:

@@ -190,10 +190,10 @@ class Gateway:
             self._drive(sessions[-1], self._runner(sessions[-1]), row, shared)
         return sessions
 
-    def replay(self, run: str) -> Session:
+    def replay(self, run: str, kind: Callable[..., Session] = Session) -> Session:
         """A recorded run whose program may be started again and is answered from the record alone."""
         view = self._recorded(run)
-        session = Session(self.store, view.id, view.calls, name=view.id, frozen=True, seeded=self.seeded)
+        session = kind(self.store, view.id, view.calls, name=view.id, frozen=True, seeded=self.seeded)
         self.sessions[view.id] = session
         return session
 

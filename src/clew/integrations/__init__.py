@@ -1,0 +1,1 @@
+"""Plug-ins into other people's tools. Each is imported by the tool alone, and needs it to be there."""
