@@ -20,7 +20,7 @@ import pytest
 
 import clew
 from clew.harness import Runner
-from clew.serve.gateway import Gateway
+from clew.serve.gateway.proxy import Gateway
 from clew.store import Group, Run, open_store
 from tests.compat import agents, reading
 from tests.compat.shop import make
