@@ -55,7 +55,7 @@ def gateway(upstream: str, store: str, port: Any, cpu: Any) -> None:
     import uvicorn
 
     from clew.models.remote import Remote
-    from clew.serve.gateway import Gateway
+    from clew.serve.gateway.proxy import Gateway
     from clew.store import open_store
     from clew.view.serving import listen
 
