@@ -90,13 +90,11 @@ class Upstream(BaseHTTPRequestHandler):
 
 
 def pytest_in(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the project's tests in a pytest of its own."""
+    """Run the project's tests in a pytest of its own, which finds the plug-in as a user does: by its entry point."""
     line = [
         sys.executable,
         "-m",
         "pytest",
-        "-p",
-        "clew.integrations.pytest_plugin",
         "-p",
         "no:cacheprovider",
         "-q",
