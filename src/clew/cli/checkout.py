@@ -31,17 +31,18 @@ def shelf_of(store: str) -> TreeShelf:
 
 
 def check_shelf(taskset: Taskset | None, store: str) -> None:
-    """Refuse to record a workspace whose snapshots lie elsewhere than where `clew checkout` and `clew store` look.
+    """Refuse to record runs in files whose snapshots lie elsewhere than where `clew checkout` and `clew store` look.
 
     Raises:
         BadInput: its shelf is not beside the store.
     """
-    from clew.worlds.workspace import Workspace
+    from clew.worlds.workspace import FileTasks
 
     wanted = Path(store).absolute().parent / SHELF
-    if isinstance(taskset, Workspace) and taskset.shelf.folder.resolve() != wanted.resolve():
-        told = f"the workspace keeps its files in {taskset.shelf.folder}, which is not beside the store {store}"
-        raise BadInput(told, remedy=f"Name the place beside it: workspace(shelf={str(wanted)!r}, ...).")
+    if isinstance(taskset, FileTasks) and taskset.shelf.folder.resolve() != wanted.resolve():
+        told = f"the world keeps its files in {taskset.shelf.folder}, which is not beside the store {store}"
+        name = taskset.ref.partition("(")[0]
+        raise BadInput(told, remedy=f"Name the place beside it: {name}(shelf={str(wanted)!r}, ...).")
 
 
 @click.command(short_help="Bring back the files of a run as they were at a call.")

@@ -23,6 +23,7 @@ from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.sandbox.sandbox import MIB, Limits, Sandbox, Verdict, own_folder
 from clew.worlds.bases import Exact, alive, foreign, load
 from clew.worlds.judging import world_acts
+from clew.worlds.workspace.file_tasks import FileTasks
 from clew.worlds.workspace.file_tools import TOOLS, Said, asked_of
 from clew.worlds.workspace.tree_restore import restore
 from clew.worlds.workspace.tree_scan import Bounds, Scan
@@ -142,16 +143,17 @@ class Workspace:
     def open(self, task: Task) -> WorkspaceWorld:
         return WorkspaceWorld(self, task)
 
+    def begins(self, task: Task) -> str:
+        """Every task begins with the folder as it was read."""
+        return self.tree
+
     async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float | None]:
-        """``reward`` 1 where ``verify`` ends with 0 in a copy of the files as the run left them."""
-        if not self.verify:
-            return {}
-        if isinstance(world, WorkspaceWorld):
-            tree = world.tree
-        else:
-            kept = [call.snapshot for call in world_acts(run) if call.snapshot]
-            tree = tree_of(run.store.blob(kept[-1])) if kept else self.tree
-        return {"reward": float((await self.verified(tree)).ok)}
+        """``judged`` of the files as the run left them."""
+        return await self.judged(task, last_tree(self, task, run, world))
+
+    async def judged(self, task: Task, tree: str) -> Mapping[str, float | None]:
+        """``reward`` 1 where ``verify`` ends with 0 in a copy of these files; nothing without ``verify``."""
+        return {"reward": float((await self.verified(tree)).ok)} if self.verify else {}
 
     async def verified(self, tree: str, command: str = "") -> Verdict:
         """What ``verify``, or another command, comes to in a fresh copy of a snapshot with ``over`` laid over it."""
@@ -165,11 +167,11 @@ class Workspace:
 
 
 class WorkspaceWorld(Exact):
-    """One run's own copy of the folder. ``tree``: key of the snapshot of its present files."""
+    """One run's own copy of the files that its task begins with. ``tree``: key of the snapshot of its present files."""
 
-    def __init__(self, taskset: Workspace, task: Task) -> None:
-        self._set, self._name = taskset, f"{taskset.tree} {task.id}"
-        self.tree, self._left, self._closed = taskset.tree, taskset.steps, False
+    def __init__(self, taskset: FileTasks, task: Task) -> None:
+        self._set, self.tree = taskset, taskset.begins(task)
+        self._name, self._left, self._closed = f"{self.tree} {task.id}", taskset.steps, False
         self.tools: Sequence[ToolSpec] = TOOLS
         self._place: tempfile.TemporaryDirectory[str] | None = None
         self._scan: Scan | None = None
@@ -248,6 +250,14 @@ class WorkspaceWorld(Exact):
     def close(self) -> None:
         self._drop()
         self._closed = True
+
+
+def last_tree(taskset: FileTasks, task: Task, run: Record, world: World | None) -> str:
+    """The snapshot of the files as a run left them, of its world where that is open, else of its record."""
+    if isinstance(world, WorkspaceWorld):
+        return world.tree
+    kept = [call.snapshot for call in world_acts(run) if call.snapshot]
+    return tree_of(run.store.blob(kept[-1])) if kept else taskset.begins(task)
 
 
 def tree_of(snapshot: bytes) -> str:
