@@ -21,6 +21,7 @@ from clew.cli.shared import common, data_options, option, run_options
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @data_options.data_options
 @run_options.tools_option
+@run_options.command_options
 @run_options.model_options
 @run_options.sampling_options
 @run_options.limit_options

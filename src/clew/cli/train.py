@@ -50,6 +50,7 @@ tree_options = common.options(
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @data_options.data_options
 @run_options.tools_option
+@run_options.command_options
 @tree_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
@@ -81,7 +82,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     growth = _growth(settled.options)
     played = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, played, judged=True)
-    config = common.json_object(options["config"], "--config")
+    config = run_options.config_of(options, held=("temperature", "top_p", "max_tokens"))
     model: Any = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
     folder = default_folder(store.path, name)

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
 from clew.core.keys import VALUE, digest, encode
-from clew.core.records import Annotation
+from clew.core.records import Annotation, Call
 from clew.core.registry import parse_ref
 from clew.store import Run
 from clew.store.protocol import Tables
 from clew.worlds.workspace import tree_of
 
 METHOD, LEFT_OUT = "files", "left-out-"
-WORLD = "workspace("  # how references of the world begin that keeps snapshots with its acts
+WORLDS = ("workspace(", "program(")  # how references of the worlds begin that keep snapshots with their acts
 
 
 class Files(NamedTuple):
@@ -65,25 +65,47 @@ def trees(store: Tables, runs: Sequence[str] | None = None) -> dict[str, str]:
             continue
         found.setdefault(Files.read(0, row.data).tree, row.run)
     for name in naming(store) if runs is None else runs:
-        if (taskset := store.row(name).taskset).startswith(WORLD):
-            begun = parse_ref(taskset)[1].get("tree", "")
-            for tree in (begun, *(one.tree for one in of_world(Run(store, name)))):
-                found.setdefault(str(tree), name)
+        if (taskset := store.row(name).taskset).startswith(WORLDS):
+            for tree in (_begun(taskset), *(one.tree for one in of_world(Run(store, name)))):
+                found.setdefault(tree, name)
     found.pop("", None)
     return found
 
 
 def naming(store: Tables) -> list[str]:
     """The runs of a store that name snapshots."""
-    worked = (name for name in store.run_ids() if store.row(name).taskset.startswith(WORLD))
+    worked = (name for name in store.run_ids() if store.row(name).taskset.startswith(WORLDS))
     return sorted({*store.annotated(METHOD), *worked})
 
 
+def _begun(taskset: str) -> str:
+    """The snapshot that runs of a workspace begin with, as its reference says, that of a program's among them."""
+    given = parse_ref(taskset)[1]
+    return _begun(str(given["world"])) if "world" in given else str(given.get("tree", ""))
+
+
 def of_world(run: Run) -> list[Files]:
-    """The snapshots that a workspace left with its acts: each stands from the next call on; the end's last."""
-    trees = [(c.seq, c.state.hex(), tree_of(run.store.blob(c.snapshot))) for c in run.calls if c.snapshot]
+    """The snapshots that a workspace left with its acts, or a program with its requests: each stands from the next call
+    on; the end's last."""
+    kept = tree_of_program if run.taskset.startswith("program(") else lambda call: _tree_of_act(run, call)
+    trees = [(call.seq, call.state.hex(), kept(call)) for call in run.calls if call.kind == "act"]
     found = [Files(seq + 1, tree, state, 0) for seq, state, tree in trees if tree]
     return [*found, found[-1]._replace(seq=-1)] if found and run.stop is not None else found
+
+
+def _tree_of_act(run: Run, call: Call) -> str:
+    return tree_of(run.store.blob(call.snapshot)) if call.snapshot else ""
+
+
+def tree_of_program(call: Call) -> str:
+    """The snapshot that an act of a program's world names; empty where it names none."""
+    if call.finish != "tool" or call.done < 0 or call.error:
+        return ""
+    try:
+        tree = json.loads(call.text)["tree"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return tree if isinstance(tree, str) and re.fullmatch("[0-9a-f]{32}", tree) else ""
 
 
 def left_out(rows: Iterable[Annotation]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from clew.serve.pinned import block, leading
 QUERY = 8000  # characters of a request that a memory is asked with
 
 
-class _Thread(NamedTuple):
+class Thread(NamedTuple):
     """A conversation of the program. ``pin``: what a memory gave it, which stands after ``at`` system messages."""
 
     chat: Conversation
@@ -36,7 +36,7 @@ async def relay(run: LiveRun, memory: str = "", k: int = 8) -> None:
         memory: what fits the first request of each conversation is recalled from it, and pinned there.
         k: how many items at most.
     """
-    threads: list[_Thread] = []
+    threads: list[Thread] = []
     async with asyncio.TaskGroup() as group:
         while True:
             got: Observation = await run.act(ToolCall("", "receive", "{}"))
@@ -52,24 +52,26 @@ async def relay(run: LiveRun, memory: str = "", k: int = 8) -> None:
                     raise Stop(StopReason(told["stop"]))
                 return
             if arrival.thread == len(threads):
-                threads.append(await _opened(run, threads, arrival, memory, k))
-            group.create_task(_answer(run, _enter(run, threads[arrival.thread], arrival), arrival))
+                threads.append(await opened(run, threads, arrival, arrival.model, memory, k))
+            group.create_task(_answer(run, entered(run, threads[arrival.thread], arrival), arrival))
             await asyncio.sleep(0)  # the ask is issued before the next receive: a fork at it shares no later request
 
 
-async def _opened(run: LiveRun, threads: list[_Thread], it: Arrival, memory: str, k: int) -> _Thread:
-    """A conversation that begins: anew, or as a branch of another."""
+async def opened(
+    run: LiveRun, threads: list[Thread], it: Arrival, model: str | None, memory: str = "", k: int = 8
+) -> Thread:
+    """A conversation that begins: anew, or as a branch of another. ``model``: who is asked in it; None: the run's."""
     if it.of < 0:
         pin = await _recalled(run, it, memory, k)
-        return _Thread(run.chat(model=it.model, tools=it.tools), leading(it.say), pin)
+        return Thread(run.chat(model=model, tools=it.tools), leading(it.say), pin)
     near = threads[it.of]
     inside = it.keep > near.at
-    chat = near.chat.branch(it.keep + (inside and near.pin is not None), model=it.model, tools=it.tools)
+    chat = near.chat.branch(it.keep + (inside and near.pin is not None), model=model, tools=it.tools)
     if inside:
-        return _Thread(chat, near.at, near.pin)
+        return Thread(chat, near.at, near.pin)
     told_anew = it.drift or it.declared == "compaction"
     pin = near.pin if told_anew else await _recalled(run, it, memory, k)
-    return _Thread(chat, it.keep + leading(it.say), pin)
+    return Thread(chat, it.keep + leading(it.say), pin)
 
 
 async def _recalled(run: LiveRun, it: Arrival, memory: str, k: int) -> Message | None:
@@ -84,7 +86,8 @@ async def _recalled(run: LiveRun, it: Arrival, memory: str, k: int) -> Message |
         return None
 
 
-def _enter(run: LiveRun, thread: _Thread, it: Arrival) -> Conversation:
+def entered(run: LiveRun, thread: Thread, it: Arrival) -> Conversation:
+    """The conversation of a request, with what the request adds said in it."""
     chat = thread.chat
     if it.drift:
         run.note("drift", conversation=it.thread, why=it.drift)

@@ -49,6 +49,11 @@ class Run:
         return self.row.agent
 
     @property
+    def relayed(self) -> bool:
+        """Whether a program that Clew did not write asks in it: then its acts are errands, and its asks say it all."""
+        return self.agent.endswith((":relay", ":commanded"))
+
+    @property
     def taskset(self) -> str:
         return self.row.taskset
 

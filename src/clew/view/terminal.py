@@ -112,11 +112,6 @@ def replied(store: Tables, call: Call) -> str:
     return said(store.node(call.node_out).message)
 
 
-def relayed(run: Run) -> bool:
-    """Whether the run is of a program behind the gateway: its acts are the gateway's errands, its asks say it all."""
-    return run.agent.endswith(":relay")
-
-
 def outcome(run: Run) -> str:
     """How a run ended: ``reward 1  done``."""
     reward = run.reward
@@ -151,7 +146,7 @@ def _parting(run: Run, forks: Sequence[Run], width: int) -> Iterator[Line]:
 def _next_act(run: Run, seq: int) -> str:
     """What a run does from a Call on: its next act, else, where it only talks, its next reply."""
     calls = run.calls[seq:]
-    if not relayed(run) and (act := next((call for call in calls if call.kind == "act"), None)):
+    if not run.relayed and (act := next((call for call in calls if call.kind == "act"), None)):
         return did(act)
     reply = next((call for call in calls if call.node_out), None)
     return f"“{replied(run.store, reply)}”" if reply is not None else "(ends)"
@@ -190,7 +185,7 @@ class _Drawing:
         for a in run.annotations(self.by, "tokens") if self.by else ():
             self.marks[a.run, a.seq] = [] if a.values is None else a.values.tolist()
         forks = children_of(self.store, run)
-        step, errands = 0, relayed(run)
+        step, errands = 0, run.relayed
         for beat in self._beats(run.calls):
             if beat[-1].seq >= start:
                 if (self.full or errands) and beat[0].kind == "ask":

@@ -58,7 +58,7 @@ class RunView:
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
         """Every step of the run, whole. What a memory gave is none: it was not found out in this run."""
-        return tuple(_relayed(self.run) if self.run.agent.endswith(":relay") else _moments(self.run))
+        return tuple(_relayed(self.run) if self.run.relayed else _moments(self.run))
 
     @property
     def done(self) -> list[tuple[int, str]]:

@@ -1,0 +1,101 @@
+"""The agent of runs whose asks a foreign program makes: it asks the run's model what the program asks.
+
+``clew run --command`` names it, with a taskset of ``program_world``. Each step is one or more asks and the act that
+hands the program their answers and gives what it asks next. Stored runs name
+``clew.serve.programs.commanded:commanded``: the module must never move, and it must never act on anything but what the
+program asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from clew.core.errors import BadInput, ClewError, ReplayError, StoreError, WorldError
+from clew.core.values import Sampling, ToolCall
+from clew.harness.run.live import Conversation, LiveRun
+from clew.serve.history import Arrival
+from clew.serve.programs.line import refused, written
+from clew.serve.relay import entered, opened
+
+EXCHANGE = "exchange"  # the one action of a program's world
+DEFAULTS = Sampling()._asdict()
+LINE = 400  # characters of what a program printed that are told where the run is shown
+
+
+class Told(NamedTuple):
+    """What the world of a program says: its next requests, or how it ended.
+
+    tree: key of the snapshot of its files, empty where it has none. code: exit status, None where a limit ended it.
+    """
+
+    requests: tuple[Arrival, ...]
+    tree: str = ""
+    ended: str = ""
+    code: int | None = None
+    output: str = ""
+
+    def text(self) -> str:
+        """As JSON, which ``read`` reads."""
+        fields: dict[str, Any] = {"requests": [json.loads(it.text()) for it in self.requests], "tree": self.tree}
+        if self.ended:
+            fields |= {"ended": self.ended, "code": self.code, "output": self.output}
+        return json.dumps(fields, ensure_ascii=False)
+
+    @classmethod
+    def read(cls, text: str) -> Told:
+        """
+        Raises:
+            BadInput: this is not what the world of a program says.
+        """
+        try:
+            fields = json.loads(text)
+            found = [Arrival.read(json.dumps(it)) for it in fields["requests"]]
+            ended, tree = str(fields.get("ended", "")), str(fields["tree"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            told = "the agent commanded was told something that no program asks"
+            raise BadInput(told, remedy="It works in the world of a program: clew run --command.") from None
+        return cls(tuple(it for it in found if it), tree, ended, fields.get("code"), str(fields.get("output", "")))
+
+
+async def commanded(run: LiveRun, held: Sequence[str] = ()) -> str:
+    """Ask for a program what it asks, several at once where it asks several, until it ends; gives what it printed.
+
+    Args:
+        held: settings of sampling (``temperature``) that are the run's own, whatever the program asks for.
+
+    Raises:
+        WorldError: the program failed before it asked anything.
+    """
+    threads: list[Any] = []
+    answers: Sequence[Mapping[str, Any]] = ()
+    while True:
+        seen = await run.act(ToolCall("", EXCHANGE, json.dumps({"answers": answers}, ensure_ascii=False)))
+        told = Told.read(seen.text)
+        if told.ended or seen.done:
+            if told.code != 0 and not threads:
+                said = told.output.strip()[-LINE:]
+                why = f"the program asked nothing and ended: {told.ended}{': ' * bool(said)}{said}"
+                raise WorldError(why, remedy="Try its command by hand; --readable shows it more of this machine.")
+            run.note("program", ended=told.ended, code=told.code, printed=told.output[-LINE:])
+            return told.output
+        asks = []
+        for it in told.requests:
+            if it.thread == len(threads):
+                threads.append(await opened(run, threads, it, model=None))
+            asks.append(_answered(run, entered(run, threads[it.thread], it), it, held))
+        answers = await asyncio.gather(*asks)
+
+
+async def _answered(run: LiveRun, chat: Conversation, it: Arrival, held: Sequence[str]) -> dict[str, Any]:
+    """The answer to one request; an error of the model is the program's to take, and the run goes on."""
+    given = {k: v for k, v in it.sampling.items() if k not in held and v != DEFAULTS.get(k)}
+    prompt = sum(len(node.ids or ()) for node in chat.nodes)
+    try:
+        return written(it.number, await chat.ask(**given), prompt)
+    except (StoreError, ReplayError):
+        raise
+    except ClewError as error:
+        return refused(it.number, error)
