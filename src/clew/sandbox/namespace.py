@@ -18,13 +18,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from clew.core.errors import BadInput, WorldError
 from clew.sandbox import seccomp
 from clew.sandbox.archives import collect
+from clew.sandbox.doors import Doors
 from clew.sandbox.monitor import PAGE, Bounds, Seen, Watched, cpu_clock, end, readable, watch
 from clew.sandbox.room import INODE, Left, Room
 
@@ -32,7 +33,12 @@ WORK = "/box"
 FOLDERS = (WORK, "/tmp", "/dev/shm")  # those that a run may write to
 SLACK = 256 << 20  # bytes of address space a process may have beyond twice the memory limit
 SHOWN = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
-OVER = {"wall": "wall", "cancelled": "cancelled", "full": "disk"}  # limits reached before the command began
+OVER = {
+    "wall": "wall",
+    "cancelled": "cancelled",
+    "full": "disk",
+    "shut": "doors",
+}  # limits reached before the command began
 MARK = "CLEW_ROOM"  # variable by which the processes of a run without namespaces are found
 
 
@@ -56,6 +62,7 @@ class Order:
     readable: tuple[Path, ...]
     uid: int
     folder: Path | None = None  # of this machine, in the place of a fresh work folder
+    doors: dict[int, Path] = field(default_factory=dict)  # unix sockets of this machine, by port of its loopback
 
     def bounds(self) -> Bounds:
         streams = {"stdout": self.output, "stderr": self.output}
@@ -218,8 +225,14 @@ def bubble(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
     """Run under bubblewrap; what was seen, the exit status, and what was kept.
 
     Raises:
-        WorldError: bubblewrap could not make the namespaces. BadInput: the files are no whole tar.
+        WorldError: bubblewrap could not make the namespaces, or a door could not be opened. BadInput: the files are no
+        whole tar.
     """
+    with closing(Doors(order.doors)) as doors:
+        return _bubble(order, cancel, doors)
+
+
+def _bubble(order: Order, cancel: int | None, doors: Doors) -> tuple[Seen, int, Left]:
     open_fds: list[int] = []
     told, status = os.pipe()
     try:
@@ -246,11 +259,15 @@ def bubble(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
         said = run.ready(order, cancel)
         first = log.first() if said in ("ready", "full") else None
         with closing(Room(first, fresh(order), order.disk, order.memory, order.folder)) as room:
+            shut = doors.open(first) if said == "ready" and first is not None else ""
+            said = "shut" if shut else said
             if said == "ready":
                 run.ours.send(b"go\n")
             run.ours.close()
             watched = Watched(run.child, run.reads, run.when, members, kill, room.reached, room.clocks, cancel)
             seen = watch(watched, order.bounds(), OVER.get(said, ""))
+            if shut:
+                raise WorldError(f"the doors of a sandboxed command could not be opened: {shut}")
             if said == "full" and not room.full():
                 raise _torn(order)
             code = log.code()

@@ -26,6 +26,7 @@ from typing import Literal
 from clew.core.errors import BadInput, MissingExtra, WorldError
 from clew.sandbox import namespace
 from clew.sandbox.archives import pack, safe
+from clew.sandbox.doors import checked
 from clew.sandbox.monitor import PAGE
 
 MIB = 1 << 20
@@ -140,6 +141,7 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         keep: Sequence[str] = (),
         folder: Path | None = None,
+        doors: Mapping[int, Path] | None = None,
         cancel: int | None = None,
     ) -> Verdict:
         """Run a command (a string goes to ``sh -c``) in a fresh work folder that holds ``files``.
@@ -153,17 +155,21 @@ class Sandbox:
             folder: one of this machine that the command works in and changes, in place of a fresh one; ``own_folder``
                 gives it over first. HOME is then /tmp, so that programs leave nothing of theirs in it. ``Limits.disk``
                 bounds what it holds.
+            doors: unix stream sockets of this machine by port: 127.0.0.1:PORT inside leads there. A connection is reset
+                where nobody listens at the socket; 128 are open at a time, and further ones wait.
             cancel: a descriptor that becomes readable when the run shall be given up.
 
         Raises:
-            BadInput: a name leads outside, or the files are larger than the work folder.
-            WorldError: the namespaces could not be made.
+            BadInput: a name leads outside, or the files are larger than the work folder, or a door is none.
+            WorldError: the namespaces could not be made, or a door could not be opened.
         """
         bounds, argv = limits or self.limits, ["sh", "-c", command] if isinstance(command, str) else list(command)
         if not argv or any("\0" in part for part in argv):
             raise BadInput("the command is empty or holds a NUL", remedy="Give a program and its arguments.")
         if folder is not None and (files or keep or self.isolation != "bubblewrap"):
             raise BadInput("a command in a folder of this machine", remedy="Needs bubblewrap, and no files or keep.")
+        if doors and self.isolation != "bubblewrap":
+            raise BadInput("doors of a command without a network of its own", remedy="Doors need bubblewrap.")
         packed = files if isinstance(files, bytes) else pack(files) if files else b""
         if len(packed) > bounds.disk:
             remedy = "Give fewer files, or raise Limits.disk."
@@ -173,6 +179,7 @@ class Sandbox:
             argv, packed, stdin.encode() if isinstance(stdin, str) else stdin, dict(env or {}), wanted,
             bounds.wall, bounds.cpu, bounds.memory, bounds.processes, bounds.file_size, bounds.disk,
             bounds.open_files, bounds.output, self.readable, _uid() if folder is None else _owner(folder), folder,
+            checked(doors or {}),
         )  # fmt: skip
         way = namespace.bubble if self.isolation == "bubblewrap" else namespace.bare
         seen, code, left = way(order, cancel)
@@ -187,12 +194,13 @@ class Sandbox:
 
     async def arun(self, command: Sequence[str] | str, files: Mapping[str, bytes | str | Path] | bytes | None = None,
                    *, limits: Limits | None = None, stdin: bytes | str = b"", env: Mapping[str, str] | None = None,
-                   keep: Sequence[str] = (), folder: Path | None = None) -> Verdict:  # fmt: skip
+                   keep: Sequence[str] = (), folder: Path | None = None,
+                   doors: Mapping[int, Path] | None = None) -> Verdict:  # fmt: skip
         """As ``run``, in a thread; a cancelled task ends the run before it returns."""
         read, write = os.pipe()
         try:
-            how = {"limits": limits, "stdin": stdin, "env": env, "keep": keep, "folder": folder, "cancel": read}
-            work = asyncio.ensure_future(asyncio.to_thread(functools.partial(self.run, command, files, **how)))  # type: ignore[arg-type]
+            how = functools.partial(self.run, limits=limits, stdin=stdin, env=env, keep=keep, folder=folder)
+            work = asyncio.ensure_future(asyncio.to_thread(how, command, files, doors=doors, cancel=read))
             try:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:
