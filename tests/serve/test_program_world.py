@@ -96,27 +96,37 @@ def test_requests_at_the_same_time_are_asked_at_the_same_time(project, tmp_path)
     (tmp_path / "two.py").write_text(TWO)
     taskset = world_of(project, f"{sys.executable} {tmp_path / 'two.py'}")
     _, (run,) = collected(taskset, Scripted({"left": "L", "right": "R"}))
-    assert "L R fix total" in run.calls[-2].text or any("L R fix total" in call.text for call in run.calls)
+    assert any("L R fix total" in call.text for call in run.calls if call.kind == "act")
     assert {call.conversation for call in run.calls if call.kind == "ask"} == {0, 1}
     assert run.store.verify() == []
 
 
-def test_a_program_that_ends_badly_hangs_or_asks_nonsense(project, tmp_path):
-    lines = {
-        "raise SystemExit(3)": "exit status 3",
-        "while True: pass": "the limit",
-        "import os; os.kill(os.getppid(), 9); os.abort()": "",
-    }
-    for line, told in lines.items():
-        (tmp_path / "bad.py").write_text(line)
+ASKS = """
+import json, os, urllib.request
+body = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+urllib.request.urlopen(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode()).read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("print('bad luck'); raise SystemExit(3)", "exit status 3"), ("while True: pass", "the limit"), ("", "status 0")],
+)
+def test_a_program_that_ends_badly_is_judged_where_it_asked_and_named_where_it_did_not(project, tmp_path, line, told):
+    for first, stop in ((ASKS, StopReason.DONE), ("", StopReason.WORLD_ERROR if line else StopReason.DONE)):
+        (tmp_path / "bad.py").write_text(first + line)
         taskset = world_of(project, f"{sys.executable} {tmp_path / 'bad.py'}", seconds=2.0)
         _, (run,) = collected(taskset, Scripted(["done"]))
-        assert run.reward == 0.0
-        assert told in run.calls[-2].action or told in run.calls[-2].text or told in run.calls[-3].text
+        assert (run.stop, run.reward) == (stop, None if stop is StopReason.WORLD_ERROR else 0.0)
+        said = [call.error + call.text + call.action for call in run.calls if call.kind in ("note", "end")]
+        assert any(told in text for text in said)
+        assert not line.startswith("print") or any("bad luck" in text for text in said)
 
 
 def test_settings_of_the_line_go_before_the_programs(project, tmp_path):
-    source = Path(CODER.split()[1]).read_text().replace('"messages": messages}', '"messages": messages, "temperature": 0.2}')
+    source = (
+        Path(CODER.split()[1]).read_text().replace('"messages": messages}', '"messages": messages, "temperature": 0.2}')
+    )
     (tmp_path / "cool.py").write_text(source)
     taskset = world_of(project, f"{sys.executable} {tmp_path / 'cool.py'}")
     for config, wanted in (({}, 0.2), ({"held": ["temperature"]}, 0.7)):
