@@ -29,6 +29,7 @@ from typing import Literal
 from clew.core.reading import Grouped
 from clew.credit import presets
 from clew.credit.alias import Aliasing, aliasing
+from clew.credit.arrays import of_arrays
 from clew.credit.family import Diagnostics, Term, advantages
 from clew.credit.filing import Credit, Rescale, assign
 from clew.credit.presets import Mode
@@ -161,4 +162,4 @@ def bellman(
 
 
 __all__ = ["Aliasing", "Credit", "Diagnostics", "Move", "Path", "Steps", "Term", "advantages", "aliasing", "assign"]
-__all__ += ["bellman", "from_paths", "g2po", "gagpo", "gigpo", "graphgpo", "grpo", "hgpo", "presets", "steps"]
+__all__ += ["bellman", "from_paths", "g2po", "gagpo", "gigpo", "graphgpo", "grpo", "hgpo", "of_arrays", "presets", "steps"]
