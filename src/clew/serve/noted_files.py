@@ -20,7 +20,7 @@ from clew.store.protocol import Tables
 from clew.worlds.workspace import tree_of
 
 METHOD, LEFT_OUT = "files", "left-out-"
-WORLD = "workspace("  # how references of the world begin that keeps snapshots with its acts
+WORLDS = ("workspace(", "repairs(")  # how references of the worlds begin that keep snapshots with their acts
 
 
 class Files(NamedTuple):
@@ -65,7 +65,7 @@ def trees(store: Tables, runs: Sequence[str] | None = None) -> dict[str, str]:
             continue
         found.setdefault(Files.read(0, row.data).tree, row.run)
     for name in naming(store) if runs is None else runs:
-        if (taskset := store.row(name).taskset).startswith(WORLD):
+        if (taskset := store.row(name).taskset).startswith(WORLDS):
             begun = parse_ref(taskset)[1].get("tree", "")
             for tree in (begun, *(one.tree for one in of_world(Run(store, name)))):
                 found.setdefault(str(tree), name)
@@ -75,7 +75,7 @@ def trees(store: Tables, runs: Sequence[str] | None = None) -> dict[str, str]:
 
 def naming(store: Tables) -> list[str]:
     """The runs of a store that name snapshots."""
-    worked = (name for name in store.run_ids() if store.row(name).taskset.startswith(WORLD))
+    worked = (name for name in store.run_ids() if store.row(name).taskset.startswith(WORLDS))
     return sorted({*store.annotated(METHOD), *worked})
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.coding.repairs.folder_case import FolderCase, folders_in
+from clew.coding.repairs.named_tests import with_python
 from clew.coding.repairs.repair_rows import rows_in
 from clew.coding.repairs.row_case import Ground, Judged, RowCase
 from clew.core.errors import BadInput, Undecided, UnknownName, WorldError
@@ -42,7 +43,7 @@ class Repairs:
             ever fetched.
         command: how tests are run; default: what a row says, else ``python -m pytest``.
         readable: folders of this machine that commands and tests see, read-only, as a virtual environment with what
-            the tests need; default: the Python of this process.
+            the tests need (the Python that it was made of is seen too); default: the Python of this process.
         held_out: share of the tasks whose rows name no split that are kept for eval, and as much for test.
         provided: of task folders, that what their image brings (packages, variables) is there, in ``readable``.
         steps: acts after which a run is over. seconds: of one command, wall and CPU. test_seconds: CPU of one run
@@ -79,7 +80,7 @@ class Repairs:
         places = [Path(one).expanduser().absolute() for one in ([clones] if isinstance(clones, str) else clones)]
         folders = folders_in(self.file) if self.file.is_dir() else []
         links = {path: target for one in folders for path, target in one.links.items()}
-        self.sandbox = Sandbox(limits, [*map(Path, readable)] or None, links=links)
+        self.sandbox = Sandbox(limits, with_python(readable) or None, links=links)
         tests = Limits(4 * test_seconds, test_seconds, memory, 512, min(disk, 1 << 30), disk, 1024, MIB)
         beside = [self.file.parent, self.file.parent / "clones"]
         ground = Ground(self.shelf, self.sandbox, tests, places, command)
@@ -92,7 +93,12 @@ class Repairs:
         self._locks: dict[tuple[int, str], asyncio.Lock] = {}
         self._turns: dict[int, asyncio.Semaphore] = {}
         given: dict[str, Any] = {"file": str(self.file), "clones": tuple(map(str, places)), "command": command}
-        given |= {"readable": tuple(readable), "held_out": held_out, "provided": provided, "steps": steps}
+        given |= {
+            "readable": tuple(map(os.path.abspath, readable)),
+            "held_out": held_out,
+            "provided": provided,
+            "steps": steps,
+        }
         given |= {"seconds": seconds, "test_seconds": test_seconds, "memory": memory, "disk": disk}
         self.ref = make_ref("repairs", given | {"shelf": str(self.shelf.folder)}, Repairs)
 
