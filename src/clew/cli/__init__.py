@@ -32,7 +32,7 @@ SECTIONS = {
     "Learn from runs": ("credit", "audit", "train", "tune", "eval", "route", "world", "evolve", "reproduce"),
     "Keep runs": ("store", "memory"),
     "Serve models": ("serve", "bench", "draft"),
-    "Work on code": ("checkout", "diagnose", "gate", "kernels"),
+    "Work on code": ("checkout", "repairs", "diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
 LATER = {"models", "compare", "stop", "label", "tune", "route", "world", "evolve", "reproduce", "serve", "bench"} | {

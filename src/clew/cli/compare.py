@@ -130,18 +130,18 @@ def _verdict(taskset: Taskset | None, command: str) -> Verdict:
     from clew.core.aio import run_sync
     from clew.harness.run.lifecycle import FAILED
     from clew.serve.gateway.run_files import files_at
-    from clew.worlds.workspace import Workspace
+    from clew.worlds.workspace import FileTasks, verified
 
-    if not isinstance(taskset, Workspace):
+    if not isinstance(taskset, FileTasks):
         remedy = "Compare from a run in a workspace: clew run coder --world workspace."
         raise BadInput("--verify runs a command in the files of a branch, and this run has none", remedy=remedy)
 
-    def verified(run: Run) -> float | None:
+    def worth(run: Run) -> float | None:
         if run.stop is None or run.stop in FAILED:
             return None
-        return float(run_sync(taskset.verified(files_at(run, None).tree, command)).ok)
+        return float(run_sync(verified(taskset, files_at(run, None).tree, command)).ok)
 
-    return verified
+    return worth
 
 
 def _changes(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

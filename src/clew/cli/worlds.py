@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, data_options, option
+from clew.cli.shared import common, data_options, option, run_options
 from clew.core.errors import BadInput
 from clew.core.protocols import Taskset
 from clew.core.registry import Kind
@@ -37,7 +37,7 @@ def command(ref: str | None, n: int, seed: int, split: str, as_json: bool, **opt
     if data is not None:
         taskset: Taskset = data
     elif ref is not None:
-        taskset = registry.build("tasksets", ref)
+        taskset = registry.build("tasksets", run_options.with_names(ref))
     else:
         print_registered("tasksets", "world", as_json)
         return

@@ -162,4 +162,16 @@ def bellman(
 
 
 __all__ = ["Aliasing", "Credit", "Diagnostics", "Move", "Path", "Steps", "Term", "advantages", "aliasing", "assign"]
-__all__ += ["bellman", "from_paths", "g2po", "gagpo", "gigpo", "graphgpo", "grpo", "hgpo", "of_arrays", "presets", "steps"]
+__all__ += [
+    "bellman",
+    "from_paths",
+    "g2po",
+    "gagpo",
+    "gigpo",
+    "graphgpo",
+    "grpo",
+    "hgpo",
+    "of_arrays",
+    "presets",
+    "steps",
+]

@@ -31,6 +31,9 @@ from clew.sandbox.room import INODE, Left, Room
 
 WORK = "/box"
 FOLDERS = (WORK, "/tmp", "/dev/shm")  # those that a run may write to
+TAKEN = frozenset(
+    ("", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "proc", "dev", "tmp", "box", "run")
+)
 SLACK = 256 << 20  # bytes of address space a process may have beyond twice the memory limit
 SHOWN = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 OVER = {
@@ -63,6 +66,7 @@ class Order:
     uid: int
     folder: Path | None = None  # of this machine, in the place of a fresh work folder
     doors: dict[int, Path] = field(default_factory=dict)  # unix sockets of this machine, by port of its loopback
+    links: tuple[tuple[str, str], ...] = ()  # further paths, and the paths inside that they lead to
 
     def bounds(self) -> Bounds:
         streams = {"stdout": self.output, "stderr": self.output}
@@ -150,6 +154,8 @@ def _line(order: Order, status: int, open_fds: list[int]) -> list[str]:
             if str(above) != "/tmp":
                 words += ["--perms", "0755", "--dir", str(above)]
         words += ["--ro-bind", str(path), str(path)]
+    for link, target in order.links:
+        words += ["--symlink", target, link]
     who = f"sandbox:x:{order.uid}:{order.uid}::{home(order)}:/bin/sh\n".encode()
     group = f"sandbox:x:{order.uid}:\n".encode()
     for content, place in ((who, "/etc/passwd"), (group, "/etc/group"), (b"127.0.0.1 localhost\n", "/etc/hosts")):

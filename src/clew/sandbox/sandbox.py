@@ -107,6 +107,7 @@ class Sandbox:
         limits: of every run, where it names none of its own.
         readable: folders and files of this machine that are visible at their own path, read-only; default: the Python
             installation and environment of this process.
+        links: further paths inside, by path the one that it leads to, as ``{"/app": "/box"}``; bubblewrap only.
         isolation: ``rlimits`` is weaker and has to be asked for: limits on CPU, memory, time, file size and output, a
             folder of its own that is deleted after; but the network, the file system as this user may use it and other
             processes are within reach, and neither disk nor processes are bounded.
@@ -120,11 +121,16 @@ class Sandbox:
         limits: Limits | None = None,
         readable: Sequence[str | Path] | None = None,
         isolation: Isolation = "bubblewrap",
+        links: Mapping[str, str] | None = None,
     ) -> None:
         if isolation not in TOOLS:
             raise BadInput(f"no isolation is called {isolation!r}", remedy=f"Known: {', '.join(TOOLS)}.")
         self.limits, self.isolation = limits or Limits(), isolation
-        self.readable = tuple(_visible(readable))
+        self.readable, self.links = tuple(_visible(readable)), tuple(sorted((links or {}).items()))
+        for path, _ in self.links:
+            hidden = any(one.is_relative_to(path) for one in self.readable)
+            if not path.startswith("/") or path.count("/") != 1 or path[1:] in namespace.TAKEN or hidden:
+                raise BadInput(f"{path} cannot be a link in a sandbox", remedy="Name a folder of the root, as /app.")
         for tool in (*TOOLS[isolation], *(("setpriv",) if os.geteuid() == 0 else ())):
             if shutil.which(tool) is None:
                 raise MissingExtra(f"{tool} is not installed, which the sandbox is made of", remedy=INSTALL)
@@ -179,7 +185,7 @@ class Sandbox:
             argv, packed, stdin.encode() if isinstance(stdin, str) else stdin, dict(env or {}), wanted,
             bounds.wall, bounds.cpu, bounds.memory, bounds.processes, bounds.file_size, bounds.disk,
             bounds.open_files, bounds.output, self.readable, _uid() if folder is None else _owner(folder), folder,
-            checked(doors or {}),
+            checked(doors or {}), self.links,
         )  # fmt: skip
         way = namespace.bubble if self.isolation == "bubblewrap" else namespace.bare
         seen, code, left = way(order, cancel)
@@ -282,7 +288,7 @@ def _prove(uid: int) -> None:
     """
     limits = Limits(wall=20.0, processes=7, open_files=31, file_size=MIB)
     sandbox = object.__new__(Sandbox)
-    sandbox.limits, sandbox.readable, sandbox.isolation = limits, (), "bubblewrap"
+    sandbox.limits, sandbox.readable, sandbox.links, sandbox.isolation = limits, (), (), "bubblewrap"
     verdict = sandbox.run("(cat /proc/self/status /proc/self/limits; stat -f -c 'Size %S %b' . /tmp /dev/shm)")
     text = verdict.stdout.decode(errors="replace")
     said = [" ".join(line.split()) for line in text.splitlines()]

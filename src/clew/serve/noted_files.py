@@ -20,7 +20,7 @@ from clew.store.protocol import Tables
 from clew.worlds.workspace import tree_of
 
 METHOD, LEFT_OUT = "files", "left-out-"
-WORLDS = ("workspace(", "program(")  # how references of the worlds begin that keep snapshots with their acts
+WORLDS = ("workspace(", "repairs(", "program(")  # references of the worlds that keep snapshots with their acts
 
 
 class Files(NamedTuple):

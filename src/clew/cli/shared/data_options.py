@@ -6,6 +6,7 @@ The verbs that take ``--world`` add ``data_options``; ``run_options.world_of`` a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,12 +15,14 @@ from clew.cli.shared import common, option
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from clew.coding.repairs import Repairs
     from clew.exchange.dataset.tasks import Dataset
 
 PLAN = "plan"  # the reward that is put around others, and around a world's own
+NOT_FOR_REPAIRS = "reward prompt answer id_column split_column system visible limits_column reward_seconds"
 NAMES = "data reward prompt answer id_column split_column held_out system visible limits_column reward_seconds"
 DATA_HELP = """Your own tasks instead of a world: a file (JSONL, JSON, Parquet, CSV) or a folder that Hugging Face's
-datasets saved."""
+datasets saved. Rows with SWE-bench's fields are tasks of repairs (docs/repairs.md), and judged by their tests."""
 REWARD_HELP = """With --data: exact, numeric, regex, json_schema, mathematics, unit_tests, judge(model='...'),
 observation (of `clew world turns`), or file.py:function; with a weight, as in 0.2*length.py:short. May be repeated: the
 weighted sum counts. Beside these, and for a world alone, plan: 0 where the agent orchestrator got no plan, else half of
@@ -47,8 +50,10 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in NAMES.split() if name in options} if options.get("data") else {}
 
 
-def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset | None:
+def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset | Repairs | None:
     """The user's own data as a taskset, told on stderr in a line; None where the line names none.
+
+    Rows with SWE-bench's fields are repairs, whose snapshots lie beside the line's store.
 
     Args:
         judged: a reward is needed.
@@ -71,6 +76,10 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
         return None  # the line goes before clew.toml
     if world not in (None, default) and world is data:
         raise BadInput("data and a world are named", remedy="Leave out --data or --world (or the one of clew.toml).")
+    if are_repairs(options):
+        made_repairs = _repairs(options)
+        common.say(made_repairs.about)
+        return made_repairs
     rewards = [one for one in options["reward"] if one != PLAN]
     if judged and not rewards:
         remedy = "Add --reward exact, numeric or another of `clew worlds --help`, or your own file.py:function."
@@ -79,6 +88,44 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
     made = rows_of(options, reward=rewards, **how)
     common.say(made.about)
     return made
+
+
+def are_repairs(options: Mapping[str, Any]) -> bool:
+    """Whether the data that a line names are tasks of repairs: its first row has SWE-bench's fields."""
+    if not options.get("data"):
+        return False
+    from clew.coding.repairs.repair_rows import are_repairs as are
+
+    return are(Path(options["data"]).expanduser())
+
+
+def _repairs(options: Mapping[str, Any]) -> Repairs:
+    """The tasks of repairs that a line names.
+
+    Raises:
+        BadInput: an option of rows is given, which repairs have no use for.
+    """
+    from clew.coding.repairs import Repairs
+
+    context = click.get_current_context()
+    own = [p for p in context.command.params if p.name in NOT_FOR_REPAIRS.split()]
+    lost = [
+        p.opts[0] for p in own if context.get_parameter_source(str(p.name)) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if lost and not (lost == ["--reward"] and tuple(options["reward"]) == (PLAN,)):
+        told = f"{lost[0]} is for rows of other kinds: {options['data']} holds repairs, which their tests judge"
+        raise BadInput(
+            told, remedy="Leave it out, or name the file by --world \"repairs(file='...')\" with its arguments."
+        )
+    store = context.meta.get(common.STORE)
+    shelf = str(Path(store).absolute().parent / "files") if store else ""
+    held_out = 0.0 if is_default(context, "held_out") else options["held_out"]
+    return Repairs(options["data"], held_out=held_out, shelf=shelf)
+
+
+def is_default(context: click.Context, name: str) -> bool:
+    """Whether neither the line nor clew.toml says an option."""
+    return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT
 
 
 def rows_of(options: Mapping[str, Any], **more: Any) -> Dataset:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import inspect
 import os
 import sys
 import time
@@ -93,13 +95,16 @@ def world_of(options: Mapping[str, Any], agent: str, *, judged: bool = False) ->
     from clew.core.registry import build
 
     if (data := data_options.dataset_of(options, judged=judged)) is not None:
-        data.load_model = lambda ref: load_model(ref, options)  # of a judge: by the line's credential and bounds
+        if hasattr(data, "load_model"):
+            data.load_model = lambda ref: load_model(ref, options)  # of a judge: by the line's credential and bounds
         return _commanded(_planned(data, options), options)
     if ":" in agent_reference(agent).removeprefix(BUNDLED) and is_default("world"):
         who = "a program is the agent" if agent == COMMANDED else f"{agent} is an agent of your own"
         remedy = "Name the world that it acts in with --world; `clew worlds` lists them."
         raise BadInput(f"{who}, and the line names no world", remedy=remedy)
-    made: Taskset = build("tasksets", options["world"])
+    made: Taskset = build("tasksets", with_names(options["world"]))
+    if about := getattr(made, "about", ""):
+        common.say(about)
     return _commanded(_planned(made, options), options)
 
 
@@ -125,6 +130,25 @@ def _commanded(world: Taskset, options: Mapping[str, Any]) -> Taskset:
     return Programs(world, options["command"], readable=options["readable"])
 
 
+def with_names(ref: str) -> str:
+    """A world's reference in which arguments without a name, as in ``repairs('tasks.jsonl')``, have theirs."""
+    from clew.core.registry import lookup
+
+    name, bracket, rest = ref.partition("(")
+    try:
+        call = ast.parse(f"f({rest}", mode="eval").body if bracket else None
+    except (SyntaxError, ValueError):
+        call = None
+    if not isinstance(call, ast.Call) or not call.args:
+        return ref
+    names = list(inspect.signature(lookup("tasksets", name)).parameters)
+    if len(call.args) > len(names):
+        return ref
+    call.keywords[:0] = [ast.keyword(one, value) for one, value in zip(names, call.args, strict=False)]
+    call.args = []
+    return name + ast.unparse(call)[1:]
+
+
 def _planned(world: Taskset, options: Mapping[str, Any]) -> Taskset:
     """The world, under the reward of plans where the line asks for it."""
     if data_options.PLAN not in options.get("reward", ()):
@@ -136,11 +160,12 @@ def _planned(world: Taskset, options: Mapping[str, Any]) -> Taskset:
 
 def is_default(name: str) -> bool:
     """Whether neither the line nor clew.toml says the option."""
-    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.DEFAULT
+    return data_options.is_default(click.get_current_context(), name)
 
 
 def agent_for(options: Mapping[str, Any], agent: str) -> str:
-    """The agent of a line; where it names none, with tools the one that calls tools, with data the one that answers.
+    """The agent of a line; where it names none, with tools the one that calls tools, with data the one that answers,
+    or that repairs.
 
     Raises:
         BadInput: the line names an agent and a program, or tools for a program.
@@ -155,6 +180,8 @@ def agent_for(options: Mapping[str, Any], agent: str) -> str:
         raise BadInput("--readable is for --command", remedy="Add --command 'PROGRAM ...', or leave it out.")
     if not is_default("agent"):
         return agent
+    if data_options.are_repairs(options):
+        return "coder"
     return "tool_user" if options.get("tools") else "answerer" if options.get("data") else agent
 
 

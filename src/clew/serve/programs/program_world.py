@@ -72,7 +72,8 @@ class Programs:
         limits = self.files.sandbox.limits if self.files is not None else Limits(memory=2 << 30, processes=512)
         limits = replace(limits, wall=seconds, cpu=seconds, open_files=1024)
         shown = [*(self.files.sandbox.readable if self.files is not None else ()), *visible(self.words)]
-        self.sandbox = Sandbox(limits, [*shown, *map(Path, readable)])
+        links = dict(self.files.sandbox.links) if self.files is not None else {}
+        self.sandbox = Sandbox(limits, [*shown, *map(Path, readable)], links=links)
         if self.files is not None:
             self.shelf = self.files.shelf
         self._threads = ThreadPoolExecutor(at_once, "clew-program")

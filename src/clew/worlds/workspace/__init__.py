@@ -5,7 +5,7 @@ from clew.worlds.workspace.tree_patches import Patch, patches
 from clew.worlds.workspace.tree_restore import restore
 from clew.worlds.workspace.tree_scan import Bounds, Scan, Snapshot
 from clew.worlds.workspace.tree_shelf import TreeShelf
-from clew.worlds.workspace.workspace import Workspace, WorkspaceWorld, last_tree, tree_of
+from clew.worlds.workspace.workspace import Workspace, WorkspaceWorld, last_tree, tree_of, verified
 
 __all__ = [
     "Bounds",
@@ -20,4 +20,5 @@ __all__ = [
     "patches",
     "restore",
     "tree_of",
+    "verified",
 ]

@@ -33,5 +33,9 @@ class FileTasks(Taskset, Protocol):
         ...
 
     async def judged(self, task: Task, tree: str) -> Mapping[str, float | None]:
-        """The rewards of a run of the task that ended with the files of this snapshot."""
+        """The rewards of a run of the task that ended with the files of this snapshot; none where nothing judges.
+
+        Raises:
+            Undecided: they cannot be told.
+        """
         ...

@@ -153,17 +153,7 @@ class Workspace:
 
     async def judged(self, task: Task, tree: str) -> Mapping[str, float | None]:
         """``reward`` 1 where ``verify`` ends with 0 in a copy of these files; nothing without ``verify``."""
-        return {"reward": float((await self.verified(tree)).ok)} if self.verify else {}
-
-    async def verified(self, tree: str, command: str = "") -> Verdict:
-        """What ``verify``, or another command, comes to in a fresh copy of a snapshot with ``over`` laid over it."""
-        with tempfile.TemporaryDirectory(prefix="clew-verify-") as place:
-            copy = Path(place, "box")
-            restore(self.shelf, tree, copy)
-            if self.over is not None:
-                _lay_over(self.over, copy)
-            own_folder(copy)
-            return await self.sandbox.arun(command or self.verify, folder=copy, env=PINNED)
+        return {"reward": float((await verified(self, tree, self.verify)).ok)} if self.verify else {}
 
 
 class WorkspaceWorld(Exact):
@@ -250,6 +240,17 @@ class WorkspaceWorld(Exact):
     def close(self) -> None:
         self._drop()
         self._closed = True
+
+
+async def verified(taskset: FileTasks, tree: str, command: str) -> Verdict:
+    """What a command comes to in a fresh copy of a snapshot, with the folder laid over it that a workspace names."""
+    with tempfile.TemporaryDirectory(prefix="clew-verify-") as place:
+        copy = Path(place, "box")
+        restore(taskset.shelf, tree, copy)
+        if isinstance(taskset, Workspace) and taskset.over is not None:
+            _lay_over(taskset.over, copy)
+        own_folder(copy)
+        return await taskset.sandbox.arun(command, folder=copy, env=PINNED)
 
 
 def last_tree(taskset: FileTasks, task: Task, run: Record, world: World | None) -> str:
