@@ -15,13 +15,14 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 
 from clew.coding.kernels.runs import ended
 from clew.coding.repository.git import Entry, Git, only_regular
+from clew.coding.repository.plain import visible
 from clew.core.errors import BadInput, UnknownName, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
@@ -192,21 +193,7 @@ def listed(folder: Path) -> list[str]:
         names = Git(folder).names(folder)
     except BadInput:
         names = []
-    return names or only_regular(folder, _seen(folder))
-
-
-def _seen(folder: Path) -> Iterator[str]:
-    """Names below a folder of what is not hidden; however deep it is, and past no link."""
-    waiting = [""]
-    while waiting:
-        above = waiting.pop()
-        with suppress(OSError), os.scandir(folder / above) as found:
-            for entry in found:
-                if not entry.name.startswith(".") and entry.name != "__pycache__":
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(f"{above}{entry.name}/")
-                    else:
-                        yield above + entry.name
+    return names or only_regular(folder, visible(folder))
 
 
 def tree(folder: Path) -> dict[str, bytes | str | Path]:

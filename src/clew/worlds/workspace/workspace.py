@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,19 @@ class WorkspaceWorld(Exact):
             if not done:
                 self._drop()
         return said
+
+    @contextmanager
+    def files(self) -> Iterator[Path]:
+        """The folder with the present files, for a tool that looks at them; what it changes there is undone."""
+        folder = self._ready()
+        try:
+            yield folder
+        finally:
+            same = False
+            with suppress(WorldError):
+                same = self._scan is not None and self._scan.snapshot().tree == self.tree
+            if not same:
+                self._drop()
 
     def _ready(self) -> Path:
         """The folder that holds ``tree``, made where there is none."""
