@@ -154,7 +154,7 @@ class Workspace:
             tree = tree_of(run.store.blob(kept[-1])) if kept else self.tree
         return {"reward": float((await self.verified(tree)).ok)}
 
-    async def verified(self, tree: str, command: str = "") -> Verdict:
+    async def verified(self, tree: str, command: str = "", limits: Limits | None = None) -> Verdict:
         """What ``verify``, or another command, comes to in a fresh copy of a snapshot with ``over`` laid over it."""
         with tempfile.TemporaryDirectory(prefix="clew-verify-") as place:
             copy = Path(place, "box")
@@ -162,7 +162,7 @@ class Workspace:
             if self.over is not None:
                 _lay_over(self.over, copy)
             own_folder(copy)
-            return await self.sandbox.arun(command or self.verify, folder=copy, env=PINNED)
+            return await self.sandbox.arun(command or self.verify, folder=copy, env=PINNED, limits=limits)
 
 
 class WorkspaceWorld(Exact):
