@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.coding.repository.plain import Plain, contained
+from clew.coding.repository.contained import Plain, contained
 from clew.coding.run_tools import diagnose
 from clew.core.errors import BadInput
 from clew.core.values import StopReason

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from clew.cli.gate_decisions import Gate, ended, grounds, numbers, report, verdicts_of
 from clew.cli.gate_runs import decide_runs
 from clew.cli.shared import common, option
-from clew.cli.shared.gating import Gate, ended, grounds, numbers, report, verdicts_of
 from clew.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:

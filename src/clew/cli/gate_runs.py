@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clew.cli.checkout import shelf_of
+from clew.cli.gate_decisions import Gate, ended, report
 from clew.cli.shared import common
-from clew.cli.shared.gating import Gate, ended, report
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 

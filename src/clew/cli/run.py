@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.checkout import check_shelf
-from clew.cli.shared import common, data_options, embedding, option, run_options, tree_options
+from clew.cli.shared import common, data_options, embedding, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
@@ -28,7 +28,7 @@ SELECT_HELP = "With --memory: the model chooses at most N of the items first.  [
 @option("--model", default="household-sft", help="Model to ask: a name, folder or URL; see `clew models`.")
 @option("-n", "--n", "n", default=1, help="Runs of each task.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
-@tree_options.tree_options
+@run_options.tree_options
 @option("--memory", default="", metavar="NAME", help=MEMORY_HELP)
 @option("--select", default=0, metavar="N", type=common.Amount(int, 0), help=SELECT_HELP)
 @embedding.embed_option
@@ -57,7 +57,7 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     clew run my_agent.py:agent --world shop --model http://localhost:8000/v1#qwen3 --config '{"hints": true}'
     """
     options["agent"] = run_options.agent_for(options, agent)
-    growth = tree_options.growth_of({**options, "n": n})
+    growth = run_options.growth_of({**options, "n": n})
     taskset = run_options.world_of(options, options["agent"])
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     check_shelf(taskset, store_path)

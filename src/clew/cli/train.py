@@ -16,7 +16,6 @@ from clew.cli.shared import (
     trainer_options,
     training_options,
     training_report,
-    tree_options,
 )
 from clew.cli.shared.next_lines import command_line
 
@@ -39,7 +38,7 @@ as the policy changes."""
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @data_options.data_options
 @run_options.tools_option
-@tree_options.tree_options
+@run_options.tree_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
 @option("--seed", default=0, help="Seed of tasks and sampling.")
@@ -67,7 +66,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     from clew.train.loop import Training, default_folder
 
     settled = training_options.settle(options, method)
-    growth = tree_options.growth_of(settled.options)
+    growth = run_options.growth_of(settled.options)
     played = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, played, judged=True)
     config = common.json_object(options["config"], "--config")

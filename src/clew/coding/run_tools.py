@@ -13,7 +13,7 @@ from clew.coding.diagnose.choose import FIRST, Chooser
 from clew.coding.diagnose.code_tools import Tools
 from clew.coding.diagnose.known import ELSEWHERE
 from clew.coding.diagnose.mcp import MOST, ranked_places
-from clew.coding.repository.plain import contained
+from clew.coding.repository.contained import contained
 from clew.coding.repository.repository import Index, View
 from clew.core.errors import BadInput
 from clew.harness.tools import RunFiles, tool

@@ -22,8 +22,8 @@ from subprocess import DEVNULL, PIPE, STDOUT
 
 from clew.coding.gate.patches import PatchWorld, patch_task
 from clew.coding.gate.said import asked, observed
+from clew.coding.repository.contained import visible
 from clew.coding.repository.git import Entry, Git, only_regular
-from clew.coding.repository.plain import visible
 from clew.core.errors import BadInput, UnknownName
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
