@@ -209,6 +209,12 @@ def test_nothing_that_git_is_told_to_run_is_run_and_links_lead_nowhere(project, 
     assert not ran.exists()
 
 
+def test_more_files_than_are_looked_at_are_named(project, monkeypatch):
+    monkeypatch.setattr("clew.coding.run_tools.MOST_FILES", 1)
+    with pytest.raises(BadInput, match="2 files of 0 MiB are too many"):
+        diagnose.function(REPORT, RunFiles(project))
+
+
 def test_a_report_that_fits_nothing_and_a_folder_of_nothing_are_told_without_the_place(project, tmp_path):
     with pytest.raises(BadInput, match="nothing in the repository matches"):
         diagnose.function("zzz qqq", RunFiles(project))

@@ -14,9 +14,12 @@ from clew.coding.diagnose.code_tools import Tools
 from clew.coding.diagnose.known import ELSEWHERE
 from clew.coding.diagnose.mcp import MOST, ranked_places
 from clew.coding.repository.contained import contained
-from clew.coding.repository.repository import Index, View
+from clew.coding.repository.repository import LARGEST, Index, View
 from clew.core.errors import BadInput
 from clew.harness.tools import RunFiles, tool
+
+
+MOST_FILES, MOST_BYTES = 100_000, 1 << 29  # of a project that is looked at: an agent can write no end of files
 
 
 @functools.cache
@@ -31,7 +34,12 @@ def diagnose(report: str, files: RunFiles, n: int = FIRST) -> str:
     traces, names of code, options, messages and files in the report are used; give the report whole, as the user wrote
     it, or the output of a failing test."""
     try:
-        view = View(contained(files), "", _read())
+        git = contained(files)
+        sizes = [entry.size for entry in git.entries() if entry.size <= LARGEST]
+        if len(sizes) > MOST_FILES or sum(sizes) > MOST_BYTES:
+            told = f"{len(sizes):,} files of {sum(sizes) >> 20:,} MiB are too many to look at"
+            raise BadInput(told, remedy=f"At most {MOST_FILES:,} files of {MOST_BYTES >> 20} MiB are; remove some.")
+        view = View(git, "", _read())
         return ranked_places(Chooser.over(Tools(view), MOST), report, n, ELSEWHERE)
     except BadInput as error:  # the folder of this moment is no name that a model knows
         told = error.message.replace(str(files.resolve()), "the project").replace(str(files), "the project")

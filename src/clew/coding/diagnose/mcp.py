@@ -68,7 +68,7 @@ def ranked_places(chooser: Chooser, report: str, n: int, calibration: Calibratio
     found = chooser.findings(report)[: min(max(n, 1), MOST)]
     if not found:
         raise unmatched()
-    return markdown(chooser.confident(report, found, calibration))
+    return markdown(chooser.confident(report, found, calibration), called=True)
 
 
 def server(present: Present) -> Server:
