@@ -66,7 +66,7 @@ def test_refusals_name_input_and_remedy(clew, solved, store):
     assert "--model" in clew("audit", "cliffs", "world=sums", "--store", solved, code=2).output
     assert (
         "--at steps"
-        in clew("audit", "cliffs", "--store", store, "world=household", "--model", "planted", code=2).output
+        in clew("audit", "cliffs", "--at", "tokens", "--store", store, "world=household", *at[2:], code=2).output
     )
 
 

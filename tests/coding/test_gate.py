@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from clew.coding.gate.candidates import Checks, CheckWorld, listed, verdict
+from clew.coding.gate.candidates import Checks, CheckWorld, listed
 from clew.coding.gate.line_rules import (
     ENOUGH,
     LOSE,
@@ -31,6 +31,7 @@ from clew.coding.gate.line_rules import (
 )
 from clew.coding.gate.mutants import mutants
 from clew.coding.gate.past_verdicts import read
+from clew.coding.gate.said import verdict
 from clew.coding.gate_agent import AGENT, history
 from clew.core import registry
 from clew.core.errors import AgentFailed, BadInput, WorldError

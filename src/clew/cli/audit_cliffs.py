@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,13 +17,15 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from clew.audit import Effect, Found, Pairs, Survey
     from clew.audit.cliffs.detect import Cliff
-    from clew.harness.fork.continuations import Continuations
+    from clew.harness.fork.continuations import Continuations, Start
     from clew.store import Keeper, Run
 
 
 DETECTOR_HELP = "published: test every token on one batch, without a correction for many tests."
+WIDEST = 48  # characters of a step in a table
+AT_HELP = "Look for cliffs at tokens or at steps.  [default: at tokens where the runs have them, else at steps]"
 search_options = common.options(
-    option("--at", choices="tokens steps", default="tokens", help="Look for cliffs at tokens or at steps."),
+    option("--at", choices="tokens steps", help=AT_HELP),
     option("--detector", choices="mended published", default="mended", help=DETECTOR_HELP),
     option("-n", "--n", "n", default=64, help="Continuations from each place."),
     option("--fresh", type=int, help="Continuations of the second batch.  [default: as --n]"),
@@ -62,6 +64,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     clew audit cliffs 4fzk2w
     clew audit cliffs 'world=sums return<0.5' --effect --pairs pairs.jsonl
     clew audit cliffs world=household --at steps --n 32
+    clew audit cliffs 4fzk2w --n 32                      # of a run in a workspace: at which command it was lost
     clew audit cliffs released.jsonl.gz
     """
     if runs[0].endswith((".jsonl", ".jsonl.gz", ".ndjson")):
@@ -69,12 +72,14 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
         return
     from clew import audit
 
-    fresh = options["n"] if options["fresh"] is None else options["fresh"]
-    search = audit.Search(fresh=fresh, **common.pick(options, "at n margin level detector"))
-    if options["pairs"] and search.at == "steps":
-        raise BadInput("--pairs makes pairs of tokens, not of steps", remedy="Leave out --at steps.")
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
+    fresh = options["n"] if options["fresh"] is None else options["fresh"]
+    sought = common.pick(options, "n margin level detector") | {"at": options["at"] or _at(chosen)}
+    search = audit.Search(fresh=fresh, **sought)
+    if options["pairs"] and search.at == "steps":
+        remedy = "Leave out --at steps." if options["at"] else "Make runs with a model that gives token ids."
+        raise BadInput("--pairs makes pairs of tokens, not of steps", remedy=remedy)
     plan = audit.survey(chosen, _hands(store, options), search)
     if not as_json:
         _forecast(plan)
@@ -97,6 +102,13 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     if as_json:
         common.end_with_json(_as_json(found, effect, made))
     _report(found, effect, made, options, runs)
+
+
+def _at(runs: list[Run]) -> Literal["tokens", "steps"]:
+    """What the search looks at where the line does not say."""
+    from clew.audit.cliffs.positions import has_tokens
+
+    return "tokens" if all(map(has_tokens, runs)) else "steps"
 
 
 def _released(
@@ -218,7 +230,8 @@ def _report(
     )
     common.echo(f"{found.continuations:,} continuations, {found.undecided} undecided: {flagged} flagged{again}")
     if found.cliffs:
-        columns = ("cliff", "token", "type", "before", "after", "drop", "low", "high", "p adjusted", "kept")
+        what = ("token", "type") if found.survey.search.at == "tokens" else ("step",)
+        columns = ("cliff", *what, "before", "after", "drop", "low", "high", "p adjusted", "kept")
         common.print_table(columns, [_line(found, cliff) for cliff in found.cliffs])
     if effect is not None:
         common.echo()
@@ -230,6 +243,21 @@ def _report(
         common.echo(f"{len(made)} pairs of {len(made.items)} cliffs in {options['pairs']}")
         if len(made):
             common.echo(f"Next: {_training(found, options['model'], words)}")
+    elif found.confirmed:
+        _next(found, options["model"])
+
+
+def _next(found: Found, model: str | None) -> None:
+    """The lines that go on from the largest cliff: forks from before it, and the files as they were there."""
+    from clew.worlds.workspace.tree_edits import tree_at
+
+    at = max(found.confirmed, key=lambda cliff: cliff.drop).position.before
+    run = next(run for run in found.survey.runs if at.run in {run.id, *(call.run for call in run.calls)})
+    common.echo(
+        f"Next: {command_line('fork', f'{run.id}@{at.seq}' + f'+{at.token}' * (at.token > 0), n=4, model=model)}"
+    )
+    if any(tree_at(run, call) for call in run.calls[:1]):
+        common.echo(f"the files there: {command_line('checkout', f'{run.id}@{at.seq}', 'before-cliff')}")
 
 
 def _training(found: Found, model: str | None, words: tuple[str, ...]) -> str:
@@ -244,21 +272,40 @@ def _training(found: Found, model: str | None, words: tuple[str, ...]) -> str:
 def _curve(found: Found) -> None:
     from clew.audit.cliffs import statistics
 
-    rows = []
+    rows, steps = [], _steps(found) if found.survey.search.at == "steps" else None
     for start, counts in sorted(found.potentials.items(), key=lambda item: item[0][1:3]):
         low, high = statistics.wilson(counts.right, counts.n)
-        said = _text(found, start.seq, start.run, start.token - 1)
+        said = _text(found, start.seq, start.run, start.token - 1) if steps is None else steps.get(start, "")
         rows.append((str(start), said, float(counts.potential), float(low), float(high), int(counts.undecided)))
-    common.print_table(("place", "after token", "potential", "low", "high", "undecided"), rows)
+    after = "after token" if steps is None else "before step"
+    common.print_table(("place", after, "potential", "low", "high", "undecided"), rows)
     common.echo()
 
 
 def _line(found: Found, cliff: Cliff) -> tuple[Any, ...]:
     p = cliff.position
     numbers = [round(x, 3) for x in (cliff.before, cliff.after, cliff.drop, cliff.low, cliff.high)]
-    said = _text(found, p.seq, p.run, p.token)
+    at_tokens = found.survey.search.at == "tokens"
+    said = (_text(found, p.seq, p.run, p.token), cliff.kind or "") if at_tokens else (_steps(found).get(p.before, ""),)
     kept = "yes" if cliff.confirmed else "no"
-    return (str(p.before), said, cliff.kind or "", *numbers, float(f"{cliff.q:.2g}"), kept)
+    return (str(p.before), *said, *numbers, float(f"{cliff.q:.2g}"), kept)
+
+
+def _steps(found: Found) -> dict[Start, str]:
+    """What each step did, by the place before it; of one without an act, what the model said."""
+    from clew.core.printable import short
+    from clew.harness.fork.continuations import Start
+    from clew.store.run import brief
+
+    said = dict[Start, str]()
+    for run in found.survey.runs:
+        for step in run.steps:
+            if step.asks:
+                first = step.asks[0]
+                tip = step.asks[-1].node_out
+                text = brief(step.act) if step.act else run.store.node(tip).message.text if tip else ""
+                said[Start(first.run, first.seq)] = short(text, WIDEST)
+    return said
 
 
 def _text(found: Found, seq: int, run: str, token: int) -> str:

@@ -11,6 +11,7 @@ import click
 from clew.cli.shared import common, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
+from clew.core.printable import short
 
 if TYPE_CHECKING:
     from clew.audit.why.evidence import Case, Finding
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 
 CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P<new>.*))?", re.DOTALL)
 
+EDITS_HELP = "Behaviour: an act changed a path that matches, such as 'tests/**' (runs in a workspace)."
 AT_HELP = "Continue from this call.  [default: the first model call]"
 
 
 @click.command("why", short_help="Find what made an agent do something, by changing its input.")
 @click.argument("run")
 @option("--does", default="", metavar="REGEX", help="Behaviour: an action (or reply) that matches.")
+@option("--edits", default="", metavar="GLOB", help=EDITS_HELP)
 @option("--where", default="", metavar="QUERY", help="Behaviour: the run matches this query.")
 @option("--change", "changes", multiple=True, metavar="NAME=I:OLD=>NEW", help="A hypothesis; may be repeated.")
 @option("--rises", multiple=True, metavar="NAME", help="Predict that this change raises the rate.")
@@ -52,6 +55,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     \b
     clew audit why 4fzk2w --does 'refund'
     clew audit why 4fzk2w --does 'git commit.*--no-verify' --change 'hurry=0:Finish today.' --rewind steps
+    clew audit why 4fzk2w --edits 'tests/**'             # why did it edit the tests?
     clew audit why 4fzk2w --where 'return<0.5' --sweep '0:12 errors=>{} errors' --doses 10,50,100,200
     """
     from clew.audit.why import probes
@@ -65,6 +69,8 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     label, wanted = _label(view, case, subject, options), min(case.forecast(), budget)
     probed = probes.prefill(subject.runner.model, view, options["phrase"]) if options["phrase"] else []
     forecast(view, wanted, budget)
+    if options["edits"]:
+        edits_told(subject)
     with run_options.interruptible("the same line"), common.bar("rollouts", wanted) as move:
         place = f"{view.id}@{subject.at}"
         ledger = Ledger(subject, budget, store, place, label, on_rollouts=lambda made: move(advance=made))
@@ -97,7 +103,7 @@ def _question(store: Keeper, view: Run, n: int, options: dict[str, Any]) -> tupl
     from clew.audit.why.evidence import Case, Hypothesis
     from clew.harness import Runner
 
-    behaviour = rewind.Behaviour(options["does"], options["where"])
+    behaviour = rewind.Behaviour(options["does"], options["where"], options["edits"])
     behaviour.check()
     at = rewind.first_ask(view) if options["at"] is None else options["at"]
     changes = dict(parsed(text) for text in options["changes"]) or rewind.factors(view, at)
@@ -171,6 +177,23 @@ def forecast(view: Run, wanted: int, budget: int) -> None:
         f"at most {wanted} rollouts (budget {budget}), each like run {view.id}: {len(view.calls)} calls; in total "
         f"about {cost}, {view.tokens * wanted:,} tokens, {seconds / 60:.1f} minutes one after the other"
     )
+
+
+def edits_told(subject: Rewound) -> None:
+    """Print which act of the run itself edited the files, and from where on what it read before that is tested."""
+    from clew.audit.why.rewind import first_edit
+    from clew.store.run import brief
+
+    run, edits = subject.run, subject.behaviour.edits
+    call = first_edit(run, subject.at, edits, subject.shelf)
+    if call is None:
+        common.say(f"the run itself changed nothing that matches {edits} from call {subject.at} on")
+        return
+    common.say(f"the run itself changed what matches {edits} at call {call.seq}: {short(brief(call), 80)}")
+    asks = [one.seq for one in run.calls[: call.seq] if one.kind == "ask"]
+    if asks and asks[-1] > subject.at:
+        line = command_line("audit why", run.id, edits=edits, at=asks[-1])
+        common.say(f"what it had read last by then is put to the test by: {line}")
 
 
 def told(found: Finding, again: int, label: str) -> None:

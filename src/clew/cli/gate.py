@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.gate_decisions import Gate, ended, grounds, numbers, report, verdicts_of
+from clew.cli.gate_runs import decide_runs
+from clew.cli.shared import common, option
 from clew.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
     from clew.coding.gate.candidates import Checks
-    from clew.coding.gate.line_rules import Choice, Found, Seen
     from clew.core.values import Task
-    from clew.store import Keeper, Run
+    from clew.store import Keeper
 
+RUN_HELP = "In place of CHANGE: what a run changed in its files, up to its end or a call; or a query; may be repeated."
 SHOWN = 8  # rules in the table
 SHARE, SOME = common.Amount(float, 0, 1), common.Amount(float, 0, 1, above=True)  # none at all would notice nothing
 
 
 @click.command(short_help="Decide which checks a code change needs, and whether to ship it.")
 @click.argument("change", required=False)
+@option("--run", "of_runs", multiple=True, metavar="RUN[@CALL]", help=RUN_HELP)
 @option("--critic", "critics", multiple=True, metavar="COMMAND", help="A cheap check; {file}: the changed files.")
 @option("--oracle", default="", metavar="COMMAND", help="The check that counts, such as 'pytest -q'.")
 @option("--from", "sources", multiple=True, metavar="PATH", help="JUnit files, or exports of GitHub's checks.")
@@ -46,7 +48,8 @@ SHARE, SOME = common.Amount(float, 0, 1), common.Amount(float, 0, 1, above=True)
 @common.output_options
 def command(change: str | None, as_json: bool, store_path: str, **options: Any) -> None:
     """Decide over CHANGE: a file, a diff (a .diff or .patch file, or - for stdin), a commit or range A..B, or . for
-    what the working tree holds. Without CHANGE: print the one-line rule that would have been best.
+    what the working tree holds; or over what runs of agents changed (--run), which files the decision beside each run.
+    Without any of these: print the one-line rule that would have been best.
 
     A rule says which critics must pass before the oracle is run. The best one is learnt from the runs in the store
     and from the verdicts that --from names. At first every critic and the oracle are run; a rule is followed once it
@@ -61,6 +64,7 @@ def command(change: str | None, as_json: bool, store_path: str, **options: Any) 
     clew gate --from checks.json --oracle e2e
     clew gate src/x.py --critic "ruff check {file}" --critic "pytest -q tests/test_x.py" --oracle "pytest -q"
     clew gate . --critic "ruff check {file}" --oracle "pytest -q"
+    clew gate --run name=fix/* --critic "pytest -q tests/test_x.py" --oracle "pytest -q"
     clew gate main..work --critic "mypy src" --oracle "make test" --refine "python agent.py {file}"
     """
     from clew.coding.gate.candidates import Checks
@@ -68,12 +72,17 @@ def command(change: str | None, as_json: bool, store_path: str, **options: Any) 
     if (options["horizon"] or 1) > 1 and not options["refine"]:
         remedy = "Name with --refine the command that makes the next candidate."
         raise BadInput(f"--horizon {options['horizon']} without --refine", remedy=remedy)
-    if change is None:
+    if change is None and not options["of_runs"]:
         _advise(options, as_json, store_path)
         return
     if not options["oracle"]:
         raise BadInput("no oracle is named", remedy="Give the check that counts: --oracle 'pytest -q'.")
     names = dict(map(_named, (*options["critics"], options["oracle"])))
+    if options["of_runs"]:
+        if change is not None:
+            raise BadInput(f"--run and {change} are two candidates", remedy="Name one of them.")
+        raise SystemExit(0 if decide_runs(options, names, as_json, store_path) else 1)
+    assert change is not None
     *critics, oracle = names.values()
     checks = Checks(oracle, critics, *(options[k] for k in ("refine", "repo", "outside", "timeout")))
     store = common.open_store(store_path, create=True)
@@ -81,10 +90,10 @@ def command(change: str | None, as_json: bool, store_path: str, **options: Any) 
         _mutants(store, checks, change, options, as_json)
         return
     task = _candidate(checks, change)
-    gate = _Gate(store, checks, options, names)
+    gate = Gate(store, checks, options, names)
     before = None if options["again"] or options["learn"] else gate.before(task)
     run = before or gate.run([task])[0]
-    raise SystemExit(0 if _report(run, gate, before is not None, as_json) == "ship" else 1)
+    raise SystemExit(0 if report(run, gate, before is not None, as_json) == "ship" else 1)
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -119,74 +128,6 @@ def _candidate(checks: Checks, change: str) -> Task:
             raise
 
 
-class _Gate:
-    """What is known of the candidates of a cell, the rule chosen from it, and how it is followed."""
-
-    def __init__(self, store: Keeper, checks: Checks, options: dict[str, Any], names: dict[str, str]) -> None:
-        from clew.coding.gate.line_rules import choose
-        from clew.coding.gate_agent import history
-
-        self.store, self.checks, self.options = store, checks, options
-        self.cell = options["cell"] or Path(checks.folder).name
-        self.known = history(store, self.cell, checks.oracle)
-        oracle = next(reversed(names))
-        told, _ = _told(options["sources"], oracle if oracle != checks.oracle else "")
-        self.rows = [row._replace(verdicts=_renamed(row.verdicts, names)) for row in told] + self.known.rows
-        how = {name: options[name] for name in ("lose", "wrong", "by")}
-        self.choice: Choice = choose(self.rows, checks.critics, seconds=self.known.seconds, **how)
-        self.new = not all(name in self.known.seconds for name in (*checks.critics, "verify"))
-
-    def before(self, task: Task) -> Run | None:
-        """The run that verified the same files, all of the tree's, with the same oracle."""
-        from clew.store import Run
-
-        if self.checks.outside:
-            return None
-        world: Any = self.checks.open(task)
-        name = self.known.verified.get(world.state_key)
-        world.close()
-        return Run(self.store, name) if name else None
-
-    def run(self, tasks: list[Task], mutants: str = "") -> list[Run]:
-        """Follow the rule over each candidate; ``mutants`` names a collection of mutants, and all is run on those."""
-        from clew.coding.gate_agent import AGENT
-        from clew.harness import Runner
-
-        rule, o = self.choice.best.rule, self.options
-        learn = bool(mutants) or o["learn"] or self.new
-        config = {
-            "rule": [] if learn else list(rule.checks), "critics": list(self.checks.critics), "ships": rule.ships,
-            "oracle": self.checks.oracle, "explore": learn or self.choice.explore, "probe": self.choice.probe,
-            "twice": learn, "audit": o["audit"],
-            "horizon": o["horizon"] or (3 if self.checks.refine else 1), "cell": self.cell, "invented": bool(mutants),
-        }  # fmt: skip
-        if mutants:
-            config["horizon"] = 1
-        seed = o["seed"] if o["seed"] is not None else 0 if mutants else secrets.randbits(62)
-        runner = Runner(AGENT, self.checks, None, self.store, config, concurrency=1)
-        with common.bar("gate", len(tasks)) as move, run_options.interruptible("the same line again"):
-            groups = runner.collect(tasks, n=1, seed=seed, name=mutants, on_run=lambda run: move(advance=1))
-        return list(groups.runs)
-
-
-def _renamed(verdicts: Any, names: dict[str, str]) -> dict[str, bool]:
-    return {names.get(name, name): said for name, said in verdicts.items()}
-
-
-def _told(sources: tuple[str, ...], oracle: str) -> tuple[list[Seen], dict[str, float]]:
-    """The candidates that files tell of, and running times."""
-    from clew.coding.gate.past_verdicts import read
-
-    rows, seconds = list[Any](), dict[str, float]()
-    for source in sources:
-        if not Path(source).exists():
-            raise BadInput(f"there is no file {source}", remedy="Name JUnit files, or an export of GitHub's checks.")
-        found, took = read(Path(source), oracle)
-        rows += found
-        seconds |= took
-    return rows, seconds
-
-
 # ---- the rule that would have been best ------------------------------------------------------------------------------
 
 
@@ -199,7 +140,7 @@ def _advise(options: dict[str, Any], as_json: bool, store_path: str) -> None:
         remedy = "Name them with --from, or the oracle of past runs with --oracle; or name a change."
         raise BadInput("there are no verdicts to look at", remedy=remedy)
     if options["sources"]:
-        rows, seconds = _told(options["sources"], _named(options["oracle"])[0])
+        rows, seconds = verdicts_of(options["sources"], _named(options["oracle"])[0])
     else:
         cell = options["cell"] or Path(options["repo"]).resolve().name
         past = history(common.open_store(store_path), cell, _named(options["oracle"])[1])
@@ -212,9 +153,9 @@ def _advise(options: dict[str, Any], as_json: bool, store_path: str) -> None:
     choice, apart, rows = choose(rows, critics, **how), held_out(rows, critics, **how), once(rows)
     labels = [row.good for row in rows if row.good is not None]
     if as_json:
-        shown = [_numbers(found) for found in choice.all]
+        shown = [numbers(found) for found in choice.all]
         labelled = {"candidates": len(rows), "good": labels.count(True), "broken": labels.count(False)}
-        common.end_with_json({**labelled, "best": shown[0], "held_out": _numbers(apart), "rules": shown})
+        common.end_with_json({**labelled, "best": shown[0], "held_out": numbers(apart), "rules": shown})
     common.echo(f"{len(rows)} candidates: {labels.count(True)} good, {labels.count(False)} broken")
     table = [
         ("*" if i == 0 else "", common.show(str(f.rule)), str(f.saved), f"{f.lost.part:.0f} of {f.lost.n:.0f}",
@@ -223,21 +164,7 @@ def _advise(options: dict[str, Any], as_json: bool, store_path: str) -> None:
     ]  # fmt: skip
     common.print_table(["", "rule", "oracle runs saved", "good lost", "expected", "s spared each"], table)
     common.echo(f"chosen on one half, judged on the other: saves {apart.saved}, loses {apart.lost} of the good")
-    common.echo(_why(choice.best, options["lose"]))
-
-
-def _why(best: Found, lose: float) -> str:
-    if best.rule.checks:
-        note = "" if best.spares >= 0 else "; its critics take longer than it saves (--by seconds looks at that)"
-        return f"best: {best}{note}"
-    return f"best: verify always; no rule is expected to lose at most {lose:.1%} of the good, and saves anything"
-
-
-def _numbers(found: Found) -> dict[str, Any]:
-    parts = {"rule": str(found.rule), "critics": list(found.rule.checks), "usable": found.usable}
-    for name, share in (("saved", found.saved), ("lost", found.lost)):
-        parts[name] = {"share": share.value, "n": share.n, "interval": list(share.interval)}
-    return parts | {"expected": found.risk, "telling": found.telling, "seconds": found.spares}
+    common.echo(grounds(choice.best, options["lose"]))
 
 
 # ---- a change --------------------------------------------------------------------------------------------------------
@@ -253,18 +180,18 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any], 
     if not tasks:
         raise BadInput(f"{file} has no mutants", remedy="Name a Python file with comparisons, numbers or conditions.")
     names = dict(map(_named, (*options["critics"], options["oracle"])))
-    gate = _Gate(store, checks, options, names)
+    gate = Gate(store, checks, options, names)
     each = 2 * sum(gate.known.seconds.get(c, 1.0) for c in checks.critics) + gate.known.seconds.get("verify", 10.0)
     common.say(f"{len(tasks)} mutants of {file}, about {each * len(tasks):.0f} s")
     runs = gate.run(tasks, f"mutants/{checks.variant(file, source).id}")
-    goods = [_end(run)["good"] for run in runs]
+    goods = [ended(run)["good"] for run in runs]
     if not any(isinstance(good, bool) for good in goods):
         why = next(json.loads(c.text)["why"] for c in runs[0].calls if c.kind == "act" and c.action == "verify")
         remedy = "Run it by hand in the repository."
         raise BadInput(f"the oracle decided nothing about {len(runs)} mutants: {why}", remedy=remedy)
     found = {"mutants": len(runs), "broken": goods.count(False), "passed": goods.count(True)}
     found["undecided"] = goods.count(None)
-    rows, rates = once(_Gate(store, checks, options, names).rows), {}
+    rows, rates = once(Gate(store, checks, options, names).rows), {}
     for name in checks.critics:
         one = judge(rows, Rule((name,)), options["lose"])
         said = [(row.good, row.verdicts[name]) for row in rows if name in row.verdicts and row.good is not None]
@@ -282,47 +209,3 @@ def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any], 
     common.echo(
         f"{len(runs)} mutants: " + ", ".join(f"{found[name]} {name}" for name in ("broken", "passed", "undecided"))
     )
-
-
-def _end(run: Run) -> dict[str, Any]:
-    ends = [json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "gate end"]
-    if not ends:
-        why = run.calls[-1].error or run.stop
-        raise BadInput(f"run {run.id} broke off: {why}", remedy=f"Look at the run: `clew show {run.id}`.")
-    return dict(ends[-1])
-
-
-def _report(run: Run, gate: _Gate, before: bool, as_json: bool) -> str:
-    """Print the decisions and their reasons, in the order in which they were taken."""
-    from clew.coding.gate.line_rules import belief
-
-    end, notes = _end(run), [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "note" and c.text]
-    decisions = [data for name, data in notes if name == "gate decision"]
-    acts = [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "act"]
-    config, best = run.config, gate.choice.best
-    sure = float(end["good"]) if end["good"] is not None else belief(gate.rows, decisions[-1]["verdicts"])
-    if as_json:
-        checks = [{"action": action, **found} for action, found in acts]
-        told = {"run": run.id, "before": before, "rule": list(config["rule"]), "best": _numbers(best), "belief": sure}
-        more = {"explored": config["explore"], "learnt": config["twice"], "decisions": decisions, "checks": checks}
-        common.print_json({**told, **more, **end})
-        return str(end["verdict"])
-    if before:
-        common.echo("these files were verified before, and nothing has changed since; --again verifies them anew")
-    elif config["twice"]:
-        why = "" if not gate.new else ": nothing is known of these commands yet"
-        common.echo(f"everything is run once, critics twice{why}")
-    else:
-        common.echo(_why(best, gate.options["lose"]))
-        if config["explore"]:
-            common.echo("every critic is run: too few good and broken changes were seen yet")
-    for action, found in acts:
-        word = {True: "pass", False: "fail", None: "undecided"}[found["passed"]]
-        common.echo(f"  {word:9} {found['seconds']:6.2f} s  {action}" + (f"  ({found['why']})" if found["why"] else ""))
-    for data in (data for name, data in notes if name == "gate flip"):
-        common.echo(f"  {data['critic']} flips: it said {data['first']}, then {data['second']}; not counted")
-    if decisions and decisions[-1]["lot"]:
-        common.echo(f"verified by lot: the rule says {decisions[-1]['action']}")
-    known_good = {True: ", verified", False: ", broken", None: ""}[end["good"]]
-    common.echo(f"{end['verdict']}{known_good}; belief {sure:.2f}; run {run.id}")
-    return str(end["verdict"])

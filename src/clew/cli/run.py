@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clew.store import Groups
     from clew.store.base import Keeper
 
+WON = 0.5  # a run succeeded where its reward exceeds this
 MEMORY_HELP = "Tell the agent what this memory of the store has for each task; see `clew memory`."
 SELECT_HELP = "With --memory: the model chooses at most N of the items first.  [default: all that fit]"
 
@@ -27,6 +28,7 @@ SELECT_HELP = "With --memory: the model chooses at most N of the items first.  [
 @option("--model", default="household-sft", help="Model to ask: a name, folder or URL; see `clew models`.")
 @option("-n", "--n", "n", default=1, help="Runs of each task.")
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@run_options.tree_options
 @option("--memory", default="", metavar="NAME", help=MEMORY_HELP)
 @option("--select", default=0, metavar="N", type=common.Amount(int, 0), help=SELECT_HELP)
 @embedding.embed_option
@@ -47,6 +49,7 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     \b
     clew run --world household --tasks 8 --n 4
     clew run coder --world workspace --task 'fix the failing test' --model http://localhost:8000/v1#qwen3
+    clew run coder --world workspace --task 'fix the failing test' --model M --n 16 --rollouts tree --together 4
     clew run --data questions.jsonl --reward numeric --model ./weights
     clew run --world 'household(rooms=2)' --model ./weights --temperature 0
     clew run --world 'mine.py:Tasks(n=20)' --tools tools.py:search,add --model http://localhost:8000/v1#qwen3
@@ -55,6 +58,7 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     clew run my_agent.py:agent --world shop --model http://localhost:8000/v1#qwen3 --config '{"hints": true}'
     """
     options["agent"] = run_options.agent_for(options, agent)
+    growth = run_options.growth_of({**options, "n": n})
     taskset = run_options.world_of(options, options["agent"])
     tasks = run_options.draw(taskset, options["tasks"], options["task_ids"], options["split"], options["seed"])
     check_shelf(taskset, store_path)
@@ -67,8 +71,14 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     more = {"concurrency": options["concurrency"], "resolve_model": run_options.named_models(options, purse)}
     more["embedder"] = embedding.embedder(options["embed"])
     runner = run_options.runner_maker(options, taskset, **more)(run_options.load_model(model, options, purse), store)
-    with run_options.interruptible(run_options.resume_line(options)), run_options.watching(len(tasks) * n) as watch:
-        groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
+    on = "the same line again" if growth and options["name"] else run_options.resume_line(options)
+    with run_options.interruptible(on), run_options.watching(len(tasks) * n) as watch:
+        if growth is None:
+            groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
+        else:
+            from clew.harness.trees import grow
+
+            groups = grow.collect(runner, tasks, growth, options["seed"], name=options["name"], on_run=watch)
     run_options.refuse_failure(groups)
     report(groups, as_json)
 
@@ -98,7 +108,8 @@ def report(groups: Groups, as_json: bool) -> None:
     from clew.view.terminal import headline
 
     judged = [run for run in groups.runs if run.reward is not None]
-    success = groups.success() if judged else None
+    grown = any(group.kind == "tree" for group in groups)
+    success = groups.success() if judged and not grown else None
     if as_json:
         rows = [
             {"run": r.id, "task": r.task_id, "reward": r.reward, "stop": r.stop, "group": r.group} for r in groups.runs
@@ -112,5 +123,8 @@ def report(groups: Groups, as_json: bool) -> None:
         common.say(f"note: {len(groups.runs) - len(judged)} of {len(groups.runs)} runs have no reward: {why}")
     if success is not None:
         common.echo(f"success {success}")
+    elif judged:
+        won = sum((run.reward or 0) > WON for run in judged)
+        common.echo(f"{won} of {len(judged)} leaves succeeded; they share beginnings, and estimate no rate of success")
     if judged:
         common.echo(f"look at the worst: {command_line('show', groups.worst().id)}")

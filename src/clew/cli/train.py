@@ -18,28 +18,16 @@ from clew.cli.shared import (
     training_report,
 )
 from clew.cli.shared.next_lines import command_line
-from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.harness.trees.grow import Growth
     from clew.train.loop import Training
 
 
 NOTHING_LEARNT = """Nothing was learnt: in every group all runs got the same reward, so no step had a signal, and the
 weights are those that the training began with. Choose tasks that the model sometimes solves (--world), more runs of
 each (-n), or a model that was taught the world's actions first."""
-SELECTOR_HELP = "With --rollouts tree: uucb, entropy, uct, random or flat; with settings, as in uucb(c=1.0)."
-ALLOCATOR_HELP = "With --spare: give the tokens to all such trees alike, or to those forecast to become mixed."
 DRAFT_HELP = """Speculative decoding of rollouts: prompt lookup, or a drafter of `clew draft train`, which is refreshed
 as the policy changes."""
-SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
-tree_options = common.options(
-    option("--rollouts", choices="flat tree", default="flat", help="Independent runs, or trees grown by forks."),
-    option("--selector", default="uucb", help=SELECTOR_HELP),
-    option("--budget", type=int, help="With --rollouts tree: tokens decoded per task.  [default: -n whole runs]"),
-    option("--spare", default=0.0, help=SPARE_HELP),
-    option("--allocator", choices="even learned", default="even", help=ALLOCATOR_HELP),
-)
 
 
 @click.command(short_help="Train local weights by RL on tasks of a world.")
@@ -51,7 +39,7 @@ tree_options = common.options(
 @data_options.data_options
 @run_options.tools_option
 @run_options.command_options
-@tree_options
+@run_options.tree_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
 @option("--seed", default=0, help="Seed of tasks and sampling.")
@@ -79,7 +67,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     from clew.train.loop import Training, default_folder
 
     settled = training_options.settle(options, method)
-    growth = _growth(settled.options)
+    growth = run_options.growth_of(settled.options)
     played = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, played, judged=True)
     config = run_options.config_of(options, held=("temperature", "top_p", "max_tokens"))
@@ -111,27 +99,6 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
         training_report.follow(training)
     method = registry.parse_ref(settled.recipe.credit)[0].rpartition(":")[2]
     _report(training, method, options, training_options.as_json(settled) if as_json else None)
-
-
-def _growth(options: Mapping[str, Any]) -> Growth | None:
-    """How trees grow, or None for flat rollouts.
-
-    Raises:
-        BadInput: an option of trees without --rollouts tree, or settings with which no tree can grow.
-    """
-    from clew.core.registry import parse_ref
-    from clew.harness.trees.grow import Growth
-
-    if options["rollouts"] == "flat":
-        given = (options["budget"], options["spare"], options["selector"], options["allocator"])
-        if given != (None, 0.0, "uucb", "even"):
-            told = "--selector, --budget, --spare and --allocator are for trees"
-            raise BadInput(told, remedy="Add --rollouts tree, or leave them out.")
-        return None
-    name, settings = parse_ref(options["selector"])
-    bound = {"leaves": options["n"]} if options["budget"] is None else {"tokens": options["budget"]}
-    moved = {"spare": options["spare"], "allocator": options["allocator"]}
-    return Growth(selector=name, settings=tuple(sorted(settings.items())), **moved, **bound)
 
 
 def _report(training: Training, method: str, options: Mapping[str, Any], settings: dict[str, Any] | None) -> None:

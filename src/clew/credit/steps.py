@@ -1,12 +1,14 @@
 """The steps of a group as column arrays: what every estimator reads.
 
 A step is one action of one run together with the asks that led to it. Its state is the state key of the world
-before the action (the open or act Call before it). Equal keys inside one task group are one node of the merged
-graph; nodes never span groups.
+before the action (that of the last open or act Call which has one: a tool beside the world leaves the world as it is).
+Equal keys inside one task group are one node of the merged graph; nodes never span groups. Tool calls are one action
+where tool and arguments are equal, whatever id each has.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +19,8 @@ import numpy.typing as npt
 
 from clew.core.errors import BadInput
 from clew.core.reading import Grouped, Record, RecordGroup
-from clew.core.records import Call
+from clew.core.records import Call, action_of
+from clew.core.values import ToolCall
 from clew.store.protocol import rewards as judged
 from clew.store.protocol import undecided
 
@@ -224,17 +227,29 @@ def steps(groups: Grouped, rewards: Rewards = "auto", key: Key = "state") -> Ste
 
 def _path(run: Record, outcome: float, key: Key) -> Path:
     """A run under the world's own rewards."""
-    moves, act = [], None
+    moves, act, here = [], None, b""
     for step in run.steps:
         act, before = step.act, step.before
+        here = (before.state if before else b"") or here
         legal = frozenset(before.legal if before else ())
         valid = act is None or not (act.error or (legal and act.action.strip() not in legal))
         reward = float(act.reward or 0.0) if act else 0.0
         asks = tuple((ask.run, ask.seq) for ask in step.asks)
-        moves.append(
-            Move(_name(before, key) or (run.id, step.index), act and act.action, reward, valid, legal or None, asks)
-        )
-    return Path(moves, outcome, _name(act, key) or None)
+        name = here if key == "state" else _name(before, key)
+        moves.append(Move(name or (run.id, step.index), _deed(act), reward, valid, legal or None, asks))
+    end = (act.state or here if act else b"") if key == "state" else _name(act, key)
+    return Path(moves, outcome, end or None)
+
+
+def _deed(act: Call | None) -> Hashable:
+    """What an act did, in a form that is equal where it did the same: ids and spacing of tool calls say nothing."""
+    action = action_of(act) if act is not None and act.action else None  # a redacted one is empty
+    if act is None or not isinstance(action, ToolCall):
+        return act and act.action
+    try:
+        return action.name, json.dumps(json.loads(action.arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return action.name, action.arguments
 
 
 def _sparse(path: Path) -> Path:
@@ -245,10 +260,8 @@ def _sparse(path: Path) -> Path:
     return path._replace(moves=moves)
 
 
-def _name(call: Call | None, key: Key) -> Hashable:
-    """Node name of what an open or act Call led to; falsy where it has none."""
+def _name(call: Call | None, key: Literal["text", "text+legal"]) -> Hashable:
+    """Node name of what an open or act Call showed; falsy where it has none."""
     if call is None:
         return None
-    if key == "state":
-        return bytes(call.state)
     return call.text if key == "text" or not call.text else (call.text, tuple(call.legal))

@@ -282,7 +282,7 @@ def _rows(group: RecordGroup, stretches: list[Stretch], value: F64, name: str, d
     filled: dict[tuple[str, int], F32] = {}
     for call, start, stop, node in stretches:
         if call.logprobs is None:
-            remedy = "Grow trees with a model that gives token ids."
+            remedy = "Value steps in place of tokens, by g2po or grpo; or grow trees with a model that gives token ids."
             raise BadInput(f"ask {call.run}@{call.seq} has no token ids", remedy=remedy)
         size = call.head + call.forced + len(call.logprobs)
         row = filled.setdefault((call.run, call.seq), np.full(size, np.nan, np.float32))

@@ -1,15 +1,19 @@
 """coder: a bundled agent that works in a folder by a shell alone, as a baseline for agents that write code.
 
-``clew run coder --world workspace --task '...'`` runs it. It is one linear conversation: the task, commands, what they
-printed. Nothing is summarised, retried or hidden, so that each step of its run can be forked. It must never perform
-anything itself: commands go to the world, which runs them in the sandbox.
+``clew run coder --world workspace --task '...'`` runs it; tools that the line gives besides (``--tools``) are offered
+beside the shell. It is one linear conversation: the task, commands, what they printed. Nothing is summarised, retried
+or hidden, so that each step of its run can be forked. It must never perform anything itself: commands go to the world,
+which runs them in the sandbox.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 
 from clew.core.errors import BadInput
+from clew.core.values import ToolCall, ToolSpec
 from clew.harness.run.live import LiveRun
 
 SYSTEM = """You are an engineer who works in the folder of a software project by running commands in a shell.
@@ -25,7 +29,15 @@ Write one command in each reply, as
 ```bash
 COMMAND
 ```"""
-BLOCK = re.compile(r"```(?:bash|sh)[ \t]*\n(.*?)\n?```", re.DOTALL)
+OR_CALL = """
+
+Or call a tool in its place, by its name and its arguments as JSON:
+
+```NAME
+{"ARGUMENT": "VALUE"}
+```
+
+The tools:"""
 LOST = "No command was found, and nothing was said. Run a command, or say in one sentence what you changed."
 
 
@@ -35,7 +47,8 @@ async def coder(run: LiveRun, system: str = SYSTEM, max_turns: int = 50, by_text
     Args:
         system: first message.
         max_turns: replies after which it gives up.
-        by_text: the model is shown no tool and writes its command in a fenced block, for models that call no tools.
+        by_text: the model is shown no tool and writes its command in a fenced block, or the arguments of a tool in one
+            with the tool's name, for models that call no tools.
 
     Raises:
         BadInput: the world offers no tool ``bash``.
@@ -43,12 +56,13 @@ async def coder(run: LiveRun, system: str = SYSTEM, max_turns: int = 50, by_text
     shell = [tool for tool in run.tools if tool.name == "bash"]
     if not shell:
         raise BadInput("the agent coder found no tool bash", remedy="Give it a workspace: --world workspace.")
-    chat = run.chat(system + BY_TEXT * by_text, tools=() if by_text else shell)
+    beside = run.tools_beside
+    system += BY_TEXT + listed(beside) if by_text else ""
+    chat = run.chat(system, tools=() if by_text else [*shell, *beside])
     chat.say("user", run.task.prompt or run.view.text)
     for _ in range(max_turns):
         reply = await chat.ask()
-        # Of a reply in words the first command counts: what follows was written before its result was known.
-        calls = BLOCK.findall(reply.text)[:1] if by_text else reply.calls
+        calls = written(reply.text, beside) if by_text else reply.calls
         if not calls:
             if reply.text.strip():
                 run.note("answer", text=reply.text)
@@ -64,3 +78,31 @@ async def coder(run: LiveRun, system: str = SYSTEM, max_turns: int = 50, by_text
         if run.done:
             break
     return ""
+
+
+def listed(tools: Sequence[ToolSpec]) -> str:
+    """The tools beside the shell, for a model that is shown none."""
+    told = [f"- {tool.name}: {tool.description} Arguments: {json.dumps(dict(tool.schema))}" for tool in tools]
+    return "\n".join([OR_CALL, *told]) if told else ""
+
+
+def written(text: str, tools: Sequence[ToolSpec]) -> list[str | ToolCall]:
+    """The first command or tool call in a reply, if any: what follows was written before its result was known."""
+    known = {tool.name: tool for tool in tools}
+    names = "|".join(map(re.escape, ("bash", "sh", *known)))
+    found = re.search(rf"```({names})[ \t]*\n(.*?)\n?```", text, re.DOTALL)
+    if found is None:
+        return []
+    tool = known.get(found[1])
+    return [found[2] if tool is None else ToolCall("by_text", tool.name, arguments(found[2], tool))]
+
+
+def arguments(text: str, tool: ToolSpec) -> str:
+    """A tool's arguments as JSON; a text that is none is the value of the one argument that the tool must have."""
+    try:
+        if isinstance(json.loads(text), dict):
+            return text
+    except (ValueError, RecursionError):
+        pass
+    needed = list(tool.schema.get("required", ()))
+    return json.dumps({needed[0]: text}) if len(needed) == 1 else text

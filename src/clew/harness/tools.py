@@ -1,4 +1,4 @@
-"""Tools from typed Python functions."""
+"""Tools from typed Python functions, and what such a function may have of its run: a look at the files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,41 @@ import json
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, overload
+from pathlib import Path
+from typing import (
+    Any,
+    Literal,
+    NewType,
+    Protocol,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+    runtime_checkable,
+)
 
 from clew.core.errors import BadInput, WorldError
 from clew.core.values import Observation, ToolCall, ToolSpec
 from clew.models.images import Image, media
 from clew.worlds.schemas import read_arguments
+
+RunFiles = NewType("RunFiles", Path)
+"""A folder that holds the files of the run as they are when a tool is called. A parameter of this type is Clew's to
+fill: no model is told of it. The function may read there; nothing that it changes there is kept."""
+
+
+@runtime_checkable
+class HasFiles(Protocol):
+    """A world whose state is files, as a workspace."""
+
+    def files(self) -> AbstractContextManager[Path]:
+        """A folder with the present files, to be read."""
+        ...
+
 
 _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
@@ -29,6 +56,7 @@ class Tool:
         parallel: calls of one reply may be performed side by side.
         origin: by which another process finds it, as ``harness.toolbox`` records it; empty: the function's own place.
         check: the schema by which arguments are checked, where that is not the one that models are shown.
+        files: the parameter that takes a folder with the present files of the run; empty where none does.
     """
 
     spec: ToolSpec
@@ -37,9 +65,12 @@ class Tool:
     parallel: bool = False
     origin: str | Mapping[str, Any] = ""
     check: Mapping[str, Any] | None = None
+    files: str = ""
 
-    def call(self, action: ToolCall) -> Observation | Awaitable[Observation]:
+    def call(self, action: ToolCall, folder: Path | None = None) -> Observation | Awaitable[Observation]:
         """Perform a model's tool call: an Observation, or an awaitable of one where the function is async or parallel.
+
+        ``folder`` holds the files of the run, for a function that looks at them.
 
         Arguments that are no JSON or do not fit the schema, and exceptions of the function, come back as an observation
         that begins with ``error:``, so that the model can correct its call. No argument is turned into another type.
@@ -52,6 +83,8 @@ class Tool:
             arguments = read_arguments(self.spec if self.check is None else self._checked(), action.arguments)
         except BadInput as error:
             return Observation(f"error: {self.spec.name}: {error.message}", call_id=action.id)
+        if self.files:
+            arguments[self.files] = folder
         if inspect.iscoroutinefunction(self.function):
             return self._later(action, self.function(**arguments))
         if self.parallel:
@@ -119,18 +152,21 @@ def tool(
         return partial(tool, name=name, idempotent=idempotent, parallel=parallel)
     hints = _hints(function)
     properties, required = {}, []
+    files = [name for name, hint in hints.items() if hint is RunFiles and name != "return"]
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name not in hints or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise BadInput(
                 f"parameter {parameter.name!r} of {function.__qualname__} has no plain annotation",
                 remedy="Annotate every parameter, as in `def search(query: str, limit: int = 10) -> str`.",
             )
+        if parameter.name in files:
+            continue
         properties[parameter.name] = schema(hints[parameter.name], f"{function.__qualname__}({parameter.name})")
         if parameter.default is parameter.empty:
             required.append(parameter.name)
     described = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     spec = ToolSpec(name or function.__name__, inspect.getdoc(function) or "", described)
-    return Tool(spec, function, idempotent, parallel)
+    return Tool(spec, function, idempotent, parallel, files="".join(files[:1]))
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

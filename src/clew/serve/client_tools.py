@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from clew.core.errors import BadInput
@@ -112,7 +113,7 @@ class ClientTool(Tool):
 
     __slots__ = ()
 
-    async def call(self, action: ToolCall) -> Observation:
+    async def call(self, action: ToolCall, folder: Path | None = None) -> Observation:
         observation: Observation = await self.function(action)
         return observation
 

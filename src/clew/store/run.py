@@ -300,6 +300,19 @@ def did(call: Call) -> str:
     return f"{action.name}({action.arguments})" if isinstance(action, ToolCall) else action
 
 
+def brief(call: Call) -> str:
+    """An act in few words: of a tool call with a single argument that argument alone, as the command of a shell."""
+    action = action_of(call) if call.action else ""
+    if isinstance(action, str):
+        return action
+    try:
+        given = json.loads(action.arguments)
+    except (ValueError, RecursionError):
+        given = None
+    values = list(given.values()) if isinstance(given, dict) else []
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else did(call)
+
+
 def said(message: Message) -> str:
     """A reply as one reads it: its text and its tool calls."""
     calls = ", ".join(f"{c.name}({c.arguments})" for c in message.calls)

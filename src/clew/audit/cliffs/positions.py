@@ -56,6 +56,12 @@ def chances(run: Run, model: Model | None, at: str) -> dict[tuple[str, int], F64
         path = run.store.thread(call.node_out)
         ids = [node.ids for node in path]
         same_tokenizer(run, path[-1], model)
+        heat = (call.setup.in_force or call.setup.asked).temperature if call.setup else 1.0  # type: ignore[union-attr]
+        if heat <= 0:
+            raise BadInput(
+                f"run {run.id} was sampled at temperature 0, where all continuations are alike",
+                remedy="Make runs with a temperature above 0.",
+            )
         if call.logprobs is None or any(i is None for i in ids):
             if at == "tokens":
                 raise BadInput(
@@ -63,12 +69,6 @@ def chances(run: Run, model: Model | None, at: str) -> dict[tuple[str, int], F64
                     remedy="Look for cliffs at steps (--at steps), or make runs with a model that gives token ids.",
                 )
             continue
-        heat = (call.setup.in_force or call.setup.asked).temperature if call.setup else 1.0  # type: ignore[union-attr]
-        if heat <= 0:
-            raise BadInput(
-                f"run {run.id} was sampled at temperature 0, where all continuations are alike",
-                remedy="Make runs with a temperature above 0.",
-            )
         mine = call.setup is None or model is None or answers_for(model, call.setup)
         out[call.run, call.seq] = np.exp(call.logprobs.astype(float)) if mine else np.zeros(len(call.logprobs))
         rows.setdefault(heat, []).append((call, [i for part in ids for i in part or ()]))
@@ -78,6 +78,12 @@ def chances(run: Run, model: Model | None, at: str) -> dict[tuple[str, int], F64
                 if n := sampled(call):
                     out[call.run, call.seq] = np.exp(scores[-n:].astype(float))
     return out
+
+
+def has_tokens(run: Run) -> bool:
+    """Whether every reply of a run is recorded with the tokens that were sampled, so that cliffs can be tokens."""
+    asks = [call for call in run.calls if call.kind == "ask" and call.done >= 0 and call.node_out]
+    return all(call.logprobs is not None and run.store.node(call.node_out).ids is not None for call in asks)
 
 
 def same_tokenizer(run: Run, node: Node, model: Model | None) -> None:

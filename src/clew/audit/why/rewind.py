@@ -20,7 +20,7 @@ from clew.core.aio import run_sync
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Model
-from clew.core.records import Cursor, Node, Request
+from clew.core.records import Call, Cursor, Node, Request
 from clew.core.values import Completion, StopReason
 from clew.harness import Runner
 from clew.harness.fork import forks
@@ -29,9 +29,13 @@ from clew.harness.run.spec import RunSpec
 from clew.store import Group, Run
 from clew.store.bundles.chosen import copy_run
 from clew.store.memory import MemoryStore
+from clew.store.run import brief
+from clew.worlds.workspace import TreeShelf
+from clew.worlds.workspace.tree_edits import edited, glob, tree_at
 
 ENDED = (StopReason.DONE, StopReason.RETURNED, StopReason.NO_WORLD)  # the last: what it asked for next is known
 BROKEN = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
+UNDONE = r"; the files are as they were before$"  # how a workspace ends what it tells of a command that it gave up
 FAULT = r"(?i)\btime[d ]*out\b|connection (refused|reset)|internal (server )?error|traceback|command not found"
 FILLER = "This line holds no information and is here for its length alone and for nothing else at all"
 MOST_FACTORS = 6
@@ -42,29 +46,36 @@ class Behaviour(NamedTuple):
     """What is to be explained, as a test on a run.
 
     does: a regular expression that an action matches, or, where nothing performs actions, a reply. query: the run is
-    selected by it (``clew.store.query``). Where both are given both must hold.
+    selected by it (``clew.store.query``). edits: a glob of paths, one of which an act changed in the files of a run in
+    a workspace, whatever its command says. Where several are given all must hold.
     """
 
     does: str = ""
     query: str = ""
+    edits: str = ""
 
     def __str__(self) -> str:
         told = [f"does /{self.does}/"] if self.does else []
+        told += [f"edits {self.edits}"] if self.edits else []
         return " and ".join([*told, *([self.query] if self.query else [])])
 
     def check(self) -> None:
-        """Raises BadInput where neither is given, or the expression does not compile."""
-        if not self.does and not self.query:
-            raise BadInput("no behaviour is named", remedy="Say what the run did, with --does or --where.")
+        """Raises BadInput where none is given, the expression does not compile, or the glob names no path."""
+        if not self.does and not self.query and not self.edits:
+            raise BadInput("no behaviour is named", remedy="Say what the run did, with --does, --edits or --where.")
         pattern(self.does)
+        if self.edits:
+            glob(self.edits)
 
-    def shown(self, runs: Sequence[Run], since: int) -> list[bool]:
-        """Whether each run shows it in its Calls from ``since`` on."""
+    def shown(self, runs: Sequence[Run], since: int, shelf: TreeShelf | None = None) -> list[bool]:
+        """Whether each run shows it in its Calls from ``since`` on; ``shelf`` holds their files."""
         found, selected = pattern(self.does), set[str]()
         if self.query and runs:
             selected = set(runs[0].store.find(self.query))
         return [
-            (not self.query or run.id in selected) and (not self.does or any(map(found.search, deeds(run, since))))
+            (not self.query or run.id in selected)
+            and (not self.does or any(map(found.search, deeds(run, since))))
+            and (not self.edits or first_edit(run, since, self.edits, shelf) is not None)
             for run in runs
         ]
 
@@ -84,11 +95,23 @@ def pattern(text: str) -> re.Pattern[str]:
 def deeds(run: Run, since: int) -> list[str]:
     """The actions of a run from a Call on, and where nothing performs them the replies with the tool calls in them."""
     calls = run.calls[since:]
-    acts = [c.action for c in calls if c.kind == "act"]
+    acts = [text for c in calls if c.kind == "act" for text in dict.fromkeys((c.action, brief(c)))]
     if acts and run.stop is not StopReason.NO_WORLD:
         return acts
     replies = [run.store.node(c.node_out).message for c in calls if c.kind == "ask" and c.node_out]
     return [*acts, *("\n".join([m.text, *(f"{c.name} {c.arguments}" for c in m.calls)]) for m in replies)]
+
+
+def first_edit(run: Run, since: int, edits: str, shelf: TreeShelf | None) -> Call | None:
+    """The first act from a Call on after which a path that matches a glob was changed in the files of a run."""
+    before = ""
+    for call in run.calls if shelf is not None else ():
+        if call.kind not in ("open", "act") or not (tree := tree_at(run, call)):
+            continue
+        if call.seq >= since and before and shelf is not None and edited(shelf, before, tree, edits):
+            return call
+        before = tree
+    return None
 
 
 class Change(NamedTuple):
@@ -115,11 +138,13 @@ class Rewound:
         at: Call that all arms go on from; default: the first ask.
         places: cursors into the run, ``places[i]`` after i units of its trace.
         avoid: class name -> regular expression of the replies that belong to it.
-        fault: regular expression of observations that show a failing harness.
+        fault: regular expression of observations that show a failing harness; default: of timeouts, lost connections
+            and tracebacks, and in a workspace, where programs print these by right, of what undid a command.
         keep: rollouts of each arm that are kept whole.
 
     Raises:
-        BadInput: the run asks nothing, or a change does not fit its messages.
+        BadInput: the run asks nothing, a change does not fit its messages, or edits are asked for of a run whose acts
+            keep no files.
     """
 
     def __init__(
@@ -133,14 +158,20 @@ class Rewound:
         dose: Change | None = None,
         places: Sequence[Cursor] = (),
         avoid: Mapping[str, str] | None = None,
-        fault: str = FAULT,
+        fault: str | None = None,
         keep: int = 3,
         seed: int = 0,
     ) -> None:
         behaviour.check()
+        self.shelf = shelf_of(runner, run)
+        if behaviour.edits and self.shelf is None:
+            remedy = "Audit a run in a workspace, or say by --does what it asked for."
+            raise BadInput(f"the acts of run {run.id} keep no files, so that no edit would be seen", remedy=remedy)
         self.runner, self.run, self.behaviour, self.changes, self.dose = runner, run, behaviour, dict(changes), dose
         self.at = first_ask(run) if at is None else at
-        self.places, self.keep, self.seed, self.fault = list(places), keep, seed, pattern(fault)
+        usual = FAULT if self.shelf is None else UNDONE
+        self.places, self.keep, self.seed = list(places), keep, seed
+        self.fault = pattern(usual if fault is None else fault)
         self.avoid = {name: pattern(text) for name, text in (avoid or {}).items()}
         self.redrawn: dict[str, list[int]] = {}
         self._texts = {i: node.message.text for i, (_, node) in enumerate(said(run, 0))}
@@ -182,7 +213,7 @@ class Rewound:
 
     def _read(self, runs: Sequence[Run], kept: int) -> Rollouts:
         sets = [runs[:kept], runs[kept:]]  # of two stores
-        hit = np.array([shown for part in sets for shown in self.behaviour.shown(part, self.at)], bool)
+        hit = np.array([shown for part in sets for shown in self.behaviour.shown(part, self.at, self.shelf)], bool)
         ended = np.array([run.stop in ENDED for run in runs], bool)
         faults = np.array([self._broke(run) for run in runs], bool)
         outcomes = np.where(hit, 1.0, np.where(ended, 0.0, np.nan)).astype(np.float32)
@@ -216,6 +247,12 @@ class Avoiding:
         return done
 
 
+def shelf_of(runner: Runner, run: Run) -> TreeShelf | None:
+    """Where the files are kept that acts of a run leave; None for runs that are in no workspace."""
+    shelf = getattr(runner.taskset, "shelf", None)
+    return shelf if isinstance(shelf, TreeShelf) and any(tree_at(run, call) for call in run.calls[:1]) else None
+
+
 # ---- what there is to change and where to rewind ---------------------------------------------------------------------
 
 
@@ -237,17 +274,19 @@ def sentences(text: str) -> list[str]:
 
 
 def factors(run: Run, at: int, most: int = MOST_FACTORS) -> dict[str, Change]:
-    """Taking away each sentence first told to the agent at Call ``at``, neighbours together where they are many."""
-    found: list[Change] = []
+    """Taking away each sentence first told to the agent at Call ``at``, neighbours together where they are many: those
+    of the longest message first, so that a short task beside long instructions is tested sentence by sentence."""
+    told: dict[int, list[str]] = {}
     for index, (seq, node) in enumerate(said(run, 0)):
-        if seq == at:
-            found += [Change(index, piece) for piece in sentences(node.message.text) if re.search(r"\w", piece)]
-    size = -(-len(found) // most)
+        if seq == at and (pieces := [piece for piece in sentences(node.message.text) if re.search(r"\w", piece)]):
+            told[index] = pieces
+    parts = {index: len(pieces) for index, pieces in told.items()}
+    while sum(parts.values()) > most and max(parts.values()) > 1:
+        parts[max(parts, key=lambda index: parts[index])] -= 1
     blocks: list[Change] = []
-    while found:
-        first, rest = found[0], [c for c in found[1:size] if c.message == found[0].message]
-        blocks.append(Change(first.message, first.old + "".join(c.old for c in rest)))
-        found = found[1 + len(rest) :]
+    for index, pieces in told.items():
+        size = -(-len(pieces) // parts[index])
+        blocks += [Change(index, "".join(pieces[i : i + size])) for i in range(0, len(pieces), size)]
     named: dict[str, Change] = {}
     for block in blocks:
         name = f"{block.message}: {_short(block.old)}"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clew.core.records import Report
     from clew.core.values import Limits, Task
     from clew.harness import Runner
+    from clew.harness.trees.grow import Growth
     from clew.models.local import Local
     from clew.models.remote.limits import Purse
     from clew.store import Groups, Run
@@ -68,6 +69,19 @@ command_options = common.options(
 model_options = common.options(
     option("--max-cost", type=float, help="Most US dollars to spend at an endpoint, in total."),
     option("--model-options", default="{}", help="More settings of the model, as JSON: price, stream, device, ..."),
+)
+SELECTOR_HELP = "With --rollouts tree: uucb, entropy, uct, random or flat; with settings, as in uucb(c=1.0)."
+ALLOCATOR_HELP = "With --spare: give the tokens to all such trees alike, or to those forecast to become mixed."
+SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
+TOGETHER_HELP = "With --rollouts tree: forks of one tree that run side by side, none knowing how the others end."
+OF_TREES = {"selector": "uucb", "budget": None, "spare": 0.0, "allocator": "even", "together": 1}
+tree_options = common.options(
+    option("--rollouts", choices="flat tree", default="flat", help="Independent runs, or trees grown by forks."),
+    option("--selector", default=OF_TREES["selector"], help=SELECTOR_HELP),
+    option("--budget", type=int, help="With --rollouts tree: tokens decoded per task.  [default: -n whole runs]"),
+    option("--spare", default=OF_TREES["spare"], help=SPARE_HELP),
+    option("--allocator", choices="even learned", default=OF_TREES["allocator"], help=ALLOCATOR_HELP),
+    option("--together", default=OF_TREES["together"], type=common.Amount(int, 1), help=TOGETHER_HELP),
 )
 
 
@@ -373,3 +387,23 @@ def config_of(options: Mapping[str, Any], held: Sequence[str] = ()) -> dict[str,
 def short_reference(agent: str) -> str:
     """An agent of the record as one types it."""
     return agent.removeprefix(BUNDLED)
+
+
+def growth_of(options: Mapping[str, Any]) -> Growth | None:
+    """How trees grow, or None for flat rollouts.
+
+    Raises:
+        BadInput: an option of trees without --rollouts tree, or settings with which no tree can grow.
+    """
+    from clew.core.registry import parse_ref
+    from clew.harness.trees.grow import Growth
+
+    if options["rollouts"] == "flat":
+        if any(options[name] != usual for name, usual in OF_TREES.items()):
+            told = "--selector, --budget, --spare, --allocator and --together are for trees"
+            raise BadInput(told, remedy="Add --rollouts tree, or leave them out.")
+        return None
+    name, settings = parse_ref(options["selector"])
+    bound = {"leaves": options["n"]} if options["budget"] is None else {"tokens": options["budget"]}
+    moved = {"spare": options["spare"], "allocator": options["allocator"], "together": options["together"]}
+    return Growth(selector=name, settings=tuple(sorted(settings.items())), **moved, **bound)

@@ -178,20 +178,22 @@ def _some(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(f"`{name}`" for name in names[:most]) + rest if names else STANDALONE
 
 
+BEFORE = "A diagnosis that was made before you began."
 VERIFY = (
-    "A diagnosis that was made before you began. It may be wrong. Read and verify the files named, look for the tests "
+    "It may be wrong. Read and verify the files named, look for the tests "
     "concerned, and write a reproduction before you edit anything."
 )
 
 
-def markdown(findings: Sequence[Finding], full: Sequence[bool] | None = None) -> str:
+def markdown(findings: Sequence[Finding], full: Sequence[bool] | None = None, called: bool = False) -> str:
     """Findings for the prompt of an agent that will repair.
 
     Args:
+        called: the agent asked for them itself.
         full: for each finding whether all of it is shown; where not, its location alone, as a hint. None: all.
     """
     full = [True] * len(findings) if full is None else full
-    out = ["## Diagnosis", "", VERIFY, ""]
+    out = ["## Diagnosis", "", VERIFY if called else f"{BEFORE} {VERIFY}", ""]
     for k, (f, whole) in enumerate(zip(findings, full, strict=True), 1):
         if not whole:
             continue

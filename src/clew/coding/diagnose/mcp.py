@@ -56,10 +56,19 @@ class Present:
     def diagnose(self, report: str, n: int = FIRST) -> str:
         """Rank the places of this repository that a bug report points to, at most n (1 to 20). Stack traces, names of
         code, options, messages and files in the report are used; give the report whole, as the user wrote it."""
-        found = self._chooser.findings(report)[: min(max(n, 1), MOST)]
-        if not found:
-            raise unmatched()
-        return markdown(self._chooser.confident(report, found, self._calibration))
+        return ranked_places(self._chooser, report, n, self._calibration)
+
+
+def ranked_places(chooser: Chooser, report: str, n: int, calibration: Calibration) -> str:
+    """The places that a report points to, with how sure each is, for a model.
+
+    Raises:
+        BadInput: nothing matches the report.
+    """
+    found = chooser.findings(report)[: min(max(n, 1), MOST)]
+    if not found:
+        raise unmatched()
+    return markdown(chooser.confident(report, found, calibration), called=True)
 
 
 def server(present: Present) -> Server:

@@ -15,26 +15,28 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 
-from clew.coding.kernels.runs import ended
+from clew.coding.gate.patches import PatchWorld, patch_task
+from clew.coding.gate.said import asked, observed
+from clew.coding.repository.contained import visible
 from clew.coding.repository.git import Entry, Git, only_regular
-from clew.core.errors import BadInput, UnknownName, WorldError
+from clew.core.errors import BadInput, UnknownName
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
 from clew.core.reading import Record
-from clew.core.registry import make_ref
+from clew.core.registry import build, make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.sandbox.archives import contents, executables, pack
 from clew.sandbox.sandbox import Limits, Sandbox
+from clew.worlds.workspace import Workspace
 
 MIB = 1 << 20
 LARGEST = 5 * MIB  # of a candidate's file: no person reads more, and no model writes it
 MOST = 256 * MIB
-TAIL = 600  # characters of a command's output that are kept
 
 
 class Checks:
@@ -48,12 +50,14 @@ class Checks:
         folder: the repository.
         outside: run everything in the repository itself, as this user, without a sandbox.
         wall: seconds of one command at most.
+        workspace: the world of the runs whose changes are candidates, by reference; empty where none are.
     """
 
     def __init__(self, oracle: str, critics: Sequence[str] = (), refine: str = "", folder: str = ".",
-                 outside: bool = False, wall: float = 600.0) -> None:  # fmt: skip
+                 outside: bool = False, wall: float = 600.0, workspace: str = "") -> None:  # fmt: skip
         self.oracle, self.critics, self.refine, self.wall = oracle, tuple(critics), refine, wall
         self.folder, self.outside = str(Path(folder).resolve()), outside
+        self.workspace: Workspace | None = build("tasksets", workspace) if workspace else None
         for command in (oracle, *critics, *([refine] if refine else [])):
             try:
                 words = shlex.split(command)
@@ -63,9 +67,10 @@ class Checks:
                 raise BadInput("a critic or the oracle is empty", remedy="Give a command, as in 'pytest -q'.")
         if len(set(self.critics)) < len(self.critics):
             raise BadInput("a critic is given twice", remedy="Name each command once.")
-        given = {"oracle": oracle, "critics": self.critics, "refine": refine, "folder": self.folder}
-        defaults = {"critics": (), "refine": "", "outside": False, "wall": 600.0}
-        self.ref = make_ref("checks", {**given, "outside": outside, "wall": wall}, defaults)
+        given: dict[str, object] = {"oracle": oracle, "critics": self.critics, "refine": refine, "folder": self.folder}
+        defaults = {"critics": (), "refine": "", "outside": False, "wall": 600.0, "workspace": ""}
+        given |= {"outside": outside, "wall": wall, "workspace": workspace}
+        self.ref = make_ref("checks", given, defaults)
         self.box = None if outside else Sandbox()
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
@@ -157,7 +162,19 @@ class Checks:
         changes = _changes(git, self.folder, git.entries(git.commit("HEAD")), git.entries())
         return _task("working tree", changes)
 
+    def patch(self, run: str, before: str, after: str) -> Task:
+        """The candidate that the files of a run are, compared with those that it began with; by keys of snapshots.
+
+        Raises:
+            BadInput: no file differs, or the checks were made without the runs' workspace.
+        """
+        if self.workspace is None:
+            raise BadInput("these checks know no workspace", remedy="Name it: checks(workspace='workspace(...)', ...).")
+        return patch_task(self.workspace.shelf, run, before, after)
+
     def open(self, task: Task) -> World:
+        if self.workspace is not None and "tree" in task.data:
+            return PatchWorld(self.workspace, self, task)
         return CheckWorld(self, task)
 
     async def judge(self, task: Task, run: Record, world: World | None) -> Mapping[str, float]:
@@ -192,21 +209,7 @@ def listed(folder: Path) -> list[str]:
         names = Git(folder).names(folder)
     except BadInput:
         names = []
-    return names or only_regular(folder, _seen(folder))
-
-
-def _seen(folder: Path) -> Iterator[str]:
-    """Names below a folder of what is not hidden; however deep it is, and past no link."""
-    waiting = [""]
-    while waiting:
-        above = waiting.pop()
-        with suppress(OSError), os.scandir(folder / above) as found:
-            for entry in found:
-                if not entry.name.startswith(".") and entry.name != "__pycache__":
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(f"{above}{entry.name}/")
-                    else:
-                        yield above + entry.name
+    return names or only_regular(folder, visible(folder))
 
 
 def tree(folder: Path) -> dict[str, bytes | str | Path]:
@@ -292,21 +295,13 @@ class CheckWorld:
         Raises:
             WorldError: no such action.
         """
-        word, _, rest = str(action).partition(" ")
-        commands = {"verify": self._checks.oracle, "refine": self._checks.refine, "critic": rest}
-        if word not in commands or not commands[word] or (word == "critic" and rest not in self._checks.critics):
-            raise WorldError(f"{str(action)[:60]!r} is no check", remedy="Use critic COMMAND, verify or refine.")
-        command, content = (
-            commands[word].replace("{file}", shlex.join(f"./{n}" if n.startswith("-") else n for n in self._names)),
-            self.content,
-        )
+        word, command = asked(self._checks, str(action), self._names)
+        content = self.content
         self._count += word == "refine"
         code, limit, said, seconds = await (
             self._outside(command) if self._checks.outside else self._inside(command, word)
         )
-        passed, why = verdict(command, code, limit)
-        found = {"passed": passed, "why": why, "seconds": round(seconds, 4), "tail": said[-TAIL:], "content": content}
-        return Observation(json.dumps(found, ensure_ascii=False))
+        return observed(command, code, limit, said, seconds, content)
 
     async def _inside(self, command: str, word: str) -> tuple[int | None, str, str, float]:
         assert self._checks.box is not None
@@ -344,17 +339,3 @@ class CheckWorld:
 
     def close(self) -> None:
         self._parcel = b""
-
-
-def verdict(command: str, code: int | None, limit: str) -> tuple[bool | None, str]:
-    """What an exit status says: passed, failed, or None with the reason: one that did not finish has found nothing."""
-    if code is None:
-        return None, f"ended for its limit: {limit}"
-    if code == 0:
-        return True, ""
-    broken = {1, 2} if "pytest" in command else {1}
-    if code in broken:
-        return False, f"exit {code}"
-    names = {126: "cannot be executed", 127: "is not installed here"}
-    told = ended(code)  # by a signal, or with a status that says nothing
-    return None, told if "SIG" in told else f"exit {code}: {names.get(code, 'neither passed nor failed')}"

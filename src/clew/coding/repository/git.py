@@ -183,8 +183,12 @@ class Git:
                 found.append((path, blob))
         regular = _Regular(self.folder)
         out = [self._on_disk(regular, path, blob) for path, blob in found]
-        out += [self._on_disk(regular, path) for path in sorted(changed)]
-        return sorted(e for e in out if e is not None)
+        return sorted([*(e for e in out if e is not None), *self.on_disk(sorted(changed))])
+
+    def on_disk(self, paths: Iterable[str]) -> list[Entry]:
+        """The entries of files of the working tree that git has not read as they are; what is none is left out."""
+        regular = _Regular(self.folder)
+        return [entry for path in paths if (entry := self._on_disk(regular, path)) is not None]
 
     def _on_disk(self, regular: _Regular, path: str, blob: str = "") -> Entry | None:
         """The entry of a file of the working tree; its blob id computed where git has not read this content yet."""

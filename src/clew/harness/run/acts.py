@@ -20,11 +20,12 @@ from clew.harness.run.asks import Asked, as_model_error
 from clew.harness.run.path import Path
 from clew.harness.run.pending import Handed, Pending, Stop, away, revive, snapshots
 from clew.harness.run.run_state import RunState
-from clew.harness.tools import Tool
+from clew.harness.tools import HasFiles, Tool
 from clew.store.run import observed
 from clew.worlds.world_asks import Asks
 
 SMALL = 1000  # bytes; a snapshot below this is kept with every act
+IN_FILES = "Use it in a workspace (--world workspace), or leave it out."
 TOLD = 20  # names of tools that a model is told which called one that there is not
 
 
@@ -116,7 +117,7 @@ def _perform(
     try:
         if tool is not None:
             assert isinstance(action, ToolCall)
-            return tool.call(action)
+            return tool.call(action) if not tool.files else _looking(run, tool, action)
         assert world is not None
         if run.acting:
             return _in_turn(world, action)
@@ -143,6 +144,21 @@ async def _awaited(
             return await pending.taken()
         finally:
             run.acting -= world is not None
+
+
+async def _looking(run: RunState, tool: Tool, action: ToolCall) -> Observation:
+    """Call a tool that looks at the files of the run, in a thread, and while no act on the world is under way."""
+    if not isinstance(run.world, HasFiles):
+        raise WorldError(no_files(tool.spec.name), remedy=IN_FILES)
+    async with run.turn:
+        with run.world.files() as folder:
+            seen = await asyncio.to_thread(tool.call, action, folder)
+            return await seen if inspect.isawaitable(seen) else seen
+
+
+def no_files(name: str) -> str:
+    """What is said of a tool that looks at the files of a run which has none."""
+    return f"the tool {name} looks at the files of its run, and the world of this one has none"
 
 
 async def _in_turn(world: World, action: str | ToolCall) -> Observation:

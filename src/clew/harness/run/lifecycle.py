@@ -20,6 +20,7 @@ from clew.harness.run import acts
 from clew.harness.run.pending import CUT_OFF, GIVEN_UP, Pending, revive
 from clew.harness.run.run_state import RunState
 from clew.harness.run.tape import Tape
+from clew.harness.tools import HasFiles
 from clew.store.run import observed
 
 FAILED = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
@@ -40,6 +41,9 @@ async def open(run: RunState, prepare: Callable[[], World | None]) -> None:
     with run.issuing(pending, WorldError):
         run.world = prepare()
         world = run.world
+        looking = [name for name, tool in run.spec.tools.items() if tool.files]
+        if looking and world is not None and not isinstance(world, HasFiles):
+            raise WorldError(acts.no_files(looking[0]), remedy=acts.IN_FILES)
         view = world.observe() if world is not None else Observation("")
         tools = (*(world.tools if world is not None else ()), *(t.spec for t in run.spec.tools.values()))
         run.complete(

@@ -57,6 +57,11 @@ class LiveRun:
         return self._run.tools
 
     @property
+    def tools_beside(self) -> tuple[ToolSpec, ...]:
+        """The tools that the run was given beside those of its world."""
+        return tuple(tool for tool in self._run.tools if tool.name in self._run.spec.tools)
+
+    @property
     def sampling(self) -> Sampling:
         """How its models are asked where a conversation does not say otherwise."""
         return self._run.sampling

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,19 @@ class WorkspaceWorld(Exact):
                 self._drop()
         return said
 
+    @contextmanager
+    def files(self) -> Iterator[Path]:
+        """The folder with the present files, for a tool that looks at them; what it changes there is undone."""
+        folder = self._ready()
+        try:
+            yield folder
+        finally:
+            same = False
+            with suppress(WorldError):
+                same = self._scan is not None and self._scan.snapshot().tree == self.tree
+            if not same:
+                self._drop()
+
     def _ready(self) -> Path:
         """The folder that holds ``tree``, made where there is none."""
         if self._place is None:
@@ -242,15 +256,19 @@ class WorkspaceWorld(Exact):
         self._closed = True
 
 
-async def verified(taskset: FileTasks, tree: str, command: str) -> Verdict:
-    """What a command comes to in a fresh copy of a snapshot, with the folder laid over it that a workspace names."""
+async def verified(taskset: FileTasks, tree: str, command: str, limits: Limits | None = None) -> Verdict:
+    """What a command comes to in a fresh copy of a snapshot, with the folder laid over it that a workspace names.
+
+    Args:
+        limits: instead of the taskset's.
+    """
     with tempfile.TemporaryDirectory(prefix="clew-verify-") as place:
         copy = Path(place, "box")
         restore(taskset.shelf, tree, copy)
         if isinstance(taskset, Workspace) and taskset.over is not None:
             _lay_over(taskset.over, copy)
         own_folder(copy)
-        return await taskset.sandbox.arun(command, folder=copy, env=PINNED)
+        return await taskset.sandbox.arun(command, folder=copy, env=PINNED, limits=limits)
 
 
 def last_tree(taskset: FileTasks, task: Task, run: Record, world: World | None) -> str:
