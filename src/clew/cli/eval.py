@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from clew.cli.shared import common, data_options, option, run_options
+from clew.cli.shared.programs import program_options
 
 
 @click.command(short_help="Measure success rates of models on held-out tasks.")
@@ -21,7 +22,7 @@ from clew.cli.shared import common, data_options, option, run_options
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @data_options.data_options
 @run_options.tools_option
-@run_options.command_options
+@program_options.command_options
 @run_options.model_options
 @run_options.sampling_options
 @run_options.limit_options

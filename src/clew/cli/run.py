@@ -10,6 +10,7 @@ import click
 from clew.cli.checkout import check_shelf
 from clew.cli.shared import common, data_options, embedding, option, run_options
 from clew.cli.shared.next_lines import command_line
+from clew.cli.shared.programs import program_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ SELECT_HELP = "With --memory: the model chooses at most N of the items first.  [
 @option("--select", default=0, metavar="N", type=common.Amount(int, 0), help=SELECT_HELP)
 @embedding.embed_option
 @run_options.tools_option
-@run_options.command_options
+@program_options.command_options
 @option("--name", default="", help="Name of this collection; the same line continues it where it stopped.")
 @option("--concurrency", default=256, help="Most runs at the same time.")
 @run_options.model_options

@@ -18,6 +18,7 @@ from clew.cli.shared import (
     training_report,
 )
 from clew.cli.shared.next_lines import command_line
+from clew.cli.shared.programs import program_options
 
 if TYPE_CHECKING:
     from clew.train.loop import Training
@@ -38,7 +39,7 @@ as the policy changes."""
 @option("--config", default="{}", help="Arguments of the agent, as JSON.")
 @data_options.data_options
 @run_options.tools_option
-@run_options.command_options
+@program_options.command_options
 @run_options.tree_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
@@ -70,7 +71,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     growth = run_options.growth_of(settled.options)
     played = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, played, judged=True)
-    config = run_options.config_of(options, held=("temperature", "top_p", "max_tokens"))
+    config = program_options.config_of(options, ("temperature", "top_p", "max_tokens"))
     model: Any = run_options.trainable(options["model"])
     store = common.open_store(store_path, create=True)
     folder = default_folder(store.path, name)

@@ -88,7 +88,7 @@ def of_world(run: Run) -> list[Files]:
     """The snapshots that a workspace left with its acts, or a program with its requests: each stands from the next call
     on; the end's last."""
     kept = tree_of_program if run.taskset.startswith("program(") else lambda call: _tree_of_act(run, call)
-    trees = [(call.seq, call.state.hex(), kept(call)) for call in run.calls if call.kind == "act"]
+    trees = [(call.seq, call.state.hex(), kept(call)) for call in run.calls if call.kind in ("open", "act")]
     found = [Files(seq + 1, tree, state, 0) for seq, state, tree in trees if tree]
     return [*found, found[-1]._replace(seq=-1)] if found and run.stop is not None else found
 

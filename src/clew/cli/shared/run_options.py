@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +17,7 @@ import click
 
 from clew.cli.shared import common, data_options, option
 from clew.cli.shared.next_lines import command_line
+from clew.cli.shared.programs import program_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 TINY = 20_000_000  # parameters
 BUNDLED = "clew.harness.agents:"  # where the agents are that have a bare name
-COMMANDED = "clew.serve.programs.commanded:commanded"  # the agent of runs in which a program of the user's asks
 
 
 NUCLEUS = common.Amount(float, 0, 1, above=True)
@@ -59,13 +59,6 @@ task_options = common.options(
 TOOLS_HELP = """Tools for the agent beside the world's: file.py:NAME,NAME, a module, or "mcp:COMMAND ARGUMENTS" for an
 MCP server; may be repeated."""
 tools_option = option("--tools", multiple=True, metavar="REF", help=TOOLS_HELP)
-COMMAND_HELP = """A program of your own as the agent, one for each run, in the sandbox: its requests to OPENAI_BASE_URL
-or ANTHROPIC_BASE_URL are the run's. {task} stands for the prompt, which also comes on standard input."""
-READABLE_HELP = "With --command: a folder or file that the program sees, read-only; may be repeated."
-command_options = common.options(
-    option("--command", metavar="COMMAND", default="", help=COMMAND_HELP),
-    option("--readable", metavar="PATH", multiple=True, help=READABLE_HELP),
-)
 model_options = common.options(
     option("--max-cost", type=float, help="Most US dollars to spend at an endpoint, in total."),
     option("--model-options", default="{}", help="More settings of the model, as JSON: price, stream, device, ..."),
@@ -111,37 +104,15 @@ def world_of(options: Mapping[str, Any], agent: str, *, judged: bool = False) ->
     if (data := data_options.dataset_of(options, judged=judged)) is not None:
         if hasattr(data, "load_model"):
             data.load_model = lambda ref: load_model(ref, options)  # of a judge: by the line's credential and bounds
-        return _commanded(_planned(data, options), options)
+        return program_options.in_program(_planned(data, options), options)
     if ":" in agent_reference(agent).removeprefix(BUNDLED) and is_default("world"):
-        who = "a program is the agent" if agent == COMMANDED else f"{agent} is an agent of your own"
+        who = "a program is the agent" if agent == program_options.COMMANDED else f"{agent} is an agent of your own"
         remedy = "Name the world that it acts in with --world; `clew worlds` lists them."
         raise BadInput(f"{who}, and the line names no world", remedy=remedy)
     made: Taskset = build("tasksets", with_names(options["world"]))
     if about := getattr(made, "about", ""):
         common.say(about)
-    return _commanded(_planned(made, options), options)
-
-
-def _commanded(world: Taskset, options: Mapping[str, Any]) -> Taskset:
-    """The world with a program at work in its files, where the line names one.
-
-    Raises:
-        BadInput: the world keeps no files that a program could work in, and is no data.
-    """
-    if not options.get("command"):
-        return world
-    from clew.core.errors import need
-
-    need("uvicorn", "serve")
-    from clew.serve.programs.program_world import Programs
-    from clew.worlds.workspace import FileTasks
-
-    if not options.get("data") and not isinstance(world, FileTasks):
-        remedy = (
-            "Programs work in files or on data: --world workspace, --world \"repairs('tasks.jsonl')\" or --data FILE."
-        )
-        raise BadInput(f"no program can work in {options['world']}", remedy=remedy)
-    return Programs(world, options["command"], readable=options["readable"])
+    return program_options.in_program(_planned(made, options), options)
 
 
 def with_names(ref: str) -> str:
@@ -189,7 +160,7 @@ def agent_for(options: Mapping[str, Any], agent: str) -> str:
         if lost or options.get("tools"):
             told = f"the line names {lost or 'tools'} and a program that is the agent"
             raise BadInput(told, remedy="Leave out one of the two; a program has its own tools.")
-        return COMMANDED
+        return program_options.COMMANDED
     if options.get("readable"):
         raise BadInput("--readable is for --command", remedy="Add --command 'PROGRAM ...', or leave it out.")
     if not is_default("agent"):
@@ -368,20 +339,9 @@ def runner_maker(
     """
     from clew.harness import Runner
 
-    agent, config = agent_reference(options["agent"]), config_of(options)
+    agent, config = agent_reference(options["agent"]), program_options.config_of(options, sampling(options))
     kept = {"tools": options["tools"], "limits": limits(options), "sampling": sampling(options), **more}
     return lambda model, store: Runner(agent, taskset, model, store, config, **kept)
-
-
-def config_of(options: Mapping[str, Any], held: Sequence[str] = ()) -> dict[str, Any]:
-    """The arguments of a line's agent. Of a program they say which settings of sampling are the line's, ``held`` among
-    them, whatever the program asks for.
-
-    Raises:
-        BadInput: --config is no JSON object.
-    """
-    config = common.json_object(options["config"], "--config")
-    return {"held": sorted({*sampling(options), *held}), **config} if options.get("command") else config
 
 
 def short_reference(agent: str) -> str:

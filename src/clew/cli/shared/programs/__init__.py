@@ -1,0 +1,1 @@
+"""What verbs share that start programs which Clew did not write."""
