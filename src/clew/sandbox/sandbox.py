@@ -230,18 +230,24 @@ def spent() -> float:
     return _spent[0]
 
 
+def _python() -> list[Path]:
+    """The Python of this process. Clew itself too, where it was installed to be edited: its plug-in for pytest is loaded
+    by every pytest of that environment."""
+    return [Path(sys.base_prefix), Path(sys.prefix), Path(__file__).parents[1]]
+
+
 def _visible(readable: Sequence[str | Path] | None) -> list[Path]:
     """Folders to show: parents first, none that the system folders hold already.
 
     Raises:
         BadInput: a path does not exist, or would show everything.
     """
-    chosen = [Path(p).absolute() for p in (readable if readable is not None else (sys.base_prefix, sys.prefix))]
+    chosen = [Path(p).absolute() for p in (readable if readable is not None else _python())]
     for path in chosen:
         if path == Path("/") or not path.exists():
             raise BadInput(f"{path} cannot be shown in a sandbox", remedy="Name folders or files that exist.")
-    system = [Path("/usr")]
-    return sorted({p for p in chosen if not any(p.is_relative_to(known) for known in system)})
+    known = [Path("/usr"), *chosen]
+    return sorted({p for p in chosen if not any(p != other and p.is_relative_to(other) for other in known)})
 
 
 def _uid() -> int:
