@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from clew.core.values import Message, ToolSpec
 from clew.harness.run.nodes import as_message, message_json
+from clew.serve.published.masks import NONE, Masks
 from clew.serve.sameness import arguments, same
 
 DECLARED = ("retry", "compaction", "sub-agent")  # what a program may say a request is
@@ -63,9 +64,9 @@ class Arrival(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Arrival | None:
-        """None where it is no request: the program has ended, or sent one again."""
+        """None where it is no request: the program has ended, or sent one again, or something is to be noted."""
         fields = json.loads(text)
-        if "ended" in fields or "retry" in fields:
+        if not {"ended", "retry", "note"}.isdisjoint(fields):
             return None
         fields["say"] = tuple(map(as_message, fields.get("say", ())))
         fields["sampling"]["stop"] = tuple(fields["sampling"]["stop"])
@@ -85,11 +86,15 @@ class Thread:
 
 
 class History:
-    """The threads of one run."""
+    """The threads of one run.
 
-    def __init__(self) -> None:
+    Args:
+        masks: what may differ in a message that goes on from a recorded one.
+    """
+
+    def __init__(self, masks: Masks = NONE) -> None:
         self.threads: list[Thread] = []
-        self.count = 0
+        self.count, self.masks = 0, masks
 
     def place(
         self,
@@ -100,11 +105,12 @@ class History:
         declared: str = "",
     ) -> Arrival:
         """Where a request belongs; nothing is changed yet."""
-        common = [_common(thread.path, messages) for thread in self.threads]
+        common = [_common(thread.path, messages, self.masks) for thread in self.threads]
         on = [
             (n, i)
             for i, (n, t) in enumerate(zip(common, self.threads, strict=True))
-            if n == len(t.path) and not t.busy and (t.model.partition("?")[0], t.tools) == (model, tools)
+            if n == len(t.path) and not t.busy and t.model.partition("?")[0] == model
+            if self.masks.offered(t.tools, tools)
         ]
         asked = (model, tools, dict(sampling))
         if on:
@@ -149,9 +155,9 @@ class History:
         it.busy = False
 
 
-def _common(path: Sequence[Message], messages: Sequence[Message]) -> int:
+def _common(path: Sequence[Message], messages: Sequence[Message], masks: Masks = NONE) -> int:
     pairs = zip(path, messages, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if not same(a, b)), min(len(path), len(messages)))
+    return next((i for i, (a, b) in enumerate(pairs) if not masks.same(a, b)), min(len(path), len(messages)))
 
 
 def _gist(message: Message) -> tuple[Any, ...]:
