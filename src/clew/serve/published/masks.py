@@ -24,8 +24,8 @@ LONGEST = 300  # characters of a pattern of a user's own
 class Mask(NamedTuple):
     """A kind of text that differs from one run of a program to the next.
 
-    name: as notes call it. pattern: what the text looks like; where it has a group, the group alone is left out. mark:
-    a piece that stands in each text with a match, which spares the others the search; empty where none is known.
+    name: as notes call it. pattern: what the text looks like; where it has groups, these alone are left out. mark: a
+    piece that stands in each text with a match, which spares the others the search; empty where none is known.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Mask(NamedTuple):
             return text
         parts, last = list[str](), 0
         for start, end in self._spans(text):
-            parts += [text[last:start], f"⟦{self.name}⟧"]
+            parts += [text[last:start], f"[masked: {self.name}]"]
             last = end
         return "".join([*parts, text[last:]])
 
@@ -46,9 +46,14 @@ class Mask(NamedTuple):
         return [text[start:end] for start, end in self._spans(text)] if self.mark in text else []
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where it leaves something out: the group, or the whole match where the group has no part in it."""
+        """Where it leaves something out: the groups, or the whole match where no group has a part in it."""
         for m in self.pattern.finditer(text):
-            yield m.span(1 if self.pattern.groups and m.start(1) >= 0 else 0)
+            end = m.start()
+            groups = [m.span(i + 1) for i in range(self.pattern.groups) if m.start(i + 1) >= 0] or [m.span()]
+            for span in groups:
+                if span[0] >= end:  # none that stands in another
+                    yield span
+                    end = span[1]
 
 
 class Masks:

@@ -15,16 +15,17 @@ from clew.serve.published.masks import Mask
 # an agent may pass on what a command printed as JSON, in which the end of a line is written as \n
 _LINE = r"(?:(?m:^)|(?<=\\n))"
 _END = r"(?=(?m:$)|\\n)"
-_LISTED = _LINE + r"[bcdlps-][-rwxsStT]{9}[.+@]? +"
+_LISTED = _LINE + r"[bcdlps-][-rwxsStT]{9}[.+@]?"
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? [A-Z][a-z]{2} +\d{1,2}"
 
 _COMMANDS = {  # what any agent passes on of commands
     # its links, size and time are those of the machine: a copy of the folder stands somewhere else
-    "ls: the folder above": (_LISTED + r"(\d+(?: +\S+){6}) +\.\." + _END, " .."),
-    "ls: time": (
-        _LISTED + r"\d+ +\S+ +\S+ +(?:\d+, +)?\S+ +"
-        r"([A-Z][a-z]{2} +\d{1,2} +[\d:]{4,5}|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d\.\d+ [+-]\d{4})?) ",
+    "ls: the folder above": (_LISTED + r"( +\d+(?: +\S+){6} +)\.\." + _END, " .."),
+    # the columns are as wide as what stands in them, in the line of the folder above too
+    "ls: times and columns": (
+        _LISTED + r"( +)\d+( +)\S+( +)\S+( +)(?:\d+, +)?\S+( +"
+        r"(?:[A-Z][a-z]{2} +\d{1,2} +[\d:]{4,5}|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d\.\d+ [+-]\d{4})?) )",
         "r",
     ),
     "ls: total": (_LINE + r"total (\d[\d.]*[KMG]?)(?=(?:\n|\\n)[bcdlps-][-rwxsStT]{9})", "total "),
@@ -57,6 +58,7 @@ _AGENTS = {  # what one agent alone writes
     "codex: item": (r"\b((?:msg|fc|fco|rs|ctc|ctco|ws|ig|lsh)_[0-9a-f]{8}[0-9a-f-]{8,})\b", "_"),
     "codex: chunk": (r"Chunk ID: ([0-9a-f]{4,16})", "Chunk ID: "),
     "codex: wall time": (r"Wall time: ([\d.]+) seconds", "Wall time: "),
+    "codex: size of an output": (r"Original token count: (\d+)", "Original token count: "),
     "codex: running command": (r"running with session ID (\d+)", "session ID "),
     "codex: date": (r"<current_date>([^<]{4,40})</current_date>", "<current_date>"),
     "codex: time zone": (r"<timezone>([^<]{1,60})</timezone>", "<timezone>"),
