@@ -120,7 +120,7 @@ def call(of: Agent, step: str, number: int) -> Message:
     more = {"description": step} if of.name == "Claude Code" else {}
     given = {of.argument: command.get(step, COMMIT), **more}
     said = tool_call(of.tool, id=f"call_{number}", text=f"I {step}.", **given)
-    return said._replace(reasoning="Let me see.") if of.name == "Codex" else said
+    return said._replace(text="", reasoning=f"I {step}.") if of.name == "Codex" else said
 
 
 def says(of: Agent) -> Callable[[Request], Message]:
@@ -276,6 +276,7 @@ class Drive:
         forks = [name for name in self._names() if name != self.run]
         notes = [json.loads(c.text) for c in self._view(forks[0]).calls if c.kind == "note" and c.action == "masked"]
         noted = {name for note in notes for name in note["masks"]}
+        drifts = [c for c in self._view(forks[0]).calls if c.kind == "note" and c.action == "drift"]
         self.told["forked"] = (
             done.code == 0
             and (into / "other.txt").read_text() == "other\n"
@@ -285,6 +286,7 @@ class Drive:
             and told == [f"request {n}" for n in range(at + 1)]
             and later == len(asks) - at - 1
             and noted >= set(masked)
+            and not drifts
         )
         self.told["fork"] = f"@{asks[at]}: {len(told)} trees equal, {later} requests upstream"
 

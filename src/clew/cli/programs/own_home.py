@@ -36,7 +36,7 @@ _ELSEWHERE = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_H
 
 def fresh_home(store: Path, name: str) -> Path:
     """A place for the home of a run, beside the store, that is not there yet."""
-    kept = store.absolute().parent / f"{store.name}.homes"
+    kept = store.resolve().parent / f"{store.name}.homes"
     places = (kept / (name if not i else f"{name}-{i + 1}") for i in range(10_000))
     return next(place for place in places if not place.exists())
 

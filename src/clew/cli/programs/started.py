@@ -70,7 +70,7 @@ async def programs(
         await gateway.folders.at_end(gateway.store, session)
     strayed = [_told(gateway, name, bool(sessions)) for name in names]
     if kept and not options["again"]:
-        _next(kept[0].run, program, options)
+        _next(kept[0].run, program, options, Path(store))
     if gateway.memory and (line := _without_line(gateway, names[0], program, options)):
         common.echo(f"\nNext:\n  {line}")
     return max(codes, key=abs) or int(any(strayed))
@@ -100,10 +100,16 @@ def _starts(
     options: Mapping[str, Any],
     store: str,
 ) -> dict[str, Start]:
+    """How each program is started: in its fresh folder, in its copy of this one, or here."""
+    from clew.serve.gateway.beginnings import HOME
+    from clew.serve.noted_files import METHOD
+
     if options["into"]:
         places = [Path(options["into"], s.name) if len(sessions) > 1 else Path(options["into"]) for s in sessions]
         pairs = zip(sessions, places, strict=True)
         return {session.name: _begun_again(gateway, session, place, program, store) for session, place in pairs}
+    if sessions and any(row.params == HOME for row in gateway.store.annotations([sessions[0].run], METHOD)):
+        common.say("note: the run had a home of its own, which comes back with --into FOLDER")
     if len(names) > 1 and not options["one_folder"]:
         copies = own_folders(names, Path(store))
         return {name: Start(in_own_folder(copy, program), copy) for name, copy in copies.items()}
@@ -219,12 +225,13 @@ def _told_of_record(session: Session) -> None:
         common.say(f"run {session.name}: all {len(session.expected)} recorded requests were made again")
 
 
-def _next(run: str, program: Sequence[str], options: Mapping[str, Any]) -> None:
+def _next(run: str, program: Sequence[str], options: Mapping[str, Any], store: Path) -> None:
     """The lines that go on from a run with its files."""
     words = " ".join(map(quoted, program))
     lines = [command_line("checkout", run)]
     if not options["place"]:
-        lines.append(f"{command_line('gateway', again=run, into=f'again-{run}')} -- {words}")
+        into = store.parent / f"again-{run}"  # not in the folder that is kept
+        lines.append(f"{command_line('gateway', again=run, into=into)} -- {words}")
     common.echo("\nNext:\n" + "\n".join(f"  {line}" for line in lines))
 
 

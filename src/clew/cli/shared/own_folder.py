@@ -16,10 +16,14 @@ from pathlib import Path
 from clew.core.errors import BadInput
 
 MOST = 2 << 30  # bytes of a folder that is copied
-# pairs of folders up to a word "--", what is mounted and over what; then where to start, and the program
-_ENTER = (
-    """while [ "$1" != -- ]; do mount --bind "$1" "$2" || exit 125; shift 2; done; cd "$2" && shift 2 && exec "$@\""""
-)
+# pairs of folders up to a word "--", what is mounted and over what; then where to start, and the program, which gets
+# none of the powers that mounting took
+_ENTER = """
+while [ "$1" != -- ]; do mount --bind "$1" "$2" || exit 125; shift 2; done
+cd "$2" && shift 2 || exit 125
+[ "$(id -u)" = 0 ] || ! command -v setpriv > /dev/null || exec setpriv --ambient-caps=-all --inh-caps=-all -- "$@"
+exec "$@"
+"""
 
 
 def own_folders(names: Sequence[str], store: Path) -> dict[str, Path]:
@@ -50,7 +54,7 @@ def check_mounts(remedy: str) -> None:
     Raises:
         BadInput: user namespaces are off on this machine.
     """
-    if subprocess.run([*_unshared(), "true"], capture_output=True).returncode:
+    if subprocess.run(in_own_folder(Path.cwd(), ["true"]), capture_output=True).returncode:
         raise BadInput("no folder can be mounted for a fork: user namespaces are off here", remedy=remedy)
 
 
@@ -73,7 +77,7 @@ def in_own_folder(
 
 
 def _unshared() -> list[str]:
-    return ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-current-user"])
+    return ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-current-user", "--keep-caps"])
 
 
 def _copied(path: Path) -> bool:

@@ -48,8 +48,8 @@ def beginning(data: str, home: str | None = None) -> Beginning:
     if home is not None:
         kept, at = Files.read(0, home), str(json.loads(home).get("folder", ""))
     facts = told.get("facts")
-    where = (str(told.get(key, "")) for key in ("folder", "cwd", "date"))
-    found = Beginning(files, *where, kept, at, facts if isinstance(facts, dict) else {})
+    folder, cwd, date = (str(told.get(key, "")) for key in ("folder", "cwd", "date"))
+    found = Beginning(files, folder, cwd, date, kept, at, facts if isinstance(facts, dict) else {})
     places = [found.folder, found.cwd, *([at] if kept else [])]
     if not all(Path(place).is_absolute() for place in places) or len(found.date) > 40:
         raise BadRecord("a run's beginning that names no folder", remedy="Run `clew store verify`.")

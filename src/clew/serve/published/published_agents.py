@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from clew.serve.published.masks import Mask
 
 # an agent may pass on what a command printed as JSON, in which the end of a line is written as \n
-_LINE = r"(?:(?m:^)|(?<=\\n))"
-_END = r"(?=(?m:$)|\\n)"
+_LINE = r"(?:(?m:^)|(?<=\\n)|(?<=\"))"
+_END = r"(?=(?m:$)|\\n|\")"
+_WORD = r"(?:\b|(?<=\\[nt]))"
 _LISTED = _LINE + r"[bcdlps-][-rwxsStT]{9}[.+@]?"
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? [A-Z][a-z]{2} +\d{1,2}"
@@ -30,19 +31,16 @@ _COMMANDS = {  # what any agent passes on of commands
     ),
     "ls: total": (_LINE + r"total (\d[\d.]*[KMG]?)(?=(?:\n|\\n)[bcdlps-][-rwxsStT]{9})", "total "),
     "duration": (
-        r"\b(?:in|took|Time:|real|user|sys)(?:[ \t]|\\t)+((?:\d+m)?\d+(?:\.\d+)?[ ]?(?:ms|s|secs?|seconds?))\b",
+        _WORD + r"(?:in|took|Time:|real|user|sys)(?:[ \t]|\\t)+((?:\d+m)?\d+(?:\.\d+)?[ ]?(?:ms|s|secs?|seconds?))\b",
         "",
     ),
     "duration of a test": (r"(?:[\t(]|\\t)(\d+\.\d\d\d?s)\b", ""),
     "address in memory": (r"\bat (0x[0-9a-f]{8,16})\b", " 0x"),
     "temporary name": (r"/(tmp[a-z0-9_]{8}|tmp\.[A-Za-z0-9]{10})\b", "/tmp"),
     "temporary folder of pytest": (r"/pytest-of-\w+/(pytest-\d+)", "/pytest-of-"),
-    "process id": (r"\b(?:PGID|PIDs?|[Pp]id|process)[:= ]{1,2}(\d{2,7})\b", ""),
-    "time stamp": (r"\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?)", ":"),
-    "date": (
-        rf"\b({_DAY},? [A-Z][a-z]{{2}} +\d{{1,2}} \d\d:\d\d:\d\d(?: [A-Z]{{3,4}})? \d{{4}}(?: [+-]\d{{4}})?)",
-        ":",
-    ),
+    "process id": (_WORD + r"(?:PGID|PIDs?|[Pp]id|process)[:= ]{1,2}(\d{2,7})\b", ""),
+    "time stamp": (_WORD + r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?)", ":"),
+    "date": (rf"{_WORD}({_DAY} \d\d:\d\d:\d\d(?: [A-Z]{{3,4}})? \d{{4}}(?: [+-]\d{{4}})?)", ":"),
     "date in a prompt": (
         r"[Tt]oday'?s? (?:current )?date(?: is|:) ([^\n\\]{6,60}?)(?=[.(<]|\\n|\n|$)",
         "oday",
@@ -52,7 +50,8 @@ _AGENTS = {  # what one agent alone writes
     "mini-swe-agent: kernel": (r"<system_information>\s*(.{3,300}?)\s*</system_information>", "<system_information>"),
     "claude code: kernel": (r"OS Version: ([^\n\\]{3,100})", "OS Version: "),
     "claude code: session": (rf"/(?:\.claude/projects|claude-\d+)/[^/\s\\]{{1,200}}/({_UUID})", "claude"),
-    "claude code: sub-agent": (r"\bagentId: (\w+)", "agentId: "),
+    "claude code: sub-agent": (r"\b(?:agentId: |to: ')(a[0-9a-f]{12,20})\b", "agentId: "),
+    "claude code: time of a sub-agent": (r"\bduration_ms: (\d+)", "duration_ms: "),
     "claude code: command in the background": (r"running in background with ID: (\w+)", "background with ID: "),
     "claude code: check of a bill": (r"\bcch=([0-9a-f]+)", "cch="),
     "codex: item": (r"\b((?:msg|fc|fco|rs|ctc|ctco|ws|ig|lsh)_[0-9a-f]{8}[0-9a-f-]{8,})\b", "_"),
