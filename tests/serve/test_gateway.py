@@ -149,7 +149,7 @@ def test_a_program_that_left_the_recorded_course_is_told_where() -> None:
         return await client.post(f"/r/{run.id}/v1/chat/completions", json=body)
 
     reply = using(it, other)
-    assert reply.status_code == 422, "which no client sends again by itself"
+    assert reply.status_code == 404, "which no client of this dialect sends again by itself"
     assert reply.headers["x-should-retry"] == "false"
     assert 'messages[0].text: "add 5 5" instead of "use the tool"' in reply.json()["error"]["message"]
 

@@ -59,7 +59,7 @@ def command(place: str, folder: Path | None, as_json: bool, store_path: str) -> 
     clew checkout 4fzk2w
     clew checkout 4fzk2w@12 before
     """
-    from clew.serve.gateway.run_files import files_at, files_of
+    from clew.serve.gateway.run_files import exits_of, files_at, files_of
     from clew.serve.noted_files import METHOD, left_out
     from clew.worlds.workspace import restore
 
@@ -67,7 +67,7 @@ def command(place: str, folder: Path | None, as_json: bool, store_path: str) -> 
     run, cursor = common.cursor(store, place)
     found, shelf = files_at(run, cursor), shelf_of(store_path)
     if folder is None:
-        _listed(run.id, files_of(run), shelf, as_json)
+        _listed(run.id, files_of(run), exits_of(run), shelf, as_json)
         return
     gone = left_out(store.annotations(sorted({run.id, *(call.run for call in run.calls)}), METHOD))
     erased = list[str]()
@@ -96,8 +96,8 @@ def _lacking(shelf: TreeShelf, tree: str, gone: Mapping[str, str]) -> Iterator[s
         yield from (path for path, entry in shelf.walk(tree) if entry.kind != FOLDER and entry.key in lacking)
 
 
-def _listed(run: str, known: list[Files], shelf: TreeShelf, as_json: bool) -> None:
-    """What changed from one request to the next."""
+def _listed(run: str, known: list[Files], exits: Mapping[int, list[int]], shelf: TreeShelf, as_json: bool) -> None:
+    """What changed from one request to the next, and how the commands between them ended, where that is known."""
     from clew.worlds.workspace.tree_shelf import changes
 
     rows, before = list[dict[str, Any]](), known[0].tree
@@ -105,15 +105,17 @@ def _listed(run: str, known: list[Files], shelf: TreeShelf, as_json: bool) -> No
         changed = changes(shelf, before, one.tree)
         marks = ["+" if a is None else "-" if b is None else "*" for a, b in changed.values()]
         paths = [f"{mark}{path}" for mark, path in zip(marks, changed, strict=True)]
-        rows.append({"call": one.seq if one.seq >= 0 else "end", "state": one.state[:12], "changed": paths})
+        at = one.seq if one.seq >= 0 else "end"
+        rows.append({"call": at, "state": one.state[:12], "exits": exits.get(one.seq, []), "changed": paths})
         before = one.tree
     if as_json:
         common.end_with_json(rows)
     shown = []
     for row in rows:
         more = f" and {len(row['changed']) - MOST} more" if len(row["changed"]) > MOST else ""
-        shown.append([row["call"], row["state"], "  ".join(row["changed"][:MOST]) + more])
-    common.print_table(["call", "state", "changed before it"], shown)
+        codes = [" ".join(map(str, row["exits"]))] if exits else []
+        shown.append([row["call"], row["state"], *codes, "  ".join(row["changed"][:MOST]) + more])
+    common.print_table(["call", "state", *(["exit"] if exits else []), "changed before it"], shown)
     last = next((row["call"] for row in reversed(rows) if row["call"] != "end"), None)
     common.echo(f"Next: {command_line('checkout', run if last is None else f'{run}@{last}', 'files-before')}")
 

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from clew.cli.programs.own_home import fresh_home, made_home
+from clew.cli.programs.started import answered_by, programs
 from clew.cli.shared import common, embedding, option, run_options
 from clew.cli.shared.next_lines import command_line
-from clew.cli.shared.own_folder import check_mounts, in_own_folder, own_folders
+from clew.cli.shared.own_folder import check_mounts
 from clew.core.errors import BadInput
-from clew.core.printable import quoted
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from socket import socket
 
     from clew.core.protocols import Model
+    from clew.serve.gateway.matching import Matching
     from clew.serve.gateway.program_folders import ProgramFolders
     from clew.serve.gateway.proxy import Gateway
-    from clew.serve.gateway.session import Session
     from clew.store import Keeper
 
 PORT = 8421
+MOST = 12  # paths that a line names
 
 
 UNNAMED_HELP = "Requests without a name: join the run they continue (guess), or be runs of their own (apart)."
@@ -40,6 +39,11 @@ WORKSPACE_HELP = """Keep all files of this folder at each request, ignored ones 
 them back."""
 INTO_HELP = """With --fork or --replay: start PROGRAM in this fresh folder, with the files that its run began with,
 mounted where they lay."""
+HOME_HELP = """With --workspace: a home of PROGRAM's own, empty (`fresh`) or a copy of this folder without its
+credentials; it is recorded at the beginning and comes back with --into."""
+MATCH_HELP = """With --fork or --replay: a request is that of the record if it is equal to the letter (exact), apart
+from what agents draw anew at each start (masked), or by its place alone (position); what differs is told."""
+MASK_HELP = "A regular expression of what may differ too: its groups, if it has any. May be given several times."
 MINUTES = common.Amount(float, 0, above=True)
 
 
@@ -60,6 +64,9 @@ MINUTES = common.Amount(float, 0, above=True)
 @embedding.embed_option
 @option("--workspace", metavar="FOLDER", default="", help=WORKSPACE_HELP)
 @option("--into", metavar="FOLDER", default="", help=INTO_HELP)
+@option("--home", metavar="FOLDER", default="", help=HOME_HELP)
+@option("--match", choices="exact masked position", default="masked", help=MATCH_HELP)
+@option("--mask", "masks", metavar="REGEX", multiple=True, help=MASK_HELP)
 @option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
@@ -77,7 +84,7 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     \b
     clew gateway -- python my_agent.py
     clew gateway --upstream http://localhost:8000/v1 --port 8421
-    clew gateway --workspace . -- python my_agent.py
+    clew gateway --workspace . --home fresh -- python my_agent.py
     clew gateway --memory shop -- python my_agent.py
     clew gateway --fork RUN@7 -n 4 -- python my_agent.py
     clew gateway --fork RUN --without-memory all -- python my_agent.py
@@ -99,19 +106,24 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
         if options["place"] is None and options["without"] is None:
             raise BadInput(f"--fork {run.id} names no place in the run", remedy="Write RUN@CALL; see `clew show`.")
         options["place"] = options["place"] or run.id
-        if not (options["ref"] or options["upstream"]):
-            options.update(answered_by(store, run.id))
+    if recorded := options["again"] or getattr(options["place"], "run", options["place"]):
+        known = answered_by(store.row(recorded).meta)
+        options["masks"] = (*known.pop("masks", ()), *options["masks"])
+        if not (options["again"] or options["ref"] or options["upstream"]):
+            options.update(known)
+    options["own_home"] = _home(options, store_path) if options["home"] else None
     gateway = Gateway(
         store,
         upstream(options),
         unnamed=options["unnamed"],
         token=options["token"],
         names=(options["ref"],) if options["ref"] else (),
-        about={k: options[k] for k in ("ref", "upstream") if options[k]},
+        about={k: options[k] for k in ("ref", "upstream", "masks") if options[k]},
         idle=options["idle"] * 60 if options["idle"] else None,
         memory=options["memory"],
         embedder=embedding.embedder(options["embed"]),
         folders=_folders(options, store_path) if options["workspace"] or options["into"] else None,
+        matching=_matching(options["match"], options["masks"]),
     )
     port = options["port"] if options["port"] is not None else 0 if program else PORT
     listener = listen(options["host"], port)
@@ -140,6 +152,11 @@ def _refuse_contradictions(options: Mapping[str, Any], program: Sequence[str]) -
     if options["into"] and not (program and (options["place"] or options["again"])):
         remedy = "Write `clew gateway --fork RUN@CALL --into FOLDER -- PROGRAM`."
         raise BadInput("--into is where the PROGRAM of a fork or a replay is started", remedy=remedy)
+    if options["home"] and not (program and options["workspace"]):
+        remedy = "Write `clew gateway --workspace FOLDER --home fresh -- PROGRAM`."
+        raise BadInput("--home is of a PROGRAM whose files are kept", remedy=remedy)
+    if options["match"] != "masked" and not (options["place"] or options["again"]):
+        raise BadInput("--match is of a fork or a replay", remedy="Name the run with --fork or --replay.")
     if options["without"] is not None and not options["place"]:
         raise BadInput("--without-memory changes a fork", remedy="Name the run with --fork.")
 
@@ -152,6 +169,7 @@ def _folders(options: Mapping[str, Any], store: str) -> ProgramFolders:
             mounted, which --into needs.
     """
     from clew.cli.checkout import shelf_of
+    from clew.serve.gateway.beginnings import facts
     from clew.serve.gateway.program_folders import ProgramFolders
 
     shelf = shelf_of(store)
@@ -168,7 +186,38 @@ def _folders(options: Mapping[str, Any], store: str) -> ProgramFolders:
         remedy = f"Put the store elsewhere: --store {root.parent / 'runs.db'}."
         told = f"the store {store} lies in {options['workspace']}, whose files would hold themselves"
         raise BadInput(told, remedy=remedy)
-    return ProgramFolders(shelf, root, common.say)
+    return ProgramFolders(shelf, root, common.say, home=options["own_home"], facts=facts(os.environ))
+
+
+def _home(options: Mapping[str, Any], store: str) -> Path:
+    """Make the home that the program has; say which of the given files are not in it.
+
+    Raises:
+        BadInput: it cannot be made from what --home names.
+    """
+    place = fresh_home(Path(store), options["name"] or f"run-{os.getpid()}")
+    withheld = made_home(place, options["home"], os.environ)
+    if withheld:
+        more = f" and {len(withheld) - MOST} more" if len(withheld) > MOST else ""
+        common.say(
+            f"left out of the program's home, which is recorded, for a credential: {', '.join(withheld[:MOST])}{more}"
+        )
+    return place
+
+
+def _matching(match: str, own: Sequence[str]) -> Matching:
+    """How the requests of a fork or a replay are matched with those recorded.
+
+    Raises:
+        BadInput: a mask is no regular expression that a mask can be.
+    """
+    from clew.serve.gateway.matching import Matching
+    from clew.serve.published.masks import Masks
+    from clew.serve.published.masks import own as masks_of
+    from clew.serve.published.published_agents import MASKS
+
+    given = masks_of(own)
+    return Matching(Masks([] if match == "exact" else [*MASKS, *given]), match == "position")
 
 
 def _check_memory(store: Keeper, name: str, embed: str) -> None:
@@ -205,12 +254,6 @@ def upstream(options: Mapping[str, Any]) -> Callable[[str, str, Mapping[str, Any
     return endpoints(options["upstream"] or "", key_of, given)
 
 
-def answered_by(store: Keeper, run: str) -> dict[str, Any]:
-    """The model or endpoint that answered a recorded run, so that its forks ask the same."""
-    known = json.loads(store.row(run).meta or "{}").get("gateway", {})
-    return {k: known[k] for k in ("ref", "upstream") if k in known}
-
-
 async def _serve(
     gateway: Gateway, listener: socket, address: str, program: tuple[str, ...], options: Mapping[str, Any], store: str
 ) -> int:
@@ -226,134 +269,7 @@ async def _serve(
             return 1
         await asyncio.sleep(0.005)
     try:
-        return await _programs(gateway, address, program, options, store, serving)
+        return await programs(gateway, address, program, options, store, serving)
     finally:
         server.should_exit = True
         await serving
-
-
-async def _programs(
-    gateway: Gateway,
-    address: str,
-    program: tuple[str, ...],
-    options: Mapping[str, Any],
-    store: str,
-    serving: Future[None],
-) -> int:
-    """Open the forks or the replay asked for, then run the program to its end, or serve until told to stop."""
-    from clew.core.records import Edit, Intervention
-
-    sessions: list[Session] = []
-    if options["place"]:
-        reply = options["reply"] if options["reply_json"] is None else _message(options["reply_json"])
-        place, memory = options["place"], run_options.without(options["without"])
-        if reply is not None and isinstance(place, str):
-            raise BadInput("--reply is of a call", remedy="Name it as --fork RUN@CALL; see `clew show`.")
-        edits = (Edit("reply", place.seq, reply),) if reply is not None else ()
-        sessions = gateway.fork(place, options["n"], Intervention(edits), memory=memory)
-    elif options["again"]:
-        sessions = [gateway.replay(options["again"])]
-    names = [s.name for s in sessions] or ([options["name"] or f"run-{os.getpid()}"] if program else [])
-    if not program:
-        for name in names:
-            common.echo(f"waiting for the program of run {name} at {address}/r/{name}/v1")
-        common.echo(f"{store} records what comes to {address}/v1 or {address}/r/NAME/v1  (Ctrl-C ends)")
-        await serving
-        return 0
-    copies = {}
-    if len(names) > 1 and not (options["one_folder"] or options["into"]):
-        copies = own_folders(names, Path(store))
-    commands = {name: in_own_folder(copies[name], program) if name in copies else program for name in names}
-    date = gateway.folders.date if gateway.folders is not None else ""
-    for session in sessions if options["into"] else ():
-        copies[session.name] = Path(options["into"], session.name) if len(sessions) > 1 else Path(options["into"])
-        commands[session.name], date = _begin_again(gateway, session, copies[session.name], program)
-    work = (_program(commands[name], address, name, options["token"], date) for name in names)
-    codes = await asyncio.gather(*work)
-    for name, copy in copies.items():
-        common.say(f"run {name} worked in {copy}")
-    kept = [gateway.sessions[name] for name in names if name in gateway.sessions] if gateway.folders is not None else []
-    for session in kept:
-        assert gateway.folders is not None
-        await gateway.folders.at_end(gateway.store, session)
-    if kept and not options["again"]:
-        common.echo(f"\nNext:\n  {command_line('checkout', kept[0].run)}")
-    for name in names:
-        _told(gateway, name, store)
-    if gateway.memory and (line := _without_line(gateway, names[0], program, options)):
-        common.echo(f"\nNext:\n  {line}")
-    return max(codes, key=abs)
-
-
-def _begin_again(gateway: Gateway, session: Session, place: Path, program: Sequence[str]) -> tuple[list[str], str]:
-    """Put back what a run began with; the command that starts its program there, and the date that git is told.
-
-    Raises:
-        BadInput: the recorded folder is not there, so that nothing can be mounted over it.
-    """
-    from clew.store import Run
-
-    assert gateway.folders is not None
-    begun = gateway.folders.put_back(Run(gateway.store, session.run), session.name, place)
-    if not Path(begun.folder).is_dir():
-        remedy = f"Make it: mkdir -p {quoted(begun.folder)}. It is only mounted over, and stays empty."
-        raise BadInput(f"the run worked in {begun.folder}, which is not there", remedy=remedy)
-    return in_own_folder(place, program, begun.folder, begun.cwd), begun.date
-
-
-def _message(text: str) -> dict[str, Any]:
-    """A reply's fields, from a chat message; a tool call without an id gets one.
-
-    Raises:
-        BadInput: it is none.
-    """
-    from clew.core.errors import BadRecord
-    from clew.harness.run.nodes import message_json
-    from clew.models.dialects.chat import message_from_wire
-
-    fields = common.json_object(text, "--reply-json")
-    try:
-        message = message_from_wire({"content": None, **fields, "role": "assistant"})._replace(extra="")
-    except (BadRecord, TypeError, AttributeError) as error:
-        told = error.message if isinstance(error, BadRecord) else str(error)
-        remedy = """Write {"content": "..."} or {"tool_calls": [{"function": {"name": "...", "arguments": "{}"}}]}."""
-        raise BadInput(f"--reply-json is no chat message: {told}", remedy=remedy) from None
-    calls = tuple(c if c.id else c._replace(id=f"call_{i}") for i, c in enumerate(message.calls))
-    return message_json(message._replace(calls=calls))
-
-
-async def _program(program: Sequence[str], address: str, name: str, token: str, date: str) -> int:
-    from clew.serve.gateway.program_folders import pinned
-    from clew.serve.gateway.programs import environment
-
-    given = environment(address, name, token, os.environ) | pinned(date, os.environ)
-    try:
-        process = await asyncio.create_subprocess_exec(*program, env=given)
-    except OSError as error:
-        raise BadInput(f"{program[0]} cannot be started: {error.strerror}", remedy="Check the command.") from None
-    try:
-        return await process.wait()
-    except asyncio.CancelledError:
-        process.send_signal(signal.SIGINT)
-        raise
-
-
-def _told(gateway: Gateway, name: str, store: str) -> None:
-    session = gateway.sessions.get(name)
-    if session is None:
-        common.say(f"the program asked nothing at the address of run {name}: does it read OPENAI_BASE_URL?")
-        return
-    asks = len(session.exchanges)
-    common.say(f"run {session.run}: {asks} requests; look at it: {command_line('show', session.run)}")
-
-
-def _without_line(gateway: Gateway, name: str, program: Sequence[str], options: Mapping[str, Any]) -> str:
-    """The line that starts the program again without what its run was given; empty where that was nothing."""
-    from clew.harness.memory.recalled import first_recall
-
-    session = gateway.sessions.get(name)
-    if session is None or first_recall(gateway.store.calls(session.run), ())[0] < 0:
-        return ""
-    kept = common.pick(options, "max_cost model_options")
-    line = command_line("gateway", place=session.run, without="all", **kept)
-    return f"{line} -- {' '.join(map(quoted, program))}"

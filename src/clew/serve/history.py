@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from clew.core.values import Message, ToolSpec
 from clew.harness.run.nodes import as_message, message_json
-from clew.serve.sameness import arguments, same
+from clew.serve.published.masks import NONE, Masks
+from clew.serve.sameness import arguments
 
 DECLARED = ("retry", "compaction", "sub-agent")  # what a program may say a request is
 
@@ -63,9 +64,9 @@ class Arrival(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Arrival | None:
-        """None where it is no request: the program has ended, or sent one again."""
+        """None where it is no request: the program has ended, or sent one again, or something is to be noted."""
         fields = json.loads(text)
-        if "ended" in fields or "retry" in fields:
+        if not {"ended", "retry", "note"}.isdisjoint(fields):
             return None
         fields["say"] = tuple(map(as_message, fields.get("say", ())))
         fields["sampling"]["stop"] = tuple(fields["sampling"]["stop"])
@@ -85,11 +86,15 @@ class Thread:
 
 
 class History:
-    """The threads of one run."""
+    """The threads of one run.
 
-    def __init__(self) -> None:
+    Args:
+        masks: what may differ in a message that goes on from a recorded one.
+    """
+
+    def __init__(self, masks: Masks = NONE) -> None:
         self.threads: list[Thread] = []
-        self.count = 0
+        self.count, self.masks = 0, masks
 
     def place(
         self,
@@ -100,11 +105,12 @@ class History:
         declared: str = "",
     ) -> Arrival:
         """Where a request belongs; nothing is changed yet."""
-        common = [_common(thread.path, messages) for thread in self.threads]
+        common = [_common(thread.path, messages, self.masks) for thread in self.threads]
         on = [
             (n, i)
             for i, (n, t) in enumerate(zip(common, self.threads, strict=True))
-            if n == len(t.path) and not t.busy and (t.model.partition("?")[0], t.tools) == (model, tools)
+            if n == len(t.path) and not t.busy and t.model.partition("?")[0] == model
+            if self.masks.offered(t.tools, tools)
         ]
         asked = (model, tools, dict(sampling))
         if on:
@@ -116,14 +122,15 @@ class History:
             drift = "" if declared else self._moved(messages)
             return Arrival(self.count, new, -1, 0, tuple(messages), *asked, drift, declared=declared)
         near = [i for i, n in enumerate(common) if n == kept][::-1]  # the latest of those it tells on, else the latest
-        drifts = ((i, drift_of(self.threads[i].path, messages)) for i in near)
+        drifts = ((i, drift_of(self.threads[i].path, messages, self.masks)) for i in near)
         of, drift = next(((i, told) for i, told in drifts if told), (near[0], ""))
         drift = "" if declared else drift
         return Arrival(self.count, new, of, kept, tuple(messages[kept:]), *asked, drift, declared=declared)
 
     def _moved(self, messages: Sequence[Message]) -> str:
         """The drift of a request that shares no beginning with any thread, but later messages with one."""
-        return next(filter(None, (drift_of(t.path, messages) for t in reversed(self.threads))), "")
+        told = (drift_of(t.path, messages, self.masks) for t in reversed(self.threads))
+        return next(filter(None, told), "")
 
     def apply(self, it: Arrival) -> list[Message]:
         """Take a request in; give all its messages."""
@@ -149,26 +156,27 @@ class History:
         it.busy = False
 
 
-def _common(path: Sequence[Message], messages: Sequence[Message]) -> int:
+def _common(path: Sequence[Message], messages: Sequence[Message], masks: Masks = NONE) -> int:
     pairs = zip(path, messages, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if not same(a, b)), min(len(path), len(messages)))
+    return next((i for i, (a, b) in enumerate(pairs) if not masks.same(a, b)), min(len(path), len(messages)))
 
 
-def _gist(message: Message) -> tuple[Any, ...]:
+def _gist(message: Message, masks: Masks) -> tuple[Any, ...]:
     """A message for aligning: what it says, not how it is written."""
-    return message.role, " ".join(message.text.split()), tuple((c.name, arguments(c.arguments)) for c in message.calls)
+    text = " ".join(masks.text(message.text).split())
+    return message.role, text, tuple((c.name, arguments(c.arguments)) for c in message.calls)
 
 
-def drift_of(path: Sequence[Message], messages: Sequence[Message]) -> str:
+def drift_of(path: Sequence[Message], messages: Sequence[Message], masks: Masks = NONE) -> str:
     """How ``messages`` tell the history ``path`` otherwise; empty where they do not tell it at all.
 
     They tell it where, past the common beginning, they repeat something of it. New messages at the end are no drift.
     """
-    start = _common(path, messages)
+    start = _common(path, messages, masks)
     old, new = path[start:], messages[start:]
     if not old or not new:
         return f"went back to message {start}" if old and start else ""
-    matcher = SequenceMatcher(None, [_gist(m) for m in old], [_gist(m) for m in new], autojunk=False)
+    matcher = SequenceMatcher(None, [_gist(m, masks) for m in old], [_gist(m, masks) for m in new], autojunk=False)
     said, met = list[str](), 0
     for tag, i, j, p, q in matcher.get_opcodes():
         if tag == "equal":
@@ -176,7 +184,7 @@ def drift_of(path: Sequence[Message], messages: Sequence[Message]) -> str:
             said += [
                 f"message {start + i + k} {_restyled(a, b)}"
                 for k, (a, b) in enumerate(zip(old[i:j], new[p:q], strict=True))
-                if not same(a, b)
+                if not masks.same(a, b)
             ]
         elif tag == "delete":
             said.append(f"{_span(start + i, start + j)} dropped")

@@ -27,8 +27,11 @@ from clew.core.errors import (
 from clew.models.dialects import Json
 
 STATUS: dict[type[ClewError], int] = {Busy: 429, ContextOverflow: 400, Refused: 400, ModelError: 502}
-# clients send again what 409 refused, and a program that left the recorded course would not learn of it for a minute
-STATUS |= {ReplayDiverged: 422, ReplayError: 409, BadInput: 400, ClewError: 500}
+STATUS |= {ReplayError: 409, BadInput: 400, ClewError: 500}
+# A program that left the recorded course must stop, and its client not try for minutes. The agents that speak a dialect
+# do not send this status of it again: mini-swe-agent stops at 404 alone, Codex at 400 alone, and Claude Code takes 404
+# for a model that is not there.
+STOP = {"chat": 404, "responses": 400, "messages": 422}
 # a class stands before those it derives from
 # error types by status, with what stands for the other statuses below 500 (400) and above (500)
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 400: "invalid_request_error"}
@@ -53,15 +56,17 @@ class Body(JSONResponse):
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def status_of(error: ClewError) -> int:
+def status_of(error: ClewError, dialect: str = "chat") -> int:
     if isinstance(error, Rejected):
         return error.status
+    if isinstance(error, ReplayDiverged):
+        return STOP.get(dialect, STOP["chat"])
     return next(status for kind, status in STATUS.items() if isinstance(error, kind))
 
 
 def error_body(error: ClewError, dialect: str = "chat") -> Json:
     """As Anthropic writes errors where the dialect is ``messages``, else as OpenAI does."""
-    kinds, status = ANTHROPIC if dialect == "messages" else OPENAI, status_of(error)
+    kinds, status = ANTHROPIC if dialect == "messages" else OPENAI, status_of(error, dialect)
     code = "context_length_exceeded" if isinstance(error, ContextOverflow) else getattr(error, "code", "")
     told = {
         "message": f"{error.message}. {error.remedy}" if error.remedy else error.message,
@@ -81,7 +86,7 @@ def error_event(error: ClewError, dialect: str) -> Json:
 
 def refused(error: ClewError, dialect: str = "chat", pace: float = 1.0) -> Response:
     """An error as a response; where it will pass, with the seconds after which to ask again."""
-    status = status_of(error)
+    status = status_of(error, dialect)
     wait = getattr(error, "wait", pace)
     headers = {"retry-after": str(max(1, math.ceil(min(wait, 60))))} if status in (429, 503) else {}
     headers |= {"x-should-retry": "false"} if isinstance(error, ReplayError) else {}

@@ -48,6 +48,9 @@ async def relay(run: LiveRun, memory: str = "", k: int = 8) -> None:
                 if "retry" in told:
                     run.note("retry", **told)
                     continue
+                if "note" in told:
+                    run.note(told.pop("note"), **told)
+                    continue
                 if told.get("stop"):
                     raise Stop(StopReason(told["stop"]))
                 return

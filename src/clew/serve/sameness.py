@@ -52,13 +52,18 @@ def question(asked: Asked, tools: object = None) -> dict[str, object]:
     s = asked.sampling
     specs = [[t.name, t.description, dict(t.schema)] for t in asked.tools]
     return {
-        "messages": [_said(m) for m in asked.messages],
+        "messages": [said(m) for m in asked.messages],
         "model": asked.model,
         "tools": _pruned(tools, ("cache_control",)) if tools is not None else specs,
         **sampling_form(s),
         "seed": asked.seed,
         **{k: v for k, v in asked.extra.items() if k not in _WHO and v is not None},
     }
+
+
+def asker(asked: Asked) -> dict[str, object]:
+    """The fields of a request that say who asks, which ``question`` leaves out."""
+    return {k: v for k, v in asked.extra.items() if k in _WHO and k != "stream_options" and v is not None}
 
 
 def key_of(asked: Mapping[str, object]) -> bytes:
@@ -85,7 +90,7 @@ def _called(call: ToolCall) -> tuple[str, str, str]:
     return call.id, call.name, arguments(call.arguments)
 
 
-def _said(message: Message) -> dict[str, object]:
+def said(message: Message) -> dict[str, object]:
     out: dict[str, object] = {"text": message.text, "role": message.role}
     out |= {"reasoning": message.reasoning} if message.reasoning else {}
     out |= {"calls": [_called(c) for c in message.calls]} if message.calls else {}

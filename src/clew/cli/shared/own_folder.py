@@ -16,7 +16,14 @@ from pathlib import Path
 from clew.core.errors import BadInput
 
 MOST = 2 << 30  # bytes of a folder that is copied
-_ENTER = 'mount --bind "$1" "$2" && cd "$3" && shift 3 && exec "$@"'
+# pairs of folders up to a word "--", what is mounted and over what; then where to start, and the program, which gets
+# none of the powers that mounting took
+_ENTER = """
+while [ "$1" != -- ]; do mount --bind "$1" "$2" || exit 125; shift 2; done
+cd "$2" && shift 2 || exit 125
+[ "$(id -u)" = 0 ] || ! command -v setpriv > /dev/null || exec setpriv --ambient-caps=-all --inh-caps=-all -- "$@"
+exec "$@"
+"""
 
 
 def own_folders(names: Sequence[str], store: Path) -> dict[str, Path]:
@@ -47,22 +54,30 @@ def check_mounts(remedy: str) -> None:
     Raises:
         BadInput: user namespaces are off on this machine.
     """
-    if subprocess.run([*_unshared(), "true"], capture_output=True).returncode:
+    if subprocess.run(in_own_folder(Path.cwd(), ["true"]), capture_output=True).returncode:
         raise BadInput("no folder can be mounted for a fork: user namespaces are off here", remedy=remedy)
 
 
-def in_own_folder(copy: Path, program: Sequence[str], over: str = "", start: str = "") -> list[str]:
+def in_own_folder(
+    copy: Path,
+    program: Sequence[str],
+    over: str = "",
+    start: str = "",
+    first: Sequence[tuple[Path, str]] = (),
+) -> list[str]:
     """The command that runs a program where its copy stands in the place of a folder: ``over``, or the working one.
 
     Args:
         start: folder that the program is started in, as it is called with the copy in place; default: ``over``.
+        first: further folders that are put in the place of others, before that.
     """
     over = over or str(Path.cwd())
-    return [*_unshared(), "sh", "-c", _ENTER, "clew", str(copy.absolute()), over, start or over, *program]
+    pairs = [word for one, other in (*first, (copy, over)) for word in (str(one.absolute()), other)]
+    return [*_unshared(), "sh", "-c", _ENTER, "clew", *pairs, "--", start or over, *program]
 
 
 def _unshared() -> list[str]:
-    return ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-current-user"])
+    return ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--map-current-user", "--keep-caps"])
 
 
 def _copied(path: Path) -> bool:

@@ -15,6 +15,7 @@ from clew.serve.gateway import verbatim
 from clew.serve.gateway.verbatim import Sent
 from clew.serve.history import DECLARED
 from clew.serve.incoming import question_of
+from clew.serve.published import published_agents
 from clew.serve.refusals import Rejected
 
 
@@ -29,6 +30,7 @@ def sent_of(request: Request, data: bytes) -> Sent:
     if declared and declared not in DECLARED:
         told = f"the header x-clew-request says {declared[:60]!r}"
         raise Rejected(told, remedy=f"It is one of {', '.join(DECLARED)}.", param="x-clew-request")
+    declared = declared or published_agents.declared(headers)
     counted = headers.get("x-stainless-retry-count", "0")
     return Sent(
         body,

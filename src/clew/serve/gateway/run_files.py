@@ -15,9 +15,10 @@ from clew.core.errors import BadInput, UnknownName
 from clew.core.records import Annotation, Call, Cursor
 from clew.serve.history import Arrival
 from clew.serve.noted_files import LEFT_OUT, METHOD, Files, of_world
+from clew.serve.published.published_agents import exit_code
 from clew.store import Run
 
-__all__ = ["END", "METHOD", "Files", "files_at", "files_of", "noted"]
+__all__ = ["END", "METHOD", "Files", "exits_of", "files_at", "files_of", "noted"]
 
 END = "end"
 
@@ -70,11 +71,29 @@ def files_at(run: Run, cursor: Cursor | None) -> Files:
     return before[-1]
 
 
+def exits_of(run: Run) -> dict[int, list[int]]:
+    """Exit codes of commands that a program's requests tell of, where it is one whose way to tell them is known.
+
+    Returns:
+        By the call that took a request in: one for each result of a tool in it that states any.
+    """
+    found = dict[int, list[int]]()
+    for call in run.calls:
+        if (it := _arrival(call)) is not None:
+            codes = [exit_code(m.text) for m in it.say if m.role == "tool"]
+            if told := [code for code in codes if code is not None]:
+                found[call.seq] = told
+    return found
+
+
 def _received(call: Call) -> int | None:
     """The number of the request that a call took in; None where it took in none."""
+    return None if (it := _arrival(call)) is None else it.number
+
+
+def _arrival(call: Call) -> Arrival | None:
     if call.kind != "act" or call.finish != "tool" or call.done < 0 or not call.action:  # redacted: it says no number
         return None
     if json.loads(call.action)[1] != "receive":
         return None
-    arrival = Arrival.read(call.text)
-    return None if arrival is None else arrival.number
+    return Arrival.read(call.text)

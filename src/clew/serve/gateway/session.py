@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clew.core.errors import ClewError, ReplayDiverged
@@ -20,13 +19,15 @@ from clew.core.keys import sampling_form
 from clew.core.records import Call, Cursor, Request, Wire
 from clew.core.values import Completion, Message, StopReason, ToolSpec
 from clew.harness.tools import Tool
-from clew.models.dialects import Asked, Json
+from clew.models.dialects import Asked
 from clew.serve.gateway import verbatim
 from clew.serve.gateway.exchanges import Exchange, Sending, completion_of, failure
+from clew.serve.gateway.matching import Expected, Matching, Met, at_its_place
 from clew.serve.gateway.verbatim import Sent
 from clew.serve.history import Arrival, History
+from clew.serve.published.masks import NONE
 from clew.serve.refusals import Rejected
-from clew.serve.sameness import difference, key_of, question
+from clew.serve.sameness import asker, question, said
 from clew.store import Keeper
 
 _PLAIN = {"type": "object", "additionalProperties": False}
@@ -43,18 +44,6 @@ SEND = ToolSpec(
 )
 
 
-@dataclass(slots=True)
-class Expected:
-    """A recorded request that a restarted program will send again."""
-
-    exchange: Exchange
-    replied: bool  # the answer is in the record
-    asks: Json  # what it asks
-    key: bytes  # a digest of that
-    verbatim: bool  # the record has its body
-    used: bool = False
-
-
 class Session:
     """The two ends of a run: ``request`` for the program, the tools ``receive`` and ``send`` for the agent ``relay``.
 
@@ -63,6 +52,7 @@ class Session:
         frozen: nothing goes live, as in a replay.
         seeded: a request's seed is that of its ask, not a field for the model behind it.
         continued: the program was not started again but goes on, as after a restart of the gateway.
+        matching: how the requests of a program that was started again are matched with those recorded.
     """
 
     def __init__(
@@ -76,11 +66,16 @@ class Session:
         frozen: bool = False,
         continued: bool = False,
         seeded: bool = False,
+        matching: Matching | None = None,
     ) -> None:
         self.store, self.run, self.name = store, run, name
         self.runs = {run, *(call.run for call in calls)}  # with those it goes on from
         self.guessed, self.frozen, self.seeded = guessed, frozen, seeded
-        self.history, self.ended = History(), False
+        self.matching = matching or Matching()
+        self.history, self.ended = History(self.matching.masks if calls and not continued else NONE), False
+        self.met: list[Met] = []  # the requests that the record answered
+        self.refusals: list[str] = []  # why it did not answer others
+        self._noted = set[tuple[int, str]]()  # masks that a note names, by conversation
         self.exchanges: dict[int, Exchange] = {}
         self.expected: list[Expected] = []
         self._queue: asyncio.Queue[str] = asyncio.Queue()
@@ -127,6 +122,9 @@ class Session:
         if found is not None:
             found.used, found.exchange.about, found.exchange.body = True, about, body
             return found.exchange
+        if self.history.masks.masks and it.keep:
+            told = [[said(m) for m in path] for path in (self._before(it), asked.messages[: it.keep])]
+            self._note_masked(it.number, it.thread, self.history.masks.used(*told))
         path, of = self.history.apply(it), asked.stream
         exchange = self.exchanges[it.number] = Exchange(it.number, it.thread, of, about=about, body=body)
         if sent is not None:
@@ -217,13 +215,13 @@ class Session:
         exchange, self._heard = self.exchanges[request], time.monotonic()
         self.store.commit()  # what the program is told is in the record first
         answered = exchange.length > 0  # so the record says, which a run that goes on was made from
-        said: Completion | ClewError = failure(error)
+        answer: Completion | ClewError = failure(error)
         if not error:
-            said = completion_of(self.store, self.store.calls(self.run, call, call + 1)[0])
+            answer = completion_of(self.store, self.store.calls(self.run, call, call + 1)[0])
         if not answered:
-            self.history.answered(exchange.thread, said.message if isinstance(said, Completion) else None)
+            self.history.answered(exchange.thread, answer.message if isinstance(answer, Completion) else None)
             exchange.length = 0 if error else len(self.history.threads[exchange.thread].path)
-        exchange.put(said)
+        exchange.put(answer)
         return "nobody listens" if exchange.gone.is_set() else "sent"
 
     # ---- the record ------------------------------------------------------------------------------------------------
@@ -236,8 +234,10 @@ class Session:
         it = self.history.place(asked.messages, named, asked.tools, sampling, sent.declared if sent else "")
         if sent is None:
             return it
-        before = self.history.threads[it.of if it.of >= 0 else it.thread].path[: it.keep] if it.keep else []
-        ours = verbatim.base(named, [*before, *it.say], asked.tools, s)
+        before, tools = self._before(it), asked.tools
+        if it.goes_on:
+            tools = self.history.threads[it.thread].tools  # those of the record, which masks may have found equal
+        ours = verbatim.base(named, [*before, *it.say], tools, s)
         rest, spelt = verbatim.patches(named, ours, sent.body)
         known = it.goes_on and self.history.threads[it.thread].rest == rest
         it = it._replace(rest=None if known else rest, spelt=spelt)
@@ -254,19 +254,42 @@ class Session:
             return None
         asked = asked._replace(model=it.model)
         asks = {False: question(asked), True: question(asked, sent.body.get("tools") or [] if sent else [])}
-        keys = {whole: key_of(it) for whole, it in asks.items()}
+        keys = {whole: self.matching.key(it) for whole, it in asks.items()}
         found = next((e for e in waiting if e.key == keys[e.verbatim]), None)
-        if found is None and (self.frozen or any(e.exchange.thread in (it.thread, it.of) for e in waiting)):
+        if found is None and self.matching.position:
+            found = at_its_place(waiting, asks)
+        if found is not None:
+            self._meet(self.matching.met(found, asks[found.verbatim], asker(asked)), found.exchange.thread)
+        elif self.frozen or any(e.exchange.thread in (it.thread, it.of) for e in waiting):
             told = ", which are all used"
             if waiting:
                 nearest = next((e for e in waiting if e.exchange.thread == it.thread), waiting[0])
-                told = "; " + (difference(nearest.asks, asks[nearest.verbatim]) or "its spelling")
+                told = "; " + (self.matching.differs(nearest, asks[nearest.verbatim]) or "its spelling")
+            self.refusals.append(f"the program's request is not among those recorded{told}")
             raise ReplayDiverged(
-                f"run {self.run}: the program's request is not among those recorded{told}",
+                f"run {self.run}: {self.refusals[-1]}",
                 remedy="Its code, its input or its clock differ from those recorded; fork at an earlier step.",
                 at=str(Cursor(self.run, it.number)),
             )
         return found
+
+    def _before(self, it: Arrival) -> list[Message]:
+        """The messages that a request has from the conversation which it goes on with, as they are recorded."""
+        return self.history.threads[it.of if it.of >= 0 else it.thread].path[: it.keep] if it.keep else []
+
+    def _meet(self, met: Met, thread: int) -> None:
+        """Take in what differs in a request that the record answered."""
+        self.met.append(met)
+        self._note_masked(met.number, thread, met.masked)
+        if met.differs and not self.frozen:
+            self._queue.put_nowait(json.dumps({"note": "differs", "request": met.number, "why": met.differs}))
+
+    def _note_masked(self, number: int, thread: int, masked: Mapping[str, int]) -> None:
+        """Have the run note which masks hid something, once a conversation; a replay writes nothing."""
+        new = {name: count for name, count in masked.items() if (thread, name) not in self._noted}
+        self._noted |= {(thread, name) for name in new}
+        if new and not self.frozen:
+            self._queue.put_nowait(json.dumps({"note": "masked", "request": number, "masks": new}))
 
     def _recall(self, calls: Sequence[Call]) -> None:
         """Take in what is recorded: the history, and the requests with their answers."""
@@ -294,8 +317,7 @@ class Session:
         exchange = self.exchanges[it.number] = Exchange(it.number, it.thread)
         dialect, model, _ = verbatim.parted(it.model)
         asked, body = verbatim.recorded(it, path)
-        asks = question(asked._replace(model=f"{dialect}:{model}"), body and (body.get("tools") or []))
-        self.expected.append(Expected(exchange, False, asks, key_of(asks), body is not None))
+        self.expected.append(self.matching.expected(exchange, asked._replace(model=f"{dialect}:{model}"), body))
         if body is not None:
             wire = Wire(dialect, body, it.headers or {}, it.query or {})
             exchange.asked = Sending(it.model, path, it.tools, asked.sampling, wire)

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from clew.core.errors import ReplayDiverged
 from clew.core.printable import short
 from clew.models.dialects import Asked
-from clew.serve.gateway.session import Expected, Session
+from clew.serve.gateway.matching import Expected, replies
+from clew.serve.gateway.session import Session
 from clew.serve.gateway.verbatim import Sent
 from clew.serve.history import Arrival
 from clew.serve.sameness import difference, question
@@ -55,7 +56,7 @@ class Watched(Session):
                 )
                 raise
         else:
-            found = next((e for e in waiting if _replies(e.asks) == _replies(asks[False])), next(iter(waiting), None))
+            found = next((e for e in waiting if replies(e.asks) == replies(asks[False])), next(iter(waiting), None))
             if found is None:
                 self._refuse(f"a request after all {len(self.expected)} that the record has: it goes on where it ended")
                 raise ReplayDiverged(f"run {self.run}: {self.refused}", remedy="The record holds no answer to it.")
@@ -97,10 +98,6 @@ def _differs(recorded: Json, asked: Json) -> str:
 
 def _one(message: Json) -> str:
     return short(str(message["text"]) or str(message.get("calls", "")), WIDTH)
-
-
-def _replies(asks: Json) -> list[str]:
-    return [str(m["text"]) for m in asks["messages"] if m["role"] == "assistant"]
 
 
 def _tools_differ(asking: Asking) -> str:

@@ -66,7 +66,7 @@ class Answer(Response):
                 answer = self._streamed if self._question.asked.stream else self._whole
                 await answer(writer, items, headers, scope, receive, send)
         except Exception as error:
-            response = refused(known(error), pace=self._server.pace)
+            response = refused(known(error), self._question.endpoint, self._server.pace)
             self._status = response.status_code
             await response(scope, receive, send)
 
@@ -101,7 +101,7 @@ class Answer(Response):
                 if isinstance(error, Stalled):
                     raise
                 told = known(error)
-                self._status = status_of(told)
+                self._status = status_of(told, self._question.endpoint)
                 body = writer.failed(told)
                 await self._send(send, {"type": "http.response.body", "body": body.encode(), "more_body": True})
             await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})

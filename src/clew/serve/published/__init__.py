@@ -1,0 +1,1 @@
+"""Published coding agents: what each draws anew at every start, and what it declares of its requests."""
