@@ -97,7 +97,7 @@ def _lacking(shelf: TreeShelf, tree: str, gone: Mapping[str, str]) -> Iterator[s
 
 def _listed(run: str, known: list[Files], shelf: TreeShelf, as_json: bool) -> None:
     """What changed from one request to the next."""
-    from clew.worlds.workspace.tree_shelf import changes
+    from clew.worlds.workspace.tree_changes import changes
 
     rows, before = list[dict[str, Any]](), known[0].tree
     for one in known:

@@ -22,7 +22,7 @@ from clew.serve.noted_files import LEFT_OUT, METHOD, Files
 from clew.store import Keeper, Run
 from clew.store.protocol import Tables
 from clew.worlds.workspace import Scan, TreeShelf, restore
-from clew.worlds.workspace.tree_shelf import changes
+from clew.worlds.workspace.tree_changes import changes
 from clew.worlds.workspace.tree_states import CACHES
 
 BEGIN = "begin"
