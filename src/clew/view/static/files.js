@@ -118,13 +118,14 @@ class FilesPage {
       if (row && !(row.kind === "d" && row.sign !== "-")) await this.choose(row, this.root.dataset.tab === "File");
       else await this.choose(null);
     } catch (error) {
+      this.going = null;
       if (!this.left) put(this.trouble, failure(error));
     }
   }
 
   found(facts) {
     const { place, seq, since, left, command } = facts;
-    Object.assign(this, { facts, at: place, seq, since, command });
+    Object.assign(this, { facts, at: place, seq, since, command, going: null });
     const index = this.index();
     choices(this.chooser, this.places, place, seq);
     [this.back.disabled, this.on.disabled] = [index <= 0, index >= this.places.length - 1];
@@ -150,9 +151,11 @@ class FilesPage {
   }
 
   step(by) {
-    const next = this.places[this.index() + by];
-    if (next) this.show(next.place, this.path);
-    else toast(by > 0 ? "These are the last files" : "These are the first files");
+    const index = (this.going ?? this.index()) + by; // from where it goes already, where a key is pressed several times
+    if (this.places[index]) {
+      this.going = index;
+      this.show(this.places[index].place, this.path);
+    } else toast(by > 0 ? "These are the last files" : "These are the first files");
   }
 
   toChanged(by) {
