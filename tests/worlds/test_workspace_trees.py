@@ -15,7 +15,7 @@ import pytest
 
 from clew.core.errors import BadInput, BadRecord, UnknownName, WorldError
 from clew.worlds.workspace import Bounds, Scan, TreeShelf, restore, tree_shelf
-from clew.worlds.workspace.tree_shelf import changes
+from clew.worlds.workspace.tree_changes import changes
 from clew.worlds.workspace.tree_upkeep import keep_only, reached
 
 NAMES = ("a", "b.py", ".gitignore", "odd name", "näive", "-rf", "line\nbreak", os.fsdecode(b"\xff\xfe"), ".hidden")

@@ -98,7 +98,7 @@ def _lacking(shelf: TreeShelf, tree: str, gone: Mapping[str, str]) -> Iterator[s
 
 def _listed(run: str, known: list[Files], exits: Mapping[int, list[int]], shelf: TreeShelf, as_json: bool) -> None:
     """What changed from one request to the next, and how the commands between them ended, where that is known."""
-    from clew.worlds.workspace.tree_shelf import changes
+    from clew.worlds.workspace.tree_changes import changes
 
     rows, before = list[dict[str, Any]](), known[0].tree
     for one in known:

@@ -231,8 +231,8 @@ def spent() -> float:
 
 
 def _python() -> list[Path]:
-    """The Python of this process. Clew itself too, where it was installed to be edited: its plug-in for pytest is loaded
-    by every pytest of that environment."""
+    """The Python of this process. Clew itself too, where it was installed to be edited: every pytest of that
+    environment loads its plug-in."""
     return [Path(sys.base_prefix), Path(sys.prefix), Path(__file__).parents[1]]
 
 

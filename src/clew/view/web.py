@@ -28,6 +28,7 @@ from clew.store.slices import Unfinished
 from clew.view import assets, labelling
 from clew.view.evolution import search_reports
 from clew.view.feed import Feed
+from clew.view.files.addresses import Answer, addresses
 from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
 from clew.view.jobs import Jobs
@@ -149,6 +150,7 @@ class Viewer:
             Route("/api/events", self._events),
             get("/api/run/{run}", lambda s, r: run_page.head(s, _run(s, r))),
             get("/api/run/{run}/calls", _calls),
+            *(get(at, _of_files(page), "files") for at, page in addresses(self.stores.path, self.path).items()),
             get("/api/run/{run}/call/{seq:int}", _call),
             get("/api/run/{run}/outline", lambda s, r: outline(s, _run(s, r), _number(r, "start", 0)), "find"),
             get("/api/run/{run}/workings", lambda s, r: workings(s, _run(s, r)), "find"),
@@ -264,6 +266,10 @@ def _listed(page: Callable[[Keeper, str, int, int], dict[str, Any]]) -> Page:
         return page(store, request.query_params.get("q", ""), limit, _number(request, "after", 0))
 
     return listed
+
+
+def _of_files(page: Answer) -> Page:
+    return lambda store, request: page(store, {**request.query_params, **request.path_params})
 
 
 def _calls(store: Keeper, request: Request) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from clew.serve.published.published_agents import LOGS
 from clew.store import Keeper, Run
 from clew.store.protocol import Tables
 from clew.worlds.workspace import Bounds, Scan, TreeShelf, restore
-from clew.worlds.workspace.tree_shelf import changes
+from clew.worlds.workspace.tree_changes import changes
 from clew.worlds.workspace.tree_states import CACHES
 
 DATES = ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")

@@ -8,7 +8,7 @@ file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clew.core.errors import BadInput, UnknownName
@@ -18,7 +18,7 @@ from clew.serve.noted_files import LEFT_OUT, METHOD, Files, of_world
 from clew.serve.published.published_agents import exit_code
 from clew.store import Run
 
-__all__ = ["END", "METHOD", "Files", "exits_of", "files_at", "files_of", "noted"]
+__all__ = ["END", "METHOD", "Files", "exits_of", "files_at", "files_of", "noted", "standing"]
 
 END = "end"
 
@@ -59,15 +59,25 @@ def files_at(run: Run, cursor: Cursor | None) -> Files:
         UnknownName: the run was recorded without its files. BadInput: no request came before the call.
     """
     known = files_of(run)
+    return known[standing(known, run.id, None if cursor is None else cursor.seq)]
+
+
+def standing(known: Sequence[Files], run: str, seq: int | None) -> int:
+    """Which of a run's snapshots, in the order of ``files_of``, stood at a call; without one that of the end.
+
+    Raises:
+        UnknownName: there is none. BadInput: the first is of a later call.
+    """
     if not known:
         remedy = "Record with `clew gateway --workspace FOLDER -- PROGRAM`, or run in a workspace: --world workspace."
-        raise UnknownName(f"run {run.id} was recorded without its files", remedy=remedy)
-    if cursor is None:
-        return known[-1]
-    before = [one for one in known if 0 <= one.seq <= cursor.seq]
+        raise UnknownName(f"run {run} was recorded without its files", remedy=remedy)
+    if seq is None:
+        return len(known) - 1
+    before = [at for at, one in enumerate(known) if 0 <= one.seq <= seq]
     if not before:
-        first = min(one.seq for one in known if one.seq >= 0)
-        raise BadInput(f"no files are known before call {first} of {run.id}", remedy=f"Name {run.id}@{first} or later.")
+        first = min((one.seq for one in known if one.seq >= 0), default=-1)
+        remedy = f"Name {run}@{first} or later." if first >= 0 else f"Name {run}: they are known at its end."
+        raise BadInput(f"no files are known at call {seq} of {run}", remedy=remedy)
     return before[-1]
 
 

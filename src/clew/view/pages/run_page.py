@@ -10,6 +10,7 @@ from clew.core.errors import UnknownName
 from clew.core.records import Call, Cursor, Intervention
 from clew.store import Keeper, Summary
 from clew.store.run import did
+from clew.view.files.run_snapshots import has_files
 from clew.view.json_values import plain
 from clew.view.pages import feature_page
 from clew.view.pages.list_pages import Names
@@ -39,7 +40,7 @@ def head(store: Keeper, run: str) -> dict[str, Any]:
     found |= {"shared": row.lineage[-1].stop if row.lineage else 0, "tree": tree(store, run)}
     found["names"] = feature_page.names(store, list(dict.fromkeys(it["method"] for it in found["methods"])))
     first = store.calls(run, 0, LOOKED)
-    found |= {"shades": _shades(first), "several": several(first)}
+    found |= {"shades": _shades(first), "several": several(first), "files": has_files(store, row)}
     found["group"] = names.fold(members[0]) if members else None
     return found | {"rewards": {a.version: a.value for a in verdicts}}
 
@@ -111,7 +112,7 @@ def diff(store: Keeper, a: str, b: str) -> dict[str, Any]:
     mine, theirs = (_at(store, it.run, at) for it in (one, other))
     differs = [] if at is None else _differences(store, mine, theirs)
     both = {"a": names.row(one), "b": names.row(other), "total_a": one.calls, "total_b": other.calls}
-    return {"at": at, "differs": differs, **both}
+    return {"at": at, "differs": differs, "files": all(has_files(store, store.row(run)) for run in (a, b)), **both}
 
 
 def parting(store: Keeper, one: Summary, other: Summary) -> int | None:

@@ -13,7 +13,8 @@ const FORKS = 8; // forks of a Call that are named at once
 
 /**
  * ctx: {run, shade, selected, token, before(call) -> the Call before it, forks: Map seq -> runs, choose(seq, token),
- * markdown: whether messages are shown as their Markdown means them, sought: a text that no fold may hide}.
+ * markdown: whether messages are shown as their Markdown means them, sought: a text that no fold may hide,
+ * files(call) -> what the Call changed in the files of its run, drawn}.
  */
 export function drawCall(call, ctx) {
   const chosen = ctx.selected === call.seq;
@@ -25,7 +26,7 @@ export function drawCall(call, ctx) {
       "aria-current": chosen ? "true" : null, "aria-label": `Call ${call.seq}, ${call.called ? plain(call.called.name).slice(0, 80) : call.kind}${call.error || call.failed ? ", failed" : ""}`, data: { seq: call.seq },
     },
     h("a", { class: "seq", href: place(ctx.run, call.seq), title: shared ? `shared with ${call.run}` : `Call ${call.seq}`, tabindex: -1 }, `@${call.seq}`),
-    h("div", { class: "parts" }, BODIES[call.kind]?.(call, ctx, chosen) ?? quiet(call), call.error && part("error", said(call.error)), forks(ctx, call)),
+    h("div", { class: "parts" }, BODIES[call.kind]?.(call, ctx, chosen) ?? quiet(call), call.error && part("error", said(call.error)), ctx.files?.(call), forks(ctx, call)),
     h("div", { class: "aside" }, aside(call, ctx)),
   );
   el.addEventListener("click", (event) => {

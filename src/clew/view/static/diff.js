@@ -1,11 +1,12 @@
 // Two runs side by side: one column while they are equal, two from the Call where they part.
 
 import { get, name } from "./api.js";
-import { button, h, loading, failure, notice, plain, put, said } from "./dom.js";
+import { button, h, loading, failure, notice, plain, put, said, toast } from "./dom.js";
 import { number, plural, whole } from "./format.js";
 import { drawCall } from "./call.js";
 import { FlowList } from "./flowlist.js";
 import { dot, ending, runLink } from "./runrow.js";
+import { filesDiffRoute } from "./stepfiles.js";
 import { Shade } from "./tokens.js";
 
 export async function diffView(root, where) {
@@ -32,6 +33,7 @@ class Diff {
       f: ["Fork the left run here", () => this.open(this.a, "?do=fork")],
       enter: ["Open the left run here", () => this.open(this.a)],
       l: ["Open the right run here", () => this.open(this.b)],
+      s: ["The files of both, at this Call where it is of both, or at their ends", () => this.toFiles()],
       G: ["To the end", () => this.choose(this.total - 1)],
       h: ["To the start", () => this.choose(0)],
     };
@@ -44,7 +46,7 @@ class Diff {
     put(
       this.root,
       h("header", { class: "runhead" }, h("div", { class: "title" }, h("h1", {}, "Diff"), h("span", { class: "prompt" }, verdict),
-        h("span", { class: "actions" }, at !== null && button(["Where they part ", h("kbd", {}, "d")], () => this.choose(at)), button(["Swap ", h("kbd", {}, "x")], this.keys.x[1])))),
+        h("span", { class: "actions" }, at !== null && button(["Where they part ", h("kbd", {}, "d")], () => this.choose(at)), button(["Swap ", h("kbd", {}, "x")], this.keys.x[1]), this.facts.files && button(["Files ", h("kbd", {}, "s")], () => (location.hash = filesDiffRoute(this.a, this.b)))))),
       this.differences(),
       h("div", { class: "sides" }, this.side(this.facts.a, "left"), this.side(this.facts.b, "right")),
       box,
@@ -107,6 +109,13 @@ class Diff {
 
   step(by) {
     this.choose(this.seq === null ? 0 : this.seq + by);
+  }
+
+  /** The files of both runs, at the chosen Call, or at the end of a run that is shorter. */
+  toFiles() {
+    const at = (run, total) => (this.seq === null || this.seq === this.facts.at || this.seq >= total - 1 ? run : `${run}@${this.seq}`);
+    if (this.facts.files) location.hash = filesDiffRoute(at(this.a, this.facts.total_a), at(this.b, this.facts.total_b));
+    else toast("Not both of these runs were recorded with their files");
   }
 
   open(run, more = "") {

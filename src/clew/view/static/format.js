@@ -44,6 +44,14 @@ export function bytes(count) {
   return count < 1e6 ? `${Math.round(count / 1000)} k characters` : `${(count / 1e6).toFixed(1)} M characters`;
 }
 
+/** Bytes of a file: 812 B, 4.1 kB, 50 MB. */
+export function size(count) {
+  if (count === null || count === undefined) return NONE;
+  const unit = ["B", "kB", "MB", "GB"].findIndex((_, i) => count < 999.5 * 1000 ** i || i === 3);
+  const value = count / 1000 ** unit;
+  return `${unit === 0 || value >= 9.95 ? whole(value) : value.toFixed(1)} ${["B", "kB", "MB", "GB"][unit]}`;
+}
+
 /** A time of today as 14:03:22, else with its day. Seconds since the epoch. */
 export function when(stamp) {
   if (!stamp) return NONE;

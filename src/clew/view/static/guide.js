@@ -32,7 +32,7 @@ export class Guide {
     const jump = (seq) => this.view.choose(seq, null, true);
     this.timeline = new Timeline(this.timelineBox, jump);
     this.workings = new Workings(this.workingsBox, this.view.run, jump);
-    this.outline = new Outline(this.outlineBox, this.facts, { jump, leave: () => this.leave(), forks: () => this.view.forks.keys() });
+    this.outline = new Outline(this.outlineBox, this.facts, { jump, leave: () => this.leave(), forks: () => this.view.forks.keys(), files: () => this.view.files.changed() });
   }
 
   close() {
@@ -43,6 +43,7 @@ export class Guide {
   /** Read what the run has by now. */
   read() {
     this.facts.grow(() => this.again()).catch((error) => put(this.view.notes, failure(error)));
+    this.view.files.readPlaces((told) => (this.view.filesGone(told), this.again())).catch((error) => put(this.view.notes, failure(error)));
     this.workings.read(this.view.facts.several).catch((error) => put(this.view.notes, failure(error)));
   }
 

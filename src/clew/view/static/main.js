@@ -8,6 +8,7 @@ import { compareView } from "./compare.js";
 import { diffView } from "./diff.js";
 import { earlyView } from "./early.js";
 import { featureView, featuresView } from "./feature.js";
+import { filesView } from "./files.js";
 import { groupView } from "./group.js";
 import { reportsView } from "./reports.js";
 import { runView } from "./run.js";
@@ -15,8 +16,8 @@ import { runsView } from "./runs.js";
 import { trainingView } from "./training.js";
 import { showWaiting } from "./waiting.js";
 
-const VIEWS = { runs: runsView, run: runView, compare: compareView, diff: diffView, group: groupView, training: trainingView, reports: reportsView, features: featuresView, feature: featureView, early: earlyView };
-const TITLES = { runs: "Runs", run: "Run", compare: "Compare", diff: "Diff", group: "Group", training: "Training", reports: "Reports", features: "Features", feature: "Feature", early: "Commitment curve" };
+const VIEWS = { runs: runsView, run: runView, compare: compareView, diff: diffView, files: filesView, group: groupView, training: trainingView, reports: reportsView, features: featuresView, feature: featureView, early: earlyView };
+const TITLES = { runs: "Runs", run: "Run", compare: "Compare", diff: "Diff", files: "Files", group: "Group", training: "Training", reports: "Reports", features: "Features", feature: "Feature", early: "Commitment curve" };
 let main = document.getElementById("main");
 let current = null;
 
@@ -60,7 +61,7 @@ async function route() {
 function mark(where) {
   const about = where.parts[0] ? ` ${where.parts.join(" ")}` : "";
   document.title = `${TITLES[where.view] ?? ""}${plain(about)} · clew`;
-  const home = { run: "runs", diff: "runs", group: "runs", features: "reports", feature: "reports", early: "reports" }[where.view] ?? where.view;
+  const home = { run: "runs", diff: "runs", files: "runs", group: "runs", features: "reports", feature: "reports", early: "reports" }[where.view] ?? where.view;
   for (const link of document.querySelectorAll("#nav a")) {
     if (link.getAttribute("href") === `#/${home}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");

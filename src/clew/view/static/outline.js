@@ -39,9 +39,10 @@ export class Facts {
 }
 
 export class Outline {
-  /** jump(seq) goes to a Call; leave() gives the keys back to the transcript; forks() are Calls that something was forked at. */
-  constructor(root, facts, { jump, leave, forks }) {
-    Object.assign(this, { root, facts, jump, leave, forks, facet: "all", rows: [] });
+  /** jump(seq) goes to a Call; leave() gives the keys back to the transcript; forks() are Calls that something was forked at,
+   * files() those that changed files. */
+  constructor(root, facts, { jump, leave, forks, files }) {
+    Object.assign(this, { root, facts, jump, leave, forks, files, facet: "all", rows: [] });
     this.tabs = h("div", { class: "facets", role: "group", "aria-label": "Outline of" });
     this.box = h("div", { class: "list lines" });
     put(root, h("h2", {}, "Outline", h("span", { class: "dim hint-key" }, h("kbd", {}, "o"))), this.tabs, this.box);
@@ -63,10 +64,10 @@ export class Outline {
     const tools = new Map();
     for (const row of rows) for (const tool of row.tools) tools.set(tool, [...(tools.get(tool) ?? []), row]);
     const most = [...tools].sort((a, b) => b[1].length - a[1].length).slice(0, TOOLS);
-    const forked = new Set(this.forks());
+    const [forked, changed] = [new Set(this.forks()), new Set(this.files())];
     return [
       ["all", "all", rows], ["errors", "errors", rows.filter((row) => row.failed)], ["replies", "replies", rows.filter((row) => row.kind === "ask")],
-      ["forks", "forks", rows.filter((row) => forked.has(row.seq))], ...most.map(([tool, used]) => [`tool ${tool}`, tool, used]),
+      ["forks", "forks", rows.filter((row) => forked.has(row.seq))], ["files", "files changed", rows.filter((row) => changed.has(row.seq))], ...most.map(([tool, used]) => [`tool ${tool}`, tool, used]),
     ].filter(([key, , found]) => found.length || key === "all");
   }
 

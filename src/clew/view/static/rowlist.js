@@ -7,9 +7,10 @@ export class RowList {
   /**
    * root: scrolls. height(): of a row in pixels. load(start, stop) -> {rows, total}. draw(row, index) -> element.
    * open(row), selected(row, index), empty() -> element are called as they say.
+   * opens(row): whether one click is enough to open it, where a row has the room of a list on a desk.
    */
-  constructor(root, { height, load, draw, open, selected, empty, label, page = 100, arrived }) {
-    Object.assign(this, { root, height, draw, open, selected, empty, told: arrived });
+  constructor(root, { height, load, draw, open, selected, empty, label, page = 100, arrived, opens }) {
+    Object.assign(this, { root, height, draw, open, selected, empty, told: arrived, opens });
     this.index = -1;
     this.drawn = new Map();
     this.spacer = h("div", { class: "rows", role: "rowgroup" });
@@ -106,7 +107,7 @@ export class RowList {
     if (event.target.closest("a, button, input")) return;
     const again = this.index === i;
     this.select(i);
-    if (again || matchMedia("(max-width: 700px)").matches) this.enter();
+    if (again || this.opens?.(this.current) || matchMedia("(max-width: 700px)").matches) this.enter();
   }
 
   select(i, show = true) {

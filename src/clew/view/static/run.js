@@ -11,6 +11,7 @@ import { drawInspector, drawRun } from "./inspector.js";
 import { LabelRow } from "./labelrow.js";
 import { lastAsk, readCalls } from "./readcalls.js";
 import { runHead } from "./runhead.js";
+import { StepFiles } from "./stepfiles.js";
 import { shadeBy, shadesOf, wantedShade } from "./shading.js";
 import { Strip } from "./strip.js";
 import { tokensOf } from "./tokens.js";
@@ -35,6 +36,7 @@ class RunView {
   constructor(root, facts, store) {
     Object.assign(this, { root, facts, store, run: facts.summary.run, seq: null, token: null });
     this.markdown = localStorage.getItem("markdown") !== "off";
+    this.files = new StepFiles(this, (seqs) => this.redraw(seqs));
     this.guide = new Guide(this);
     this.keys = {
       j: ["Next Call", () => this.step(1)],
@@ -44,6 +46,7 @@ class RunView {
       l: ["Next token of the reply", () => this.stepToken(1)],
       h: ["Previous token", () => this.stepToken(-1)],
       ...this.guide.keys,
+      ...this.files.keys,
       G: ["To its end", () => this.choose(this.total - 1, null, true)],
       enter: ["Look at the selected Call", () => this.setTab("Inspect")],
       f: ["Fork here", () => this.fork()],
@@ -75,6 +78,7 @@ class RunView {
       draw: (call, i) => drawBatch(this.list.pages, i, this.context()),
       anchor: (i) => (this.list ? batchStart(this.list.pages, i) : i),
       failed: (error) => put(this.notes, failure(error)),
+      arrived: (first, last) => this.readFiles(first, last),
     });
     this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
     this.guide.begin();
@@ -115,6 +119,7 @@ class RunView {
     this.finder = new Finder(this.run, () => this.seq, (seq) => this.choose(seq, null, true));
     this.transcript = h("div", { class: "transcript", tabindex: 0, role: "list", "aria-label": "Transcript" });
     this.notes = h("div", { class: "notes" });
+    this.gone = h("p", { class: "hint filesgone", role: "status", hidden: true });
     this.labels = new LabelRow(this);
     this.treeBox = h("nav", { class: "treebox", "aria-label": "Forks" });
     this.inspector = h("div", { class: "inspect" });
@@ -124,21 +129,36 @@ class RunView {
     const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.raw, this.finder.field);
     this.tabs = TABS.map((label) => button(label, () => this.setTab(label), { role: "tab" }));
     put(this.root, this.head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, this.tabs),
-      h("div", { class: "columns3" }, h("div", { class: "side left" }, this.guide.outlineBox, this.treeBox), h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.guide.timelineBox, this.guide.workingsBox, this.notes, this.labels.box, this.transcript), this.side));
+      h("div", { class: "columns3" }, h("div", { class: "side left" }, this.guide.outlineBox, this.treeBox), h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.guide.timelineBox, this.guide.workingsBox, this.notes, this.gone, this.labels.box, this.transcript), this.side));
     this.panel = new ForkPanel(this.forkBox, this.store, { close: () => this.setPanel("inspect"), path: (seq) => this.callAt(seq) });
     this.setTab("Transcript");
     this.drawHead();
   }
 
   drawHead() {
-    put(this.head, runHead(this.facts.summary, this.facts.prompt, this.store.can_fork && (() => this.fork()), () => this.diff(), () => this.group(), this.guide.nearBox));
+    put(this.head, runHead(this.facts.summary, this.facts.prompt, this.store.can_fork && (() => this.fork()), () => this.diff(), () => this.group(), this.guide.nearBox, this.files.any && (() => this.files.toFiles())));
   }
 
   context() {
     return {
-      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks, markdown: this.markdown, sought: this.finder.sought, labels: (seq) => this.labels.on(seq),
+      run: this.run, shade: this.shade, selected: this.seq, token: this.token, forks: this.forks, markdown: this.markdown, sought: this.finder.sought, labels: (seq) => this.labels.on(seq), files: (call) => this.files.draw(call),
       before: (call) => this.list.pages.at(call.seq - 1), choose: (seq, token) => this.choose(seq, token, false, true),
     };
+  }
+
+  redraw(seqs) {
+    for (const seq of seqs) this.list.redraw(seq);
+    this.list.render();
+  }
+
+  readFiles(first, last) {
+    this.files.read(first, last).catch((error) => this.filesGone(error.message));
+  }
+
+  /** Why files of this run cannot be shown; nothing where they can. */
+  filesGone(told) {
+    put(this.gone, plain(told));
+    this.gone.hidden = !told;
   }
 
   shades() {

@@ -100,6 +100,6 @@ function branch({ node, depth }, run, compare) {
     h("a", { href, "aria-current": here ? "true" : null },
       h("span", { class: "line" }, dot(node), h("span", { class: "id" }, plain(node.run)), from, h("span", { class: "num" }, number(node.reward))),
       h("span", { class: "edit" }, said(edits))),
-    !here && button("diff", () => compare(node.run), { class: "quiet", title: `Compare with ${plain(node.run)}`, "aria-label": `Compare with ${plain(node.run)}` }),
+    !here && button("diff", () => compare(node.run), { class: "quiet", title: `Compare with ${plain(node.run)}`, "aria-label": `diff with ${plain(node.run)}` }),
   );
 }

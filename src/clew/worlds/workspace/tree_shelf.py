@@ -14,7 +14,7 @@ import os
 import secrets
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -66,22 +66,25 @@ class TreeShelf:
 
     Args:
         folder: made if it is not there.
+        readonly: make and sweep nothing; objects can be read, and nothing else.
 
     Raises:
         BadInput: the place is no folder.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, readonly: bool = False) -> None:
+        self.folder = folder
+        self.added = 0  # bytes that this shelf put there
+        self._at = os.fspath(folder)
+        self._gone, self._sweeps, self._marks = frozenset[str](), -1, 0
+        if readonly:
+            return
         try:
             for name in ("new", "gone", "recent"):
                 (folder / name).mkdir(parents=True, exist_ok=True)
             self._lock = TreeLock(os.fspath(folder / "lock"))
         except OSError as error:
             raise BadInput(f"{folder} cannot hold a shelf: {error.strerror}", remedy="Name a folder.") from None
-        self.folder = folder
-        self.added = 0  # bytes that this shelf put there
-        self._at = os.fspath(folder)
-        self._gone, self._sweeps, self._marks = frozenset[str](), -1, 0
         self._made = {name for name in os.listdir(folder) if len(name) == 2}
         with suppress(BlockingIOError), self.alone(0):
             self._clear()
@@ -258,6 +261,14 @@ class TreeShelf:
             raise self._changed(key)
         return data
 
+    def size(self, key: str) -> int:
+        """How many bytes an object has on the disk, which need not be what a listing says. Raises as ``get`` does."""
+        fd = self._open(key)
+        try:
+            return os.fstat(fd).st_size
+        finally:
+            os.close(fd)
+
     def copy(self, key: str, into: int | None = None, tag: bytes = CONTENT) -> int:
         """Write an object into an open file by pieces, or only check it; gives its size. Raises as ``get`` does."""
         fd = self._open(key)
@@ -351,27 +362,3 @@ def write(fd: int, data: bytes) -> None:
     done = os.write(fd, data)
     while done < len(data):
         done += os.write(fd, memoryview(data)[done:])
-
-
-def changes(shelf: TreeShelf, before: str, after: str) -> Mapping[str, tuple[Entry | None, Entry | None]]:
-    """Paths that differ in content, kind or mode between two listings, with both entries; None where there is none.
-
-    Folders that are equal but for times are not read.
-    """
-    found: dict[str, tuple[Entry | None, Entry | None]] = {}
-    stack = [(before, after, "")]
-    while stack:
-        old_key, new_key, path = stack.pop()
-        old = {e.name: e for e in shelf.listing(old_key)} if old_key else {}
-        new = {e.name: e for e in shelf.listing(new_key)} if new_key else {}
-        for name in sorted({*old, *new}):
-            a, b = old.get(name), new.get(name)
-            if a is not None and b is not None and (a.kind, a.mode, a.state) == (b.kind, b.mode, b.state):
-                continue
-            folders = [e.key if e is not None and e.kind == FOLDER else "" for e in (a, b)]
-            same = a is not None and b is not None and (a.kind, a.mode) == (b.kind, b.mode)
-            if not (same and any(folders)):
-                found[path + name] = (a, b)
-            if any(folders):
-                stack.append((folders[0], folders[1], f"{path}{name}/"))
-    return dict(sorted(found.items()))
