@@ -74,6 +74,11 @@ def command(repo: Path, out: str, n: int, as_json: bool, store_path: str, **opti
     if made.unsteady:
         common.echo(f"  {made.unsteady} tests came out in two ways, and are not named")
     if not len(made):
+        if not made.tried:
+            told = "no past commit says that it fixes something and changes tests with it"
+            raise BadInput(
+                told if options["by"] == "fixes" else "no place can be changed", remedy="Try the other --by."
+            )
         raise BadInput("no task could be made", remedy="Name tests that notice a change: --verify 'pytest -q tests'.")
     common.echo(f"Next: {_next(out, len(made), options)}")
 

@@ -43,11 +43,11 @@ def clone_of(repo: str, places: Iterable[Path]) -> Git:
         BadInput: none of them holds it.
     """
     owner, _, name = repo.rpartition("/")
-    wanted = [repo, f"{owner}__{name}", f"{owner}+{name}", name]
+    wanted = [repo, f"{owner}__{name}", f"{owner}+{name}", name] if owner else [name]
     names = [one for one in (*wanted, *(f"{one}.git" for one in wanted)) if ".." not in one.split("/")]
     tried = list(places)
     for place in tried:
-        for one in (*(place / one for one in names if not one.startswith(("/", "__", "+"))), place):
+        for one in (*(place / one for one in names if not one.startswith("/")), place):
             if (one == place and place.name not in names) or not one.is_dir():
                 continue
             found = Git(one)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from clew.coding.gate.mutants import mutants
 from clew.coding.repairs.begin_trees import leaves
 from clew.coding.repairs.named_tests import Outcomes, Wanted
-from clew.coding.repairs.repair_rows import Row
+from clew.coding.repairs.repair_rows import Row, files_of
 from clew.coding.repairs.row_case import Ground, RowCase
 from clew.coding.repository.git import Git
 from clew.coding.repository.languages import is_test, language, left_out
@@ -31,6 +31,7 @@ LARGEST = 400_000  # bytes of a file that is mutated
 LEFT = frozenset(("setup.py", "conf.py", "noxfile.py", "versioneer.py", "_version.py"))
 NAMED = re.compile(r"<\S+ testMethod=\w+>")  # unittest's, in a message
 HOW = {"missing": "does not run", "failed": "fails", "error": "breaks", "skipped": "is skipped"}
+SLOWER, SPARE = 5.0, 10.0  # how much longer than as they are tests may take with a variant: times, and CPU seconds
 PAST = 20  # past fixes that are looked at for each task that is wanted
 EACH = 3  # variants of a file for each task that is wanted, at most
 
@@ -69,6 +70,7 @@ class Maker:
         self.git, self.name, self.clone, self.ground, self.seed = git, name, clone, ground, seed
         self.head, self.within = git.commit("HEAD"), tuple(within)
         self._steady: frozenset[str] | None = None
+        self._tight = ground  # for variants, which may never end: bounds by what the tests take as they are
         self._short = name.replace("/", "__")
 
     # ---- candidates ------------------------------------------------------------------------------------------------
@@ -97,7 +99,9 @@ class Maker:
             yield Candidate(key, replace(made, bug_patch=unified(path, text, other), patch=unified(path, other, text)))
 
     def _mutable(self, path: str) -> bool:
-        if language(path) != "python" or is_test(path) or left_out(path) or path.rpartition("/")[2] in LEFT:
+        if language(path) != "python" or _tests(path) or left_out(path) or path.rpartition("/")[2] in LEFT:
+            return False
+        if path in files_of([*(self._steady or ())]):
             return False
         return path.endswith(".py") and path.startswith(self.within or ("",))
 
@@ -106,8 +110,8 @@ class Maker:
         for fix in fixes(self.git, PAST * n):
             changed = self.git.run("diff-tree", "-r", "--no-renames", "--name-only", "-z", fix.parent, fix.commit)
             paths = [name.decode("utf-8", "surrogateescape") for name in changed.split(b"\0")[:-1]]
-            tests = [path for path in paths if is_test(path)]
-            source = [path for path in paths if not is_test(path)]
+            tests = [path for path in paths if _tests(path)]
+            source = [path for path in paths if not _tests(path)]
             if not tests or not source or not any(path.startswith(self.within or ("",)) for path in source):
                 continue
             row = self._row(f"fix-{fix.commit[:10]}", fix.parent, fix.report)
@@ -140,9 +144,11 @@ class Maker:
             case = RowCase(self._row("base", self.head, "base"), self.ground)
             ran = [await self._ran(case, case.begin, ()) for _ in range(2)]
             self._steady = frozenset(_good(ran[0]) & _good(ran[1]))
+            cpu = min(self.ground.limits.cpu, SLOWER * max(one.cpu for one in ran) + SPARE)
+            self._tight = self.ground._replace(limits=replace(self.ground.limits, cpu=cpu, wall=4 * cpu))
             if not self._steady:
                 why = _unrun(ran[0]) or next(iter(ran[0].errors.values()), "no test was found")[:300]
-                remedy = "Show the virtual environment that they need: --readable VENV; name the command: --verify."
+                remedy = "Show what they need: --readable VENV; of a package in src/: --verify 'PYTHONPATH=src pytest'."
                 raise BadInput(f"no test of {self.git.folder} passes in the sandbox: {why}", remedy=remedy)
         return self._steady
 
@@ -155,7 +161,9 @@ class Maker:
 
     async def _proven(self, candidate: Candidate) -> Proof:
         key, row, own = candidate.key, candidate.row, bool(candidate.row.test_patch)
-        case = RowCase(row, self.ground)
+        if not own:
+            await self._base()
+        case = RowCase(row, self.ground if own else self._tight)
         before = await self._ran(case, case.begin, candidate.tests)
         if before.ended:
             return Proof(key, why=f"the tests reach the limit {before.ended} before the fix")
@@ -199,6 +207,11 @@ class Maker:
         beside = files[0].rpartition("/")[0] if files else next(iter(case.command.paths), "")
         beside = beside if beside not in there else beside.rpartition("/")[0]
         return await case.ran(Wanted(wanted.tree, chosen, wanted.new, True, beside if chosen else None))
+
+
+def _tests(path: str) -> bool:
+    """Whether a path is of tests, as a single file of them at the root is too."""
+    return is_test(path) or path.rpartition("/")[2] in ("test.py", "tests.py")
 
 
 def _good(ran: Outcomes) -> set[str]:

@@ -100,7 +100,7 @@ class Outcomes:
 
     each: outcome by name: passed, xfailed, skipped, failed or error. errors: what was said of those that failed. ended:
     the limit that was reached, empty for none. said: what pytest said where it ran no test. meddled: a test that must
-    fail was reported to pass. reported: whether pytest came to its end.
+    fail was reported to pass. reported: whether pytest came to its end. cpu: seconds.
     """
 
     each: Mapping[str, str] = field(default_factory=dict)
@@ -109,6 +109,7 @@ class Outcomes:
     said: str = ""
     meddled: bool = False
     reported: bool = False
+    cpu: float = 0.0
 
     def of(self, names: Sequence[str]) -> dict[str, str]:
         """The outcome of each name; ``missing`` where no test of that name came to an end.
@@ -190,7 +191,8 @@ def _read(done: Verdict, token: str, canary: str, word: str) -> Outcomes:
     ended = done.limit if done.code is None else ""
     if not line:
         last = done.stderr.decode("utf-8", "replace").strip()[-300:]
-        return Outcomes(ended=ended, said=last or f"the tests ended with exit status {done.code} and no report")
+        why = last or f"the tests ended with exit status {done.code} and no report"
+        return Outcomes(ended=ended, said=why, cpu=done.cpu)
     try:
         found = json.loads(line[len(token) :])
         each = {str(k): str(v) for k, v in found["outcomes"].items()}
@@ -201,4 +203,4 @@ def _read(done: Verdict, token: str, canary: str, word: str) -> Outcomes:
     own = [name for name in each if canary and name.partition("::")[0].endswith(f"test_{word}.py")]
     meddled = any(each.pop(name) in GOOD for name in own)
     errors = {name: text for name, text in told.items() if name not in own}
-    return Outcomes(each, errors, ended, said, meddled, True)
+    return Outcomes(each, errors, ended, said, meddled, True, done.cpu)
