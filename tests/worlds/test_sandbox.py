@@ -13,6 +13,7 @@ import struct
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,13 @@ ATTACKS = {  # program; limits; what must hold of the verdict
         "kept = []\nwhile True: kept.append(b'x' * (1 << 20))",
         {"memory": 60 * MIB},
         lambda v: (v.code is None and v.limit == "memory") or b"MemoryError" in v.stderr,
+    ),
+    "much address space and little memory": (
+        "import ctypes\nc = ctypes.CDLL(None, use_errno=True)\nc.mmap.restype = ctypes.c_ssize_t\n"
+        "ask = lambda size, may: c.mmap(None, ctypes.c_size_t(size), may, 0x4022, -1, ctypes.c_long(0)) != -1\n"
+        "print(ask(64 << 30, 0), ask(400 << 20, 3), ctypes.get_errno())",
+        {"memory": 60 * MIB},
+        lambda v: v.stdout.split() == [b"True", b"False", b"12"],
     ),
     "memory bomb of many": (
         "import os, time\nfor _ in range(4): os.fork()\nx = b'x' * (15 << 20)\ntime.sleep(30)",
@@ -366,6 +374,43 @@ def test_async_runs_side_by_side_and_a_cancelled_one_ends():
         with pytest.raises(asyncio.CancelledError):
             await task
         assert running("98.7654") == []
+
+    asyncio.run(main())
+
+
+@needs_bubblewrap
+def test_output_is_told_as_it_comes_and_long_runs_leave_the_threads_of_the_loop_free():
+    """The command goes on when what it said was told; while many such wait, other work still finds a thread."""
+
+    async def main():
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        box, limits, heard = Sandbox(readable=()), Limits(wall=120, memory=64 * MIB), []
+
+        async def one(folder):
+            def told(name, piece):
+                heard.append((name, piece))
+                Path(folder, "box", "go").touch()
+
+            Path(folder, "box").mkdir()
+            own_folder(Path(folder, "box"))
+            wait = "echo said >&2; while [ ! -e go ]; do sleep 0.05; done; echo went"
+            return await box.arun(wait, folder=Path(folder, "box"), limits=limits, on_output=told)
+
+        async with asyncio.TaskGroup() as tasks:
+            waiting = [tasks.create_task(box.arun("sleep 60", limits=limits)) for _ in range(3)]
+            with tempfile.TemporaryDirectory() as folder:
+                assert (await one(folder)).stdout == b"went\n"
+            await asyncio.to_thread(str)
+            for task in waiting:
+                task.cancel()
+        assert heard == [("stderr", b"said\n"), ("stdout", b"went\n")]
+
+        def failing(name, piece):
+            raise ValueError(name)
+
+        with pytest.raises(ValueError, match="stdout"):
+            await box.arun("echo x; sleep 92.1234", on_output=failing)
+        assert running("92.1234") == []
 
     asyncio.run(main())
 

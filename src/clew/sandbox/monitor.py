@@ -1,8 +1,8 @@
 """Watches a sandboxed command: reads its output, sums what its processes use, and ends it at the first limit reached.
 
 ``sandbox/namespace.py`` calls it. The kernel bounds each process (rlimits); what several processes use together is read
-from /proc every ``LOOK`` seconds. The monitor must never wait for the command: a command that ignores signals or fills
-its pipes still ends in time.
+from /proc every ``LOOK`` seconds, and less often the longer a run takes (``pause``). It must never wait for the command:
+a command that ignores signals or fills its pipes still ends in time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LOOK = 0.01  # seconds between two looks
+LOOK, SELDOM = 0.01, 0.1  # seconds between two looks, at first and at most
 PIECE = 1 << 16  # bytes read at once
 PERF, INHERIT = (
     {"x86_64": 298, "aarch64": 241},
@@ -119,7 +119,8 @@ class Watched:
 
     ends: read ends of its streams by name. start: when it began, of ``time.monotonic``. members: gives the folders in
     /proc of its processes. kill: ends all of them. room: names a bound beside these that is reached now, or none.
-    clocks: of ``cpu_clock``. cancel: a descriptor that becomes readable when the caller gives up.
+    clocks: of ``cpu_clock``. cancel: a descriptor that becomes readable when the caller gives up. told: is given each
+    piece of a stream, with its name, as it comes.
     """
 
     child: subprocess.Popen[bytes]
@@ -130,6 +131,12 @@ class Watched:
     room: Callable[[], str] = str
     clocks: Sequence[int] = ()
     cancel: int | None = None
+    told: Callable[[str, bytes], None] | None = None
+
+
+def pause(age: float) -> float:
+    """Seconds until the next look at a run of so many: a hundredth of them, so that one of hours costs little."""
+    return min(max(LOOK, age / 100), SELDOM)
 
 
 def watch(run: Watched, bounds: Bounds, over: str = "") -> Seen:
@@ -152,12 +159,12 @@ def watch(run: Watched, bounds: Bounds, over: str = "") -> Seen:
                 if now - run.start > bounds.wall:
                     seen.limit = "wall"
                 elif now >= next_look:
-                    seen.limit, next_look = _look(run, bounds, seen, cpu), now + LOOK
+                    seen.limit, next_look = _look(run, bounds, seen, cpu), now + pause(now - run.start)
                 if seen.limit:
                     run.kill()
             if not alive and now > next_look + 1:  # someone outside holds a stream open: what came has come
                 break
-            for fd, _ in poll.poll(1000 * LOOK):
+            for fd, _ in poll.poll(1000 * pause(now - run.start)):
                 if fd == ended:
                     alive = False
                     poll.unregister(ended)
@@ -165,7 +172,7 @@ def watch(run: Watched, bounds: Bounds, over: str = "") -> Seen:
                     poll.unregister(fd)
                     seen.limit = seen.limit or "cancelled"
                     run.kill()
-                elif not _read(fd, names[fd], bounds, seen, run.kill):
+                elif not _read(fd, names[fd], bounds, seen, run):
                     poll.unregister(fd)
                     del names[fd]
     finally:
@@ -194,14 +201,17 @@ def _look(run: Watched, bounds: Bounds, seen: Seen, cpu: Cpu) -> str:
     return "memory" if resident > bounds.memory else run.room()
 
 
-def _read(fd: int, name: str, bounds: Bounds, seen: Seen, kill: Callable[[], None]) -> bool:
+def _read(fd: int, name: str, bounds: Bounds, seen: Seen, run: Watched) -> bool:
     """Take what a stream has; False when it is closed. Past its bound nothing is kept and the command is ended."""
     piece = os.read(fd, PIECE)
     room = bounds.streams[name] - len(seen.streams[name])
-    seen.streams[name] += piece[: max(room, 0)]
+    kept = piece[: max(room, 0)]
+    seen.streams[name] += kept
+    if kept and run.told is not None:
+        run.told(name, kept)
     if len(piece) > room and not seen.limit:
         seen.limit = "output"
-        kill()
+        run.kill()
     return bool(piece)
 
 

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +34,7 @@ FOLDERS = (WORK, "/tmp", "/dev/shm")  # those that a run may write to
 TAKEN = frozenset(
     ("", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "proc", "dev", "tmp", "box", "run")
 )
-SLACK = 256 << 20  # bytes of address space a process may have beyond twice the memory limit
+SLACK = 256 << 20  # bytes of private memory that a process may have beyond twice the memory limit
 SHOWN = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 OVER = {
     "wall": "wall",
@@ -67,6 +67,7 @@ class Order:
     folder: Path | None = None  # of this machine, in the place of a fresh work folder
     doors: dict[int, Path] = field(default_factory=dict)  # unix sockets of this machine, by port of its loopback
     links: tuple[tuple[str, str], ...] = ()  # further paths, and the paths inside that they lead to
+    told: Callable[[str, bytes], None] | None = None  # is given each piece of output as it comes
 
     def bounds(self) -> Bounds:
         streams = {"stdout": self.output, "stderr": self.output}
@@ -88,7 +89,8 @@ def script(order: Order, packed: str, stdin: str, work: str, last: str = "") -> 
 def bounded(order: Order, processes: int | None) -> list[str]:
     """prlimit, and as root setpriv before it: the rest of the line runs unprivileged and within the kernel's bounds."""
     cpu = max(1, int(order.cpu + 0.999))
-    line = ["prlimit", f"--cpu={cpu}:{cpu + 1}", f"--as={2 * order.memory + SLACK}", f"--fsize={order.file_size}"]
+    # Memory that may be written counts, not address space: node and other runtimes reserve tens of GB and use little.
+    line = ["prlimit", f"--cpu={cpu}:{cpu + 1}", f"--data={2 * order.memory + SLACK}", f"--fsize={order.file_size}"]
     line += [f"--nofile={order.open_files}", "--core=0", "--msgqueue=0", "--memlock=65536"]
     line.append("--sigpending=4096")  # timers count too
     if processes is not None:
@@ -270,7 +272,8 @@ def _bubble(order: Order, cancel: int | None, doors: Doors) -> tuple[Seen, int, 
             if said == "ready":
                 run.ours.send(b"go\n")
             run.ours.close()
-            watched = Watched(run.child, run.reads, run.when, members, kill, room.reached, room.clocks, cancel)
+            call = members, kill, room.reached
+            watched = Watched(run.child, run.reads, run.when, *call, room.clocks, cancel, order.told)
             seen = watch(watched, order.bounds(), OVER.get(said, ""))
             if shut:
                 raise WorldError(f"the doors of a sandboxed command could not be opened: {shut}")
@@ -357,7 +360,7 @@ def bare(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
             if said == "ready":
                 run.ours.send(b"go\n")
             run.ours.close()
-            watched = Watched(run.child, run.reads, run.when, members, kill, clocks=clocks, cancel=cancel)
+            watched = Watched(run.child, run.reads, run.when, members, kill, str, clocks, cancel, order.told)
             seen = watch(watched, order.bounds(), OVER.get(said, ""))
             if said == "full":
                 raise _torn(order)

@@ -18,7 +18,8 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -27,7 +28,8 @@ from clew.core.errors import BadInput, MissingExtra, WorldError
 from clew.sandbox import namespace
 from clew.sandbox.archives import pack, safe
 from clew.sandbox.doors import checked
-from clew.sandbox.monitor import PAGE
+from clew.sandbox.monitor import PAGE, Seen
+from clew.sandbox.room import Left
 
 MIB = 1 << 20
 Isolation = Literal["bubblewrap", "rlimits"]
@@ -36,6 +38,7 @@ TOOLS = {
     "rlimits": ("prlimit", "sh", "tar", "timeout"),
 }
 MET = {128 + signal.SIGXCPU: "cpu", 128 + signal.SIGXFSZ: "file_size"}  # limits that a command met at the kernel
+LONG = 60.0  # seconds
 INSTALL = "Run apt-get install bubblewrap util-linux (dnf, pacman: the same names)."
 _uids = itertools.count(os.getpid() * 37)
 
@@ -45,7 +48,8 @@ class Limits:
     """What a run may use. A bound that is reached ends the run.
 
     wall, cpu: seconds, CPU summed over its processes. memory: bytes resident in all of them together, looked at every
-    10 ms; the kernel holds each single one below twice that and 256 MiB of address space. processes: threads count.
+    10 ms, and after a second at each hundredth of the run's age, at most every 100 ms; the kernel holds each single one
+    below twice that and 256 MiB of private memory. processes: threads count.
     file_size: bytes of one file. disk: bytes of the work folder, and of /tmp. open_files: of one process. output: bytes
     of stdout, and of stderr.
     """
@@ -148,6 +152,7 @@ class Sandbox:
         keep: Sequence[str] = (),
         folder: Path | None = None,
         doors: Mapping[int, Path] | None = None,
+        on_output: Callable[[str, bytes], None] | None = None,
         cancel: int | None = None,
     ) -> Verdict:
         """Run a command (a string goes to ``sh -c``) in a fresh work folder that holds ``files``.
@@ -163,6 +168,8 @@ class Sandbox:
                 bounds what it holds.
             doors: unix stream sockets of this machine by port: 127.0.0.1:PORT inside leads there. A connection is reset
                 where nobody listens at the socket; 128 are open at a time, and further ones wait.
+            on_output: is given ``stdout`` or ``stderr`` and each piece of it as it comes, in the thread of the run; an
+                error of it ends the run.
             cancel: a descriptor that becomes readable when the run shall be given up.
 
         Raises:
@@ -185,28 +192,39 @@ class Sandbox:
             argv, packed, stdin.encode() if isinstance(stdin, str) else stdin, dict(env or {}), wanted,
             bounds.wall, bounds.cpu, bounds.memory, bounds.processes, bounds.file_size, bounds.disk,
             bounds.open_files, bounds.output, self.readable, _uid() if folder is None else _owner(folder), folder,
-            checked(doors or {}), self.links,
+            checked(doors or {}), self.links, on_output,
         )  # fmt: skip
-        way = namespace.bubble if self.isolation == "bubblewrap" else namespace.bare
-        seen, code, left = way(order, cancel)
-        if self.isolation == "bubblewrap":
-            with _lock:
-                _spent[0] += seen.cpu
+        seen, code, left = self._performed(order, cancel)
         limit = seen.limit or ("disk" if left.full else MET.get(code, ""))
         out, err = bytes(seen.streams["stdout"]), bytes(seen.streams["stderr"])
         ended = None if seen.limit else code
         used = seen.seconds, seen.cpu, seen.peak
         return Verdict(ended, limit, out, err, left.files, left.refused, *used, self.isolation)
 
+    def _performed(self, order: namespace.Order, cancel: int | None) -> tuple[Seen, int, Left]:
+        if self.isolation != "bubblewrap":
+            return namespace.bare(order, cancel)
+        performed = namespace.bubble(order, cancel)
+        with _lock:
+            _spent[0] += performed[0].cpu
+        return performed
+
     async def arun(self, command: Sequence[str] | str, files: Mapping[str, bytes | str | Path] | bytes | None = None,
                    *, limits: Limits | None = None, stdin: bytes | str = b"", env: Mapping[str, str] | None = None,
                    keep: Sequence[str] = (), folder: Path | None = None,
-                   doors: Mapping[int, Path] | None = None) -> Verdict:  # fmt: skip
-        """As ``run``, in a thread; a cancelled task ends the run before it returns."""
+                   doors: Mapping[int, Path] | None = None,
+                   on_output: Callable[[str, bytes], None] | None = None) -> Verdict:  # fmt: skip
+        """As ``run``, in a thread; a cancelled task ends the run before it returns.
+
+        A run that may take longer than ``LONG`` seconds has a thread of its own, so that many agents at work leave the
+        event loop's few threads to others.
+        """
         read, write = os.pipe()
         try:
             how = functools.partial(self.run, limits=limits, stdin=stdin, env=env, keep=keep, folder=folder)
-            work = asyncio.ensure_future(asyncio.to_thread(how, command, files, doors=doors, cancel=read))
+            job = functools.partial(how, command, files, doors=doors, on_output=on_output, cancel=read)
+            pool = _long if (limits or self.limits).wall > LONG else None
+            work = asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(pool, job))
             try:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:
@@ -221,6 +239,7 @@ class Sandbox:
         return f"Sandbox(isolation={self.isolation!r})"
 
 
+_long = ThreadPoolExecutor(4096, "clew-sandbox")  # starts a thread where none is idle
 _spent, _lock = [0.0], threading.Lock()
 
 

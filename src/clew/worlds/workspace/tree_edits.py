@@ -13,8 +13,8 @@ from functools import lru_cache
 from clew.core.errors import BadInput
 from clew.core.reading import Record
 from clew.core.records import Call
-from clew.worlds.workspace.tree_patches import OWN
 from clew.worlds.workspace.tree_changes import changes
+from clew.worlds.workspace.tree_patches import OWN
 from clew.worlds.workspace.tree_shelf import Entry, TreeShelf
 from clew.worlds.workspace.workspace import tree_of
 
