@@ -18,7 +18,6 @@ from clew.coding.repository.repository import LARGEST, Index, View
 from clew.core.errors import BadInput
 from clew.harness.tools import RunFiles, tool
 
-
 MOST_FILES, MOST_BYTES = 100_000, 1 << 29  # of a project that is looked at: an agent can write no end of files
 
 
