@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -225,3 +226,14 @@ def test_bad_places_are_named(clew, tmp_path, store):
     run = open_store(store).run_ids()[0]
     text = clew("checkout", run, "there", "--store", store, code=None).output
     assert "was recorded without its files" in text
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
+def test_the_gate_decides_over_what_a_program_changed_and_why_says_what_it_needs(recorded):
+    words = ("--oracle", "grep -q three new.py && test ! -e given.txt", "--store", "s.db")
+    done = line("gate", "--run", "first", *words, folder=recorded)
+    assert "ship, verified" in done.stdout, done.stderr
+    assert line("gate", "--run", "first@3", *words, folder=recorded).returncode == 1
+    assert "gate 1" in line("show", "first", "--store", "s.db", folder=recorded).stdout
+    why = line("audit", "why", "first", "--edits", "*.py", "--store", "s.db", folder=recorded)
+    assert "keep no files" in why.stderr

@@ -68,7 +68,7 @@ def _next(groups: Sequence[Group], found: Sequence[tuple[str, Credit | TreeCredi
         method = registry.parse_ref(ref)[0].rpartition(":")[2]
         runs = [(low, run.id) for group in groups for run in group if (low := lowest(run, method)) is not None]
         if runs:
-            worst = min(runs)[1]
+            worst = min(runs, key=lambda item: item[0])[1]  # of several the first of its group
             common.echo(f"the run that lost most in one step: {command_line('show', worst)}")
             common.echo(f"forked before that step: {command_line('fork', worst, low=method, n=4)}")
             return

@@ -1,4 +1,7 @@
-"""Tools from typed Python functions, and what such a function may have of its run: a look at the files."""
+"""Tools from typed Python functions.
+
+A function may look at the files of its run, by a parameter of type ``RunFiles``.
+"""
 
 from __future__ import annotations
 
