@@ -79,8 +79,10 @@ class Repairs:
         limits = Limits(seconds, seconds, memory, 512, min(disk, 1 << 30), disk, 1024, MIB)
         places = [Path(one).expanduser().absolute() for one in ([clones] if isinstance(clones, str) else clones)]
         folders = folders_in(self.file) if self.file.is_dir() else []
+        seen = Sandbox(limits, with_python(readable) or None).readable
         links = {path: target for one in folders for path, target in one.links.items()}
-        self.sandbox = Sandbox(limits, with_python(readable) or None, links=links)
+        links = {path: target for path, target in links.items() if not any(one.is_relative_to(path) for one in seen)}
+        self.sandbox = Sandbox(limits, seen, links=links)
         tests = Limits(4 * test_seconds, test_seconds, memory, 512, min(disk, 1 << 30), disk, 1024, MIB)
         beside = [self.file.parent, self.file.parent / "clones"]
         ground = Ground(self.shelf, self.sandbox, tests, places, command)
