@@ -114,7 +114,7 @@ async def made(
 ) -> list[Row]:
     bounds = Limits(2400, 600, 2048 * MIB, 512, 1 << 30, 1024 * MIB, 1024, MIB)
     sandbox = Sandbox(bounds, with_python(options.readable) or None)
-    ground = Ground(TreeShelf(place / "files"), sandbox, bounds, (), command)
+    ground = Ground(TreeShelf(place / "files"), sandbox, bounds, (), command, {})
     owner = clone.name.replace("__", "/", 1)
     maker = Maker(Git(clone), owner, str(clone), ground, within=[within] if within else ())
     found = list[Row]()

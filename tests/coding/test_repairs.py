@@ -408,6 +408,25 @@ def test_rows_that_cannot_be_judged_are_left_out_and_counted(home, tmp_path):
         world.sample(1, split="test")
 
 
+def test_what_agents_would_read_is_refused(home):
+    folder = home / "clones" / "own__ledger"
+    with pytest.raises(BadInput, match=r"rows.jsonl lies in .*, which agents would read"):
+        taskset(home, readable=(*ledger.SEEN, str(home)))
+    with pytest.raises(BadInput, match="own__ledger, which agents would read"):
+        taskset(home, readable=(*ledger.SEEN, str(folder))).sample(1)
+
+
+def test_rows_without_a_clone_are_left_out_and_counted(home, tmp_path):
+    folder = home / "clones" / "own__ledger"
+    other = ledger.row(folder, instance_id="other-1", repo="someone/else")
+    ledger.write(tmp_path / "rows.jsonl", ledger.row(folder), other)
+    world = taskset(home, str(tmp_path / "rows.jsonl"))
+    assert [task.id for task in world.sample(9)] == ["own__ledger-7"]
+    assert "1 of them left out: 1, as no clone of someone/else was found" in world.about
+    with pytest.raises(BadInput, match="no clone of own/ledger"):
+        taskset(home, clones=str(tmp_path)).sample(1)
+
+
 def test_splits_share_no_task(home, tmp_path):
     folder = home / "clones" / "own__ledger"
     rows = [ledger.row(folder, instance_id=f"t-{n}", split="test" if n == 0 else "") for n in range(60)]

@@ -157,7 +157,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def maker(home: Path, command: str = ledger.COMMAND, **how) -> Maker:
     bounds = Limits(240, 60, 2048 * MIB, 512, 1 << 30, 1024 * MIB, 1024, MIB)
     sandbox = Sandbox(bounds, with_python(ledger.SEEN))
-    ground = Ground(TreeShelf(home / "files"), sandbox, bounds, (), command)
+    ground = Ground(TreeShelf(home / "files"), sandbox, bounds, (), command, {})
     return Maker(Git(home / "own__ledger"), "own/ledger", str(home / "own__ledger"), ground, **how)
 
 

@@ -19,12 +19,13 @@ from typing import Any
 from clew.coding.repairs.folder_case import FolderCase, folders_in
 from clew.coding.repairs.named_tests import with_python
 from clew.coding.repairs.repair_rows import rows_in
-from clew.coding.repairs.row_case import Ground, Judged, RowCase
+from clew.coding.repairs.row_case import Ground, Judged, RowCase, hide
 from clew.core.errors import BadInput, Undecided, UnknownName, WorldError
 from clew.core.keys import derive
 from clew.core.protocols import World
 from clew.core.reading import Record
 from clew.core.registry import make_ref
+from clew.core.sources import placed
 from clew.core.values import Task
 from clew.sandbox.sandbox import MIB, Limits, Sandbox
 from clew.worlds.workspace import TreeShelf, WorkspaceWorld, last_tree
@@ -73,9 +74,9 @@ class Repairs:
     ) -> None:
         if steps < 1 or not 0 <= held_out <= 0.5:
             raise BadInput(f"steps is {steps}, held_out {held_out}", remedy="At least 1 step, a share of at most 0.5.")
-        self.file = Path(file).expanduser().absolute()
+        self.file = Path(placed(Path(file).expanduser()))
         self.steps, self.disk, self.held_out = steps, disk, held_out
-        self.shelf = TreeShelf(Path(shelf or SHELF).absolute())
+        self.shelf = TreeShelf(Path(placed(shelf or SHELF)))
         limits = Limits(seconds, seconds, memory, 512, min(disk, 1 << 30), disk, 1024, MIB)
         places = [Path(one).expanduser().absolute() for one in ([clones] if isinstance(clones, str) else clones)]
         folders = folders_in(self.file) if self.file.is_dir() else []
@@ -85,7 +86,9 @@ class Repairs:
         self.sandbox = Sandbox(limits, seen, links=links)
         tests = Limits(4 * test_seconds, test_seconds, memory, 512, min(disk, 1 << 30), disk, 1024, MIB)
         beside = [self.file.parent, self.file.parent / "clones"]
-        ground = Ground(self.shelf, self.sandbox, tests, places, command)
+        ground = Ground(self.shelf, self.sandbox, tests, places, command, {})
+        for place in (self.file, self.shelf.folder, *places):
+            hide(place, self.sandbox)
         self._cases: dict[str, RowCase | FolderCase] = {}
         if folders:
             self._cases = {c.id: c for c in (one.case(ground, beside, provided) for one in folders)}
@@ -131,7 +134,8 @@ class Repairs:
         mine = [name for name in good if self._split(name) == split]
         if not mine:
             if not good:
-                raise BadInput(self.about, remedy="Nothing of it can be judged here; see docs/repairs.md.")
+                remedy = "Name the folder of the clones with clones='...'; docs/repairs.md says what can be judged."
+                raise BadInput(self.about, remedy=remedy)
             remedy = "Keep some for it: repairs(file=..., held_out=0.1); or give rows a field split."
             raise BadInput(f"{self.file.name} has no task of the split {split}", remedy=remedy)
         drawn = random.Random(derive(seed, "repairs", split)).sample(mine, min(n, len(mine)))
