@@ -499,3 +499,24 @@ def test_the_world_of_a_task_has_its_commands(world):
     assert "3 passed" in said
     assert said.endswith("1\n(exit status 0)")
     opened.close()
+
+
+def test_many_verdicts_at_once_check_each_task_once(home, monkeypatch):
+    world, asked = taskset(home), list[str]()
+    case, task = world._case("own__ledger-7"), world.find("own__ledger-7")
+    real = case.judged
+
+    async def counted(tree):
+        asked.append(tree)
+        return await real(tree)
+
+    monkeypatch.setattr(case, "judged", counted)
+
+    async def together() -> list[dict[str, float]]:
+        return await asyncio.gather(*(world.judged(task, case.begin) for _ in range(3)))
+
+    assert [found["reward"] for found in asyncio.run(together())] == [0.0] * 3
+    assert asked.count(case.begin) == 3
+    assert asked.count(case.solved()) == 1
+    assert [found["reward"] for found in asyncio.run(together())] == [0.0] * 3  # in another event loop
+    assert asked.count(case.solved()) == 1

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from clew.coding.gate.mutants import mutants
 from clew.coding.repairs.begin_trees import leaves
 from clew.coding.repairs.named_tests import Outcomes, Wanted
-from clew.coding.repairs.repair_rows import Row, files_of
+from clew.coding.repairs.repair_rows import Row, files_of, in_source
 from clew.coding.repairs.row_case import Ground, RowCase
 from clew.coding.repository.git import Git
 from clew.coding.repository.languages import is_test, language, left_out
@@ -219,7 +219,7 @@ def _tests(path: str) -> bool:
 
 
 def _good(ran: Outcomes) -> set[str]:
-    return {*ran.good([*ran.each])}
+    return {name for name in ran.good([*ran.each]) if not in_source(name)}
 
 
 def _unrun(ran: Outcomes) -> str:

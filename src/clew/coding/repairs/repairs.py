@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from clew.sandbox.sandbox import MIB, Limits, Sandbox
 from clew.worlds.workspace import TreeShelf, WorkspaceWorld, last_tree
 from clew.worlds.workspace.workspace import SHELF
 
+WAIT = 0.02  # seconds after which one looks again
 SPLITS = ("train", "eval", "test")
 
 
@@ -95,8 +98,8 @@ class Repairs:
         else:
             self._cases = {row.instance_id: RowCase(row, ground, beside) for row in rows_in(self.file)}
         self._known: dict[tuple[str, str], Judged] = {}
-        self._locks: dict[tuple[int, str], asyncio.Lock] = {}
-        self._turns: dict[int, asyncio.Semaphore] = {}
+        self._asking = set[tuple[str, str]]()
+        self._places = threading.BoundedSemaphore(max(1, len(os.sched_getaffinity(0))))
         given: dict[str, Any] = {"file": str(self.file), "clones": tuple(map(str, places)), "command": command}
         given |= {
             "readable": tuple(map(os.path.abspath, readable)),
@@ -220,14 +223,25 @@ class Repairs:
 
     async def _control(self, case: RowCase | FolderCase, tree: str) -> Judged:
         """What the tests say of a snapshot by which verdicts are checked; asked once."""
-        loop = id(asyncio.get_running_loop())
-        async with self._locks.setdefault((loop, f"{case.id} {tree}"), asyncio.Lock()):
-            if (case.id, tree) not in self._known:
+        asked = (case.id, tree)
+        while asked in self._asking:
+            await asyncio.sleep(WAIT)
+        if asked not in self._known:
+            self._asking.add(asked)
+            try:
                 async with self._turn():
-                    self._known[case.id, tree] = await case.judged(tree)
-        return self._known[case.id, tree]
+                    self._known[asked] = await case.judged(tree)
+            finally:
+                self._asking.discard(asked)
+        return self._known[asked]
 
-    def _turn(self) -> asyncio.Semaphore:
-        """A place among the runs of tests at one time: more of them than cores would only reach their limits."""
-        loop = id(asyncio.get_running_loop())
-        return self._turns.setdefault(loop, asyncio.Semaphore(max(1, len(os.sched_getaffinity(0)))))
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """A place among the runs of tests at one time, of whatever event loop: more of them than cores would only reach
+        their limits."""
+        while not self._places.acquire(blocking=False):
+            await asyncio.sleep(WAIT)
+        try:
+            yield
+        finally:
+            self._places.release()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from clew.coding.repairs.begin_trees import Leaves, begun, changed, clone_of, committed, grown, leaves
 from clew.coding.repairs.laid_over import Held, held, laid_over, new_modules
 from clew.coding.repairs.named_tests import Command, Outcomes, Wanted, read_command, run_tests
-from clew.coding.repairs.repair_rows import Row, files_of, paths_of
+from clew.coding.repairs.repair_rows import Row, files_of, in_source, paths_of
 from clew.coding.repository.git import Git
 from clew.core.errors import BadInput
 from clew.core.values import Limits as TaskLimits
@@ -125,7 +125,7 @@ class RowCase:
 
     @cached_property
     def held(self) -> Held:
-        names = (*self.row.fail_to_pass, *self.row.pass_to_pass)
+        names = [n for n in (*self.row.fail_to_pass, *self.row.pass_to_pass) if not in_source(n)]
         return held(files_of(names), paths_of(self.row.test_patch), paths_of(self.row.patch))
 
     def solved(self) -> str | None:
