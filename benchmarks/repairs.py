@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import json
+import marshal
 import os
 import shutil
+import struct
 import tempfile
 import textwrap
 import time
@@ -22,6 +25,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
+
+from _pytest.assertion.rewrite import PYC_TAIL
 
 from clew.coding.repairs import Repairs, Row, rows_in
 from clew.coding.repairs.making import Maker
@@ -109,7 +114,7 @@ async def made(
 ) -> list[Row]:
     bounds = Limits(2400, 600, 2048 * MIB, 512, 1 << 30, 1024 * MIB, 1024, MIB)
     sandbox = Sandbox(bounds, with_python(options.readable) or None)
-    ground = Ground(TreeShelf(place / "files"), sandbox, bounds, (), command)
+    ground = Ground(TreeShelf(place / "files"), sandbox, bounds, (), command, {})
     owner = clone.name.replace("__", "/", 1)
     maker = Maker(Git(clone), owner, str(clone), ground, within=[within] if within else ())
     found = list[Row]()
@@ -217,18 +222,13 @@ def plugin(folder: Path, row: Row) -> None:
 
 
 def compiled(folder: Path, row: Row) -> None:
-    """A cached test that says another thing than its source, for the times and size that the source has."""
-    import importlib.util
-    import marshal
-    import struct
-
+    """What pytest (9.1 or newer, of this version) keeps of a rewritten test module, saying that all is well."""
     for path in tests_of(folder, row):
-        seen, cache = path.stat(), path.parent / "__pycache__"
+        cache = path.parent / "__pycache__"
         cache.mkdir(exist_ok=True)
         code = marshal.dumps(compile("def test_x(): pass", str(path), "exec"))
-        head = importlib.util.MAGIC_NUMBER + b"\0\0\0\0" + struct.pack("<LL", int(seen.st_mtime), seen.st_size)
-        for tag in ("cpython-311", "cpython-311-pytest-9.2.0"):
-            (cache / f"{path.stem}.{tag}.pyc").write_bytes(head + code)
+        head = importlib.util.MAGIC_NUMBER + struct.pack("<L", 3) + importlib.util.source_hash(path.read_bytes())
+        (cache / f"{path.stem}{PYC_TAIL}").write_bytes(head + code)
 
 
 def in_source(text: str) -> Change:

@@ -75,9 +75,9 @@ def command(repo: Path, out: str, n: int, as_json: bool, store_path: str, **opti
         common.echo(f"  {made.unsteady} tests came out in two ways, and are not named")
     if not len(made):
         if not made.tried:
-            told = "no past commit says that it fixes something and changes tests with it"
+            none = "no past commit says that it fixes something and changes tests with it"
             raise BadInput(
-                told if options["by"] == "fixes" else "no place can be changed", remedy="Try the other --by."
+                none if options["by"] == "fixes" else "no place can be changed", remedy="Try the other --by."
             )
         raise BadInput("no task could be made", remedy="Name tests that notice a change: --verify 'pytest -q tests'.")
     common.echo(f"Next: {_next(out, len(made), options)}")
@@ -99,7 +99,7 @@ def _maker(repo: Path, store_path: str, options: dict[str, Any]) -> Maker:
     read_command(options["verify"])
     tests = Limits(4 * seconds, seconds, 2048 * MIB, 512, 1 << 30, 1024 * MIB, 1024, MIB)
     sandbox = Sandbox(tests, with_python(options["readable"]) or None)
-    ground = Ground(shelf_of(store_path), sandbox, tests, (), options["verify"])
+    ground = Ground(shelf_of(store_path), sandbox, tests, (), options["verify"], {})
     place = os.path.abspath(repo)
     name = options["name"] or os.path.basename(place).removesuffix(".git").replace("__", "/", 1)
     return Maker(git, name, place, ground, options["seed"], options["within"])

@@ -283,9 +283,9 @@ def own_folder(folder: Path) -> None:
         return
     uid = _uid()
     os.chown(folder, uid, uid)
-    for place, _, files, fd in os.fwalk(folder, topdown=False, follow_symlinks=False):
+    for place, folders, files, fd in os.fwalk(folder, topdown=False, follow_symlinks=False):
         del place
-        for name in files:
+        for name in (*folders, *files):  # a link to a folder is named among the folders
             os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
         os.fchown(fd, uid, uid)
 

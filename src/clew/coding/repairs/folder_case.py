@@ -150,6 +150,8 @@ class FolderCase:
             lost.append("several steps")
         if lost:
             return f"it needs a container for {', '.join(dict.fromkeys(lost))}"
+        if self._build.root not in dict(self._ground.sandbox.links):
+            return f"its folder {self._build.root} is where what is readable lies"
         brought = [*self._build.brought, *(["variables of its environment"] if told.get("env") else [])]
         if brought and not self._provided:
             what = ", ".join(dict.fromkeys(brought))
@@ -245,7 +247,8 @@ class FolderCase:
             done = await self._ground.sandbox.arun(line, folder=folder, env=PINNED, limits=self._ground.limits)
             reward = _reward(folder)
         said = done.stderr.decode("utf-8", "replace")[-300:]
-        ran = Outcomes(ended=done.limit if done.code is None else "", said=said, reported=reward is not None)
+        ended = done.limit if done.code is None or reward is None else ""
+        ran = Outcomes(ended=ended, said=said, reported=reward is not None, cpu=done.cpu)
         return Judged(reward or 0.0, {}, ran)
 
     def sound(self, ran: Outcomes) -> bool:

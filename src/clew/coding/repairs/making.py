@@ -19,7 +19,7 @@ from typing import NamedTuple
 from clew.coding.gate.mutants import mutants
 from clew.coding.repairs.begin_trees import leaves
 from clew.coding.repairs.named_tests import Outcomes, Wanted
-from clew.coding.repairs.repair_rows import Row, files_of
+from clew.coding.repairs.repair_rows import Row, files_of, in_source
 from clew.coding.repairs.row_case import Ground, RowCase
 from clew.coding.repository.git import Git
 from clew.coding.repository.languages import is_test, language, left_out
@@ -33,7 +33,7 @@ NAMED = re.compile(r"<\S+ testMethod=\w+>")  # unittest's, in a message
 HOW = {"missing": "does not run", "failed": "fails", "error": "breaks", "skipped": "is skipped"}
 SLOWER, SPARE = 5.0, 10.0  # how much longer than as they are tests may take with a variant: times, and CPU seconds
 PAST = 20  # past fixes that are looked at for each task that is wanted
-EACH = 3  # variants of a file for each task that is wanted, at most
+DRAWS = 100  # variants that are drawn for each task that is wanted, at most
 
 
 class Candidate(NamedTuple):
@@ -85,16 +85,20 @@ class Maker:
         sources = {entry.path: content for entry, content in self.git.contents(entries)}
         if not sources:
             raise BadInput(f"{self.git.folder} has no Python source to change", remedy="Name another repository.")
-        pool = list[tuple[str, str, str]]()
-        for path, content in sorted(sources.items()):
+        rng, known = random.Random(self.seed), set[str]()
+        paths = sorted(sources)
+        weights = [sources[path].count(b"\n") + 1 for path in paths]
+        for _ in range(DRAWS * (n + 10)):
+            path = rng.choices(paths, weights)[0]
             try:
-                text = content.decode()
-                pool += [(path, text, other) for other in mutants(text, EACH * n, self.seed)]
+                text = sources[path].decode()
+                other = next(iter(mutants(text, 1, rng.getrandbits(32))), text)
             except (UnicodeDecodeError, BadInput):  # of another Python, or none
                 continue
-        random.Random(self.seed).shuffle(pool)
-        for path, text, other in pool:
             key = hashlib.sha256(f"{self.head} {path} {other}".encode()).hexdigest()[:10]
+            if other == text or key in known:
+                continue
+            known.add(key)
             made = self._row(f"mutation-{key}", self.head, "")
             yield Candidate(key, replace(made, bug_patch=unified(path, text, other), patch=unified(path, other, text)))
 
@@ -215,7 +219,7 @@ def _tests(path: str) -> bool:
 
 
 def _good(ran: Outcomes) -> set[str]:
-    return {*ran.good([*ran.each])}
+    return {name for name in ran.good([*ran.each]) if not in_source(name)}
 
 
 def _unrun(ran: Outcomes) -> str:

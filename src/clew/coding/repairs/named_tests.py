@@ -192,7 +192,7 @@ def _read(done: Verdict, token: str, canary: str, word: str) -> Outcomes:
     if not line:
         last = done.stderr.decode("utf-8", "replace").strip()[-300:]
         why = last or f"the tests ended with exit status {done.code} and no report"
-        return Outcomes(ended=ended, said=why, cpu=done.cpu)
+        return Outcomes(ended=done.limit, said=why, cpu=done.cpu)
     try:
         found = json.loads(line[len(token) :])
         each = {str(k): str(v) for k, v in found["outcomes"].items()}

@@ -176,3 +176,9 @@ def paths_of(patch: str) -> set[str]:
 def files_of(names: Sequence[str]) -> list[str]:
     """The files of tests by name, in order."""
     return list(dict.fromkeys(name.partition("::")[0] for name in names))
+
+
+def in_source(name: str) -> bool:
+    """Whether a test is an example in a module's own docstrings, which whoever changes the module changes too."""
+    path, _, inner = name.partition("::")
+    return path.endswith(".py") and "." in inner.partition("[")[0]

@@ -11,25 +11,29 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from clew.coding.repairs.folder_case import FolderCase, folders_in
 from clew.coding.repairs.named_tests import with_python
 from clew.coding.repairs.repair_rows import rows_in
-from clew.coding.repairs.row_case import Ground, Judged, RowCase
+from clew.coding.repairs.row_case import Ground, Judged, RowCase, hide
 from clew.core.errors import BadInput, Undecided, UnknownName, WorldError
 from clew.core.keys import derive
 from clew.core.protocols import World
 from clew.core.reading import Record
 from clew.core.registry import make_ref
+from clew.core.sources import placed
 from clew.core.values import Task
 from clew.sandbox.sandbox import MIB, Limits, Sandbox
 from clew.worlds.workspace import TreeShelf, WorkspaceWorld, last_tree
 from clew.worlds.workspace.workspace import SHELF
 
+WAIT = 0.02  # seconds after which one looks again
 SPLITS = ("train", "eval", "test")
 
 
@@ -73,25 +77,29 @@ class Repairs:
     ) -> None:
         if steps < 1 or not 0 <= held_out <= 0.5:
             raise BadInput(f"steps is {steps}, held_out {held_out}", remedy="At least 1 step, a share of at most 0.5.")
-        self.file = Path(file).expanduser().absolute()
+        self.file = Path(placed(Path(file).expanduser()))
         self.steps, self.disk, self.held_out = steps, disk, held_out
-        self.shelf = TreeShelf(Path(shelf or SHELF).absolute())
+        self.shelf = TreeShelf(Path(placed(shelf or SHELF)))
         limits = Limits(seconds, seconds, memory, 512, min(disk, 1 << 30), disk, 1024, MIB)
         places = [Path(one).expanduser().absolute() for one in ([clones] if isinstance(clones, str) else clones)]
         folders = folders_in(self.file) if self.file.is_dir() else []
+        seen = Sandbox(limits, with_python(readable) or None).readable
         links = {path: target for one in folders for path, target in one.links.items()}
-        self.sandbox = Sandbox(limits, with_python(readable) or None, links=links)
+        links = {path: target for path, target in links.items() if not any(one.is_relative_to(path) for one in seen)}
+        self.sandbox = Sandbox(limits, seen, links=links)
         tests = Limits(4 * test_seconds, test_seconds, memory, 512, min(disk, 1 << 30), disk, 1024, MIB)
         beside = [self.file.parent, self.file.parent / "clones"]
-        ground = Ground(self.shelf, self.sandbox, tests, places, command)
+        ground = Ground(self.shelf, self.sandbox, tests, places, command, {})
+        for place in (self.file, self.shelf.folder, *places):
+            hide(place, self.sandbox)
         self._cases: dict[str, RowCase | FolderCase] = {}
         if folders:
             self._cases = {c.id: c for c in (one.case(ground, beside, provided) for one in folders)}
         else:
             self._cases = {row.instance_id: RowCase(row, ground, beside) for row in rows_in(self.file)}
         self._known: dict[tuple[str, str], Judged] = {}
-        self._locks: dict[tuple[int, str], asyncio.Lock] = {}
-        self._turns: dict[int, asyncio.Semaphore] = {}
+        self._asking = set[tuple[str, str]]()
+        self._places = threading.BoundedSemaphore(max(1, len(os.sched_getaffinity(0))))
         given: dict[str, Any] = {"file": str(self.file), "clones": tuple(map(str, places)), "command": command}
         given |= {
             "readable": tuple(map(os.path.abspath, readable)),
@@ -129,7 +137,8 @@ class Repairs:
         mine = [name for name in good if self._split(name) == split]
         if not mine:
             if not good:
-                raise BadInput(self.about, remedy="Nothing of it can be judged here; see docs/repairs.md.")
+                remedy = "Name the folder of the clones with clones='...'; docs/repairs.md says what can be judged."
+                raise BadInput(self.about, remedy=remedy)
             remedy = "Keep some for it: repairs(file=..., held_out=0.1); or give rows a field split."
             raise BadInput(f"{self.file.name} has no task of the split {split}", remedy=remedy)
         drawn = random.Random(derive(seed, "repairs", split)).sample(mine, min(n, len(mine)))
@@ -214,14 +223,25 @@ class Repairs:
 
     async def _control(self, case: RowCase | FolderCase, tree: str) -> Judged:
         """What the tests say of a snapshot by which verdicts are checked; asked once."""
-        loop = id(asyncio.get_running_loop())
-        async with self._locks.setdefault((loop, f"{case.id} {tree}"), asyncio.Lock()):
-            if (case.id, tree) not in self._known:
+        asked = (case.id, tree)
+        while asked in self._asking:
+            await asyncio.sleep(WAIT)
+        if asked not in self._known:
+            self._asking.add(asked)
+            try:
                 async with self._turn():
-                    self._known[case.id, tree] = await case.judged(tree)
-        return self._known[case.id, tree]
+                    self._known[asked] = await case.judged(tree)
+            finally:
+                self._asking.discard(asked)
+        return self._known[asked]
 
-    def _turn(self) -> asyncio.Semaphore:
-        """A place among the runs of tests at one time: more of them than cores would only reach their limits."""
-        loop = id(asyncio.get_running_loop())
-        return self._turns.setdefault(loop, asyncio.Semaphore(max(1, len(os.sched_getaffinity(0)))))
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """A place among the runs of tests at one time, of whatever event loop: more of them than cores would only reach
+        their limits."""
+        while not self._places.acquire(blocking=False):
+            await asyncio.sleep(WAIT)
+        try:
+            yield
+        finally:
+            self._places.release()

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from clew.coding.repairs.begin_trees import Leaves, begun, changed, clone_of, committed, grown, leaves
 from clew.coding.repairs.laid_over import Held, held, laid_over, new_modules
 from clew.coding.repairs.named_tests import Command, Outcomes, Wanted, read_command, run_tests
-from clew.coding.repairs.repair_rows import Row, files_of, paths_of
+from clew.coding.repairs.repair_rows import Row, files_of, in_source, paths_of
 from clew.coding.repository.git import Git
+from clew.core.errors import BadInput
 from clew.core.values import Limits as TaskLimits
 from clew.sandbox.sandbox import Limits, Sandbox
 from clew.worlds.workspace import TreeShelf
@@ -26,13 +27,15 @@ COMMAND = "python -m pytest"
 
 class Ground(NamedTuple):
     """What cases of a taskset share. shelf: of the snapshots. sandbox: where all of it runs. limits: of a run of tests.
-    clones: folders of local repositories. command: how tests are run; empty where the row or the default says."""
+    clones: folders of local repositories. command: how tests are run; empty where the row or the default says. found:
+    the repositories that were looked for, by name and place, or why there is none."""
 
     shelf: TreeShelf
     sandbox: Sandbox
     limits: Limits
-    clones: Sequence[Path] = ()
-    command: str = ""
+    clones: Sequence[Path]
+    command: str
+    found: dict[tuple[str, str], Git | BadInput]
 
 
 class Judged(NamedTuple):
@@ -65,17 +68,39 @@ class RowCase:
     @property
     def refused(self) -> str:
         """Why the task cannot be done here; empty where it can."""
-        return self.row.refused
+        if self.row.refused:
+            return self.row.refused
+        try:
+            hide(self.git.home, self._ground.sandbox)
+        except BadInput as error:
+            return error.message
+        return ""
 
-    @cached_property
+    @property
     def git(self) -> Git:
-        """Raises BadInput where no clone is found."""
+        """The clone.
+
+        Raises:
+            BadInput: there is none.
+        """
+        known, name = self._ground.found, (self.row.repo, self.row.clone)
+        if name not in known:
+            try:
+                known[name] = self._find()
+            except BadInput as error:
+                known[name] = error
+        found = known[name]
+        if isinstance(found, BadInput):
+            raise found
+        return found
+
+    def _find(self) -> Git:
         if not self._ground.clones and self.row.clone and Path(self.row.clone).is_dir():
             return Git(self.row.clone)
         return clone_of(self.row.repo, self._ground.clones or self._beside)
 
     def check(self) -> None:
-        """Raises BadInput where the clone is missing or lacks the commit."""
+        """Raises BadInput where the clone lacks the commit."""
         self.git.commit(self.row.base_commit)
 
     @cached_property
@@ -100,7 +125,7 @@ class RowCase:
 
     @cached_property
     def held(self) -> Held:
-        names = (*self.row.fail_to_pass, *self.row.pass_to_pass)
+        names = [n for n in (*self.row.fail_to_pass, *self.row.pass_to_pass) if not in_source(n)]
         return held(files_of(names), paths_of(self.row.test_patch), paths_of(self.row.patch))
 
     def solved(self) -> str | None:
@@ -140,6 +165,18 @@ class RowCase:
     def sound(self, ran: Outcomes) -> bool:
         """Whether what began can be judged here, of a row without a solution: the tests that have to stay do pass."""
         return ran.reported and not ran.lacking and len(ran.good(self.row.pass_to_pass)) == len(self.row.pass_to_pass)
+
+
+def hide(path: Path, sandbox: Sandbox) -> None:
+    """Refuse what nobody may read who works on a task.
+
+    Raises:
+        BadInput: it lies in a folder that commands in the sandbox see.
+    """
+    for seen in sandbox.readable:
+        if path.resolve().is_relative_to(seen.resolve()):
+            told = f"{path} lies in {seen}, which agents would read"
+            raise BadInput(told, remedy="Move it, or name less with readable='...'.")
 
 
 def _tops(found: Leaves) -> set[str]:
