@@ -12,13 +12,14 @@ Each works in a small repository, for a model that is scripted: list the files, 
 fails, commit, say that it is done. All runs where there is no network but the loopback, in an empty environment, with a
 home of its own and keys that are none. What is told of each agent, from what the command line prints and leaves:
 
-recorded: requests, and whether ``verify`` finds no fault. checked out: at each request, ``clew checkout`` gives a
-folder whose digest is the recorded one and that holds what the script had done by then. forked: from the call that
-failed, given another reply, in fresh files and a fresh home; the files at each recorded request equal those recorded,
-the model is asked for what came later alone, the first folder stays as it was. replayed: after the upstream has ended,
-in fresh files and a fresh home, on another day (a time zone in which it is tomorrow): all requests are answered, the
-files equal at each, the commit too. stopped: replayed after a file of the beginning was changed, the agent makes one
-request that is not in the record, and ends. Then what was masked, and for what reason a fork or replay named a file.
+recorded: ``clew store verify`` finds no fault. checked out: at each request, ``clew checkout`` gives a folder whose
+digest is the recorded one and that holds what the script had done by then. forked: at the reply that runs the failing
+command, given another command, in fresh files and a fresh home; the files at each recorded request equal those
+recorded, the model is asked for what came later alone, the conversation goes on without a drift, the run notes what was
+masked, and the first folder stays as it was. replayed: after the upstream has ended, in fresh files and a fresh home,
+in a time zone in which it is another day; all requests are answered, the files equal at each, and the commit is the
+same. stopped: replayed to the letter, without masks, each agent makes a request that the record does not have; it ends
+by itself, without asking again. Then what was masked, and what else the command line named as different.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -45,6 +47,7 @@ from clew.models.fakes import Scripted, tool_call
 
 HERE = Path(__file__).resolve().parent.parent
 COMMIT = "git add -A && git -c user.name=a -c user.email=a@b.c commit -qm change && git log -1"
+MARKS = ("recorded", "checked out", "forked", "replayed", "stopped")
 STEPS = ("list", "read", "edit", "fail", "commit")
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -108,7 +111,7 @@ def found(folder: Path | None) -> list[Agent]:
     return [one for one in AGENTS if folder is not None and (folder / one.program).exists()]
 
 
-# ---- the model that is scripted ----------------------------------------------------------------------------------------
+# ---- the model that is scripted --------------------------------------------------------------------------------------
 
 
 def call(of: Agent, step: str, number: int) -> Message:
@@ -160,7 +163,7 @@ def upstream(of: Agent) -> Iterator[tuple[str, Scripted]]:
         thread.join()
 
 
-# ---- one agent ---------------------------------------------------------------------------------------------------------
+# ---- one agent -------------------------------------------------------------------------------------------------------
 
 
 class Ran(NamedTuple):
@@ -205,11 +208,12 @@ class Drive:
         return Ran(done.returncode, done.stdout + done.stderr)
 
     def program(self) -> list[str]:
-        """The agent's command line; a shell puts the address of the gateway where the agent takes it as an option."""
+        """The agent's command line; a shell puts in the gateway's address where it is an option."""
         words = [str(self.folder / self.of.program), *self.of.words]
         if not any("{base}" in word for word in words):
             return ["--", *words]
-        return ["--", "sh", "-c", 'first=$1; shift; for word; do set -- "$@" "$(printf %s "$word" | sed "s#{base}/v1#$OPENAI_BASE_URL#")"; shift; done; exec "$first" "$@"', "sh", *words]  # fmt: skip
+        quoted = " ".join(map(shlex.quote, words)).replace("{base}/v1", "'$OPENAI_BASE_URL'")
+        return ["--", "sh", "-c", f"exec {quoted}"]
 
     # recorded
 
@@ -246,7 +250,7 @@ class Drive:
             committed = self._git(into, "log", "--format=%s").split() == (["change", "first"] if had > 4 else ["first"])
             kept = (into / "cache" / "kept.bin").read_bytes() == bytes(range(256))
             good += equal and says == ("two\n" if edited else "one\n") and committed and kept
-        self.told["checked out"] = f"{good} of {at + 1}"
+        self.told["checked out"] = f"{good} of {at + 1}" if good == at + 1 else False
         store.close()
 
     def _asked(self, store: Any, number: int) -> list[Any]:
@@ -306,6 +310,7 @@ class Drive:
         told = self._compared(done.text)
         self.told["replayed"] = (
             done.code == 0
+            and not (self.place / "nobody").exists()
             and told == [*(f"request {n}" for n in range(len(self.states) - 1)), "the end"]
             and self._git(into, "rev-parse", "HEAD") == self.head
             and self._state(self.work) == self.state
@@ -317,7 +322,6 @@ class Drive:
     # stopped
 
     def stop(self) -> None:
-        """Replay to the letter, which each agent but the plainest fails; or in files that are not those recorded."""
         words = (
             "gateway",
             "--replay",
@@ -330,12 +334,10 @@ class Drive:
             self.store,
         )
         began = time.monotonic()
-        done = self.clew(*words, *self.program(), CLEW_TESTED_AS="other", TZ=tomorrow())
-        self.told["stopped"] = "is not among those recorded" in done.text and "is ended" not in done.text and done.code
-        self.told["stop"] = {
-            "seconds": round(time.monotonic() - began, 1),
-            "why": re.findall(r"is not among those recorded[^\n]{0,200}", done.text)[:1],
-        }
+        done = self.clew(*words, *self.program(), TZ=tomorrow())
+        refused = re.findall(r"^run \w+: the program's request is not among .*", done.text, re.MULTILINE)
+        self.told["stopped"] = done.code != 0 and len(refused) == 1 and "asks on" not in done.text
+        self.told["stop"] = {"seconds": round(time.monotonic() - began, 1), "why": refused}
 
     def _compared(self, text: str) -> list[str]:
         """The places at which the files were said to be equal."""
@@ -412,23 +414,23 @@ def main() -> None:
     if not given.inside:
         isolated([*sys.argv])
     kept = given.keep or Path(tempfile.mkdtemp())
-    rows = [driven(one, Path(given.folder).resolve(), kept.resolve() / one.name.split()[0].lower()) for one in agents]
+    home = Path(given.folder).resolve()
+    rows = [driven(one, home, kept.resolve() / one.name.split()[0].lower()) for one in agents]
     for row in rows:
-        marks = "  ".join(
-            f"{k} {'yes' if row[k] is True else row[k]}" for k in ("recorded", "checked out", "forked", "replayed")
-        )
-        print(
-            f"{row['agent']:<15} {row['requests']} requests  {marks}  stopped {'yes' if row['stopped'] else 'no'} ({row['stop']['seconds']} s)"
-        )
-        print(f"    fork {row['fork']}")
-        print(f"    masked: {', '.join(f'{k} ({v})' for k, v in row['masked'].items()) or 'nothing'}")
-        for line in row["named"]:
-            print(f"    named: {line}")
+        print(f"{row['agent']}: {row['requests']} requests")
+        print("    " + ", ".join(f"{mark} {_said(row[mark])}" for mark in MARKS))
+        print(f"    fork {row['fork']}; stopped after {row['stop']['seconds']} s")
+        print(f"    masked: {', '.join(row['masked']) or 'nothing'}")
+        print("".join(f"    named: {line}\n" for line in row["named"]), end="")
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1))
     if not given.keep:
         shutil.rmtree(kept)
-    sys.exit(0 if all(row[k] for row in rows for k in ("recorded", "forked", "replayed", "stopped")) else 1)
+    sys.exit(0 if all(row[mark] for row in rows for mark in MARKS) else 1)
+
+
+def _said(value: object) -> str:
+    return {True: "yes", False: "NO"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
 if __name__ == "__main__":
