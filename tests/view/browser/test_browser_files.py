@@ -97,7 +97,7 @@ def test_what_a_step_changed_stands_beside_it_and_opens_by_key_and_by_pointer(
     assert lines(look, "del") == ["    return sum(numbers) + 1"]
     assert lines(look, "add") == ["    return sum(numbers)"]
     assert look.page.locator("[data-seq='4'] .dl").count() == 8
-    look.page.get_by_role("button", name="All lines").click()
+    look.page.get_by_role("button", name="2 equal lines").click()
     assert until(lambda: look.page.locator("[data-seq='4'] .dl").count() == 18)
     assert look.fits()
     look.shot(f"files-step-{size[0]}-{scheme}")
@@ -149,7 +149,7 @@ def test_the_tree_marks_what_changed_and_shows_files(chrome: Any, base: Any, siz
     assert broken(look) == []
     look.shot(f"files-tree-{size[0]}-{scheme}")
     look.press("j", "j", "j", "l")  # .git, made, src: opened
-    shows(look, ".entry", "total.py")
+    look.page.locator(".entry[aria-label='total.py']").wait_for()
     look.press("j", "j", "Enter")
     shows(look, ".filehead", "src/total.py")
     assert until(lambda: look.route == "#/files/first@9?path=src/total.py")

@@ -55,7 +55,7 @@ class FilesPage {
     if (known.error) throw Object.assign(new Error(known.error), { remedy: known.remedy });
     if (!known.places.length) throw Object.assign(new Error(`run ${this.run} was recorded without its files`), { remedy: "Record with `clew gateway --workspace FOLDER -- PROGRAM`, or run in a workspace: --world workspace." });
     this.draw();
-    await this.show(this.place, this.path);
+    this.show(this.place, this.path); // keys are answered meanwhile
     this.treeBox.focus({ preventScroll: true });
     const again = later(500, () => this.readPlaces().catch(() => {}));
     this.stop = listen("runs", ({ rows }) => rows.some((row) => row.run === this.run) && again());
@@ -109,6 +109,7 @@ class FilesPage {
   /** The files of a place, with a file of them chosen, where there is one. */
   async show(place, path = "") {
     put(this.trouble);
+    this.asked = {}; // a file that is still being read is of other files
     try {
       const found = await this.tree.show(place, path);
       if (!found || this.left) return;

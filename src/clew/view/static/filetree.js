@@ -40,9 +40,10 @@ export class FileTree {
   }
 
   async read(at, from = 0) {
-    const found = await get("files/folder", { place: this.place, path: at, from: from || null });
-    const known = from ? this.folders.get(at) : { entries: [] };
-    this.folders.set(at, { ...found, entries: [...known.entries, ...found.entries] });
+    const { place, folders } = this; // of these files, also where others are wanted by the time it is there
+    const found = await get("files/folder", { place, path: at, from: from || null });
+    const known = from ? folders.get(at) : { entries: [] };
+    folders.set(at, { ...found, entries: [...known.entries, ...found.entries] });
     return found;
   }
 
@@ -131,7 +132,7 @@ export class FileTree {
       this.open.add(row.at);
       if (!this.folders.has(row.at)) await this.read(row.at).catch((error) => (this.open.delete(row.at), this.failed(error)));
     }
-    this.draw(row.at);
+    this.draw(); // what is chosen by now stays so
   }
 
   /** Open the folder at hand; or close it, or the one that holds it. */

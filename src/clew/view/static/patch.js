@@ -42,7 +42,8 @@ export function drawPatch(file, { columns = false, href = null, again = null, he
   const meaning = SIGNS[file.sign]?.[1] ?? "changed";
   const box = h("section", { class: "patchfile", "aria-label": `${plain(oneLine(file.path)).slice(0, 200)}, ${meaning}` });
   const gaps = file.hunks.length > 0 && file.sign === "*";
-  const all = again && gaps && !file.whole && button("All lines", () => redraw(true), { class: "quiet", title: "Show the lines that did not change, too" });
+  const cut = again && gaps && !file.whole;
+  const all = cut && button("All lines", () => redraw(true), { class: head ? "quiet" : "more", title: "Show the lines that did not change, too" });
   const redraw = async (whole) => {
     try {
       const more = await again({ whole });
@@ -55,9 +56,10 @@ export function drawPatch(file, { columns = false, href = null, again = null, he
   const words = [...notes(file)].map((note) => h("p", { class: "patchnote" }, note));
   const title = head && h("header", { class: "patchhead" }, signTag(file.sign), h("span", {}, fileName(file.path), file.kind === "d" && h("span", { class: "dim" }, "/")), plusMinus(file), lone && words,
     h("span", { class: "patchlinks" }, all, href && h("a", { href }, "File")));
-  put(body, columns ? twoColumns(file) : oneColumn(file));
+  const gapLine = (gap) => h("div", { class: "dh" }, cut ? button(plural(gap, "equal line"), () => redraw(true), { class: "more", title: "Show all lines of the file" }) : plural(gap, "equal line"));
+  put(body, columns ? twoColumns(file, gapLine) : oneColumn(file, gapLine));
   const rest = file.rest > 0 && h("div", { class: "patchrest" }, h("span", { class: "dim" }, `${plural(file.rest, "more line")} changed or around a change `), again && button("Show them", () => redraw(false), { class: "more" }));
-  put(box, title, lone ? null : words, file.hunks.length > 0 && body, rest);
+  put(box, title, lone ? null : words, file.hunks.length > 0 && body, rest, !head && all && h("div", { class: "patchrest" }, all));
   return box;
 }
 
@@ -69,7 +71,7 @@ function* notes(file) {
 }
 
 /** Rows of a unified diff. */
-function oneColumn(file) {
+function oneColumn(file, gapLine) {
   const out = [];
   for (const { hunk, gap } of withGaps(file)) {
     if (gap > 0) out.push(gapLine(gap));
@@ -86,7 +88,7 @@ function oneColumn(file) {
 }
 
 /** Rows in which what stands beside each other is equal, or was replaced by the other. */
-function twoColumns(file) {
+function twoColumns(file, gapLine) {
   const out = [];
   for (const { hunk, gap } of withGaps(file)) {
     if (gap > 0) out.push(gapLine(gap));
@@ -132,7 +134,6 @@ function* withGaps(file) {
   }
 }
 
-const gapLine = (gap) => h("div", { class: "dh" }, plural(gap, "equal line"));
 const kind = (sign) => ({ "+": "add", "-": "del" })[sign] ?? "";
 const no = (number) => h("i", { class: "no", data: number === "" ? {} : { n: number } });
 const mark = (sign) => h("span", { class: "sg" }, sign === "-" ? "−" : sign);

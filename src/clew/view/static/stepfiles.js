@@ -98,12 +98,22 @@ export class StepFiles {
     return h("div", { class: "patch" }, files, more, open.error && failure(open.error));
   }
 
-  toggle(seq) {
+  async toggle(seq) {
     if (this.open.delete(seq)) this.redraw([seq]);
     else {
       this.open.set(seq, { files: [], next: 0, total: 0 });
-      this.load(seq);
+      await this.load(seq);
     }
+  }
+
+  /** Scroll to what a step changed, where little of it is to be seen. */
+  show(seq) {
+    const { transcript, list } = this.view;
+    const line = transcript.querySelector(`[data-seq="${seq}"] .stepfiles`)?.getBoundingClientRect();
+    const box = transcript.getBoundingClientRect();
+    if (!line || (line.top >= box.top && line.top + Math.min(line.height, 160) <= box.bottom)) return;
+    transcript.scrollTop += line.top - box.top - 40;
+    list.render();
   }
 
   async load(seq) {
@@ -123,7 +133,7 @@ export class StepFiles {
 
   toggleChosen() {
     const { seq } = this.view;
-    if (seq !== null && this.steps.has(seq)) this.toggle(seq);
+    if (seq !== null && this.steps.has(seq)) this.toggle(seq).then(() => this.open.has(seq) && this.show(seq));
     else toast("This step changed no files: i leads to the next that did");
   }
 
