@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.sandbox.sandbox import MIB, Limits, Sandbox, Verdict, own_folder
+from clew.sandbox.scratch import Scratch
 from clew.worlds.bases import Exact, alive, foreign, load
 from clew.worlds.judging import world_acts
 from clew.worlds.workspace.file_tools import TOOLS, Said, asked_of
@@ -155,8 +155,8 @@ class Workspace:
 
     async def verified(self, tree: str, command: str = "") -> Verdict:
         """What ``verify``, or another command, comes to in a fresh copy of a snapshot with ``over`` laid over it."""
-        with tempfile.TemporaryDirectory(prefix="clew-verify-") as place:
-            copy = Path(place, "box")
+        with Scratch("verify") as place:
+            copy = place / "box"
             restore(self.shelf, tree, copy)
             if self.over is not None:
                 _lay_over(self.over, copy)
@@ -171,7 +171,7 @@ class WorkspaceWorld(Exact):
         self._set, self._name = taskset, f"{taskset.tree} {task.id}"
         self.tree, self._left, self._closed = taskset.tree, taskset.steps, False
         self.tools: Sequence[ToolSpec] = TOOLS
-        self._place: tempfile.TemporaryDirectory[str] | None = None
+        self._place: Scratch | None = None
         self._scan: Scan | None = None
         self._states: dict[str, bytes] = {}
 
@@ -222,16 +222,16 @@ class WorkspaceWorld(Exact):
     def _ready(self) -> Path:
         """The folder that holds ``tree``, made where there is none."""
         if self._place is None:
-            self._place = tempfile.TemporaryDirectory(prefix="clew-workspace-", ignore_cleanup_errors=True)
-            folder = Path(self._place.name, "box")
+            self._place = Scratch("workspace")
+            folder = self._place.path / "box"
             restore(self._set.shelf, self.tree, folder)
             own_folder(folder)
             self._scan = Scan(folder, self._set.shelf, Bounds(file=self._set.disk, total=self._set.disk))
-        return Path(self._place.name, "box")
+        return self._place.path / "box"
 
     def _drop(self) -> None:
         if self._place is not None:
-            self._place.cleanup()
+            self._place.close()
         self._place = self._scan = None
 
     def snapshot(self) -> bytes:
