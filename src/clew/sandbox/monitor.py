@@ -1,8 +1,8 @@
 """Watches a sandboxed command: reads its output, sums what its processes use, and ends it at the first limit reached.
 
 ``sandbox/namespace.py`` calls it. The kernel bounds each process (rlimits); what several processes use together is read
-from /proc every ``LOOK`` seconds, and less often the longer a run takes (``pause``). It must never wait for the command:
-a command that ignores signals or fills its pipes still ends in time.
+from /proc every ``LOOK`` seconds, and less often the longer a run takes (``pause``). It must never wait for a command:
+one that ignores signals or fills its pipes still ends in time.
 """
 
 from __future__ import annotations

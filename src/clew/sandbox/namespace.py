@@ -10,11 +10,9 @@ import functools
 import json
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -28,6 +26,7 @@ from clew.sandbox.archives import collect
 from clew.sandbox.doors import Doors
 from clew.sandbox.monitor import PAGE, Bounds, Seen, Watched, cpu_clock, end, readable, watch
 from clew.sandbox.room import INODE, Left, Room
+from clew.sandbox.scratch import Scratch
 
 WORK = "/box"
 FOLDERS = (WORK, "/tmp", "/dev/shm")  # those that a run may write to
@@ -325,8 +324,7 @@ class _Log:
 
 def bare(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
     """Run with rlimits alone, in a folder that is deleted after; processes are found by their uid or a variable."""
-    folder = Path(tempfile.mkdtemp(prefix="clew-room-"))
-    try:
+    with Scratch("room") as folder:
         work, tmp = folder / "work", folder / "tmp"
         work.mkdir()
         tmp.mkdir()
@@ -375,8 +373,6 @@ def bare(order: Order, cancel: int | None) -> tuple[Seen, int, Left]:
             os.close(opened)
         code = run.child.returncode or 0
         return seen, 128 - code if code < 0 else code, Left(files, refused, False)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _marked(uid: int, mark: str) -> list[Path]:

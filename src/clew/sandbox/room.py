@@ -6,7 +6,9 @@ put another thing in their place. It must never read a kept file while a process
 
 from __future__ import annotations
 
+import math
 import os
+import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,6 +20,8 @@ from clew.sandbox.cgroup import group
 from clew.sandbox.monitor import cpu_clock, readable
 
 INODE = 1024  # bytes that the kernel holds for a file beside its content, about
+DEEPEST = 250  # folders in folders that are counted
+INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 GONE = 30.0  # seconds in which the kernel has ended all processes of a namespace
 
 
@@ -81,15 +85,17 @@ class Room:
 
     def _grown(self) -> bool:
         """Whether the folder holds more than the bound. It is walked only where its disk lost so much room since, which
-        others may have taken, and at most once a second."""
+        others may have taken, and at most once a second, less often where
+        that takes long."""
         if self.folder is None or self._free is None or time.monotonic() < self._next:
             return False
         now, before = os.statvfs(self.folder), self._free
         lost = (before.f_bfree - now.f_bfree) * now.f_frsize
         if lost <= self.disk // 2 and before.f_ffree - now.f_ffree <= self.files // 2:
             return False
-        self._next = time.monotonic() + 1.0
+        began = time.monotonic()
         size, count = held_by(self.folder)
+        self._next = time.monotonic() + max(1.0, 10 * (time.monotonic() - began))
         return size > self.disk or count > self.files
 
     def ended(self) -> str:
@@ -119,14 +125,32 @@ class Room:
                 os.close(fd)
 
 
-def held_by(folder: Path) -> tuple[int, int]:
-    """Bytes on the disk and entries of a folder; what goes away meanwhile is passed over, and no link is followed."""
-    size = count = 0
-    for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
+def held_by(folder: Path) -> tuple[float, int]:
+    """Bytes on the disk and entries of a folder in which a command works; what goes away meanwhile is passed over.
+
+    No link is followed, and nothing but a folder is opened. Bytes are without end where folders lie deeper in each
+    other than ``DEEPEST``: nobody could count them.
+    """
+    size, count = 0.0, 0
+    levels = [(os.open(folder, INTO), os.listdir(folder))]
+    try:
+        while levels:
+            fd, names = levels[-1]
+            if not names:
+                os.close(levels.pop()[0])
+                continue
+            name = names.pop()
             with suppress(OSError):
-                size += os.lstat(os.path.join(place, name)).st_blocks * 512
-                count += 1
+                seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                size, count = size + seen.st_blocks * 512, count + 1
+                if stat.S_ISDIR(seen.st_mode):
+                    if len(levels) > DEEPEST:
+                        return math.inf, count
+                    levels.append((os.open(name, INTO, dir_fd=fd), []))
+                    levels[-1][1].extend(os.listdir(levels[-1][0]))
+    finally:
+        for fd, _ in levels:
+            os.close(fd)
     return size, count
 
 

@@ -8,7 +8,6 @@ for a task that a mutation made none of what was before. The clone must never be
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from clew.coding.repository.git import Git
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import digest, encode
 from clew.sandbox.sandbox import Sandbox, own_folder
+from clew.sandbox.scratch import Scratch
 from clew.worlds.workspace import Bounds, Scan, TreeShelf, restore
 from clew.worlds.workspace.tree_shelf import CONTENT, FILE, FOLDER, LINK, Entry
 from clew.worlds.workspace.workspace import PINNED
@@ -140,8 +140,8 @@ def changed(shelf: TreeShelf, sandbox: Sandbox, tree: str, patch: str, script: s
 
 def _change(shelf: TreeShelf, sandbox: Sandbox, tree: str, patch: str, script: str) -> str:
     bound, env = Bounds(file=sandbox.limits.disk, total=sandbox.limits.disk), PINNED | WHO
-    with tempfile.TemporaryDirectory(prefix="clew-begin-", ignore_cleanup_errors=True) as place:
-        folder = Path(place, "box")
+    with Scratch("begin") as place:
+        folder = place / "box"
         restore(shelf, tree, folder)
         own_folder(folder)
         if patch.strip():

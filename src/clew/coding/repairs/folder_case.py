@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import shlex
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +28,7 @@ from clew.coding.repairs.row_case import COMMAND, Ground, Judged, RowCase
 from clew.core.errors import BadInput
 from clew.core.values import Limits as TaskLimits
 from clew.sandbox.sandbox import own_folder
+from clew.sandbox.scratch import Scratch
 from clew.worlds.workspace import Scan, restore
 from clew.worlds.workspace.workspace import PINNED
 
@@ -238,8 +238,8 @@ class FolderCase:
 
     async def _by_script(self, tree: str) -> Judged:
         """What ``tests/test.sh`` writes as its reward."""
-        with tempfile.TemporaryDirectory(prefix="clew-tests-", ignore_cleanup_errors=True) as place:
-            folder = Path(place, "box")
+        with Scratch("tests") as place:
+            folder = place / "box"
             await asyncio.to_thread(restore, self._ground.shelf, tree, folder)
             (folder / LOGS / "verifier").mkdir(parents=True)
             own_folder(folder)

@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import shlex
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 from clew.core.errors import BadInput
 from clew.sandbox.sandbox import Limits, Sandbox, Verdict, own_folder
+from clew.sandbox.scratch import Scratch
 from clew.worlds.workspace import TreeShelf, restore
 from clew.worlds.workspace.workspace import PINNED
 
@@ -158,8 +158,8 @@ async def run_tests(shelf: TreeShelf, sandbox: Sandbox, limits: Limits, command:
     """Run tests in a fresh copy of a snapshot."""
     token, word = secrets.token_hex(16), f"t{secrets.token_hex(5)}"
     canary = os.path.normpath(os.path.join(wanted.beside, f"test_{word}.py")) if wanted.beside is not None else ""
-    with tempfile.TemporaryDirectory(prefix="clew-tests-", ignore_cleanup_errors=True) as place:
-        folder = Path(place, "box")
+    with Scratch("tests") as place:
+        folder = place / "box"
         await asyncio.to_thread(restore, shelf, wanted.tree, folder)
         if canary and (folder / canary).parent.resolve() != folder.resolve() / Path(canary).parent:
             canary = f"test_{word}.py"  # a link of the repository's leads elsewhere

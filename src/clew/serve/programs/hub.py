@@ -7,10 +7,8 @@ sandbox's door leads to. It must never answer a program whose line it does not k
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import threading
 from functools import partial
-from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
@@ -19,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from clew.core.errors import WorldError
+from clew.sandbox.scratch import Scratch
 from clew.serve.edge import config
 from clew.serve.gateway import verbatim, wire
 from clew.serve.gateway.arriving import sent_of
@@ -42,8 +41,8 @@ class Hub:
 
     def __init__(self) -> None:
         self.lines: dict[str, Line] = {}
-        self._place = tempfile.TemporaryDirectory(prefix="clew-hub-")
-        self.socket = Path(self._place.name, SOCKET)
+        self._place = Scratch("hub")
+        self.socket = self._place.path / SOCKET
         how = config(self._application(), uds=str(self.socket), lifespan="off", log_level="warning")
         self._server = uvicorn.Server(how)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -52,7 +51,7 @@ class Hub:
         self._thread.start()
         if not self._up.wait(START) or not self._server.started:
             raise WorldError("the server that programs ask did not start", remedy="See what the log says.")
-        Path(self._place.name).chmod(0o711)  # a program runs as another user, and must reach the socket alone
+        self._place.path.chmod(0o711)  # a program runs as another user, and must reach the socket alone
         self.socket.chmod(0o666)
 
     def _serve(self) -> None:
@@ -85,7 +84,7 @@ class Hub:
         """Stop the server; waits a moment for it."""
         self._server.should_exit = True
         self._thread.join(5)
-        self._place.cleanup()
+        self._place.close()
 
     # ---- requests --------------------------------------------------------------------------------------------------
 

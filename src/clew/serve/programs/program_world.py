@@ -12,9 +12,8 @@ import asyncio
 import json
 import os
 import shlex
-import tempfile
 from collections.abc import Awaitable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from clew.core.reading import Record
 from clew.core.registry import build, make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.sandbox.sandbox import Limits, Sandbox, Verdict, own_folder
+from clew.sandbox.scratch import Scratch
 from clew.serve.history import Arrival, History
 from clew.serve.programs.commanded import EXCHANGE, Told
 from clew.serve.programs.hub import Hub
@@ -111,15 +111,19 @@ class Programs:
             self._hub = Hub()
         return self._hub
 
-    async def ran(self, task: Task, line: Line, folder: Path, cancel: int) -> Verdict:
-        """Run the program for a task, in a thread of the few that there are; gives how it ended."""
+    def start(self, task: Task, line: Line, folder: Path, cancel: int) -> Future[Verdict]:
+        """Run the program for a task, in a thread of the few that there are.
+
+        Args:
+            cancel: a descriptor that becomes readable when the program shall be ended.
+        """
         words, env = started(self.words, task.prompt, line.name)
 
         def run() -> Verdict:
             doors = {PORT: self.hub().socket}
             return self.sandbox.run(words, folder=folder, env=env, stdin=task.prompt, doors=doors, cancel=cancel)
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        return self._threads.submit(run)
 
     async def scanned(self, scan: Scan) -> str:
         """The key of a snapshot, taken in a thread."""
@@ -139,9 +143,10 @@ class ProgramWorld:
         self._set, self._task, self._files = taskset, task, taskset.files
         self.tree = self._files.begins(task) if self._files is not None else ""
         self._history, self._waiting = History(), dict[int, Incoming]()
-        self._place: tempfile.TemporaryDirectory[str] | None = None
+        self._place: Scratch | None = None
         self._scan: Scan | None = None
         self._line: Line | None = None
+        self._program: Future[Verdict] | None = None
         self._work: asyncio.Future[Verdict] | None = None
         self._cancel = (-1, -1)
         self._over = self._closed = False
@@ -202,15 +207,16 @@ class ProgramWorld:
         return placed
 
     def _start(self) -> None:
-        self._place = tempfile.TemporaryDirectory(prefix="clew-program-", ignore_cleanup_errors=True)
-        folder = Path(self._place.name, "box")
+        self._place = Scratch("program")
+        folder = self._place.path / "box"
         folder.mkdir()
         if self._files is not None:
             restore(self._files.shelf, self.tree, folder)
             self._scan = Scan(folder, self._files.shelf, Bounds(file=self._files.disk, total=self._files.disk))
         own_folder(folder)
         self._line, self._cancel = self._set.hub().open(), os.pipe()
-        self._work = asyncio.ensure_future(self._set.ran(self._task, self._line, folder, self._cancel[0]))
+        self._program = self._set.start(self._task, self._line, folder, self._cancel[0])
+        self._work = asyncio.wrap_future(self._program)
 
     def close(self) -> None:
         """End the program, if it has not ended, and remove its files."""
@@ -219,21 +225,15 @@ class ProgramWorld:
         self._closed = True
         if self._line is not None:
             self._set.hub().close(self._line)
-        if self._work is None:
-            return
-        if self._work.done():
-            self._tidy(self._work)
-        else:
-            os.write(self._cancel[1], b"x")
-            self._work.add_done_callback(self._tidy)
+        if self._program is not None:
+            os.close(self._cancel[1])  # which ends the program
+            self._program.add_done_callback(self._tidy)
 
-    def _tidy(self, work: asyncio.Future[Verdict]) -> None:
-        if not work.cancelled():
-            work.exception()  # one that nobody waited for is nobody's
-        for fd in self._cancel:
-            os.close(fd)
+    def _tidy(self, _: Future[Verdict]) -> None:
+        """Called once the program's thread is done with both, in that thread or here."""
+        os.close(self._cancel[0])
         if self._place is not None:
-            self._place.cleanup()
+            self._place.close()
 
 
 def _answers(action: str | ToolCall) -> list[dict[str, Any]]:

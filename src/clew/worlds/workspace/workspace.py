@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.sandbox.sandbox import MIB, Limits, Sandbox, Verdict, own_folder
+from clew.sandbox.scratch import Scratch
 from clew.worlds.bases import Exact, alive, foreign, load
 from clew.worlds.judging import world_acts
 from clew.worlds.workspace.file_tasks import FileTasks
@@ -164,7 +164,7 @@ class WorkspaceWorld(Exact):
         self._set, self.tree = taskset, taskset.begins(task)
         self._name, self._left, self._closed = f"{self.tree} {task.id}", taskset.steps, False
         self.tools: Sequence[ToolSpec] = TOOLS
-        self._place: tempfile.TemporaryDirectory[str] | None = None
+        self._place: Scratch | None = None
         self._scan: Scan | None = None
         self._states: dict[str, bytes] = {}
 
@@ -228,16 +228,16 @@ class WorkspaceWorld(Exact):
     def _ready(self) -> Path:
         """The folder that holds ``tree``, made where there is none."""
         if self._place is None:
-            self._place = tempfile.TemporaryDirectory(prefix="clew-workspace-", ignore_cleanup_errors=True)
-            folder = Path(self._place.name, "box")
+            self._place = Scratch("workspace")
+            folder = self._place.path / "box"
             restore(self._set.shelf, self.tree, folder)
             own_folder(folder)
             self._scan = Scan(folder, self._set.shelf, Bounds(file=self._set.disk, total=self._set.disk))
-        return Path(self._place.name, "box")
+        return self._place.path / "box"
 
     def _drop(self) -> None:
         if self._place is not None:
-            self._place.cleanup()
+            self._place.close()
         self._place = self._scan = None
 
     def snapshot(self) -> bytes:
@@ -262,8 +262,8 @@ async def verified(taskset: FileTasks, tree: str, command: str, limits: Limits |
     Args:
         limits: instead of the taskset's.
     """
-    with tempfile.TemporaryDirectory(prefix="clew-verify-") as place:
-        copy = Path(place, "box")
+    with Scratch("verify") as place:
+        copy = place / "box"
         restore(taskset.shelf, tree, copy)
         if isinstance(taskset, Workspace) and taskset.over is not None:
             _lay_over(taskset.over, copy)
