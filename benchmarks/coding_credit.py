@@ -10,9 +10,10 @@ estimator: the correlation of its credit with the true advantage over the steps 
 bootstrap interval, and how much more than that of GRPO it is, paired by seed. "by text" is G2PO with what the agent saw
 for the state, in place of the files.
 
-The control judges the same runs by lot, as often right: no command has any worth then, and the same correlations must
-vanish. States that occur late in long runs are worth less under a discount even so (``clew.credit``), so G2PO stands
-there with gamma 1 too.
+Then the aliasing detector over all groups, by the files and by the text: whether a state hides something that the past
+knows. The control judges the same runs by lot, as often right: no command has any worth then, and the same correlations
+must vanish. States that occur late in long runs are worth less under a discount even so (``clew.credit``), so G2PO
+stands there with gamma 1 too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import argparse
 import json
 import random
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from clew.core.reading import Record
 from clew.core.records import Call, Report, Request
 from clew.core.values import Completion, Message, Task, Usage
 from clew.credit.filing import Credit
+from clew.credit.steps import Key
 from clew.harness import Runner
 from clew.models.fakes import tool_call
 from clew.store import Groups, Run
@@ -49,6 +51,7 @@ COMMANDS = {
 }
 VERIFY = "grep -q 1 left && grep -q 1 right && test -f data"
 BEGIN = {"left": "0\n", "right": "0\n", "data": "x\n"}
+KEYS: Sequence[Key] = ("state", "text")
 SAID = Usage(10, 4)  # tokens of a request and a reply
 
 
@@ -136,11 +139,11 @@ def workspace(place: Path, steps: int = 6) -> Workspace:
     return Workspace(str(folder), "put it right", VERIFY, shelf=str(place / "files"), steps=steps)
 
 
-def collected(place: Path, model: Repair, n: int, seed: int) -> tuple[Runner, Groups]:
-    """A group of runs, in a store of its own."""
+def collected(place: Path, model: Repair, n: int, seeds: int) -> tuple[Runner, list[Groups]]:
+    """A group of runs for each seed, in one store."""
     world = workspace(place, model.steps)
     runner = Runner("clew.harness.agents:coder", world, model, concurrency=8)
-    return runner, runner.collect(world.sample(1), n, seed)
+    return runner, [runner.collect(world.sample(1), n, seed) for seed in range(seeds)]
 
 
 ESTIMATORS: Mapping[str, Callable[[Groups], Credit]] = {
@@ -164,6 +167,11 @@ def correlations(model: Repair, groups: Groups) -> dict[str, float]:
         varied = np.ptp(value) > 0 and np.ptp(truth) > 0
         found[name] = float(np.corrcoef(value, truth)[0, 1]) if varied else 0.0
     return found
+
+
+def aliased(made: Sequence[Groups], key: Key) -> credit.Aliasing:
+    """What the detector says of all groups together."""
+    return credit.aliasing(credit.steps([group for groups in made for group in groups], key=key))
 
 
 def by_lot(runner: Runner, groups: Groups, seed: int) -> None:
@@ -191,13 +199,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     model, kept = Repair(steps=options.steps), list[dict[str, Any]]()
-    found: dict[str, list[dict[str, float]]] = {"judged by verify": [], "judged by lot": []}
-    for seed in range(options.seeds):
-        with tempfile.TemporaryDirectory() as place:
-            runner, groups = collected(Path(place), model, options.n, seed)
-            found["judged by verify"].append(correlations(model, groups))
+    found: dict[str, list[dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory() as place:
+        runner, made = collected(Path(place), model, options.n, options.seeds)
+        found["judged by verify"] = [correlations(model, groups) for groups in made]
+        detected: dict[Key, credit.Aliasing] = {key: aliased(made, key) for key in KEYS}
+        for seed, groups in enumerate(made):
             by_lot(runner, groups, seed)
-            found["judged by lot"].append(correlations(model, groups))
+        found["judged by lot"] = [correlations(model, groups) for groups in made]
     print(f"{options.seeds} groups of {options.n} runs; correlation of credit with the true advantage, 95 % intervals")
     for case, rows in found.items():
         print(f"\n{case:18} {'correlation':24} more than grpo")
@@ -207,6 +216,10 @@ def main() -> None:
             print(f"{name:18} {str(own).split(' n=')[0]:24} {str(more).split(' n=')[0]}")
             numbers = {key: [it.estimate, it.low, it.high, it.n] for key, it in (("own", own), ("more", more))}
             kept.append({"case": case, "estimator": name, **numbers})
+    print()
+    for key, it in detected.items():
+        print(f"by {'the files' if key == 'state' else 'the text'}: {it.verdict}. {it.why}")
+        kept.append({"aliasing": key, "verdict": it.verdict, "p": it.p, "effect": it.effect, "compared": it.compared})
     if options.json:
         options.json.write_text(json.dumps(kept, indent=1))
 

@@ -206,6 +206,9 @@ def test_steps_of_a_world_of_many(tmp_path):
     hands = Continuations(runner)
     with pytest.raises(BadInput, match=r"(?s)no token ids at Call 1.*--at steps"):
         survey(runs, lambda run: hands, N)
+    cold = Runner("clew.harness.agents:player", taskset, model, tmp_path / "s.db", sampling={"temperature": 0})
+    with pytest.raises(BadInput, match="temperature 0"):
+        survey(cold.collect(taskset.sample(1), n=1)[0], lambda run: hands, Search(at="steps", n=4, fresh=4))
     plan = survey(runs, lambda run: hands, Search(at="steps", n=4, fresh=4))
     assert len(plan.positions) == sum(len(run.steps) for run in runs)
     assert plan.tested == plan.positions, "without logprobs nothing is ruled out"

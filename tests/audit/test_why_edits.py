@@ -103,6 +103,8 @@ def test_a_run_without_files_is_refused(world):
         Behaviour(edits="/etc/passwd").check()
     with pytest.raises(BadInput, match="--edits"):
         Behaviour().check()
+    with pytest.raises(BadInput, match="told by their files"):
+        Behaviour(edits="tests/**").shown([run], 0)
 
 
 def test_a_short_task_beside_long_instructions_is_taken_apart_sentence_by_sentence(world):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import clew
-from benchmarks.coding_credit import Repair, State, by_lot, collected, correlations, deed_of
+from benchmarks.coding_credit import Repair, State, aliased, by_lot, collected, correlations, deed_of
 from clew import credit
 from clew.credit.steps import steps
 from clew.models.fakes import Scripted, tool_call
@@ -21,15 +21,15 @@ boxed = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not 
 
 @pytest.fixture(scope="module")
 def repairs(tmp_path_factory):
-    """Three groups of the planted coder, each with its runner."""
+    """Three groups of the planted coder, and their runner."""
     model = Repair()
-    return model, [collected(tmp_path_factory.mktemp("repair"), model, 12, seed) for seed in range(3)]
+    return model, *collected(tmp_path_factory.mktemp("repair"), model, 14, 3)
 
 
 @boxed
 def test_the_true_worth_of_commands_is_found_by_the_files_as_states(repairs):
-    model, made = repairs
-    found = [correlations(model, groups) for _, groups in made]
+    model, _, made = repairs
+    found = [correlations(model, groups) for groups in made]
     mean = {name: np.mean([row[name] for row in found]) for name in found[0]}
     assert mean["g2po"] > mean["grpo"] + 0.2
     assert mean["bellman"] > mean["grpo"] + 0.2
@@ -37,10 +37,17 @@ def test_the_true_worth_of_commands_is_found_by_the_files_as_states(repairs):
 
 
 @boxed
+def test_states_by_the_files_hide_nothing_and_by_the_text_do(repairs):
+    _, _, made = repairs
+    assert aliased(made, "state").verdict == "markov"
+    assert aliased(made, "text").ambiguous > 0 == aliased(made, "state").ambiguous
+
+
+@boxed
 def test_states_of_runs_meet_where_files_are_equal_and_commands_where_they_do_the_same(repairs):
-    _, made = repairs
-    table = steps(made[0][1])
-    walks = {run.id: run.steps for run in made[0][1].runs}
+    _, _, made = repairs
+    table = steps(made[0])
+    walks = {run.id: run.steps for run in made[0].runs}
     held: dict[int, set[State]] = {}
     deeds: dict[int, set[str]] = {}
     state = State()
@@ -58,10 +65,9 @@ def test_states_of_runs_meet_where_files_are_equal_and_commands_where_they_do_th
 
 @boxed
 def test_the_graph_of_a_group_says_what_changed_in_each_state(repairs):
-    _, made = repairs
-    runner, groups = made[0]
-    credit.g2po(groups)
-    page = graph.page(runner.store, groups[0].id)["graph"]
+    _, runner, made = repairs
+    credit.g2po(made[0])
+    page = graph.page(runner.store, made[0][0].id)["graph"]
     texts = [node["text"] for node in page["nodes"]]
     assert "the files as they were at first" in texts
     assert {"*left", "*right", "*left *right"} <= set(texts)
@@ -73,10 +79,10 @@ def test_the_graph_of_a_group_says_what_changed_in_each_state(repairs):
 @boxed
 def test_where_success_is_drawn_by_lot_no_command_is_worth_anything(repairs):
     """Runs last: it judges the runs anew."""
-    model, made = repairs
-    for seed, (runner, groups) in enumerate(made):
+    model, runner, made = repairs
+    for seed, groups in enumerate(made):
         by_lot(runner, groups, seed)
-    found = [correlations(model, groups) for _, groups in made]
+    found = [correlations(model, groups) for groups in made]
     assert abs(np.mean([row["g2po"] for row in found])) < 0.2
     assert abs(np.mean([row["grpo"] for row in found])) < 0.2
 

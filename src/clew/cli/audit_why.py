@@ -185,6 +185,7 @@ def edits_told(subject: Rewound) -> None:
     from clew.store.run import brief
 
     run, edits = subject.run, subject.behaviour.edits
+    assert subject.shelf is not None  # else it was refused
     call = first_edit(run, subject.at, edits, subject.shelf)
     if call is None:
         common.say(f"the run itself changed nothing that matches {edits} from call {subject.at} on")

@@ -68,14 +68,20 @@ class Behaviour(NamedTuple):
             glob(self.edits)
 
     def shown(self, runs: Sequence[Run], since: int, shelf: TreeShelf | None = None) -> list[bool]:
-        """Whether each run shows it in its Calls from ``since`` on; ``shelf`` holds their files."""
+        """Whether each run shows it in its Calls from ``since`` on; ``shelf`` holds their files.
+
+        Raises:
+            BadInput: edits are asked for, and nothing holds the files.
+        """
+        if self.edits and shelf is None:
+            raise BadInput(f"whether runs edit {self.edits} is told by their files", remedy="Pass the shelf of them.")
         found, selected = pattern(self.does), set[str]()
         if self.query and runs:
             selected = set(runs[0].store.find(self.query))
         return [
             (not self.query or run.id in selected)
             and (not self.does or any(map(found.search, deeds(run, since))))
-            and (not self.edits or first_edit(run, since, self.edits, shelf) is not None)
+            and (shelf is None or not self.edits or first_edit(run, since, self.edits, shelf) is not None)
             for run in runs
         ]
 
@@ -102,13 +108,13 @@ def deeds(run: Run, since: int) -> list[str]:
     return [*acts, *("\n".join([m.text, *(f"{c.name} {c.arguments}" for c in m.calls)]) for m in replies)]
 
 
-def first_edit(run: Run, since: int, edits: str, shelf: TreeShelf | None) -> Call | None:
+def first_edit(run: Run, since: int, edits: str, shelf: TreeShelf) -> Call | None:
     """The first act from a Call on after which a path that matches a glob was changed in the files of a run."""
     before = ""
-    for call in run.calls if shelf is not None else ():
+    for call in run.calls:
         if call.kind not in ("open", "act") or not (tree := tree_at(run, call)):
             continue
-        if call.seq >= since and before and shelf is not None and edited(shelf, before, tree, edits):
+        if call.seq >= since and before and edited(shelf, before, tree, edits):
             return call
         before = tree
     return None

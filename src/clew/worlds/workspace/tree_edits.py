@@ -36,7 +36,7 @@ def glob(pattern: str) -> re.Pattern[str]:
     for piece in PIECES.findall(pattern):
         if piece.startswith("[") and len(piece) > 1:
             inner = piece[1:-1].replace("\\", r"\\").replace("[", r"\[")
-            made += f"[{'^' + inner[1:] if inner.startswith('!') else inner}]"
+            made += f"[^/{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
         else:
             made += said.get(piece) or re.escape(piece)
     try:
