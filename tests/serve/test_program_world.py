@@ -150,3 +150,36 @@ def test_the_program_sees_neither_the_folder_of_its_file_nor_a_network(project, 
     said = next(call.text for call in reversed(run.calls) if call.kind == "act")
     assert "['look.py']" in said
     assert "no network" in said
+
+
+TURNED = """
+import json, os, sys, threading, time, urllib.request
+def ask(text):
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode())
+    said[text] = json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+said, flag = {}, open(sys.argv[1]).read().strip()
+first, second = ("left", "right") if flag == "0" else ("right", "left")
+threads = [threading.Thread(target=ask, args=(text,)) for text in (first, second)]
+threads[0].start(); time.sleep(0.4 if flag else 0); threads[1].start()
+[t.join() for t in threads]
+ask("both " + said["left"] + said["right"])
+ask(f"and {flag if len(sys.argv) > 2 else ''}" + said["left"])
+ask("last " + said["right"])
+"""
+
+
+@pytest.mark.parametrize("drifts", [False, True])
+def test_started_again_each_request_gets_its_own_answer_in_whatever_order_it_comes(project, tmp_path, drifts):
+    (tmp_path / "turned.py").write_text(TURNED)
+    (tmp_path / "flag").write_text("0")
+    taskset = world_of(project, f"{sys.executable} {tmp_path / 'turned.py'} {tmp_path / 'flag'}{' x' * drifts}")
+    runner, (run,) = collected(taskset, Scripted({"left": "L", "right": "R", "": "-"}))
+    last = [call for call in run.calls if call.kind == "ask"][-1]
+    (tmp_path / "flag").write_text("1")
+    other = runner.fork(run, last.seq)[0]
+    assert (other.stop, other.calls[last.seq].node_in) == (StopReason.DONE, last.node_in)
+    assert ["started again" in call.action + call.text for call in other.calls if call.kind == "note"].count(
+        True
+    ) == drifts
+    assert runner.replay(other).calls == len(other.calls)

@@ -143,6 +143,15 @@ class History:
         thread.rest = it.rest if it.rest is not None else thread.rest
         return list(thread.path)
 
+    def undo(self, it: Arrival) -> None:
+        """The inverse of ``apply``, of the request that was taken in last."""
+        if it.goes_on:
+            del self.threads[it.thread].path[it.keep :]
+            self.threads[it.thread].busy = False
+        else:
+            self.threads.pop()
+        self.count = it.number
+
     def whole(self, it: Arrival) -> Arrival:
         """A request with what its thread knows of it; to be asked once it is applied."""
         thread = self.threads[it.thread]

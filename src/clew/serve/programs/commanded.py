@@ -28,11 +28,15 @@ LINE = 400  # characters of what a program printed that are told where the run i
 class Told(NamedTuple):
     """What the world of a program says: its next requests, or how it ended.
 
-    tree: key of the snapshot of its files, empty where it has none. code: exit status, None where a limit ended it.
+    keys: digests of what the requests ask, one each. tree: key of the snapshot of its files, empty where it has none.
+    differs: started again, the program has asked something in other words than recorded. code: exit status,
+    None where a limit ended it.
     """
 
     requests: tuple[Arrival, ...]
+    keys: tuple[str, ...] = ()
     tree: str = ""
+    differs: bool = False
     ended: str = ""
     code: int | None = None
     output: str = ""
@@ -40,6 +44,7 @@ class Told(NamedTuple):
     def text(self) -> str:
         """As JSON, which ``read`` reads."""
         fields: dict[str, Any] = {"requests": [json.loads(it.text()) for it in self.requests], "tree": self.tree}
+        fields |= {"keys": self.keys, **({"differs": True} if self.differs else {})}
         if self.ended:
             fields |= {"ended": self.ended, "code": self.code, "output": self.output}
         return json.dumps(fields, ensure_ascii=False)
@@ -53,11 +58,12 @@ class Told(NamedTuple):
         try:
             fields = json.loads(text)
             found = [Arrival.read(json.dumps(it)) for it in fields["requests"]]
-            ended, tree = str(fields.get("ended", "")), str(fields["tree"])
+            ended, tree, keys = str(fields.get("ended", "")), str(fields["tree"]), tuple(map(str, fields["keys"]))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             told = "the agent commanded was told something that no program asks"
             raise BadInput(told, remedy="It works in the world of a program: clew run --command.") from None
-        return cls(tuple(it for it in found if it), tree, ended, fields.get("code"), str(fields.get("output", "")))
+        asked, differs = tuple(it for it in found if it), bool(fields.get("differs"))
+        return cls(asked, keys, tree, differs, ended, fields.get("code"), str(fields.get("output", "")))
 
 
 async def commanded(run: LiveRun, held: Sequence[str] = ()) -> str:
@@ -71,9 +77,13 @@ async def commanded(run: LiveRun, held: Sequence[str] = ()) -> str:
     """
     threads: list[Any] = []
     answers: Sequence[Mapping[str, Any]] = ()
+    differs = False
     while True:
         seen = await run.act(ToolCall("", EXCHANGE, json.dumps({"answers": answers}, ensure_ascii=False)))
         told = Told.read(seen.text)
+        if told.differs and not differs:
+            differs = True
+            run.note("drift", why="started again, the program asked in other words than recorded")
         if told.ended or seen.done:
             if told.code != 0 and not threads:
                 said = told.output.strip()[-LINE:]
@@ -82,20 +92,21 @@ async def commanded(run: LiveRun, held: Sequence[str] = ()) -> str:
             run.note("program", ended=told.ended, code=told.code, printed=told.output[-LINE:])
             return told.output
         asks = []
-        for it in told.requests:
+        for it, key in zip(told.requests, told.keys, strict=True):
             if it.thread == len(threads):
                 threads.append(await opened(run, threads, it, model=None))
-            asks.append(_answered(run, entered(run, threads[it.thread], it), it, held))
+            asks.append(_answered(run, entered(run, threads[it.thread], it), it, key, held))
         answers = await asyncio.gather(*asks)
 
 
-async def _answered(run: LiveRun, chat: Conversation, it: Arrival, held: Sequence[str]) -> dict[str, Any]:
+async def _answered(run: LiveRun, chat: Conversation, it: Arrival, key: str, held: Sequence[str]) -> dict[str, Any]:
     """The answer to one request; an error of the model is the program's to take, and the run goes on."""
     given = {k: v for k, v in it.sampling.items() if k not in held and v != DEFAULTS.get(k)}
+    place = it.number, key, it.thread
     prompt = sum(len(node.ids or ()) for node in chat.nodes)
     try:
-        return written(it.number, await chat.ask(**given), prompt)
+        return written(*place, await chat.ask(**given), prompt)
     except (StoreError, ReplayError):
         raise
     except ClewError as error:
-        return refused(it.number, error)
+        return refused(*place, error)

@@ -18,6 +18,7 @@ from clew.harness.run.nodes import Reply, as_message, message_json
 from clew.models.dialects import Asked
 from clew.serve.gateway.exchanges import Exchange, failure
 from clew.serve.gateway.verbatim import Sent
+from clew.serve.sameness import key_of, question
 
 
 class Incoming(NamedTuple):
@@ -27,6 +28,11 @@ class Incoming(NamedTuple):
     dialect: str
     sent: Sent
     exchange: Exchange
+
+    @property
+    def key(self) -> str:
+        """Digest of what is asked, equal where a program that is started again asks the same."""
+        return key_of(question(self.asked)).hex()
 
 
 class Line:
@@ -70,8 +76,12 @@ class Line:
 
     # ---- the world's end ---------------------------------------------------------------------------------------------
 
-    async def requests(self, program: asyncio.Future[Any]) -> list[Incoming]:
-        """What was asked since the last time, as soon as there is something; empty once the program has ended."""
+    async def requests(self, program: asyncio.Future[Any], patience: float | None = None) -> list[Incoming]:
+        """What was asked since the last time, as soon as there is something; empty once the program has ended.
+
+        Args:
+            patience: seconds after which nothing is awaited any more.
+        """
         ring = asyncio.Event()
         with self._mutex:
             self._wake = asyncio.get_running_loop(), ring
@@ -79,7 +89,7 @@ class Line:
                 ring.set()
         heard = asyncio.ensure_future(ring.wait())
         try:
-            await asyncio.wait({heard, program}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({heard, program}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
             heard.cancel()
         with self._mutex:
@@ -109,15 +119,20 @@ class Line:
 # ---- answers in the record -------------------------------------------------------------------------------------------
 
 
-def written(number: int, reply: Reply, prompt: int) -> dict[str, Any]:
-    """An answer as the act says that hands it over. ``prompt``: tokens of what was asked, 0 where nobody knows."""
-    told = {"request": number, "message": message_json(reply.node.message), "finish": reply.finish}
-    return {**told, "usage": [prompt, len(reply.tokens or ())]}
+def written(number: int, key: str, thread: int, reply: Reply, prompt: int) -> dict[str, Any]:
+    """An answer as the act says that hands it over.
+
+    Args:
+        key, thread: digest and conversation of what was asked, by which it is found again. prompt: its tokens, 0 where
+            nobody knows.
+    """
+    told = {"request": number, "key": key, "thread": thread, "message": message_json(reply.node.message)}
+    return {**told, "finish": reply.finish, "usage": [prompt, len(reply.tokens or ())]}
 
 
-def refused(number: int, error: ClewError) -> dict[str, Any]:
+def refused(number: int, key: str, thread: int, error: ClewError) -> dict[str, Any]:
     """Why there is no answer, as the act says that tells the program."""
-    return {"request": number, "error": f"{type(error).__name__}: {error.message}"}
+    return {"request": number, "key": key, "thread": thread, "error": f"{type(error).__name__}: {error.message}"}
 
 
 def read(answer: Mapping[str, Any]) -> Completion | ClewError:

@@ -15,22 +15,23 @@ import shlex
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clew.core.errors import BadInput, ClewError, WorldError
-from clew.core.keys import sampling_form, state_key
+from clew.core.keys import state_key
 from clew.core.protocols import Restores, Taskset, World
 from clew.core.reading import Record
 from clew.core.registry import build, make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.sandbox.sandbox import Limits, Sandbox, Verdict, own_folder
 from clew.sandbox.scratch import Scratch
-from clew.serve.history import Arrival, History
 from clew.serve.programs.commanded import EXCHANGE, Told
 from clew.serve.programs.hub import Hub
 from clew.serve.programs.launch import PORT, started, visible, words_of
-from clew.serve.programs.line import Incoming, Line, read
+from clew.serve.programs.line import Line, read
+from clew.serve.programs.open_requests import OpenRequests
 from clew.worlds.bases import alive
 from clew.worlds.judging import world_acts
 from clew.worlds.workspace import Bounds, FileTasks, Scan, restore
@@ -142,7 +143,7 @@ class ProgramWorld:
     def __init__(self, taskset: Programs, task: Task) -> None:
         self._set, self._task, self._files = taskset, task, taskset.files
         self.tree = self._files.begins(task) if self._files is not None else ""
-        self._history, self._waiting = History(), dict[int, Incoming]()
+        self._open = OpenRequests()
         self._place: Scratch | None = None
         self._scan: Scan | None = None
         self._line: Line | None = None
@@ -177,34 +178,23 @@ class ProgramWorld:
             self._start()
         assert self._line is not None
         assert self._work is not None
-        for given in answers:
-            it = self._waiting.pop(int(given["request"]), None)
-            if it is None:
-                raise WorldError(f"an answer to request {given['request']}, which waits for none")
+        more = partial(self._line.requests, self._work)
+        for given, it in zip(answers, await self._open.answered(answers, more), strict=True):
             said = read(given)
             message = None if isinstance(said, ClewError) else said.message
-            self._history.answered(it.exchange.thread, message)
+            self._open.history.answered(it.exchange.thread, message)
             self._line.answer(it.exchange, said)
-        asked = [] if self._waiting else await self._line.requests(self._work)
-        told = Told(tuple(map(self._arrived, asked)))
+            self._said = state_key("program", self._said.hex(), str(given.get("key")), json.dumps(given.get("message")))
+        asked, self._open.late = self._open.late or await more(), []
         if self._scan is not None:
             self.tree = await self._set.scanned(self._scan)
-        if not asked and not self._waiting:
+        if asked:
+            told = Told(tuple(map(self._open.take, asked)), tuple(it.key for it in asked))
+        else:
             told, self._over = _ended(await self._work), True
-        told = told._replace(tree=self.tree)
-        self._said = state_key("program", self._said.hex(), told._replace(tree="").text())
+        told = told._replace(tree=self.tree, differs=self._open.differs)
         call_id = action.id if isinstance(action, ToolCall) else None
         return Observation(told.text(), None, self._over, call_id=call_id)
-
-    def _arrived(self, it: Incoming) -> Arrival:
-        """A request in the run's own words: what of it the conversation so far does not hold."""
-        asked, sampling = it.asked, sampling_form(it.asked.sampling) | {"stop": list(it.asked.sampling.stop)}
-        named = f"{it.dialect}:{asked.model}"
-        placed = self._history.place(asked.messages, named, asked.tools, sampling, it.sent.declared)
-        self._history.apply(placed)
-        it.exchange.number, it.exchange.thread = placed.number, placed.thread
-        self._waiting[placed.number] = it
-        return placed
 
     def _start(self) -> None:
         self._place = Scratch("program")
@@ -251,4 +241,4 @@ def _answers(action: str | ToolCall) -> list[dict[str, Any]]:
 def _ended(verdict: Verdict) -> Told:
     output = (verdict.stdout + b"\n" * bool(verdict.stderr) + verdict.stderr).decode("utf-8", "replace").strip()
     how = f"the limit {verdict.limit} was reached" if verdict.code is None else f"exit status {verdict.code}"
-    return Told((), "", how, verdict.code, output[-SHOWN:])
+    return Told((), ended=how, code=verdict.code, output=output[-SHOWN:])
