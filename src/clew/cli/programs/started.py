@@ -25,6 +25,7 @@ from clew.core.printable import quoted
 if TYPE_CHECKING:
     from asyncio import Future
 
+    from clew.core.records import RunRow
     from clew.serve.gateway.proxy import Gateway
     from clew.serve.gateway.session import Session
 
@@ -70,7 +71,7 @@ async def programs(
         await gateway.folders.at_end(gateway.store, session)
     strayed = [_told(gateway, name, bool(sessions)) for name in names]
     if kept and not options["again"]:
-        _next(kept[0].run, program, options, Path(store))
+        _next(gateway.store.row(kept[0].run), program, Path(store))
     if gateway.memory and (line := _without_line(gateway, names[0], program, options)):
         common.echo(f"\nNext:\n  {line}")
     return max(codes, key=abs) or int(any(strayed))
@@ -225,13 +226,14 @@ def _told_of_record(session: Session) -> None:
         common.say(f"run {session.name}: all {len(session.expected)} recorded requests were made again")
 
 
-def _next(run: str, program: Sequence[str], options: Mapping[str, Any], store: Path) -> None:
+def _next(run: RunRow, program: Sequence[str], store: Path) -> None:
     """The lines that go on from a run with its files."""
-    words = " ".join(map(quoted, program))
-    lines = [command_line("checkout", run)]
-    if not options["place"]:
-        into = store.parent / f"again-{run}"  # not in the folder that is kept
-        lines.append(f"{command_line('gateway', again=run, into=into)} -- {words}")
+    lines = [command_line("checkout", run.id)]
+    if run.parent:
+        lines.append(command_line("diff", run.parent.partition("@")[0], run.id, files=True))
+    else:
+        into = store.parent / f"again-{run.id}"  # not in the folder that is kept
+        lines.append(f"{command_line('gateway', again=run.id, into=into)} -- {' '.join(map(quoted, program))}")
     common.echo("\nNext:\n" + "\n".join(f"  {line}" for line in lines))
 
 

@@ -32,18 +32,16 @@ class Mask(NamedTuple):
     pattern: re.Pattern[str]
     mark: str = ""
 
-    def hide(self, text: str) -> str:
+    def hide(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """A text without what the mask leaves out, and that."""
         if self.mark not in text:
-            return text
-        parts, last = list[str](), 0
+            return text, ()
+        parts, found, last = list[str](), list[str](), 0
         for start, end in self._spans(text):
             parts += [text[last:start], f"[masked: {self.name}]"]
+            found.append(text[start:end])
             last = end
-        return "".join([*parts, text[last:]])
-
-    def found(self, text: str) -> list[str]:
-        """What it leaves out of a text."""
-        return [text[start:end] for start, end in self._spans(text)] if self.mark in text else []
+        return "".join([*parts, text[last:]]), tuple(found)
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Where it leaves something out: the groups, or the whole match where no group has a part in it."""
@@ -64,19 +62,22 @@ class Masks:
         self._kept = lru_cache(KEPT)(self._hidden)
 
     def text(self, text: str) -> str:
-        return self._kept(text) if self.masks else text
+        return self._kept(text)[0] if self.masks else text
 
-    def _hidden(self, text: str) -> str:
+    def _hidden(self, text: str) -> tuple[str, list[tuple[str, ...]]]:
+        """A text as masked, and what each mask left out of it."""
+        found = list[tuple[str, ...]]()
         for mask in self.masks:
-            text = mask.hide(text)
-        return text
+            text, left_out = mask.hide(text)
+            found.append(left_out)
+        return text, found
 
     def value(self, value: object) -> object:
         """A JSON value with every text in it masked; names of fields stay."""
         if not self.masks:
             return value
         if isinstance(value, str):
-            return self._kept(value)
+            return self.text(value)
         if isinstance(value, Mapping):
             return {k: self.value(v) for k, v in value.items()}
         return [self.value(v) for v in value] if isinstance(value, (list, tuple)) else value
@@ -114,12 +115,9 @@ class Masks:
         return dict(sorted(found.items()))
 
     def _count(self, x: str, y: str, found: dict[str, int]) -> None:
-        for mask in self.masks:
-            pairs = list(zip_longest(mask.found(x), mask.found(y)))
-            if count := sum(p != q for p, q in pairs):
+        for mask, was, now in zip(self.masks, self._kept(x)[1], self._kept(y)[1], strict=True):
+            if count := sum(p != q for p, q in zip_longest(was, now)):
                 found[mask.name] = found.get(mask.name, 0) + count
-            if pairs:
-                x, y = mask.hide(x), mask.hide(y)
 
 
 NONE = Masks()
