@@ -363,6 +363,16 @@ def test_nothing_of_this_process_is_passed_on(monkeypatch):
 
 
 @needs_bubblewrap
+@pytest.mark.parametrize("who", USERS)
+def test_certificates_can_be_read_and_keys_cannot(who):
+    """Those of the open internet; a program that finds a configuration which it may not open gives up."""
+    places = [p for p in ("/etc/ssl/openssl.cnf", "/etc/ssl/certs/ca-certificates.crt") if os.path.exists(p)]
+    verdict = as_user(who, lambda: here().run(f"cat {' '.join(places)} /dev/null | wc -c; ls /etc/ssl/private"))
+    assert int(verdict.stdout) == sum(os.path.getsize(place) for place in places)
+    assert verdict.code != 0
+
+
+@needs_bubblewrap
 def test_async_runs_side_by_side_and_a_cancelled_one_ends():
     async def main():
         box = Sandbox()

@@ -35,6 +35,7 @@ TAKEN = frozenset(
 )
 SLACK = 256 << 20  # bytes of private memory that a process may have beyond twice the memory limit
 SHOWN = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
+CERTIFICATES = ("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted")
 OVER = {
     "wall": "wall",
     "cancelled": "cancelled",
@@ -109,7 +110,10 @@ def _system() -> tuple[str, ...]:
             words += ["--symlink", os.readlink(name), name]
         elif os.path.isdir(name):
             words += ["--ro-bind", name, name]
-    for name in SHOWN:
+    above = {str(path) for name in CERTIFICATES for path in Path(name).parents if os.path.exists(name)} - {"/", "/etc"}
+    for name in sorted(above):  # made by bubblewrap, they would be closed to the command
+        words += ["--perms", "0755", "--dir", name]
+    for name in (*SHOWN, *CERTIFICATES):
         words += ["--ro-bind-try", name, name]
     return tuple(words)
 

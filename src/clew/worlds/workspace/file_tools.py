@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from clew.core.errors import BadInput
@@ -58,6 +59,14 @@ try:
 except (OSError, UnicodeError) as error:
     sys.exit(str(error))
 """
+
+
+def tools(hosts: str) -> Sequence[ToolSpec]:
+    """The tools of a workspace whose commands may reach these hosts, or none."""
+    if not hosts:
+        return TOOLS
+    told = f"{BASH.description} Of the network it reaches {hosts} alone, by the proxy that HTTPS_PROXY names."
+    return (replace(BASH, description=told), *TOOLS[1:])
 
 
 class Said(NamedTuple):

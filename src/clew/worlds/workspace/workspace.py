@@ -20,12 +20,14 @@ from clew.core.protocols import World
 from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
+from clew.sandbox.hosts import Hosts, written
+from clew.sandbox.network import Network
 from clew.sandbox.sandbox import MIB, Limits, Sandbox, Verdict, own_folder
 from clew.sandbox.scratch import Scratch
 from clew.worlds.bases import Exact, alive, foreign, load
 from clew.worlds.judging import world_acts
 from clew.worlds.workspace.file_tasks import FileTasks
-from clew.worlds.workspace.file_tools import TOOLS, Said, asked_of
+from clew.worlds.workspace.file_tools import Said, asked_of, tools
 from clew.worlds.workspace.tree_restore import restore
 from clew.worlds.workspace.tree_scan import Bounds, Scan
 from clew.worlds.workspace.tree_shelf import TreeShelf
@@ -57,6 +59,8 @@ class Workspace:
             tests changes nothing; it must lie outside ``folder``.
         steps: acts after which a run is over. seconds: of one command, wall and CPU. memory: bytes of one command.
         disk: bytes that the folder may hold.
+        hosts: what commands may reach, each as HOST:PORT, by the proxy that HTTPS_PROXY names; without any, nothing.
+            An address that is none of the open internet has to be named itself. ``verify`` reaches nothing.
         readable: folders and files of this machine that commands see, read-only, at their own path, as a virtual
             environment; default: the Python of this process.
         shelf: folder of the snapshots; default: ``.clew/files``, beside the default store.
@@ -78,6 +82,7 @@ class Workspace:
         memory: int = 2048 * MIB,
         disk: int = 1024 * MIB,
         readable: Sequence[str] = (),
+        hosts: Sequence[str] = (),
         shelf: str = "",
         tree: str = "",
     ) -> None:
@@ -85,6 +90,7 @@ class Workspace:
             raise BadInput(f"steps is {steps}", remedy="Give at least 1.")
         self.folder, self.over = Path(folder).absolute(), Path(over).absolute() if over else None
         self.task, self.verify, self.steps, self.disk = task, verify, steps, disk
+        self.hosts = Hosts(hosts)
         self.shelf = TreeShelf(Path(shelf or SHELF).absolute())
         limits = Limits(seconds, seconds, memory, 512, min(disk, 1 << 30), disk, 1024, MIB)
         self.sandbox = Sandbox(limits, [*map(Path, readable)] or None)
@@ -96,7 +102,12 @@ class Workspace:
             "over": str(self.over or ""),
         }
         given |= {"steps": steps, "seconds": seconds, "memory": memory, "disk": disk}
-        given |= {"readable": tuple(readable), "shelf": str(self.shelf.folder), "tree": self.tree}
+        given |= {
+            "readable": tuple(readable),
+            "hosts": tuple(map(written, self.hosts.pairs)),
+            "shelf": str(self.shelf.folder),
+            "tree": self.tree,
+        }
         self.ref = make_ref("workspace", given, Workspace)
 
     def __repr__(self) -> str:
@@ -163,7 +174,8 @@ class WorkspaceWorld(Exact):
     def __init__(self, taskset: FileTasks, task: Task) -> None:
         self._set, self.tree = taskset, taskset.begins(task)
         self._name, self._left, self._closed = f"{self.tree} {task.id}", taskset.steps, False
-        self.tools: Sequence[ToolSpec] = TOOLS
+        self._hosts = taskset.hosts if isinstance(taskset, Workspace) else Hosts(())
+        self.tools: Sequence[ToolSpec] = tools(str(self._hosts))
         self._place: Scratch | None = None
         self._scan: Scan | None = None
         self._states: dict[str, bytes] = {}
@@ -198,7 +210,10 @@ class WorkspaceWorld(Exact):
         folder, done = self._ready(), False
         try:
             if isinstance(asked, str):
-                said = told(await self._set.sandbox.arun(asked, folder=folder, env=PINNED))
+                with Network(self._hosts, self._set.disk) as network:
+                    env = PINNED | network.env
+                    ran = await self._set.sandbox.arun(asked, folder=folder, env=env, doors=network.doors)
+                said = "\n".join(filter(None, (told(ran), network.told())))
             else:
                 ran = await self._set.sandbox.arun(asked.argv, folder=folder, env=PINNED, stdin=asked.stdin)
                 said = asked.answer(Said(ran.ok, ran.stdout, ran.stderr))
