@@ -297,7 +297,8 @@ def test_git_and_pip_work_through_it(tmp_path):
         command = f"git clone -q {at}/repo/.git got && cat got/file.txt"
         verdict, _ = reach(command, f"{OTHER}:{port}")
         assert verdict.stdout == b"from git\n", verdict
-        pip = f"PIP_INDEX_URL={at}/simple {own} -m pip --no-cache-dir --disable-pip-version-check install -q --target got --trusted-host {OTHER}"
+        pip = f"PIP_INDEX_URL={at}/simple {own} -m pip --no-cache-dir --disable-pip-version-check install -q"
+        pip += f" --target got --trusted-host {OTHER}"
         command = f"{pip} tiny && PYTHONPATH=got {own} -c 'import tiny; print(tiny.said)'"
         verdict, told = reach(command, f"{OTHER}:{port}", box=Sandbox())
         if b"No module named pip" in verdict.stderr:
