@@ -28,7 +28,7 @@ from clew.store.slices import Unfinished
 from clew.view import assets, labelling
 from clew.view.evolution import search_reports
 from clew.view.feed import Feed
-from clew.view.files.addresses import Answer, addresses
+from clew.view.files.file_addresses import Answer, addresses
 from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
 from clew.view.jobs import Jobs
