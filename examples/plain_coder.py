@@ -4,7 +4,8 @@
         --task 'fix total' --model http://localhost:8000/v1#qwen3 -n 4
 
 It needs the standard library alone, and OPENAI_BASE_URL as any client of OpenAI's API does. The task comes on its
-standard input. Clew runs it, and with it every command, in the sandbox.
+standard input; SYSTEM, TURNS and MODEL, as in --command 'env TURNS=5 python3 ...', say how it works. Clew runs it, and
+with it every command, in the sandbox.
 """
 
 import json
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import urllib.request
 
-TURNS = 20
+TURNS = int(os.environ.get("TURNS", "20"))
 SYSTEM = "Answer with one shell command in each reply, and with the one word done when the task is done."
 
 

@@ -138,7 +138,8 @@ def test_tensors_only_where_they_are_used(sources):
 def test_only_the_command_line_prints_and_reads_the_environment(sources):
     found = []
     for name, _, tree in sources:
-        if name.startswith("cli/") or name == "integrations/pytest_plugin.py":  # pytest's command line is its own
+        apart = ("integrations/pytest_plugin.py", "coding/repairs/pytest_inside.py")  # programs of their own
+        if name.startswith("cli/") or name in apart:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":

@@ -159,7 +159,9 @@ class FolderCase:
         return "" if self._tests_of() else "it has neither tests/test_*.py nor tests/test.sh"
 
     def check(self) -> None:
-        """Everything that it needs lies in its folder."""
+        """Raises BadInput where its folder, in which everything lies that it needs, is gone."""
+        if not self._folder.path.is_dir():
+            raise BadInput(f"{self._folder.path} is no folder any more", remedy="Put the task's folder back.")
 
     def _tests_of(self) -> list[str]:
         """Files of pytest's in ``tests/``; else its ``test.sh``, as where that runs no pytest."""

@@ -14,9 +14,8 @@ from clew.coding.repairs.begin_trees import Leaves
 from clew.coding.repository.languages import TESTS
 from clew.worlds.workspace.tree_shelf import FOLDER
 
-SETTINGS = frozenset((
-    "conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg",
-))  # fmt: skip
+_SETTINGS = "conftest.py pytest.ini .pytest.ini pytest.toml .pytest.toml pyproject.toml tox.ini setup.cfg"
+SETTINGS = frozenset(_SETTINGS.split())
 STARTING = frozenset(("sitecustomize.py", "usercustomize.py", "sitecustomize", "usercustomize"))
 CACHES = frozenset(("__pycache__", ".pytest_cache", ".hypothesis"))
 COMPILED = (".pyc", ".pyo", ".pth")  # a cached test may say another thing than its source
