@@ -40,13 +40,18 @@ def candidates(name: str, seed: int = SEED) -> list[str]:
     """A problem's candidates, the reference first."""
     problem = humaneval()[name]
     source = ast.unparse(ast.parse(problem["prompt"] + problem["canonical_solution"]))
-    broken = mutants(source, 3, seed=seed)
+    broken = broken_of(source, 3, seed)
     second, known = list[str](), {source, *broken}
     for i, one in enumerate(broken):
-        fresh = [text for text in mutants(one, 4, seed=seed + 1 + i) if text not in known]
+        fresh = [text for text in broken_of(one, 4, seed + 1 + i) if text not in known]
         second += fresh[:1]
         known |= set(fresh[:1])
     return list(dict.fromkeys([source, *(inert(source, problem["entry_point"], s) for s in INERT), *broken, *second]))
+
+
+def broken_of(source: str, n: int, seed: int) -> list[str]:
+    """Mutants as they were written when the results were made: statement by statement, without blank lines between."""
+    return ["\n".join(map(ast.unparse, ast.parse(text).body)) for text in mutants(source, n, seed=seed)]
 
 
 def inert(source: str, entry: str, statement: str) -> str:

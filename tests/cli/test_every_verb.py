@@ -116,6 +116,7 @@ LEFT_OUT = {
     "evolve agents": "test_evolve_agents.py makes a search, and follows its line",
     "evolve theories": "test_evolve_theories.py makes a search, and follows its line",
     "evolve show": "it needs a search; tests/view/test_searches.py makes one, and follows its line",
+    "repairs": "it needs a repository with tests; test_repairs_cli.py makes one, and follows its line",
     "route add": "it needs a router with probe questions; test_route_backbone.py makes one",
     "route evolve": "it needs a fitted router; test_route_evolve.py makes one",
     "route fit": "it needs a measured pool; test_route.py makes one, and follows the line that led here",

@@ -81,6 +81,7 @@ def test_brackets_are_added_where_a_sign_would_bind_otherwise():
     assert "x = a - (b + c)\ny = a ** b ** c\n" in texts
     assert "x = a + b * c\ny = a ** b ** c\n" in texts
     assert all(ast.parse(text) for text in texts)
+    assert "x = (a and b) and c\n" in mutants("x = a and b or c\n", 100)
 
 
 def test_mutants_are_drawn_and_bounded():

@@ -436,4 +436,4 @@ def test_a_run_of_coder_and_its_fork_are_shown_as_they_were_recorded(tmp_path: P
 
 
 def test_this_world_is_known_by_its_reference() -> None:
-    assert TASKSET.startswith(noted_files.WORLD)
+    assert TASKSET.startswith(noted_files.WORLDS)

@@ -26,6 +26,7 @@ from clew.sandbox.network import Network
 from clew.sandbox.sandbox import MIB, Limits, Sandbox
 from clew.worlds.contract import perform
 from clew.worlds.workspace import Workspace
+from clew.worlds.workspace.workspace import verified
 from tests.worlds.test_sandbox import USERS, as_user, here, needs_bubblewrap
 
 OTHER = "127.0.0.2"  # this machine, by an address that no program takes for local
@@ -69,8 +70,10 @@ def served(address=OTHER, folder="/usr/share/doc"):
     with http.server.ThreadingHTTPServer((address, 0), handler) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
 
 
 def reach(command, *hosts, most=1 << 30, box=None, **limits):
@@ -325,7 +328,7 @@ def test_a_workspace_tells_its_agent_what_is_allowed_and_what_was_refused(tmp_pa
         ]  # fmt: skip
         assert perform(world, "cut -c 1-8 a").text == '["/told"\n(exit status 0)'
         world.close()
-        assert not asyncio.run(taskset.verified(world.tree)).ok  # what judges reaches nothing
+        assert not asyncio.run(verified(taskset, world.tree, taskset.verify)).ok  # what judges reaches nothing
         assert build("tasksets", taskset.ref).hosts.pairs == ((OTHER, port),)
     assert "hosts" not in Workspace(str(tmp_path / "project"), shelf=how["shelf"]).ref
     with pytest.raises(BadInput, match="no host and port"):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from clew.core.errors import BadInput, WorldError
-from clew.sandbox import doors
+from clew.sandbox import doors, room
 from clew.sandbox.sandbox import MIB, Limits, Sandbox
 from worlds.test_sandbox import USERS, as_user, here, needs_bubblewrap, running
 
@@ -241,6 +241,20 @@ def test_a_command_that_is_ended_ends_its_connections(who):
         verdict = through(who, path, code, wall=5.0)
         assert (verdict.limit, verdict.stdout) == ("wall", b"all\n")
         assert all(gone.acquire(timeout=30) for _ in range(20))
+
+
+def test_a_connection_that_begins_is_not_taken_for_full_buffers(tmp_path):
+    """The kernel shows a new connection's first number less one that is not set yet: any 32 bits."""
+    where = tmp_path / "net"
+    where.mkdir()
+    (where / "sockstat").write_text("sockets: used 2\nTCP: inuse 2 orphan 0 tw 0 alloc 2 mem 0\n")
+    head, line = "  sl  local_address rem_address   st tx_queue rx_queue\n", "   {}: 0100007F:1FBB 0100007F:0016 {} {}:{}\n"
+    (where / "tcp6").write_text(head)
+    (where / "tcp").write_text(head + line.format(0, "02", "F0000000", "00000000"))
+    own = 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
+    assert room._buffers(tmp_path) == own
+    (where / "tcp").write_text(head + line.format(0, "01", "00001000", "00000010"))
+    assert room._buffers(tmp_path) == own + 2 * (0x1000 + 0x10)
 
 
 def test_a_flood_of_connections_waits_its_turn_and_takes_nothing_of_the_caller():

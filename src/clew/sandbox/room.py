@@ -22,6 +22,7 @@ from clew.sandbox.monitor import cpu_clock, readable
 INODE = 1024  # bytes that the kernel holds for a file beside its content, about
 DEEPEST = 250  # folders in folders that are counted
 INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+CONNECTING = "02"  # SYN_SENT, in /proc/net/tcp
 GONE = 30.0  # seconds in which the kernel has ended all processes of a namespace
 
 
@@ -155,11 +156,15 @@ def held_by(folder: Path) -> tuple[float, int]:
 
 
 def _buffers(task: Path) -> int:
-    """Bytes that the sockets in a process's network may hold: each its buffer's size, TCP also what is queued."""
+    """Bytes that the sockets in a process's network may hold: each its buffer's size, TCP also what is queued.
+
+    One that is just connecting has queued nothing, and shows the difference of two numbers of which one is not set yet.
+    """
     used = (task / "net/sockstat").read_text().split()[2]
     total = int(used) * int(Path("/proc/sys/net/core/wmem_default").read_text())
     for name in ("tcp", "tcp6"):
         for line in (task / "net" / name).read_text().splitlines()[1:]:
-            sent, _, received = line.split()[4].partition(":")
-            total += 2 * (int(sent, 16) + int(received, 16))
+            state, queued = line.split()[3:5]
+            if state != CONNECTING:
+                total += 2 * sum(int(one, 16) for one in queued.split(":"))
     return total

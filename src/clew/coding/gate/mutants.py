@@ -74,7 +74,9 @@ def _variant(text: _Text, statement: ast.stmt, number: int, index: int, kind: st
     _change(list(ast.walk(fresh))[index], kind)
     wanted = BELOW.sub(r"UnaryOp(op=USub(), operand=Constant(value=\1))", ast.dump(fresh))
     pieces = list(_pieces(text, node, kind))
-    for tried in (pieces, text.bracketed(node, pieces)):  # brackets, where the new sign would bind otherwise
+    parts = [part for part in getattr(node, "values", ()) if isinstance(part, ast.BoolOp)]
+    outside, inside = text.bracketed([node], pieces), text.bracketed(parts, pieces)
+    for tried in (pieces, outside, inside):  # brackets, where the new sign would bind otherwise
         try:
             variant = text.with_pieces(tried)
             if pieces and ast.dump(ast.parse(variant).body[number]) == wanted:
@@ -104,9 +106,10 @@ class _Text:
         if found := re.search(words, self.data[start:end]):
             yield _Piece(start + found.start(), start + found.end(), new.encode())
 
-    def bracketed(self, node: ast.AST, pieces: Sequence[_Piece]) -> list[_Piece]:
-        first, last = self.start(node), self.end(node)
-        return [_Piece(first, first, b"("), *pieces, _Piece(last, last, b")")]
+    def bracketed(self, nodes: Sequence[ast.AST], pieces: Sequence[_Piece]) -> list[_Piece]:
+        """The pieces, and brackets around the nodes."""
+        signs = [(self.start(node), b"(") for node in nodes] + [(self.end(node), b")") for node in nodes]
+        return sorted([*pieces, *(_Piece(at, at, sign) for at, sign in signs)])
 
     def with_pieces(self, pieces: Sequence[_Piece]) -> str:
         """The source with these in place, which come in order."""

@@ -43,7 +43,7 @@ export class Guide {
   /** Read what the run has by now. */
   read() {
     this.facts.grow(() => this.again()).catch((error) => put(this.view.notes, failure(error)));
-    this.view.files.readPlaces((told) => (this.view.filesGone(told), this.again())).catch((error) => put(this.view.notes, failure(error)));
+    this.view.files.readPlaces(() => this.again()).catch((error) => put(this.view.notes, failure(error)));
     this.workings.read(this.view.facts.several).catch((error) => put(this.view.notes, failure(error)));
   }
 

@@ -1,7 +1,7 @@
 // A run: the tree of its forks, its transcript, and what produced the Call or token that is selected.
 
 import { get, listen, name } from "./api.js";
-import { button, copy, h, later, loading, failure, plain, put, said, toast } from "./dom.js";
+import { button, copy, h, later, loading, failure, put, said, toast } from "./dom.js";
 import { batchStart, cursor, drawBatch, place } from "./call.js";
 import { Finder } from "./finder.js";
 import { FlowList } from "./flowlist.js";
@@ -78,11 +78,11 @@ class RunView {
       draw: (call, i) => drawBatch(this.list.pages, i, this.context()),
       anchor: (i) => (this.list ? batchStart(this.list.pages, i) : i),
       failed: (error) => put(this.notes, failure(error)),
-      arrived: (first, last) => this.readFiles(first, last),
+      arrived: (first, last) => this.files.read(first, last),
     });
     this.strip = new Strip(this.root.querySelector(".strip"), this.run, (seq) => this.choose(seq, null, true));
     this.guide.begin();
-    this.setShade(wantedShade(this.facts, asked) ?? this.shades()[0] ?? "", false);
+    this.setShade(wantedShade(this.facts, asked) ?? shadesOf(this.facts)[0] ?? "", false);
     this.tree();
     this.reloadFacts = later(250, () => this.readFacts());
     this.stops = [listen("runs", (data) => this.heard(data.rows)), listen("job", (job) => this.panel.heard(job))];
@@ -119,7 +119,6 @@ class RunView {
     this.finder = new Finder(this.run, () => this.seq, (seq) => this.choose(seq, null, true));
     this.transcript = h("div", { class: "transcript", tabindex: 0, role: "list", "aria-label": "Transcript" });
     this.notes = h("div", { class: "notes" });
-    this.gone = h("p", { class: "hint filesgone", role: "status", hidden: true });
     this.labels = new LabelRow(this);
     this.treeBox = h("nav", { class: "treebox", "aria-label": "Forks" });
     this.inspector = h("div", { class: "inspect" });
@@ -129,7 +128,7 @@ class RunView {
     const bar = h("div", { class: "tools" }, h("label", {}, h("span", { class: "dim" }, "Shade by "), this.shader), this.legend, this.raw, this.finder.field);
     this.tabs = TABS.map((label) => button(label, () => this.setTab(label), { role: "tab" }));
     put(this.root, this.head, h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }, this.tabs),
-      h("div", { class: "columns3" }, h("div", { class: "side left" }, this.guide.outlineBox, this.treeBox), h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.guide.timelineBox, this.guide.workingsBox, this.notes, this.gone, this.labels.box, this.transcript), this.side));
+      h("div", { class: "columns3" }, h("div", { class: "side left" }, this.guide.outlineBox, this.treeBox), h("section", { class: "middle", "aria-label": "Transcript" }, bar, h("div", { class: "strip" }), this.guide.timelineBox, this.guide.workingsBox, this.notes, this.files.gone, this.labels.box, this.transcript), this.side));
     this.panel = new ForkPanel(this.forkBox, this.store, { close: () => this.setPanel("inspect"), path: (seq) => this.callAt(seq) });
     this.setTab("Transcript");
     this.drawHead();
@@ -151,20 +150,6 @@ class RunView {
     this.list.render();
   }
 
-  readFiles(first, last) {
-    this.files.read(first, last).catch((error) => this.filesGone(error.message));
-  }
-
-  /** Why files of this run cannot be shown; nothing where they can. */
-  filesGone(told) {
-    put(this.gone, plain(told));
-    this.gone.hidden = !told;
-  }
-
-  shades() {
-    return shadesOf(this.facts);
-  }
-
   setShade(value, strip = true) {
     this.shade = shadeBy(value, this.facts, this.shader, this.legend);
     this.list?.redrawAll();
@@ -183,15 +168,13 @@ class RunView {
   }
 
   nextShade() {
-    const all = [...this.shades(), ""];
+    const all = [...shadesOf(this.facts), ""];
     this.setShade(all[(all.indexOf(this.shade?.name ?? "") + 1) % all.length]);
     toast(`Shaded by ${this.shade?.called ?? "nothing"}`);
   }
 
   tree() {
     drawTree(this.treeBox, this.facts.tree, this.run, (other) => (location.hash = `#/diff/${name(this.run)}/${name(other)}`));
-    const here = this.treeBox.querySelector(".here");
-    if (here && here.offsetTop > this.treeBox.clientHeight) this.treeBox.scrollTop = here.offsetTop - 80;
   }
 
   /** Select a Call, or a token of its reply, and show what produced it. */
@@ -304,7 +287,7 @@ class RunView {
 
   async readFacts() {
     this.facts = await get(`run/${name(this.run)}`).catch(() => this.facts);
-    if (this.shader.options.length <= this.shades().length) this.setShade(this.shade?.name ?? this.shades()[0], false); // a live run's first reply
+    if (this.shader.options.length <= shadesOf(this.facts).length) this.setShade(this.shade?.name ?? shadesOf(this.facts)[0], false); // a live run's first reply
     this.forks = forksAt(this.facts.tree, this.run);
     this.drawHead();
     this.tree();

@@ -30,6 +30,7 @@ export class StepFiles {
   /** view: the run's page; `redraw(seq)` draws a Call anew. */
   constructor(view, redraw) {
     Object.assign(this, { view, redraw, steps: new Map(), open: new Map(), places: [], ranges: [] });
+    this.gone = h("p", { class: "hint filesgone", role: "status", hidden: true });
     this.keys = {
       u: ["What this step changed in the files: open or close", () => this.toggleChosen()],
       i: ["Next step that changed files", () => this.go(1)],
@@ -42,13 +43,20 @@ export class StepFiles {
     return this.view.facts.files;
   }
 
-  /** Where in the run files changed; `told` hears of it, and of why no file can be shown. */
+  /** Why files of this run cannot be shown; nothing where they can. */
+  tell(why) {
+    put(this.gone, plain(why));
+    this.gone.hidden = !why;
+  }
+
+  /** Where in the run files changed; `told` hears once it is known. */
   async readPlaces(told) {
     if (!this.any) return;
     this.known = get(`run/${name(this.view.run)}/snapshots`);
     const { places, error, remedy } = await this.known;
     this.places = error ? [] : places;
-    told(error ? `${error}. ${remedy}` : "");
+    this.tell(error ? `${error}. ${remedy}` : "");
+    told();
     const late = this.changed().filter((at) => !this.steps.has(at));
     for (const [start, stop] of this.ranges) if (late.some((at) => at >= start && at < stop)) await this.readSteps(start, stop);
   }
@@ -61,8 +69,12 @@ export class StepFiles {
   /** Calls are shown: read what their steps changed, now or once it is known where anything did. */
   async read(start, stop) {
     if (!this.ranges.some(([from, to]) => from === start && to === stop)) this.ranges.push([start, stop]);
-    const known = await this.known;
-    if (known && !known.error) await this.readSteps(start, stop);
+    try {
+      const known = await this.known;
+      if (known && !known.error) await this.readSteps(start, stop);
+    } catch (error) {
+      this.tell(error.message);
+    }
   }
 
   async readSteps(start, stop) {

@@ -75,6 +75,8 @@ export function drawTree(root, tree, run, compare) {
   draw();
   put(root, h("h2", {}, "Forks", h("span", { class: "dim" }, family > 1 ? ` ${whole(family)} runs in the family` : "")), list,
     family === 1 && h("p", { class: "hint" }, "Nothing was forked from this run yet. Choose a step or a token and press ", h("kbd", {}, "f"), "."));
+  const here = root.querySelector(".here");
+  if (here && here.offsetTop > root.clientHeight) root.scrollTop = here.offsetTop - 80;
 }
 
 /** Where something was forked, as it stands behind a run. */
