@@ -22,13 +22,15 @@ from torch import Tensor, nn
 
 from clew.models.engine.taps.blocks import target_of
 from clew.models.engine.taps.writes import Plan, Writes, apply
-from clew.models.engine.weights import Layer, Shape, Weights, packed, packs, plus, read, times
+from clew.models.engine.weights import (
+    Layer, Shape, Weights, packed, packs, plus, plus_in_tiles, read, times, times_in_tiles,
+)  # fmt: skip
 
 I64 = npt.NDArray[np.int64]
 CHUNK = 512  # longest stretch of one row in a packed prefill
 PACK = 8192  # most padded positions of a packed prefill
 SPAN, STEADY_SPAN = 16, 64  # attention reads a multiple of this many positions
-LEAST = 8  # rows of a matrix product in steady mode
+LEAST = 8  # rows of a step in steady mode
 SLAB = 32  # tokens of each row whose masks are made at once
 BLOCK = 32  # most tokens of a row that attention takes as decode does
 TABLE = 4096  # vocabularies up to this size have what the first layer makes of each token computed beforehand
@@ -62,8 +64,8 @@ class Fast:
         shape: from ``shape_of``.
         context: most positions of a row.
         steady: a token's numbers have the same bits whatever is computed beside it and in whatever pieces its row was
-            prefilled. Matrix products are given at least 8 rows (fewer than 4 take another kernel and round
-            differently), attention sees one token of a row at a time, over a multiple of 64 positions.
+            prefilled. Matrix products are taken 16 rows at a time, as other numbers of rows may take another kernel
+            and round otherwise; attention sees one token of a row at a time, over a multiple of 64 positions.
 
     Attributes:
         taps: layers (0-based, not the last) whose outputs are kept in a pass; set it between passes.
@@ -78,6 +80,7 @@ class Fast:
 
     def __init__(self, module: nn.Module, shape: Shape, context: int, steady: bool = False) -> None:
         self._module, self.shape, self.context, self._steady = module, shape, context, steady
+        self._times, self._plus = (times_in_tiles, plus_in_tiles) if steady else (times, plus)
         parameter = next(module.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         self.token_bytes = 2 * shape.layers * shape.kv * shape.dim * parameter.element_size()
@@ -147,7 +150,7 @@ class Fast:
     @torch.inference_mode()
     def verify(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
         """Cache tokens of rows, each from its start; logits [N, V] after every one of them, row after row."""
-        return self._logits(self._packed(rows, ids, starts, depth=self.shape.layers))[: sum(map(len, ids))]
+        return self._logits(self._packed(rows, ids, starts, depth=self.shape.layers))
 
     @torch.inference_mode()
     def prefill(self, slots: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
@@ -188,26 +191,23 @@ class Fast:
         With ``depth`` every token passes so many layers, and their last outputs are given.
         """
         every = depth is not None
-        m, counts = len(slots), np.array([len(i) for i in ids], dtype=np.int64)
+        counts = np.array([len(i) for i in ids], dtype=np.int64)
         ends = counts.cumsum()
         tokens = np.fromiter(chain.from_iterable(ids), np.int64, int(ends[-1]))
-        row = np.repeat(np.arange(m), counts)
+        row = np.repeat(np.arange(len(slots)), counts)
         offset, last = np.arange(ends[-1]) - (ends - counts)[row], ends - 1
-        if self._steady:
-            wide = [np.pad(a, (0, max(0, LEAST - len(a))), "edge") for a in (row, offset, tokens, last)]
-            row, offset, tokens, last = wide
         pack = Pack(slots, starts, counts, row, offset, self._span(int((starts + counts).max())))
         at = starts[row] + offset
         given, index = self._ids(tokens), self._ids(self._base[slots[row]] + at[:, None]).view(-1)
         turn = self._w.turn.index_select(0, self._ids(at))
         x, where = self._w.embed.index_select(0, given), self._where(slots)
-        attend, new = self._attention(pack, every), int(ends[-1])
-        plan = self.writes.plan(slots[row], at, np.arange(len(at)) < new, every) if self.writes else {}
-        self._keep(-1, x, {}, new)
+        attend = self._attention(pack, every)
+        plan = self.writes.plan(slots[row], at, last=every) if self.writes else {}
+        self._keep(-1, x, {})
         for number, layer in enumerate(self._w.layers[: self.shape.layers - 1 if depth is None else depth]):
             q = self._store(number, self._projected(number, layer, x, given), turn, index)
             x = self._rest(layer, x, attend(q, self._rows(number, where, pack.span)))
-            self._keep(number, x, plan, new)
+            self._keep(number, x, plan)
         if every:
             return x
         number, layer = self.shape.layers - 1, self._w.layers[-1]
@@ -218,24 +218,23 @@ class Fast:
         x = x.index_select(0, read)
         q = self._turn(self._project(layer, x, queries_only=True), turn.index_select(0, read))
         mask = self._mask(starts + counts - 1, pack.span)
-        a = self._attend_one(q[:m], self._rows(number, where, pack.span), mask)
-        a = F.pad(a, (0, 0, 0, len(q) - m))  # nothing, unless steady
+        a = self._attend_one(q, self._rows(number, where, pack.span), mask)
         x = self._rest(layer, x, a)
         if self.writes:
-            self._keep(number, x[:m], self.writes.at_last(slots, starts + counts - 1))
-        return self._logits(x)[:m]
+            self._keep(number, x, self.writes.at_last(slots, starts + counts - 1))
+        return self._logits(x)
 
-    def _keep(self, number: int, x: Tensor, plan: Plan, count: int | None = None) -> None:
-        """Write into the output of a layer; of a tapped one keep the first ``count`` tokens, or those picked."""
+    def _keep(self, number: int, x: Tensor, plan: Plan) -> None:
+        """Write into the output of a layer; of a tapped one keep all tokens, or those picked."""
         if number in plan:
             apply(plan[number], x)
         if number in self.taps:
             if self._picked is not None:
-                x, count = x.index_select(0, self._picked), None
+                x = x.index_select(0, self._picked)
             if number == self.taps[0]:
-                self._kept = x.new_empty(len(x) if count is None else count, len(self.taps), x.shape[-1])
+                self._kept = x.new_empty(len(x), len(self.taps), x.shape[-1])
                 self.hidden = self._kept.flatten(1)  # of no token too
-            self._kept[:, self.taps.index(number)] = x[: len(self._kept)]
+            self._kept[:, self.taps.index(number)] = x
 
     def _attention(self, pack: Pack, every: bool) -> Callable[[Tensor, Tensor], Tensor]:
         """Attention of packed queries [N, heads, dim] over what a layer has cached of their rows: [N, heads * dim]."""
@@ -304,7 +303,7 @@ class Fast:
         part = slice(low * s.dim, high * s.dim)
         matrix = layer.kv if keys_only else layer.q if queries_only else layer.qkv
         bias = None if layer.qkv_bias is None else layer.qkv_bias[part]
-        y = times(self._unit(x, self._least), layer.qkv[:, part] if matrix is None else matrix, bias)
+        y = self._times(self._unit(x, self._least), layer.qkv[:, part] if matrix is None else matrix, bias)
         y = y.view(-1, high - low, s.dim)
         if layer.head_norm is not None:
             turned = min(high, s.heads + s.kv)
@@ -351,14 +350,14 @@ class Fast:
         """Output projection and feed-forward, each with its residual; changes x in place."""
         if layer.out_bias is not None:
             x += layer.out_bias
-        x = plus(x, a, layer.out)
-        gate, up = times(self._unit(x, self._least), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+        x = self._plus(x, a, layer.out)
+        gate, up = self._times(self._unit(x, self._least), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
         if layer.down_bias is not None:
             x += layer.down_bias
-        return plus(x, F.silu(gate, inplace=True).mul_(up), layer.down)
+        return self._plus(x, F.silu(gate, inplace=True).mul_(up), layer.down)
 
     def _logits(self, x: Tensor) -> Tensor:
-        return times(self._unit(x, self._least).mul_(self._w.norm), self._w.head, self._w.head_bias)
+        return self._times(self._unit(x, self._least).mul_(self._w.norm), self._w.head, self._w.head_bias)
 
     def _where(self, slots: I64) -> tuple[int, int] | Tensor:
         """Neighbouring rows as first and number, others as indices."""
