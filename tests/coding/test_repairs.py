@@ -272,7 +272,8 @@ def test_the_same_tampering_fools_a_plain_run_of_the_right_tests(home, world, tm
 
     tree = changed(world, world._case("own__ledger-7").begin, change, tmp_path / "box")
     line = ledger.PLAIN if how == "plants a plug-in" else ledger.COMMAND
-    assert asyncio.run(verified(world, tree, line)).code == 0
+    verdict = asyncio.run(verified(world, tree, line))
+    assert verdict.code == 0, verdict
     honest = changed(world, world._case("own__ledger-7").begin, lambda box: None, tmp_path / "other")
     assert asyncio.run(verified(world, honest, f"{line} -k {ledger.HIDDEN}")).code == 5  # no test of that name
 

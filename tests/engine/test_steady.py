@@ -10,7 +10,7 @@ import torch
 
 from clew.core.records import Request
 from clew.core.values import Completion
-from clew.models.engine.weights import plus_in_tiles, times_in_tiles
+from clew.models.engine.weights import products
 from clew.models.local import Local
 from tests.engine.helpers import WORDS, Talk, ask
 
@@ -54,14 +54,15 @@ def test_a_row_of_a_product_is_the_same_beside_any_others(inside: int) -> None:
     """Plain products differ here by the number of rows, at more numbers the wider they are and by the processor."""
     draw = torch.Generator().manual_seed(0)
     x, start, weights = (torch.randn(*sizes, generator=draw) for sizes in ((120, inside), (120, 96), (96, inside)))
+    times, plus = products(steady=True)
     for matrix in (weights.t(), weights.t().contiguous()):
-        whole, added = times_in_tiles(x, matrix), plus_in_tiles(start.clone(), x, matrix)
+        whole, added = times(x, matrix), plus(start.clone(), x, matrix)
         torch.testing.assert_close(whole, x @ matrix)
         torch.testing.assert_close(added, start + x @ matrix)
         for first, count in ((0, 1), (5, 2), (33, 7), (16, 16), (50, 40)):
             some = slice(first, first + count)
-            assert torch.equal(times_in_tiles(x[some], matrix), whole[some])
-            assert torch.equal(plus_in_tiles(start[some].clone(), x[some], matrix), added[some])
+            assert torch.equal(times(x[some], matrix), whole[some])
+            assert torch.equal(plus(start[some].clone(), x[some], matrix), added[some])
 
 
 @pytest.mark.parametrize("sizes", [[20], [1] * 20, [3, 9, 8], [13, 7]])

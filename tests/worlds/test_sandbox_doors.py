@@ -248,7 +248,10 @@ def test_a_connection_that_begins_is_not_taken_for_full_buffers(tmp_path):
     where = tmp_path / "net"
     where.mkdir()
     (where / "sockstat").write_text("sockets: used 2\nTCP: inuse 2 orphan 0 tw 0 alloc 2 mem 0\n")
-    head, line = "  sl  local_address rem_address   st tx_queue rx_queue\n", "   {}: 0100007F:1FBB 0100007F:0016 {} {}:{}\n"
+    head, line = (
+        "  sl  local_address rem_address   st tx_queue rx_queue\n",
+        "   {}: 0100007F:1FBB 0100007F:0016 {} {}:{}\n",
+    )
     (where / "tcp6").write_text(head)
     (where / "tcp").write_text(head + line.format(0, "02", "F0000000", "00000000"))
     own = 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())

@@ -22,9 +22,7 @@ from torch import Tensor, nn
 
 from clew.models.engine.taps.blocks import target_of
 from clew.models.engine.taps.writes import Plan, Writes, apply
-from clew.models.engine.weights import (
-    Layer, Shape, Weights, packed, packs, plus, plus_in_tiles, read, times, times_in_tiles,
-)  # fmt: skip
+from clew.models.engine.weights import Layer, Shape, Weights, packed, packs, products, read
 
 I64 = npt.NDArray[np.int64]
 CHUNK = 512  # longest stretch of one row in a packed prefill
@@ -80,7 +78,7 @@ class Fast:
 
     def __init__(self, module: nn.Module, shape: Shape, context: int, steady: bool = False) -> None:
         self._module, self.shape, self.context, self._steady = module, shape, context, steady
-        self._times, self._plus = (times_in_tiles, plus_in_tiles) if steady else (times, plus)
+        self._times, self._plus = products(steady)
         parameter = next(module.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         self.token_bytes = 2 * shape.layers * shape.kv * shape.dim * parameter.element_size()

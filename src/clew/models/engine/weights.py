@@ -6,6 +6,7 @@ The engine computes with its own copy, so that a training step in another thread
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -171,23 +172,25 @@ def plus(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise.binary(a, x, matrix, None, "add")
 
 
-def times_in_tiles(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The same as ``times`` for x [n, in], ``TILE`` rows at a time: a row has the same bits whatever rows are beside it.
-
-    Libraries of linear algebra choose their kernel, and so the order of a sum, by the number of rows.
+def products(steady: bool) -> tuple[Callable[..., Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]:
+    """``times`` and ``plus`` for x [n, in]; steady: ``TILE`` rows at a time, so that a row has the same bits whatever
+    rows are beside it. Libraries of linear algebra choose their kernel, and so the order of a sum, by the number of rows.
     """
+    return (_times_in_tiles, _plus_in_tiles) if steady else (times, plus)
+
+
+def _times_in_tiles(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.cat([times(part, matrix, bias) for part in _tiles(x)])[: len(x)]
 
 
-def plus_in_tiles(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
-    """The same as ``plus``, ``TILE`` rows at a time."""
+def _plus_in_tiles(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
     pairs = zip(_tiles(x), _tiles(a), strict=True)
     return torch.cat([plus(part, add, matrix) for part, add in pairs])[: len(x)]
 
 
 def _tiles(x: Tensor) -> tuple[Tensor, ...]:
     """Pieces of ``TILE`` rows, the last filled up with zeros."""
-    return F.pad(x, (0, 0, 0, -len(x) % TILE)).split(TILE)
+    return torch.split(F.pad(x, (0, 0, 0, -len(x) % TILE)), TILE)
 
 
 def _layer(block: Any, shape: Shape) -> Layer:
