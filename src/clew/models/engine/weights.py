@@ -173,8 +173,10 @@ def plus(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
 
 
 def products(steady: bool) -> tuple[Callable[..., Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]:
-    """``times`` and ``plus`` for x [n, in]; steady: ``TILE`` rows at a time, so that a row has the same bits whatever
-    rows are beside it. Libraries of linear algebra choose their kernel, and so the order of a sum, by the number of rows.
+    """``times`` and ``plus`` for x [n, in]; steady: a row has the same bits whatever rows are beside it.
+
+    For that they take ``TILE`` rows at a time: libraries of linear algebra choose their kernel, and so the order of a
+    sum, by the number of rows.
     """
     return (_times_in_tiles, _plus_in_tiles) if steady else (times, plus)
 
