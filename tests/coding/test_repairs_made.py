@@ -249,6 +249,15 @@ def test_a_past_fix_is_a_task_whose_test_is_hidden(home, tmp_path):
 # ---- the file --------------------------------------------------------------------------------------------------------
 
 
+def test_a_file_of_which_nothing_was_tried_may_be_begun_otherwise(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    MadeFile(path, {"command": "one"})
+    again = MadeFile(path, {"command": "two"})
+    again.add(Proof("k1", why="no test notices it"))
+    with pytest.raises(BadInput, match="was begun with command 'two', not 'one'"):
+        MadeFile(path, {"command": "one"})
+
+
 def test_a_file_goes_on_where_it_was_cut(tmp_path):
     path, how = tmp_path / "tasks.jsonl", {"repository": "/r", "by": "mutation"}
     row = Row("a-1", "r", "0" * 40, "x", fail_to_pass=("t::a",))

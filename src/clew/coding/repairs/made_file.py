@@ -32,12 +32,13 @@ class MadeFile:
         self.left_out: Counter[str] = Counter()
         self.unsteady = 0
         self._tried = set[str]()
-        had = _lines(self.beside)
-        if path.exists() and path.stat().st_size and not had:
+        had, made = _lines(self.beside), path.exists() and path.stat().st_size > 0
+        if made and not had:
             raise BadInput(f"{path} was made by something else", remedy="Name another file with -o, or remove it.")
-        self._rows = (
-            {row.instance_id for row in rows_in(path)} if had and path.exists() and path.stat().st_size else set()
-        )
+        if len(had) == 1 and not made:  # it was begun, and nothing tried: another beginning loses nothing
+            self.beside.unlink()
+            had = []
+        self._rows = {row.instance_id for row in rows_in(path)} if made else set[str]()
         if had and {name: str(had[0].get(name)) for name in how} != dict(how):
             first = next(name for name in how if str(had[0].get(name)) != how[name])
             told = f"{path} was begun with {first} {str(had[0].get(first))[:80]!r}, not {how[first][:80]!r}"
