@@ -182,17 +182,22 @@ def products(steady: bool) -> tuple[Callable[..., Tensor], Callable[[Tensor, Ten
 
 
 def _times_in_tiles(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-    return torch.cat([times(part, matrix, bias) for part in _tiles(x)])[: len(x)]
+    tiles = _tiles(x)
+    each = matrix.expand(len(tiles), -1, -1)
+    found = tiles.bmm(each) if bias is None else torch.baddbmm(bias, tiles, each)
+    return found.flatten(0, 1)[: len(x)]
 
 
 def _plus_in_tiles(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
-    pairs = zip(_tiles(x), _tiles(a), strict=True)
-    return torch.cat([plus(part, add, matrix) for part, add in pairs])[: len(x)]
+    tiles = _tiles(a)
+    return _tiles(x).baddbmm_(tiles, matrix.expand(len(tiles), -1, -1)).flatten(0, 1)[: len(x)]
 
 
-def _tiles(x: Tensor) -> tuple[Tensor, ...]:
-    """Pieces of ``TILE`` rows, the last filled up with zeros."""
-    return torch.split(F.pad(x, (0, 0, 0, -len(x) % TILE)), TILE)
+def _tiles(x: Tensor) -> Tensor:
+    """Rows [n, width] as [tiles, TILE, width], the last filled up with zeros."""
+    count = -(-len(x) // TILE)
+    filled = F.pad(x, (0, 0, 0, count * TILE - len(x))) if len(x) % TILE else x
+    return filled.reshape(count, TILE, x.shape[1])
 
 
 def _layer(block: Any, shape: Shape) -> Layer:
