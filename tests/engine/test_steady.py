@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import torch
 
 from clew.core.records import Request
 from clew.core.values import Completion
-from clew.models.engine.weights import products
+from clew.models.engine.weights import attended, products
 from clew.models.local import Local
 from tests.engine.helpers import WORDS, Talk, ask
 
@@ -49,8 +49,17 @@ def turn(
     return [answers[i] for i in range(len(talks))]
 
 
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """So many threads compute: a single product is divided among them, several are dealt out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("inside", [64, 256, 512, 1024])
-def test_a_row_of_a_product_is_the_same_beside_any_others(inside: int) -> None:
+def test_a_row_of_a_product_is_the_same_beside_any_others(inside: int, threads: int) -> None:
     """Plain products differ here by the number of rows, at more numbers the wider they are and by the processor."""
     draw = torch.Generator().manual_seed(0)
     x, start, weights = (torch.randn(*sizes, generator=draw) for sizes in ((120, inside), (120, 96), (96, inside)))
@@ -63,6 +72,19 @@ def test_a_row_of_a_product_is_the_same_beside_any_others(inside: int) -> None:
             some = slice(first, first + count)
             assert torch.equal(times(x[some], matrix), whole[some])
             assert torch.equal(plus(start[some].clone(), x[some], matrix), added[some])
+
+
+@pytest.mark.parametrize("span", [448, 1024])
+def test_attention_of_a_row_is_the_same_beside_any_others(span: int, threads: int) -> None:
+    """A row alone whose heads share one key is a batch of one."""
+    draw = torch.Generator().manual_seed(0)
+    queries, keys, values = (torch.randn(9, *sizes, generator=draw) for sizes in ((4, 64), (64, span), (span, 64)))
+    mask = torch.zeros(9, 1, span)
+    whole = attended(mask, queries, keys, values, steady=True)
+    torch.testing.assert_close(whole, (queries @ keys).softmax(-1) @ values)
+    for first, count in ((0, 1), (3, 1), (5, 2), (1, 8)):
+        some = slice(first, first + count)
+        assert torch.equal(attended(mask[some], queries[some], keys[some], values[some], steady=True), whole[some])
 
 
 @pytest.mark.parametrize("sizes", [[20], [1] * 20, [3, 9, 8], [13, 7]])

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from clew.models.engine.taps.blocks import target_of
 from clew.models.engine.taps.writes import Plan, Writes, apply
-from clew.models.engine.weights import Layer, Shape, Weights, packed, packs, products, read
+from clew.models.engine.weights import Layer, Shape, Weights, attended, packed, packs, products, read
 
 I64 = npt.NDArray[np.int64]
 CHUNK = 512  # longest stretch of one row in a packed prefill
@@ -285,7 +285,7 @@ class Fast:
             slab = q.index_select(0, self._ids(pack.first + here).view(-1)).view(-1, m * s.kv, s.group, s.dim)
             masks = self._mask((pack.starts + here).reshape(-1), pack.span).view(-1, m * s.kv, 1, pack.span)
             for mask, queries, a in zip(masks, slab, out[t:], strict=False):
-                torch.bmm(torch.baddbmm(mask, queries, keys).softmax(-1), values, out=a)
+                a.copy_(attended(mask, queries, keys, values, steady=True))
         return out.view(longest * m, -1).index_select(0, self._ids(pack.offset * m + pack.row))
 
     def _projected(self, number: int, layer: Layer, x: Tensor, tokens: Tensor) -> Tensor:
@@ -336,8 +336,8 @@ class Fast:
         """One query for each row: q [n, heads, dim], kv [n, kv, span, 2 dim], mask [n * kv, 1, span]."""
         s, n = self.shape, len(q)
         flat = kv.reshape(n * s.kv, -1, 2 * s.dim)
-        scores = torch.baddbmm(mask, q.reshape(n * s.kv, s.group, s.dim), flat[..., : s.dim].transpose(1, 2))
-        return torch.bmm(scores.softmax(-1), flat[..., s.dim :]).view(n, -1)
+        queries, keys, values = q.reshape(n * s.kv, s.group, s.dim), flat[..., : s.dim].mT, flat[..., s.dim :]
+        return attended(mask, queries, keys, values, self._steady).reshape(n, -1)
 
     def _mask(self, at: I64, span: int) -> Tensor:
         """Additive [n * kv, 1, span]: queries at positions ``at`` see those up to their own."""

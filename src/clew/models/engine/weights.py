@@ -175,29 +175,45 @@ def plus(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
 def products(steady: bool) -> tuple[Callable[..., Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]:
     """``times`` and ``plus`` for x [n, in]; steady: a row has the same bits whatever rows are beside it.
 
-    For that they take ``TILE`` rows at a time: libraries of linear algebra choose their kernel, and so the order of a
-    sum, by the number of rows.
+    For that they take ``TILE`` rows at a time, each time alike: libraries of linear algebra choose their kernel, what
+    each thread does, and so the order of a sum, by the number of rows.
     """
     return (_times_in_tiles, _plus_in_tiles) if steady else (times, plus)
 
 
+def attended(mask: Tensor, queries: Tensor, keys: Tensor, values: Tensor, steady: bool) -> Tensor:
+    """softmax(queries keys + mask) values for b rows: [b, group, dim], [b, dim, span], [b, span, dim], [b, 1, span].
+
+    steady: a row has the same bits whatever rows are beside it. One alone is done twice, as a single product is divided
+    among threads, and several are dealt out to them.
+    """
+    if steady and len(queries) == 1:
+        mask, queries, keys, values = (one.expand(2, -1, -1) for one in (mask, queries, keys, values))
+        return attended(mask, queries, keys, values, steady)[:1]
+    return torch.bmm(torch.baddbmm(mask, queries, keys).softmax(-1), values)
+
+
 def _times_in_tiles(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-    tiles = _tiles(x)
-    each = matrix.expand(len(tiles), -1, -1)
-    found = tiles.bmm(each) if bias is None else torch.baddbmm(bias, tiles, each)
-    return found.flatten(0, 1)[: len(x)]
+    filled = _filled(x)
+    out = x.new_empty(len(filled), matrix.shape[1])
+    for part, into in zip(torch.split(filled, TILE), torch.split(out, TILE), strict=True):
+        if bias is None:
+            torch.mm(part, matrix, out=into)
+        else:
+            torch.addmm(bias, part, matrix, out=into)
+    return out[: len(x)]
 
 
 def _plus_in_tiles(x: Tensor, a: Tensor, matrix: Tensor) -> Tensor:
-    tiles = _tiles(a)
-    return _tiles(x).baddbmm_(tiles, matrix.expand(len(tiles), -1, -1)).flatten(0, 1)[: len(x)]
+    filled = _filled(x)
+    for part, add in zip(torch.split(filled, TILE), torch.split(_filled(a), TILE), strict=True):
+        part.addmm_(add, matrix)
+    return filled[: len(x)]
 
 
-def _tiles(x: Tensor) -> Tensor:
-    """Rows [n, width] as [tiles, TILE, width], the last filled up with zeros."""
-    count = -(-len(x) // TILE)
-    filled = F.pad(x, (0, 0, 0, count * TILE - len(x))) if len(x) % TILE else x
-    return filled.reshape(count, TILE, x.shape[1])
+def _filled(x: Tensor) -> Tensor:
+    """x [n, width] with rows of zeros up to a multiple of ``TILE``."""
+    return F.pad(x, (0, 0, 0, -len(x) % TILE)) if len(x) % TILE else x
 
 
 def _layer(block: Any, shape: Shape) -> Layer:
