@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clew.models.engine.fast import LEAST, STEADY_SPAN, Fast
+from clew.models.engine.fast import STEADY_SPAN, Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.slots import Slots
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.state import Joining
 
+LEAST = 8  # rows that the cache has at the least, where so many are asked for
 ROOM = 256  # tokens of a reply that a row has room for at first; more when they are sampled
 
 

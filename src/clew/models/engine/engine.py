@@ -45,8 +45,8 @@ class Engine:
     Args:
         forward: computes; a ``Fast``, or a ``Generic`` for modules that have no fast forward.
         renderer: parses replies and names the stop tokens; needs ``decode`` where stop strings are used.
-        steady: results depend on nothing but the request: every token passes a decode step of at least 8 rows, and
-            rows are ordered by ``Request.order``.
+        steady: results depend on nothing but the request, whatever runs beside it; rows are ordered by
+            ``Request.order``.
         max_rows: most requests in a batch, and most prefixes kept.
         cache_bytes: most memory for cached keys and values, exceeded only by a batch that needs more.
         hand_back: share of the batch that must be done before results are handed back while the rest decodes on;

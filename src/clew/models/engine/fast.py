@@ -28,7 +28,6 @@ I64 = npt.NDArray[np.int64]
 CHUNK = 512  # longest stretch of one row in a packed prefill
 PACK = 8192  # most padded positions of a packed prefill
 SPAN, STEADY_SPAN = 16, 64  # attention reads a multiple of this many positions
-LEAST = 8  # rows of a step in steady mode
 SLAB = 32  # tokens of each row whose masks are made at once
 BLOCK = 32  # most tokens of a row that attention takes as decode does
 TABLE = 4096  # vocabularies up to this size have what the first layer makes of each token computed beforehand
@@ -102,7 +101,7 @@ class Fast:
         self._least, self._head_least = (
             torch.tensor((weights.eps * n) ** 0.5, dtype=kind, device=self.device) for n in (s.width, s.dim)
         )
-        small = LEAST <= self.vocabulary <= TABLE and s.layers > 1
+        small = self.vocabulary <= TABLE and s.layers > 1
         self._first = self._project(self._w.layers[0], weights.embed) if small else None
 
     @torch.inference_mode()

@@ -14,10 +14,10 @@ from clew.core.errors import ClewError, ModelError
 from clew.core.protocols import Renderer
 from clew.core.values import Completion
 from clew.models.engine.admission import PIECE, Filling, place, prefill
-from clew.models.engine.cache_rows import Rows
+from clew.models.engine.cache_rows import LEAST, Rows
 from clew.models.engine.detokenizer import Answers
 from clew.models.engine.extras import asking, forbid, fresh, plain_law, rank, stuck_error
-from clew.models.engine.fast import CHUNK, LEAST, Fast
+from clew.models.engine.fast import CHUNK, Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.speculation.proposal import Drafter, Lengths
@@ -41,7 +41,7 @@ class Batch:
         self.counts = Counts()
         self._clock = 0
         self.drafts: Drafts | None = None
-        self._rows = Rows(forward, max(max_rows, LEAST if steady else 1), cache_bytes)
+        self._rows = Rows(forward, max_rows, cache_bytes)
         self._filling = Filling(self._rows)
         self._answers = Answers(renderer, model, forward.context)
         self._stops = np.zeros(forward.vocabulary, bool)
@@ -269,9 +269,6 @@ class Batch:
             return
         between = np.arange(run[0], run[-1] + 1)
         rows = between if 2 * len(run) > len(between) else run
-        if self._steady and len(rows) < LEAST:
-            idle = np.setdiff1d(np.arange(self._rows.slots.rows), rows)  # these compute in vain, behind what they hold
-            rows = np.sort(np.concatenate([rows, idle[: LEAST - len(rows)]]))
         self._live = self._lively(rows)
 
     def _lively(self, rows: I64) -> Live:
