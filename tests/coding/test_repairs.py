@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import inspect
+import functools
 import json
 import marshal
 import os
 import shutil
-import struct
+import subprocess
+import sys
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from _pytest.assertion import rewrite
 
 import clew
 from clew.coding.repairs import Repairs, are_repairs, rows_in
@@ -211,15 +211,25 @@ def _plugin(box: Path) -> None:
     (told / "entry_points.txt").write_text("[pytest11]\nhelper = helper\n")
 
 
+@functools.cache
+def _pytests_own() -> tuple[str, bytes]:
+    """Name and head of what pytest, as it is installed, keeps of the test module that will judge."""
+    with tempfile.TemporaryDirectory() as folder:
+        module = Path(folder, "test_account.py")
+        module.write_text(ledger.TESTS + ledger.MORE)
+        os.utime(module, ns=(NANOSECONDS, NANOSECONDS))  # the time that it has in a task's folder
+        env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": ""}
+        line = [sys.executable, "-m", "pytest", "--collect-only", "-c", os.devnull, "--rootdir", folder, str(module)]
+        subprocess.run(line, env=env, cwd=folder, capture_output=True, check=False)  # it cannot be collected there
+        (kept,) = Path(folder, "__pycache__").iterdir()
+        return kept.name, kept.read_bytes()[:16]
+
+
 def _compiled(box: Path) -> None:
     """What pytest keeps of a rewritten test module, saying that all is well, for the very source that will judge."""
-    cache, right = box / "tests" / "__pycache__", (ledger.TESTS + ledger.MORE).encode()
+    cache, (name, head) = box / "tests" / "__pycache__", _pytests_own()
     cache.mkdir()
-    head = struct.pack("<LLL", 0, NANOSECONDS // 10**9, len(right))
-    if "source_hash" in inspect.getsource(rewrite._read_pyc):  # since pytest 9.1
-        head = struct.pack("<L", 3) + importlib.util.source_hash(right)
-    data = importlib.util.MAGIC_NUMBER + head + marshal.dumps(compile(PASSING, "test_account.py", "exec"))
-    (cache / f"test_account{rewrite.PYC_TAIL}").write_bytes(data)
+    (cache / name).write_bytes(head + marshal.dumps(compile(PASSING, "test_account.py", "exec")))
 
 
 def _linked(box: Path) -> None:
@@ -273,7 +283,7 @@ def test_the_same_tampering_fools_a_plain_run_of_the_right_tests(home, world, tm
     tree = changed(world, world._case("own__ledger-7").begin, change, tmp_path / "box")
     line = ledger.PLAIN if how == "plants a plug-in" else ledger.COMMAND
     verdict = asyncio.run(verified(world, tree, line))
-    assert verdict.code == 0, verdict
+    assert verdict.code == 0, verdict.stdout.decode()
     honest = changed(world, world._case("own__ledger-7").begin, lambda box: None, tmp_path / "other")
     assert asyncio.run(verified(world, honest, f"{line} -k {ledger.HIDDEN}")).code == 5  # no test of that name
 

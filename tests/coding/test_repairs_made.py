@@ -16,7 +16,7 @@ from clew.coding.gate.mutants import mutants
 from clew.coding.repairs import Repairs, rows_in
 from clew.coding.repairs.made_file import MadeFile
 from clew.coding.repairs.making import Candidate, Maker, Proof, unified
-from clew.coding.repairs.named_tests import Outcomes, read_command, with_python
+from clew.coding.repairs.named_tests import Outcomes, read_command
 from clew.coding.repairs.repair_rows import Row, paths_of
 from clew.coding.repairs.row_case import Ground
 from clew.coding.repository.git import Git
@@ -132,19 +132,6 @@ def test_names_that_are_cut_stand_for_all_that_begin_so():
     assert ran.good(names) == ["t.py::b", "t.py::c[1"]
 
 
-def test_a_virtual_environment_brings_its_python(tmp_path):
-    base, venv = tmp_path / "python", tmp_path / "venv"
-    (base / "bin").mkdir(parents=True)
-    (base / "bin" / "python3.11").write_text("")
-    venv.mkdir()
-    (venv / "pyvenv.cfg").write_text(f"home = {base}/bin\nversion = 3.11\n")
-    assert with_python([str(venv)]) == [venv, base]
-    (venv / "pyvenv.cfg").write_text(f"home = {tmp_path}/nothing\n")
-    assert with_python([str(venv)]) == [venv]
-    (venv / "pyvenv.cfg").write_text("home = /bin\n")
-    assert with_python([str(venv)]) == [venv]
-
-
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
@@ -157,7 +144,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def maker(home: Path, command: str = ledger.COMMAND, **how) -> Maker:
     bounds = Limits(240, 60, 2048 * MIB, 512, 1 << 30, 1024 * MIB, 1024, MIB)
-    sandbox = Sandbox(bounds, with_python(ledger.SEEN))
+    sandbox = Sandbox(bounds, ledger.SEEN)
     ground = Ground(TreeShelf(home / "files"), sandbox, bounds, (), command, {})
     return Maker(Git(home / "own__ledger"), "own/ledger", str(home / "own__ledger"), ground, **how)
 

@@ -442,6 +442,29 @@ def test_bad_input_is_named():
     assert box.run(["no-such-program"]).code == 127
 
 
+@needs_bubblewrap
+def test_programs_of_folders_that_are_shown_are_found_in_the_order_in_which_they_are_named(tmp_path):
+    places = [tmp_path / name for name in ("b", "a", "b/inner")]
+    for place in places:
+        (place / "bin").mkdir(parents=True)
+        (place / "bin" / "whose").write_text(f"#!/bin/sh\necho {place.name}\n")
+        (place / "bin" / "whose").chmod(0o755)
+    for named in (places, places[::-1], [places[1], places[0], places[2]]):
+        found = Sandbox(readable=named).run(["sh", "-c", "which -a whose; whose"])
+        assert found.stdout.decode().split() == [*(f"{place}/bin/whose" for place in named), named[0].name]
+
+
+@needs_bubblewrap
+def test_a_virtual_environment_brings_its_python(tmp_path):
+    base, venv = tmp_path / "python", tmp_path / "venv"
+    (base / "bin").mkdir(parents=True)
+    (base / "bin" / "python3.11").write_text("")
+    venv.mkdir()
+    for home, shown in ((base / "bin", [venv, base]), (tmp_path / "nothing", [venv]), ("/bin", [venv])):
+        (venv / "pyvenv.cfg").write_text(f"home = {home}\nversion = 3.11\n")
+        assert [*Sandbox(readable=[str(venv)]).readable] == shown
+
+
 def test_what_is_missing_or_cannot_be_enforced_refuses_to_start(monkeypatch):
     with pytest.raises(BadInput, match="no isolation"):
         Sandbox(isolation="hope")

@@ -90,7 +90,7 @@ def _maker(repo: Path, store_path: str, options: dict[str, Any]) -> Maker:
         BadInput: there is no repository, or the command runs no pytest.
     """
     from clew.coding.repairs.making import Maker
-    from clew.coding.repairs.named_tests import read_command, with_python
+    from clew.coding.repairs.named_tests import read_command
     from clew.coding.repairs.row_case import Ground
     from clew.coding.repository.git import Git
     from clew.sandbox.sandbox import MIB, Limits, Sandbox
@@ -98,7 +98,7 @@ def _maker(repo: Path, store_path: str, options: dict[str, Any]) -> Maker:
     git, seconds = Git(repo), options["timeout"]
     read_command(options["verify"])
     tests = Limits(4 * seconds, seconds, 2048 * MIB, 512, 1 << 30, 1024 * MIB, 1024, MIB)
-    sandbox = Sandbox(tests, with_python(options["readable"]) or None)
+    sandbox = Sandbox(tests, options["readable"] or None)
     ground = Ground(shelf_of(store_path), sandbox, tests, (), options["verify"], {})
     place = os.path.abspath(repo)
     name = options["name"] or os.path.basename(place).removesuffix(".git").replace("__", "/", 1)

@@ -155,6 +155,8 @@ def _line(order: Order, status: int, open_fds: list[int]) -> list[str]:
     if order.folder is not None:
         words += ["--bind", str(order.folder), WORK]
     for path in order.readable:
+        if any(path != other and path.is_relative_to(other) for other in (Path("/usr"), *order.readable)):
+            continue  # there already
         for above in reversed(path.parents[:-1]):  # of a hidden folder only the way is there, and may be walked
             if str(above) != "/tmp":
                 words += ["--perms", "0755", "--dir", str(above)]
@@ -177,7 +179,7 @@ def _line(order: Order, status: int, open_fds: list[int]) -> list[str]:
 
 
 def _environment(order: Order, home: str, tmp: str) -> dict[str, str]:
-    places = [str(path / "bin") for path in reversed(order.readable) if (path / "bin").is_dir()]
+    places = [str(path / "bin") for path in order.readable if (path / "bin").is_dir()]
     path = ":".join([*places, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"])
     return {"PATH": path, "HOME": home, "TMPDIR": tmp, "LANG": "C.UTF-8", **order.env}
 

@@ -12,6 +12,7 @@ import asyncio
 import functools
 import itertools
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -20,6 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -109,8 +111,9 @@ class Sandbox:
 
     Args:
         limits: of every run, where it names none of its own.
-        readable: folders and files of this machine that are visible at their own path, read-only; default: the Python
-            installation and environment of this process.
+        readable: folders and files of this machine that are visible at their own path, read-only, with the Python below
+            a virtual environment; programs in their ``bin`` are found in this order, before the system's. Default: the
+            Python environment and installation of this process.
         links: further paths inside, by path the one that it leads to, as ``{"/app": "/box"}``; bubblewrap only.
         isolation: ``rlimits`` is weaker and has to be asked for: limits on CPU, memory, time, file size and output, a
             folder of its own that is deleted after; but the network, the file system as this user may use it and other
@@ -252,21 +255,31 @@ def spent() -> float:
 def _python() -> list[Path]:
     """The Python of this process. Clew itself too, where it was installed to be edited: every pytest of that
     environment loads its plug-in."""
-    return [Path(sys.base_prefix), Path(sys.prefix), Path(__file__).parents[1]]
+    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[1]]
 
 
 def _visible(readable: Sequence[str | Path] | None) -> list[Path]:
-    """Folders to show: parents first, none that the system folders hold already.
+    """Folders to show, in the order in which their programs are found: as given, and then the Pythons that virtual
+    environments among them were made of.
 
     Raises:
         BadInput: a path does not exist, or would show everything.
     """
-    chosen = [Path(p).absolute() for p in (readable if readable is not None else _python())]
+    chosen = [Path(p).expanduser().absolute() for p in (readable if readable is not None else _python())]
     for path in chosen:
         if path == Path("/") or not path.exists():
             raise BadInput(f"{path} cannot be shown in a sandbox", remedy="Name folders or files that exist.")
-    known = [Path("/usr"), *chosen]
-    return sorted({p for p in chosen if not any(p != other and p.is_relative_to(other) for other in known)})
+    return [*dict.fromkeys([*chosen, *(base for path in chosen for base in _base(path))])]
+
+
+def _base(folder: Path) -> list[Path]:
+    """The Python that a virtual environment was made of, where that is none of the system's."""
+    with suppress(OSError, UnicodeDecodeError):
+        told = re.search(r"^home *= *(/\S.*?) *$", (folder / "pyvenv.cfg").read_text()[:4096], re.MULTILINE)
+        base = Path(told[1]).parent if told else Path("/usr")
+        if not base.is_relative_to("/usr") and base != Path("/") and any(base.glob("bin/python3*")):
+            return [base]
+    return []
 
 
 def _uid() -> int:

@@ -13,7 +13,6 @@ import re
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -75,18 +74,6 @@ def read_command(text: str, there: Sequence[str] = ()) -> Command:
     known = {*there, *(place for path in there for place in _above(path))}
     paths = [w for w in rest if not w.startswith("-") and w.partition("::")[0].rstrip("/") in known]
     return Command(tuple(interpreter), tuple(w for w in rest if w not in paths), tuple(paths), env)
-
-
-def with_python(readable: Sequence[str]) -> list[Path]:
-    """Folders that tests see, and with a virtual environment the Python that it was made of."""
-    found = [Path(one).expanduser().absolute() for one in readable]
-    for folder in [*found]:
-        with suppress(OSError, UnicodeDecodeError):
-            told = re.search(r"^home *= *(/\S.*?) *$", (folder / "pyvenv.cfg").read_text()[:4096], re.MULTILINE)
-            base = Path(told[1]).parent if told else Path("/usr")
-            if not base.is_relative_to("/usr") and base != Path("/") and any(base.glob("bin/python3*")):
-                found.append(base)
-    return found
 
 
 def _above(path: str) -> list[str]:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from clew.coding.repairs.folder_case import FolderCase, folders_in
-from clew.coding.repairs.named_tests import with_python
 from clew.coding.repairs.repair_rows import rows_in
 from clew.coding.repairs.row_case import Ground, Judged, RowCase, hide
 from clew.core.errors import BadInput, Undecided, UnknownName, WorldError
@@ -83,7 +82,7 @@ class Repairs:
         limits = Limits(seconds, seconds, memory, 512, min(disk, 1 << 30), disk, 1024, MIB)
         places = [Path(one).expanduser().absolute() for one in ([clones] if isinstance(clones, str) else clones)]
         folders = folders_in(self.file) if self.file.is_dir() else []
-        seen = Sandbox(limits, with_python(readable) or None).readable
+        seen = Sandbox(limits, readable or None).readable
         links = {path: target for one in folders for path, target in one.links.items()}
         links = {path: target for path, target in links.items() if not any(one.is_relative_to(path) for one in seen)}
         self.sandbox = Sandbox(limits, seen, links=links)

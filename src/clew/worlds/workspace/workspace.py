@@ -93,7 +93,7 @@ class Workspace:
         self.hosts = Hosts(hosts)
         self.shelf = TreeShelf(Path(shelf or SHELF).absolute())
         limits = Limits(seconds, seconds, memory, 512, min(disk, 1 << 30), disk, 1024, MIB)
-        self.sandbox = Sandbox(limits, [*map(Path, readable)] or None)
+        self.sandbox = Sandbox(limits, readable or None)
         self.tree = tree or self._begin()
         given: dict[str, Any] = {
             "folder": str(self.folder),
