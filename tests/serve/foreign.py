@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from clew.models.dialects.sse import Events
-from clew.models.remote import Remote
 from clew.serve.gateway import verbatim
+from clew.serve.gateway.programs import endpoints
 from clew.serve.gateway.proxy import Gateway
 from clew.serve.gateway.verbatim import DIALECTS
 from clew.serve.history import Arrival, History
@@ -24,11 +24,8 @@ Work = Callable[[Client], Awaitable[Any]]
 
 def before(peer: Peer, store: Any = ":memory:", **options: Any) -> Gateway:
     """A gateway whose upstream is ``peer``; each request is tried once."""
-
-    def resolve(dialect: str, name: str, extra: Any) -> Remote:
-        return Remote(peer.url, name, "upstream-key", dialect=dialect, extra=extra, attempts=1)
-
-    return Gateway(open_store(store) if isinstance(store, str) else store, resolve, **options)
+    found = endpoints(peer.url, lambda dialect: "upstream-key", {"attempts": 1})
+    return Gateway(open_store(store) if isinstance(store, str) else store, found, **options)
 
 
 def using(it: Gateway, work: Work) -> Any:

@@ -18,8 +18,9 @@ from starlette.responses import Response, StreamingResponse
 
 from clew.harness import Runner
 from clew.models.fakes import Echo
-from clew.models.remote import Remote, bounded
+from clew.models.remote import bounded
 from clew.serve.gateway import proxy
+from clew.serve.gateway.programs import endpoints
 from clew.serve.gateway.proxy import Gateway
 from clew.store import Run, open_store
 from tests.models.server import Peer, chat, serving
@@ -230,10 +231,9 @@ def attacked(answer: Callable[[Any, int], Any], body: dict[str, Any], **options:
 
 
 def upstream(peer: Peer, **options: Any) -> Gateway:
-    def resolve(dialect: str, name: str, extra: Any) -> Remote:
-        return Remote(peer.url, name, "upstream-key", dialect=dialect, attempts=1, **options)
-
-    return Gateway(open_store(":memory:"), resolve)
+    return Gateway(
+        open_store(":memory:"), endpoints(peer.url, lambda dialect: "upstream-key", {"attempts": 1, **options})
+    )
 
 
 def test_an_endpoint_that_drips_is_cut_at_the_deadline() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.core.records import Cursor
-from clew.models.remote import Remote
+from clew.serve.gateway.programs import endpoints
 from clew.serve.gateway.proxy import Gateway
 from clew.store import open_store
 from clew.view.terminal import tree
@@ -50,11 +50,8 @@ async def fork(it: Gateway, run: str, seq: int, client: Client) -> None:
 def test_what_was_tried_upstream_is_recorded_and_shown() -> None:
     with serving() as peer:
         peer.say(failing(500, "on fire"), chat("at last"), failing(503, "no room"))
-
-        def resolve(dialect: str, name: str, extra: Any) -> Remote:
-            return Remote(peer.url, name, dialect=dialect, attempts=2, backoff=0.01)
-
-        it = Gateway(open_store(":memory:"), resolve)
+        twice = endpoints(peer.url, lambda dialect: None, {"attempts": 2, "backoff": 0.01})
+        it = Gateway(open_store(":memory:"), twice)
 
         async def two(client: Client) -> None:
             for text in ("a", "b"):
