@@ -93,9 +93,16 @@ def test_a_local_model_mends_a_function_and_its_run_is_forked_and_replayed(tasks
     assert list(apart) == ["total.py"]
     assert read(taskset, spoiled, -1, tmp_path / "c") == "total = None\n"
 
+    tried = []
+
     async def never(*given: object, **named: object) -> None:
+        tried.append(given[1])
         raise AssertionError("a command was run")
 
     monkeypatch.setattr(Sandbox, "arun", never)
+    at_work.fork(run, asks[1].seq, reply=fenced(SPOIL))
+    assert tried, "a fork runs commands, so that this sandbox would notice"
+    tried.clear()
     for one in (run, spoiled, inside):
         assert clew.Runner("coder", taskset, None, store).replay(one).calls == len(one.calls)
+    assert not tried

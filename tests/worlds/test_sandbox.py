@@ -506,13 +506,24 @@ with tarfile.open(fileobj=out, mode='w') as archive:
 header[124:136] = b'\\xff' * 10 + b'\\xfe\\x00'  # a size of -512
 header[148:156] = b'%06o\\0 ' % (sum(header[:148]) + 256 + sum(header[156:]))
 own = {os.readlink(f'/proc/self/fd/{n}') for n in (1, 2)}
-reached, above, pid = [], set(), 'self'
-while pid not in ('0', ''):  # all of these processes are of this run; without namespaces others of /proc are not
-    pid = next((line.split()[1] for line in open(f'/proc/{pid}/status') if line.startswith('PPid')), '')
-    above.add(pid)
+def above(pid):
+    found = []
+    while pid not in ('0', ''):
+        found.append(pid)
+        try:
+            pid = next((line.split()[1] for line in open(f'/proc/{pid}/status') if line.startswith('PPid')), '')
+        except OSError:
+            break
+    return found
+reached, caller = [], above(sys.argv[2])
+of_the_run = {}
+def ours(pid):  # without namespaces most processes of /proc are not of this run
+    if pid not in of_the_run:
+        of_the_run[pid] = pid in caller or sys.argv[2] in above(pid)
+    return of_the_run[pid]
 for place in glob.glob('/proc/[0-9]*/fd/*') + glob.glob('/proc/[0-9]*/task/*/fd/*'):
     try:
-        if sys.argv[1] == 'rlimits' and place.split('/')[2] not in above:
+        if sys.argv[1] == 'rlimits' and not ours(place.split('/')[2]):
             continue
         if os.readlink(place) in own or place.startswith(f'/proc/{os.getpid()}/'):
             continue
@@ -531,7 +542,7 @@ open('kept', 'w').write('true')
 @pytest.mark.parametrize("isolation", ["bubblewrap", "rlimits"])
 def test_what_is_handed_out_cannot_be_forged(who, isolation):
     box = here if isolation == "bubblewrap" else lambda: Sandbox(isolation="rlimits", readable=())
-    verdict = as_user(who, lambda: box().run(["python3", "-c", FORGE, isolation], keep=["."]))
+    verdict = as_user(who, lambda: box().run(["python3", "-c", FORGE, isolation, str(os.getpid())], keep=["."]))
     if verdict.code in (126, 127) or b"Permission denied" in verdict.stderr[:60]:
         pytest.skip("an ordinary user can read no Python here")
     assert (verdict.limit, verdict.files.get("kept"), verdict.refused) == ("", b"true", ())

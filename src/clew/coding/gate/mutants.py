@@ -75,8 +75,8 @@ def _variant(text: _Text, statement: ast.stmt, number: int, index: int, kind: st
     wanted = BELOW.sub(r"UnaryOp(op=USub(), operand=Constant(value=\1))", ast.dump(fresh))
     pieces = list(_pieces(text, node, kind))
     parts = [part for part in getattr(node, "values", ()) if isinstance(part, ast.BoolOp)]
-    outside, inside = text.bracketed([node], pieces), text.bracketed(parts, pieces)
-    for tried in (pieces, outside, inside):  # brackets, where the new sign would bind otherwise
+    ways = [pieces, text.bracketed([node], pieces), *([text.bracketed(parts, pieces)] if parts else [])]
+    for tried in ways:  # brackets, where the new sign would bind otherwise
         try:
             variant = text.with_pieces(tried)
             if pieces and ast.dump(ast.parse(variant).body[number]) == wanted:

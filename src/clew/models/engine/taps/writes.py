@@ -183,7 +183,7 @@ class Writes:
         """What a pass writes over tokens of ``rows`` [N] at positions ``at`` [N].
 
         Args:
-            new: bool [N], the tokens that are counted; others were before, or only fill the pass. None: all.
+            new: bool [N], the tokens that are counted; others were counted before. None: all.
             last: whether the last block computes all of them; where it does not, its writes are left out.
         """
         plan: Plan = {}
