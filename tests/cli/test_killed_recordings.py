@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.worlds.test_sandbox import needs_bubblewrap
 
 KILLS = 3 * int(os.environ.get("CLEW_KILLS", "1"))
 STEPS = 12
+Start = tuple[Path, Path, float, list[object]]
 CLEW = [sys.executable, "-c", "import clew.cli; clew.cli.main()"]
 AGENT = f"""
 import json, os, random, time, urllib.request
@@ -112,47 +114,61 @@ def faultless(place: Path, store: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@needs_bubblewrap
-@pytest.mark.slow
-@pytest.mark.timeout(120 + 60 * KILLS)
-def test_a_killed_gateway_leaves_whole_files_and_its_program_is_started_again_in_them(place):
+def kills(place: Path, started: Callable[[int, Path], Start]) -> Iterator[tuple[int, Path]]:
+    """Numbers and stores of lines that were killed, until ``KILLS`` of them were at work; each store is whole.
+
+    Args:
+        started: by number and store, the folder of a line, the file that tells that it is at work, the seconds within
+            which it is killed after that, and the line.
+    """
     cut = 0
     for number in range(10 * KILLS):  # some end before they are killed
         if cut == KILLS:
-            break
-        work, store, into = place / f"work{number}", place / f"s{number}.db", place / f"into{number}"
-        work.mkdir()
-        program = ["--", sys.executable, place / "agent.py"]
-        words = ["gateway", "--workspace", ".", "--model", "echo", "--store", store, *program]
-        cut += killed(work, work / "step", 0.5, *words)
+            return
+        store = place / f"k{number}" / "s.db"
+        store.parent.mkdir()
+        folder, began, within, words = started(number, store)
+        cut += killed(folder, began, within, *words)
         faultless(place, store)
-        run, places = held(store, place / f"back{number}", 0)
-        if places:
-            fork = ["gateway", "--fork", f"{run}@{places[-1]}", "--into", into, "--model", "echo", "--store", store]
-            again = line(work, *fork, *program)
-            assert again.returncode == 0, again.stdout + again.stderr
-            # killed when the files of the last request were kept and nothing was asked yet, there is nothing to compare
-            assert len(places) - 1 <= again.stderr.count("equal files") <= len(places)
-            assert "differ from the recorded" not in again.stderr
-            assert (into / "done").exists()
-            faultless(place, store)
+        yield number, store
     assert cut == KILLS
 
 
 @needs_bubblewrap
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 60 * KILLS)
+def test_a_killed_gateway_leaves_whole_files_and_its_program_is_started_again_in_them(place):
+    program = ["--", sys.executable, place / "agent.py"]
+
+    def started(number: int, store: Path) -> Start:
+        work = place / f"work{number}"
+        work.mkdir()
+        return work, work / "step", 0.5, ["gateway", "--workspace", ".", "--model", "echo", "--store", store, *program]
+
+    for number, store in kills(place, started):
+        run, places = held(store, place / f"back{number}", 0)
+        if places:
+            into = place / f"into{number}"
+            fork = ["gateway", "--fork", f"{run}@{places[-1]}", "--into", into, "--model", "echo", "--store", store]
+            again = line(place / f"work{number}", *fork, *program)
+            assert again.returncode == 0, again.stdout + again.stderr
+            # killed when the files of the last request were kept and nothing was asked yet, there is nothing to compare
+            assert len(places) - 1 <= again.stderr.count("equal files") <= len(places)
+            assert "differ from the recorded" not in again.stderr
+            assert (into / "done").exists()
+            faultless(place, store)
+
+
+@needs_bubblewrap
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 60 * KILLS)
 def test_a_killed_run_in_a_workspace_goes_on_in_the_right_files(place):
-    cut = 0
-    for number in range(10 * KILLS):  # some end before they are killed
-        if cut == KILLS:
-            break
-        store = place / f"k{number}" / "s.db"
-        store.parent.mkdir()
+    def started(number: int, store: Path) -> Start:
         world = f"workspace(folder='work', steps={STEPS + 1}, shelf='{store.parent / 'files'}')"
-        words = ["run", "coder", "--world", world, "--task", "work", "--model", "steps.py:Steps", "--store", store]
-        cut += killed(place, store, 1.0, *words)
-        faultless(place, store)
+        words = ["--world", world, "--task", "work", "--model", "steps.py:Steps", "--store", store]
+        return place, store, 1.0, ["run", "coder", *words]
+
+    for number, store in kills(place, started):
         held(store, place / f"back{number}", -1)
         resumed = line(place, "resume", "--redo", "--store", store)
         assert resumed.returncode == 0, resumed.stdout + resumed.stderr
@@ -162,4 +178,3 @@ def test_a_killed_run_in_a_workspace_goes_on_in_the_right_files(place):
             assert len(places) >= STEPS
             assert (place / f"again{number}" / str(len(places) - 1) / "step").read_text() == str(STEPS - 1)
         assert sorted(path.name for path in (place / "work").iterdir()) == ["given"]
-    assert cut == KILLS

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
-from clew.store import open_store
+from clew.store import Run, open_store
 from tests.coding import ledger
 
 pytestmark = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
@@ -42,11 +43,16 @@ def test_from_a_repository_to_judged_runs(clew, seen, tmp_path):
     Path("model.py").write_text(MODEL)
     world = f"repairs('tasks.jsonl', readable={ledger.SEEN!r})"
     first = rows[0]["instance_id"]
-    said = clew("run", "coder", "--world", world, "--task", first, "--model", "model.py:Model").output
-    assert "success 1.00" in said
+    words = shlex.split(following.removeprefix("Next: clew "))
+    words[words.index("--model") + 1] = "model.py:Model"  # which mends the first of the two
+    said = clew(*words).output
+    assert "success 0.50" in said
     assert "tasks.jsonl: 2 repairs" in said
     with open_store(".clew/store.db") as store:
-        (run,) = store.find("")
+        runs = [Run(store, name) for name in store.find("")]
+        assert len(runs) == 8
+        assert {one.task_id for one in runs if one.reward} == {first}
+        run = next(one.id for one in runs if one.reward)
     told = clew("show", run, "--files").output
     assert "* ledger/account.py" in told
     clew("checkout", run, "after")
