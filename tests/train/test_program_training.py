@@ -23,7 +23,7 @@ from clew.serve.programs.program_world import Programs
 from clew.train import recipes
 from clew.train.loop import Training
 from clew.worlds.workspace import Workspace
-from tests.train.token_truth import Ear, Weighed, matched
+from papers.E165_g2po.token_truth import Ear, Weighed, matched
 
 CODER = Path(__file__).parents[2] / "examples" / "plain_coder.py"
 GROWTH = Growth(leaves=8)
