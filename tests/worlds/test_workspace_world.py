@@ -145,6 +145,24 @@ def test_bounds_are_named_and_undo_what_passed_them(project):
     world.close()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.skipif("CLEW_MILLION" not in os.environ, reason="did not run: makes a million files (CLEW_MILLION=1)")
+def test_a_command_that_makes_a_million_files_is_undone(project, tmp_path):
+    outside = bytes_of(project)
+    taskset = world_of(project, seconds=600.0)
+    world = taskset.open(taskset.find("x"))
+    state, free = world.state_key, os.statvfs(tmp_path).f_ffree
+    many = "import os; os.mkdir('many')\nfor i in range(1_000_000): open(f'many/{i}', 'x').close()"
+    said = perform(world, f'python3 -c "{many}"').text
+    assert "holds more than 1,000,000 files; the files are as they were before" in said
+    assert world.state_key == state
+    assert perform(world, "ls").text == "check.py\ntotal.py\n(exit status 0)"
+    world.close()
+    assert bytes_of(project) == outside
+    assert os.statvfs(tmp_path).f_ffree > free - 10_000
+
+
 def test_nothing_outside_changes(project, tmp_path):
     outside = tmp_path / "outside.txt"
     outside.write_text("mine")
