@@ -1,4 +1,4 @@
-"""E165's tier of programs: demonstrations show what commands really print, the judge is not fooled, marks can be missed."""
+"""E165's tier of programs: demonstrations show what commands print, the judge is not fooled, marks can be missed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def test_demonstrations_use_known_words_and_tasks_of_the_train_split_alone():
     assert 0.35 < sum(solved for _, solved in talks) / 300 < 0.7
     right = demonstrations(Habits(slip=0.0, leaves=0.0), 30)
     assert all(solved for _, solved in right)
-    prompts = {calc_of(number).prompt() for number in draw_numbers(100, 1, "test", calc_of)}
-    assert len(prompts) > 50
+    taught, held = ({calc_of(x) for x in draw_numbers(1000, 1, split, calc_of)} for split in ("train", "test"))
+    assert len(held) > 500
+    assert not taught & held
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
