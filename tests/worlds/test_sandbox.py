@@ -455,7 +455,7 @@ def test_programs_of_folders_that_are_shown_are_found_in_the_order_in_which_they
 
 
 @needs_bubblewrap
-def test_a_virtual_environment_brings_its_python(tmp_path):
+def test_a_virtual_environment_brings_its_python_and_never_the_home_folder(tmp_path, monkeypatch):
     base, venv = tmp_path / "python", tmp_path / "venv"
     (base / "bin").mkdir(parents=True)
     (base / "bin" / "python3.11").write_text("")
@@ -463,6 +463,10 @@ def test_a_virtual_environment_brings_its_python(tmp_path):
     for home, shown in ((base / "bin", [venv, base]), (tmp_path / "nothing", [venv]), ("/bin", [venv])):
         (venv / "pyvenv.cfg").write_text(f"home = {home}\nversion = 3.11\n")
         assert [*Sandbox(readable=[str(venv)]).readable] == shown
+    (venv / "pyvenv.cfg").write_text(f"home = {base}/bin\n")
+    for home in (base, base / "inner"):
+        monkeypatch.setattr(Path, "home", lambda home=home: home)
+        assert [*Sandbox(readable=[str(venv)]).readable] == [venv]
 
 
 def test_what_is_missing_or_cannot_be_enforced_refuses_to_start(monkeypatch):

@@ -158,8 +158,8 @@ def held_by(folder: Path) -> tuple[float, int]:
 def _buffers(task: Path) -> int:
     """Bytes that the sockets in a process's network may hold: each its buffer's size, TCP also what is queued.
 
-    Of one that is just connecting its buffer's size alone counts: what the kernel shows as queued there is the difference
-    of two numbers of which one is not set yet.
+    Of one that is just connecting its buffer's size alone counts: what the kernel shows as queued there is the
+    difference of two numbers of which one is not set yet.
     """
     used = (task / "net/sockstat").read_text().split()[2]
     total = int(used) * int(Path("/proc/sys/net/core/wmem_default").read_text())

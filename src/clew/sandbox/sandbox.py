@@ -273,11 +273,12 @@ def _visible(readable: Sequence[str | Path] | None) -> list[Path]:
 
 
 def _base(folder: Path) -> list[Path]:
-    """The Python that a virtual environment was made of, where that is none of the system's."""
+    """The Python that a virtual environment was made of, where that is none of the system's nor the home folder."""
     with suppress(OSError, UnicodeDecodeError):
         told = re.search(r"^home *= *(/\S.*?) *$", (folder / "pyvenv.cfg").read_text()[:4096], re.MULTILINE)
         base = Path(told[1]).parent if told else Path("/usr")
-        if not base.is_relative_to("/usr") and base != Path("/") and any(base.glob("bin/python3*")):
+        wide = base.is_relative_to("/usr") or Path.home().is_relative_to(base)
+        if not wide and any(base.glob("bin/python3*")):
             return [base]
     return []
 
