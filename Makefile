@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Tests wait for processes, browsers and clocks as much as they compute: one more at a time than there are cores.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 3 ? n + 1 : 4)))
 
-.PHONY: quickstart test nightly lint ledger bench docs site extras frameworks clean
+.PHONY: quickstart test nightly lint ledger wheel bench docs site extras frameworks clean
 
 quickstart: .venv/.local
 	$(BIN)/clew quickstart
@@ -30,6 +30,10 @@ lint: .venv/.dev
 
 ledger: .venv/.dev
 	$(BIN)/python tools/ledger.py
+
+# The wheel, built, and used alone in an environment and a folder of its own.
+wheel: .venv/.dev
+	$(BIN)/python tools/wheel.py
 
 bench: .venv/.dev
 	for file in benchmarks/*.py; do case $$file in */_*) ;; *) echo "== $$file" && $(BIN)/python $$file || exit 1;; esac; done
