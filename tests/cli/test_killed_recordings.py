@@ -124,7 +124,7 @@ def kills(place: Path, started: Callable[[int, Path], Start]) -> Iterator[tuple[
     cut = 0
     for number in range(10 * KILLS):  # some end before they are killed
         if cut == KILLS:
-            return
+            break
         store = place / f"k{number}" / "s.db"
         store.parent.mkdir()
         folder, began, within, words = started(number, store)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,3 +190,24 @@ def test_completions_in_two_event_loops(make: Make) -> None:
     first = asyncio.run(model.complete(request))
     second = asyncio.run(model.complete(request))
     assert first.tokens == second.tokens
+
+
+EXITS = """
+import sys, time, torch
+from clew.core.records import Request
+from clew.core.values import Sampling
+from clew.models.local import small
+from tests.models.helpers import path
+torch.set_num_threads(1)
+models = [small(["a", "b", "c", "d"], seed=seed) for seed in range(6)]
+for model in models:
+    asked = [Request(path(["a b"], model.renderer), Sampling(max_tokens=400), seed=i) for i in range(8)]
+    model.submit(asked, lambda results: None)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.1])
+def test_a_process_that_ends_while_engines_compute_ends_well(seconds: float) -> None:
+    done = subprocess.run([sys.executable, "-c", EXITS, str(seconds)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -11,7 +11,7 @@ import copy
 import math
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -23,19 +23,20 @@ from clew.core.values import Completion
 from clew.models.engine.fast import Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.grammar import Grammars, Guide
-from clew.models.engine.handover import Answered, as_model_error, call_in, deliver, put_all, settle, shut
+from clew.models.engine.handover import Answered, as_model_error, close_at_exit, deliver, send, settle, shut
 from clew.models.engine.live_batch import Batch
 from clew.models.engine.speculation.drafts import check
 from clew.models.engine.speculation.lengths import Paying
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Drafted
-from clew.models.engine.state import Fresh, Inbox, Result, Stats, Waiting
+from clew.models.engine.state import Inbox, Result, Stats, Waiting
 from clew.models.engine.stream import Stream
 from clew.models.engine.taps.deep import Deep
 
 LINGER = 1.0  # seconds an idle thread waits before it ends
 HOLD = 0.05  # seconds the first result waits for others, as each hand-back costs the caller a commit
 FIRST_TICK = 0.02  # seconds, the assumed length of a tick before one was measured
+PATIENCE = 10.0  # seconds, the longest wait for a step when Python ends
 SLOWEST = 60.0  # seconds, the longest pause that is asked of a request that was refused
 
 
@@ -95,9 +96,10 @@ class Engine:
         self._next: tuple[int, Any] | None = None
         self._drafting: tuple[Drafter | None, Lengths] | None = None
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._closed = self._left = False
         self._tick = FIRST_TICK
         self._asked: dict[asyncio.AbstractEventLoop, list[Waiting]] = {}
+        close_at_exit(self)
 
     @property
     def drafted(self) -> Drafted | None:
@@ -204,14 +206,14 @@ class Engine:
         with self._change:
             self._drafting = drafter, lengths or Paying(0 if drafter is None else drafter.block)
 
-    def close(self) -> None:
-        """Refuse what waits and what comes; a tick under way ends."""
+    def close(self, at_once: bool = False) -> None:
+        """Refuse what waits and what comes; a tick under way ends, ``at_once`` after a token and with no answers."""
         with self._change:
-            self._closed = True
+            self._closed, self._left = True, at_once
             self._change.notify()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(PATIENCE if at_once else None)
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request; those of one pass of the event loop are submitted together.
@@ -329,7 +331,7 @@ class Engine:
         batch, held = self._batch, time.monotonic()
         blocked = self._admit(taken, results)
         self._tell(results)
-        while batch.active:
+        while batch.active and not self._left:
             held = held if results else time.monotonic()
             batch.step(results)
             self._tell(results)
@@ -346,11 +348,7 @@ class Engine:
         """Send what somebody waits for at once: pieces of streams, and the answers of those who asked alone."""
         if self._dropped:
             self._cut(results)
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Inbox, Fresh]]] = defaultdict(list)
-        for inbox, new in self._batch.fresh():
-            by_loop[inbox.loop].append((inbox, new))
-        for loop, sent in by_loop.items():
-            call_in(loop, put_all, sent)
+        send(self._batch.fresh())
         if results and any(result.entry.live for result in results):
             now = [result for result in results if result.entry.live]
             results[:] = [result for result in results if not result.entry.live]

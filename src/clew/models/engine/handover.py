@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -27,6 +28,22 @@ class Answered:
 
     def __call__(self, results: list[tuple[int, Completion | BaseException]]) -> None:
         call_in(self.loop, self._give, results[0][1])
+
+
+class Closes(Protocol):
+    """What may compute in a thread of its own."""
+
+    def close(self, at_once: bool = False) -> None: ...
+
+
+def close_at_exit(engine: Closes) -> None:
+    """Close an engine that still lives when Python ends: torn out of torch then, its thread would abort the process."""
+    weakref.finalize(engine, _close, weakref.ref(engine))
+
+
+def _close(found: weakref.ref[Closes]) -> None:
+    if (engine := found()) is not None:
+        engine.close(at_once=True)
 
 
 class Queue(Protocol):
@@ -59,7 +76,16 @@ def deliver(results: list[Result]) -> None:
             _log.exception("a caller of the engine failed to take its results")
 
 
-def put_all(sent: list[tuple[Inbox, Fresh]]) -> None:
+def send(fresh: list[tuple[Inbox, Fresh]]) -> None:
+    """Put pieces of streams into their inboxes, one call into each event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Inbox, Fresh]]] = defaultdict(list)
+    for inbox, new in fresh:
+        by_loop[inbox.loop].append((inbox, new))
+    for loop, sent in by_loop.items():
+        call_in(loop, _put, sent)
+
+
+def _put(sent: list[tuple[Inbox, Fresh]]) -> None:
     for inbox, new in sent:
         inbox.put(new)
 
