@@ -7,6 +7,7 @@ import email.utils
 import gc
 import logging
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -277,6 +278,30 @@ def test_many_event_loops_one_after_another_and_side_by_side(peer):
         assert len(asyncio.run(many(5))) == 5
     gc.collect()  # an unclosed connection would warn here, and warnings are errors
     assert not model.endpoint._loops
+
+
+def test_connections_of_a_model_that_nobody_holds_are_closed_by_the_next_one(peer):
+    """In a loop that goes on. Found by the garbage collector, they would warn, and warnings are errors."""
+
+    async def main():
+        model = remote(peer)
+        await model.complete(ask())
+        here = model.endpoint._loops[asyncio.get_running_loop()]
+        connection = weakref.ref(here.client._transport._pool.connections[0])
+        circle = [model]
+        circle.append(circle)
+        del model, here, circle
+        gc.collect()
+        assert not connection().is_closed()
+        last = remote(peer)
+        await last.complete(ask())
+        gc.collect()
+        assert connection() is None or connection().is_closed()
+        del last
+        gc.collect()
+
+    asyncio.run(main())
+    gc.collect()
 
 
 def test_concurrency_is_capped(peer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import weakref
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -27,12 +28,35 @@ class Wire(Protocol):
     def headers(self, key: str | None) -> dict[str, str]: ...
 
 
+Keeper = AsyncGenerator[httpx.AsyncClient, None]
+
+
 class Here(NamedTuple):
-    """What belongs to one event loop. ``keeper`` closes the client when the loop shuts its generators down."""
+    """What belongs to one event loop. ``keeper`` closes the client when the loop shuts its generators down.
+
+    ``dropped`` leaves the keeper to its loop when nobody holds the endpoint any more. The garbage collector must not
+    find it: it would find the connections too, open, in the same pass.
+    """
 
     client: httpx.AsyncClient
     room: asyncio.Semaphore
-    keeper: AsyncGenerator[httpx.AsyncClient, None]
+    keeper: Keeper
+    dropped: weakref.finalize[..., Endpoint]
+
+
+_left = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[Keeper]]()
+"""By loop, keepers of endpoints that nobody holds any more: the next endpoint there closes them, or the loop's end."""
+
+
+async def _kept(loops: dict[asyncio.AbstractEventLoop, Here], client: httpx.AsyncClient) -> Keeper:
+    """Hold a client open until the loop ends: ``asyncio.run`` closes generators that are under way."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with client:
+            yield client
+    finally:
+        if (here := loops.pop(loop, None)) is not None:
+            here.dropped.detach()
 
 
 class Endpoint:
@@ -79,21 +103,22 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         if loop not in self._loops:
             for old in [known for known in self._loops if known.is_closed()]:
-                del self._loops[old]
-            keeper = self._keep(loop)
-            client = await anext(keeper)
-            self._loops.setdefault(loop, Here(client, asyncio.Semaphore(self._concurrency), keeper))
+                self._loops.pop(old).dropped.detach()
+            for old in [known for known in _left if known.is_closed()]:
+                del _left[old]
+            left = _left.setdefault(loop, [])
+            while left:
+                await left.pop().aclose()
+        if loop not in self._loops:  # nobody else was faster meanwhile
+            limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=self._concurrency)
+            times = httpx.Timeout(self._timeout, connect=min(10.0, self._timeout), pool=None)
+            client = httpx.AsyncClient(limits=limits, timeout=times, trust_env=False, proxy=self._proxy)
+            keeper = _kept(self._loops, client)
+            await anext(keeper)
+            dropped = weakref.finalize(self, left.append, keeper)
+            dropped.atexit = False
+            self._loops[loop] = Here(client, asyncio.Semaphore(self._concurrency), keeper, dropped)
         return self._loops[loop]
-
-    async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx.AsyncClient, None]:
-        """Hold a client open until the loop ends: ``asyncio.run`` closes generators that are under way."""
-        limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=self._concurrency)
-        times = httpx.Timeout(self._timeout, connect=min(10.0, self._timeout), pool=None)
-        try:
-            async with httpx.AsyncClient(limits=limits, timeout=times, trust_env=False, proxy=self._proxy) as client:
-                yield client
-        finally:
-            self._loops.pop(loop, None)
 
     async def aclose(self) -> None:
         here = self._loops.get(asyncio.get_running_loop())
