@@ -74,7 +74,7 @@ class Programs:
         limits = replace(limits, wall=seconds, cpu=seconds, open_files=1024)
         shown = [*(self.files.sandbox.readable if self.files is not None else ()), *visible(self.words)]
         links = dict(self.files.sandbox.links) if self.files is not None else {}
-        self.sandbox = Sandbox(limits, [*shown, *map(Path, readable)], links=links)
+        self.sandbox = Sandbox(limits, [*map(Path, readable), *shown], links=links)
         if self.files is not None:
             self.shelf = self.files.shelf
         self._threads = ThreadPoolExecutor(at_once, "clew-program")
