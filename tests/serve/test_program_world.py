@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import sys
 from pathlib import Path
@@ -133,6 +134,17 @@ def test_settings_of_the_line_go_before_the_programs(project, tmp_path):
         runner = clew.Runner(commanded, taskset, Scripted(["done"]), config=config, sampling={"temperature": 0.7})
         run = runner.collect([taskset.find("fix total")], 1).runs[0]
         assert next(c for c in run.calls if c.kind == "ask").setup.asked.temperature == wanted
+
+
+def test_the_server_of_a_taskset_ends_with_it(project):
+    taskset = world_of(project)
+    collected(taskset, Scripted(["done"]))
+    thread, socket = taskset.hub()._thread, taskset.hub().socket
+    assert (thread.is_alive(), socket.exists()) == (True, True)
+    del taskset
+    gc.collect()
+    thread.join(20)
+    assert (thread.is_alive(), socket.exists()) == (False, False)
 
 
 def test_a_command_that_is_none(project):

@@ -92,10 +92,12 @@ def report(repo: Path, form: str, as_json: bool, store_path: str, **options: Any
     git, index = opened(repo, options["index"])
     taskset = Diagnosis(str(git.folder), options["commit"], str(index))
     gc.disable()  # a large repository is a million objects; the collector would walk them again and again
-    with reading() as progress:
-        tools = taskset.tools(progress=progress)
-    gc.freeze()
-    gc.enable()
+    try:
+        with reading() as progress:
+            tools = taskset.tools(progress=progress)
+        gc.freeze()
+    finally:
+        gc.enable()
     if tools.view.index.note:
         common.say(f"note: {tools.view.index.note}")
     calibration = known(index)

@@ -67,6 +67,7 @@ class Hub:
             asyncio.run(up())
         finally:
             self._up.set()
+            self._place.close()
 
     def open(self) -> Line:
         """A line for a program that is about to start."""
@@ -81,10 +82,8 @@ class Hub:
         self.lines.pop(line.name, None)
 
     def stop(self) -> None:
-        """Stop the server; waits a moment for it."""
+        """Let the server and its thread end, soon; nothing is waited for, since the garbage collector may call it."""
         self._server.should_exit = True
-        self._thread.join(5)
-        self._place.close()
 
     # ---- requests --------------------------------------------------------------------------------------------------
 

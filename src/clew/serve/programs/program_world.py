@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import shlex
+import weakref
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -110,6 +111,7 @@ class Programs:
     def hub(self) -> Hub:
         if self._hub is None:
             self._hub = Hub()
+            weakref.finalize(self, self._hub.stop)
         return self._hub
 
     def start(self, task: Task, line: Line, folder: Path, cancel: int) -> Future[Verdict]:
