@@ -132,7 +132,7 @@ def test_methods_lie_side_by_side_and_shade(look, store):
     value = next(a.value for a in store.annotations([run], "g2po", "call") if a.seq == 1)
     assert until(lambda: shows(look.page.locator(".inspect .values").inner_text(), value))
     assert shows(look.page.locator(".call[data-seq='1'] .val").inner_text(), value)
-    assert look.page.locator(".strip svg rect").count() > 2
+    assert until(lambda: look.page.locator(".strip svg rect").count() > 2)  # the strip asks for its figures itself
     look.page.wait_for_selector(".strip svg[aria-label^=g2po]")
     look.press("Escape", "m")
     low = min(
