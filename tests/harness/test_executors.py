@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from clew.core.errors import LeaseHeld, ReplayDiverged
 from clew.core.values import Task
 from clew.harness import LiveRun, Runner
 from clew.harness.agents import player
-from clew.harness.executors import IN_LOOP, Prepared
+from clew.harness.executors import IN_LOOP, Drive, Prepared
 from clew.harness.run.spec import OnRun, RunSpec
 from clew.store import Run
 from clew.worlds.household import Household
@@ -19,33 +21,38 @@ from clew.worlds.household import Household
 from .conftest import Wanderer
 
 
-class TwoBatches:
-    """Drives the first half of the runs to their ends before it begins the second."""
+class OneByOne:
+    """Drives each run to its end before it begins the next."""
 
     def __init__(self) -> None:
-        self.sizes: list[int] = []
+        self.sessions: list[list[str]] = []
 
-    async def drive(
-        self, spec: RunSpec, runs: Sequence[Prepared], on_run: OnRun | None = None
-    ) -> AsyncGenerator[Run, None]:
-        for half in (runs[: len(runs) // 2], runs[len(runs) // 2 :]):
-            self.sizes.append(len(half))
-            async for run in IN_LOOP.drive(spec, half, on_run):
-                yield run
+    @asynccontextmanager
+    async def session(self, spec: RunSpec) -> AsyncIterator[Drive]:
+        driven, turn = list[str](), asyncio.Lock()
+        self.sessions.append(driven)
+        async with IN_LOOP.session(spec) as drive:
+
+            async def one(run: Prepared, on_run: OnRun | None = None) -> Run:
+                async with turn:
+                    driven.append(run.row.id)
+                    return await drive(run, on_run)
+
+            yield one
 
 
 def test_runs_may_be_driven_elsewhere(house: Household, wanderer: Wanderer) -> None:
-    halves, seen = TwoBatches(), list[str]()
-    runner = Runner(player, house, wanderer, executor=halves)
+    singly, seen = OneByOne(), list[str]()
+    runner = Runner(player, house, wanderer, executor=singly)
     groups = runner.collect(house.sample(3), n=3, seed=7, on_run=lambda run: seen.append(run.id))
     usual = Runner(player, house, wanderer).collect(house.sample(3), n=3, seed=7)
-    assert halves.sizes == [4, 5]
+    assert singly.sessions == [seen]
     assert sorted(seen) == sorted(run.id for run in groups.runs)
     for run, other in zip(groups.runs, usual.runs, strict=True):
         assert [c.key for c in run.calls] == [c.key for c in other.calls]
         assert run.reward == other.reward is not None
     forks = runner.fork(groups.runs[0], at=groups.runs[0].at(step=2), n=4)
-    assert (halves.sizes[2:], len(forks)) == ([2, 2], 4)
+    assert singly.sessions[1:] == [[fork.id for fork in forks]]
     assert runner.store.verify() == []
 
 

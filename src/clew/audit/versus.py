@@ -24,7 +24,7 @@ from clew.core.values import StopReason
 from clew.harness import Runner
 from clew.harness.blame import agent_failed
 from clew.harness.collecting import named
-from clew.harness.executors import Prepared
+from clew.harness.executors import Prepared, driven
 from clew.harness.fork.edits import fork_row, plan
 from clew.harness.run.lifecycle import FAILED
 from clew.harness.run.restore import world_at
@@ -229,7 +229,7 @@ class Versus:
         spec.store.commit()
 
         async def ends() -> set[str]:
-            async with aclosing(self.runner.executor.drive(spec, work, on_run)) as runs:
+            async with aclosing(driven(self.runner.executor, spec, work, on_run)) as runs:
                 return {run.id async for run in runs}
 
         done = run_sync(ends())

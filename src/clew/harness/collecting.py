@@ -11,7 +11,7 @@ from clew.core.keys import derive
 from clew.core.protocols import Model
 from clew.core.records import GroupRow
 from clew.core.values import Task
-from clew.harness.executors import Executor, Prepared
+from clew.harness.executors import Executor, Prepared, driven
 from clew.harness.run.spec import OnRun, RunSpec
 from clew.store import Group, new_id
 from clew.store.base import Keeper
@@ -95,13 +95,13 @@ async def ended(
     """Drive the runs of all groups at once; give each group when its last run has ended.
 
     Raises:
-        See ``Executor.drive``.
+        See ``executors.driven``.
     """
     groups, left = {it.group.id: it.group for it in opened}, {it.group.id: len(it.runs) for it in opened}
     for it in opened:
         if not it.runs:
             yield Group(spec.store, it.group)
-    async with aclosing(executor.drive(spec, [run for it in opened for run in it.runs], on_run)) as runs:
+    async with aclosing(driven(executor, spec, [run for it in opened for run in it.runs], on_run)) as runs:
         async for run in runs:
             left[run.group] -= 1
             if not left[run.group]:

@@ -1,20 +1,20 @@
-"""Where the runs of a collection are driven: in this event loop, unless ``Runner(executor=)`` says otherwise.
+"""Where runs are driven: in this event loop, or by workers in other processes, as ``Runner(executor=)`` says.
 
-``Runner`` prepares runs (their rows are stored) and hands them over with their RunSpec. An executor takes them to their
-ends and never changes which runs there are.
+Collections, forks, trees and continuations prepare runs (their rows are stored) and open a session of the executor,
+which takes each run to its end. An executor never changes which runs there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import NamedTuple, Protocol
 
 from clew.core.records import Call, RunRow
 from clew.core.values import Task
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.drive import as_ended, drive
-from clew.harness.run.spec import OnRun, RunSpec
+from clew.harness.run.spec import OnRun, RunSpec, Specified
 from clew.store.run import Run
 
 
@@ -26,30 +26,56 @@ class Prepared(NamedTuple):
     calls: list[Call] | None = None
 
 
+class Drive(Protocol):
+    """Takes one run to its end and judges it, then calls ``on_run`` with the run; many may be under way at once.
+
+    Raises:
+        LeaseHeld, InDoubt, ReplayDiverged, CannotRestore, StoreError: the run is left as it is and can be resumed.
+    """
+
+    def __call__(self, run: Prepared, on_run: OnRun | None = None) -> Awaitable[Run]: ...
+
+
 class Executor(Protocol):
-    """Takes runs to their ends: in this process as here, or by workers that write stores of their own."""
+    """Takes runs to their ends: in this process as ``IN_LOOP`` does, or elsewhere."""
 
-    def drive(self, spec: RunSpec, runs: Sequence[Prepared], on_run: OnRun | None = None) -> AsyncGenerator[Run, None]:
-        """Drive and judge every run, call ``on_run`` with it, and give it; the runs may end in any order.
-
-        Raises:
-            As ``as_ended`` of ``harness/run/drive.py``.
-        """
+    def session(self, spec: RunSpec) -> AbstractAsyncContextManager[Drive]:
+        """What drives the runs of one collection; all they came to is committed when the session is left."""
         ...
 
 
-class InLoop:
-    """Drives all runs at once in the running event loop; their asks and commits are batched by one Dispatcher."""
+class Driving(Specified, Protocol):
+    """A Runner as code below it sees it, which drives runs where the Runner says."""
 
-    async def drive(
-        self, spec: RunSpec, runs: Sequence[Prepared], on_run: OnRun | None = None
-    ) -> AsyncGenerator[Run, None]:
-        """As ``Executor.drive``."""
+    @property
+    def executor(self) -> Executor: ...
+
+
+class InLoop:
+    """Drives all runs in the running event loop; their asks and commits are batched by one Dispatcher."""
+
+    @asynccontextmanager
+    async def session(self, spec: RunSpec) -> AsyncIterator[Drive]:
+        """As ``Executor.session``."""
         async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
-            work = [drive(spec, dispatch, it.row, it.task, on_run, calls=it.calls) for it in runs]
-            async with aclosing(as_ended(work)) as ended:
-                async for run in ended:
-                    yield run
+
+            async def one(run: Prepared, on_run: OnRun | None = None) -> Run:
+                return await drive(spec, dispatch, run.row, run.task, on_run, calls=run.calls)
+
+            yield one
 
 
 IN_LOOP = InLoop()
+
+
+async def driven(
+    executor: Executor, spec: RunSpec, runs: Sequence[Prepared], on_run: OnRun | None = None
+) -> AsyncGenerator[Run, None]:
+    """Drive and judge all runs at once, giving each as it ends; they may end in any order.
+
+    Raises:
+        As ``as_ended`` of ``harness/run/drive.py``.
+    """
+    async with executor.session(spec) as one, aclosing(as_ended([one(run, on_run) for run in runs])) as ended:
+        async for run in ended:
+            yield run

@@ -18,7 +18,7 @@ from clew.core.errors import BadInput
 from clew.core.protocols import answers_for, weights_of
 from clew.core.values import StopReason, Task, Usage
 from clew.harness import Runner
-from clew.harness.executors import Prepared
+from clew.harness.executors import Prepared, driven
 from clew.harness.run.spec import OnRun
 from clew.models.compose.ngrams import transcript
 from clew.route.reward_matrix import FAMILY, Matrix, Scored, matrix
@@ -136,7 +136,7 @@ def ask(it: Wanted, seed: int = 0, on_run: OnRun | None = None) -> None:
     left = [Prepared(row, runner.task_of(row)) for row in map(runner.store.row, it.open)]
 
     async def finished() -> list[Run]:
-        async with aclosing(runner.executor.drive(runner.spec, left, on_run)) as ended:
+        async with aclosing(driven(runner.executor, runner.spec, left, on_run)) as ended:
             return [run async for run in ended]
 
     runs = run_sync(finished())

@@ -21,7 +21,7 @@ from clew.core.keys import derive, value_digest
 from clew.core.protocols import Model
 from clew.core.records import Call, Cursor, Edit
 from clew.core.values import StopReason
-from clew.harness.executors import IN_LOOP, Prepared
+from clew.harness.executors import IN_LOOP, Prepared, driven
 from clew.harness.fork.continuations import Continuations
 from clew.harness.fork.edits import fork_row, plan
 from clew.harness.memory.recalling import ALL
@@ -145,7 +145,7 @@ class Forks:
             mine[row.id] = job
             work.append(Prepared(row, aside.task_of(view.row), aside.store.calls(view.id, 0, seq)))
         failed = ""
-        async with aclosing(IN_LOOP.drive(aside, work)) as ended:
+        async with aclosing(driven(IN_LOOP, aside, work)) as ended:
             async for fork in ended:
                 if fork.stop is StopReason.MODEL_ERROR:
                     failed = failed or fork.calls[-1].error

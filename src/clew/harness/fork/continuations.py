@@ -19,10 +19,9 @@ from clew.core.errors import BadInput, ModelError, UnknownName
 from clew.core.keys import derive, value_digest
 from clew.core.records import Call, Cursor, Edit, Intervention
 from clew.core.values import F32, StopReason
-from clew.harness.executors import IN_LOOP, Prepared
+from clew.harness.executors import Driving, Prepared, driven
 from clew.harness.fork.edits import fork_row, plan, told
 from clew.harness.run.restore import world_at
-from clew.harness.run.spec import Specified
 from clew.models.taps import Tap
 from clew.models.taps.forms import form_of
 from clew.store import Group, MemoryStore, Run
@@ -75,7 +74,7 @@ class Samples(NamedTuple):
     costs: F32
 
 
-class Forking(Specified, Protocol):
+class Forking(Driving, Protocol):
     """A Runner, as far as continuations need one."""
 
     def fork(
@@ -232,7 +231,7 @@ class Continuations:
             for row in rows:
                 aside.store.put_run(row)
                 work.append(Prepared(row, task, shared))
-        async with aclosing(IN_LOOP.drive(aside, work)) as runs:
+        async with aclosing(driven(self.runner.executor, aside, work)) as runs:
             ended = {run.id: run async for run in runs}
         told = self._outcomes([(ended[i], start.seq) for start, _ in portion for i in ids[start]])
         found = {start: _samples(start, seeds, [ended[i] for i in ids[start]], told) for start, seeds in portion}

@@ -9,7 +9,7 @@ from typing import Any
 
 from clew.core.records import GroupKind, GroupRow, Intervention
 from clew.core.values import Limits
-from clew.harness.executors import IN_LOOP, Executor, Prepared
+from clew.harness.executors import IN_LOOP, Executor, Prepared, driven
 from clew.harness.fork.edits import fork_row
 from clew.harness.run.restore import world_at
 from clew.harness.run.spec import OnRun, RunSpec
@@ -51,7 +51,7 @@ async def fork(
         store.put_run(row)
     store.commit()
     work = [Prepared(row, task, shared) for row in rows]
-    async with aclosing(executor.drive(spec, work, on_run)) as runs:
+    async with aclosing(driven(executor, spec, work, on_run)) as runs:
         async for _ in runs:
             continue
     return Group(store, group)

@@ -20,10 +20,10 @@ from clew.core.keys import derive
 from clew.core.records import Annotation, Call, Cursor, GroupRow, RunRow
 from clew.core.values import Task
 from clew.harness.collecting import Collecting, named
+from clew.harness.executors import Drive, Driving, Prepared
 from clew.harness.fork.edits import fork_row, plan
-from clew.harness.run.dispatch import Dispatcher
-from clew.harness.run.drive import drive, gathered
-from clew.harness.run.spec import OnRun, RunSpec, Specified
+from clew.harness.run.drive import gathered
+from clew.harness.run.spec import OnRun, RunSpec
 from clew.harness.trees import allocator, selectors
 from clew.store import Group, Groups, Run, new_id
 from clew.store.run import sampled
@@ -214,7 +214,7 @@ class _Growing:
 
 
 def collect(
-    runner: Specified, tasks: Sequence[Task], growth: Growth, seed: int = 0, **options: Unpack[Collecting]
+    runner: Driving, tasks: Sequence[Task], growth: Growth, seed: int = 0, **options: Unpack[Collecting]
 ) -> Groups:
     """As ``Runner.collect``, each task's group (kind ``tree``) grown by forks.
 
@@ -228,13 +228,13 @@ def collect(
 
     async def go() -> Groups:
         name, iteration, on_run = options.get("name", ""), options.get("iteration", 0), options.get("on_run")
-        async with Dispatcher(spec.store, spec.owner, spec.concurrency) as dispatch:
+        async with runner.executor.session(spec) as drive:
             known = named(spec.store, name)
             grown = [_open(spec, task, growth, i, seed, name, iteration, known) for i, task in enumerate(tasks)]
-            await _all(spec, dispatch, grown, growth, on_run)
+            await _all(spec, drive, grown, growth, on_run)
             if growth.spare:
                 history = _recalled(spec, known, name, iteration)
-                await _move(spec, dispatch, grown, growth, history, on_run)
+                await _move(spec, drive, grown, growth, history, on_run)
                 _keep(spec, grown, growth)
         return Groups([Group(spec.store, it.group.id) for it in grown])
 
@@ -276,21 +276,19 @@ def _open(
     return _Growing(task, group, index, derive(seed, iteration, task.id), RolloutTree(growth.places), share)
 
 
-async def _all(
-    spec: RunSpec, dispatch: Dispatcher, trees: Sequence[_Growing], growth: Growth, on_run: OnRun | None
-) -> None:
+async def _all(spec: RunSpec, drive: Drive, trees: Sequence[_Growing], growth: Growth, on_run: OnRun | None) -> None:
     """Grow trees side by side, each until nothing fits; one that cannot be followed lets the others end first."""
-    await gathered([_one(spec, dispatch, it, growth, on_run) for it in trees])
+    await gathered([_one(spec, drive, it, growth, on_run) for it in trees])
 
 
-async def _one(spec: RunSpec, dispatch: Dispatcher, it: _Growing, growth: Growth, on_run: OnRun | None) -> None:
+async def _one(spec: RunSpec, drive: Drive, it: _Growing, growth: Growth, on_run: OnRun | None) -> None:
     waiting = [run for run in it.group.runs if run not in it.tree.paths]
     while waiting:  # what a stopped collection left, in the order in which it was begun
         for run in waiting[: growth.together]:
-            it.tree.add(await drive(spec, dispatch, spec.store.row(run), it.task, on_run))
+            it.tree.add(await drive(Prepared(spec.store.row(run), it.task), on_run))
         waiting = waiting[growth.together :]
     while not it.done and (rows := _begin(spec, it, growth)):
-        await gathered([drive(spec, dispatch, row, it.task, on_run, calls=calls) for row, calls in rows])
+        await gathered([drive(Prepared(row, it.task, calls), on_run) for row, calls in rows])
         for row, _ in rows:
             it.tree.add(Run(spec.store, row.id))
         if growth.leaves is None and it.tree.used == 0:
@@ -334,7 +332,7 @@ def _row(spec: RunSpec, it: _Growing, place: Place, leaf: int) -> tuple[RunRow, 
 
 async def _move(
     spec: RunSpec,
-    dispatch: Dispatcher,
+    drive: Drive,
     trees: Sequence[_Growing],
     growth: Growth,
     history: allocator.History,
@@ -354,7 +352,7 @@ async def _move(
             alike = [alike[i] for i in allocator.favoured(chance, left, each)]
         for it in alike:
             it.budget, it.until_mixed = it.tree.used + each, True
-        await _all(spec, dispatch, alike, growth, on_run)
+        await _all(spec, drive, alike, growth, on_run)
         before, left = left, growth.tokens * len(trees) - sum(it.tree.used for it in trees)
         if left >= before:
             return
