@@ -21,6 +21,7 @@ ClewError
 │   ├── ContextOverflow the prompt does not fit
 │   ├── Busy            too many requests wait; the same one may be sent again later
 │   └── Refused         the endpoint answered with an error that a retry will not mend
+├── WorkerLost          a worker died, or cannot be used
 ├── WorldError          a world or tool failed
 ├── Undecided           a judge cannot say; the run stays without a reward
 ├── PinBroken           a pinned rule is not what, or not where, the operator put it
@@ -132,6 +133,10 @@ class ContextOverflow(ModelError):
 
 class Refused(ModelError):
     """The endpoint answered with an error that a retry will not mend."""
+
+
+class WorkerLost(ClewError):
+    """A process that drove runs died or cannot be used; the runs are left as they are and can be resumed."""
 
 
 class WorldError(ClewError):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
-from clew.core.errors import BadInput, MissingExtra, UnknownName, need
+from clew.core.errors import BadInput, MissingExtra, need
 from clew.core.keys import value_digest
 from clew.core.protocols import Done, Renderer
 from clew.core.records import Request, Tapped
@@ -35,9 +33,7 @@ from clew.models.engine.stream import Stream
 from clew.models.engine.taps.deep import Deep
 from clew.models.engine.weights import shape_of, text_config, unwrap, weights_digest
 from clew.models.local import hidden_states, token_scores
-
-REACHED = 10.0  # seconds in which a hub answers that can be used
-SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
+from clew.models.local.loading import SETTINGS, load, renderer_of
 
 
 class Local:
@@ -93,14 +89,16 @@ class Local:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        self._how: dict[str, Any] = {"steady": steady, "max_rows": max_rows, "max_waiting": max_waiting}
+        self._how |= {"cache_bytes": cache_bytes, "context": context, "fast": fast, "device": device}
         settings: dict[str, Any] = {}
         if isinstance(source, nn.Module):
             self.module: nn.Module = source.to(device=device, dtype=dtype)
         else:
-            self.module, tokenizer, settings = _load(str(source), tokenizer, dtype or torch.float32, device)
+            self.module, tokenizer, settings = load(str(source), tokenizer, dtype or torch.float32, device)
         self.module.eval()
         self.tokenizer = tokenizer
-        self.renderer: Renderer = renderer or _renderer(settings, tokenizer)
+        self.renderer: Renderer = renderer or renderer_of(settings, tokenizer)
         self.ref = ref or (str(source) if not isinstance(source, nn.Module) else f"module:{_digest(self.module)}")
         self.weights_name = _content_name(self.module) if Path(self.ref).is_dir() else ""
         self.version = 0
@@ -160,6 +158,32 @@ class Local:
 
     def close(self) -> None:
         self.engine.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process has the same weights, version and names; a drafter stays behind."""
+        how = {**self._how, "tokenizer": self.tokenizer, "renderer": self.renderer, "ref": self.ref}
+        return _copied, (self.module, how, self.weights_name, self.version)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """See ``Portable``: what training changes, by name, on the CPU."""
+        module = self.module
+        return {name: p.detach().cpu() for name, p in module.named_parameters() if p.requires_grad}
+
+    def take_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """See ``Portable``.
+
+        Raises:
+            BadInput: the module has no parameter of some name, or one of another shape.
+        """
+        mine = dict(self.module.named_parameters())
+        strange = [name for name, p in weights.items() if name not in mine or mine[name].shape != p.shape]
+        if strange:
+            told = f"{self.ref} has no parameter {strange[0]!r} of shape {tuple(weights[strange[0]].shape)}"
+            raise BadInput(told, remedy="Start the workers again: they hold another model.")
+        with torch.no_grad():
+            for name, p in weights.items():
+                mine[name].copy_(p)
+        self.publish(version)
 
     def score(self, ids: Sequence[Sequence[int]], temperature: float = 1.0) -> list[F32]:
         """Logprobs (nats, float32 [len(row) - 1]) of each row's tokens given those before, by the module's forward.
@@ -291,85 +315,12 @@ def small(
     return Local(module, renderer=renderer, ref=ref, **options)
 
 
-def _load(
-    source: str, tokenizer: Tokenizer | None, dtype: torch.dtype, device: str
-) -> tuple[nn.Module, Any, dict[str, Any]]:
-    transformers = need("transformers", "local")
-    folder = Path(source)
-    if not folder.exists() and (source.startswith(("/", ".", "~")) or source.count("/") > 1):
-        raise UnknownName(f"no model folder at {source}", remedy="Check the path; a folder has a config.json.")
-    if folder.exists() and not (folder / "config.json").exists():
-        raise UnknownName(f"{source} has no config.json", remedy="Give the folder that save or save_pretrained wrote.")
-    try:
-        module = _fetched(transformers.AutoModelForCausalLM, source, dtype=dtype).to(device)
-    except (OSError, ValueError) as error:
-        raise UnknownName(
-            f"no causal language model {source!r}: {str(error).splitlines()[0]}",
-            remedy="Give a folder, a hub name that is cached or reachable, or a registered name (clew models).",
-        ) from error
-    if tokenizer is None:
-        try:
-            tokenizer = _fetched(transformers.AutoTokenizer, source)
-        except (OSError, ValueError, KeyError, UnknownName):
-            tokenizer = None
-    file = folder / SETTINGS
-    return module, tokenizer, json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-
-
-def _fetched(kind: Any, source: str, **options: Any) -> Any:
-    """From the hub's files on this machine first, so that a cached model needs no network; without progress bars."""
-    logs = need("transformers.utils.logging", "local")
-    shown = logs.is_progress_bar_enabled()
-    logs.disable_progress_bar()
-    try:
-        if Path(source).exists():
-            return kind.from_pretrained(source, **options)
-        try:
-            # The folder: given a name, transformers asks the hub for some files even where it may use local ones only.
-            made = kind.from_pretrained(_hub().snapshot_download(source, local_files_only=True), **options)
-        except OSError:
-            _reach_hub(source)
-            return kind.from_pretrained(source, **options)
-        for named in (made, getattr(made, "config", None)):
-            for field in ("name_or_path", "_name_or_path"):
-                if hasattr(named, field):
-                    setattr(named, field, source)
-        return made
-    finally:
-        if shown:
-            logs.enable_progress_bar()
-
-
-def _hub() -> Any:
-    return need("huggingface_hub", "local")
-
-
-def _reach_hub(source: str) -> None:
-    """Ask the hub once, so that a name that is not on this machine is refused at once where there is no network.
-
-    The hub's own client tries each of several files again and again, for a minute and a half.
-
-    Raises:
-        UnknownName: nothing answers there.
-    """
-    at = _hub().constants
-    remedy = "Name a folder of weights or a registered name (`clew models`), or fetch it where there is a network."
-    if at.HF_HUB_OFFLINE:
-        raise UnknownName(f"{source!r} is not on this machine, and HF_HUB_OFFLINE is set", remedy=remedy)
-    try:
-        httpx.head(at.ENDPOINT, timeout=REACHED)
-    except httpx.HTTPError as error:
-        told = f"{source!r} is not on this machine, and {at.ENDPOINT} does not answer: {error}"
-        raise UnknownName(told, remedy=remedy) from error
-
-
-def _renderer(settings: dict[str, Any], tokenizer: Tokenizer | None) -> Renderer:
-    saved = settings.get("renderer", {})
-    if (kind := saved.get("kind")) in ("words", "pieces"):
-        return PieceRenderer(saved["words"]) if kind == "pieces" else WordRenderer(saved["words"])
-    if tokenizer is None:
-        raise BadInput("no tokenizer was found", remedy="Pass tokenizer= or renderer=.")
-    return ChatTemplateRenderer(tokenizer, saved.get("stop", ()))
+def _copied(module: nn.Module, how: dict[str, Any], weights_name: str, version: int) -> Local:
+    """What ``Local.__reduce__`` names: the model again, which the record knows as the same one."""
+    model = Local(module, **how)
+    model.weights_name = weights_name  # the folder of ``ref`` may not lie here
+    model.publish(version)
+    return model
 
 
 def _digest(module: nn.Module) -> str:

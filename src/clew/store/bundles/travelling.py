@@ -1,0 +1,150 @@
+"""Records on their way from a worker to the one process that writes the store.
+
+A worker keeps what its runs record in an ``Outbox``. The executor takes a ``Bundle`` from it, carries it to the writer
+and files it there with ``file_bundle``. A bundle may be filed twice: records are known by their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, NoReturn
+
+from clew.core.errors import StoreError
+from clew.core.records import Annotation, Call, GroupRow, Node, RunRow
+from clew.store.items.entry import Entry, Numbered
+from clew.store.items.vector import Vector
+from clew.store.memory import MemoryStore
+from clew.store.protocol import Tables
+
+
+class Bundle(NamedTuple):
+    """What runs recorded since the bundle before: rows of child runs, Calls, nodes, snapshots, annotations."""
+
+    rows: Sequence[RunRow] = ()
+    calls: Sequence[tuple[str, Call]] = ()  # with the run that each was put for
+    nodes: Sequence[Node] = ()
+    blobs: Sequence[bytes] = ()
+    annotations: Sequence[Annotation] = ()
+    groups: Sequence[GroupRow] = ()
+
+
+def file_bundle(store: Tables, bundle: Bundle) -> None:
+    """Put all of a bundle into a store; the caller commits.
+
+    Raises:
+        StoreError: a completed Call of the store would be rewritten.
+    """
+    for row in bundle.rows:
+        store.put_run(row)
+    for group in bundle.groups:
+        store.put_group(group)
+    store.put_nodes(bundle.nodes)
+    for blob in bundle.blobs:
+        store.put_blob(blob)
+    for run, call in bundle.calls:
+        store.put_call(run, call)
+    store.annotate(bundle.annotations)
+
+
+class Outbox(MemoryStore):
+    """A store in memory that keeps a journal of what is written to it, for another store to be told.
+
+    Args:
+        through: gets the bundle at each ``commit`` that follows the intent of an effect, and returns when the other
+            store has committed it: what must be known to have begun is known there before it begins.
+    """
+
+    def __init__(self, through: Callable[[Bundle], None]) -> None:
+        super().__init__()
+        self.through = through
+        self._loading = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._new_rows: list[RunRow] = []
+        self._new_calls: dict[tuple[str, int], Call] = {}
+        self._new_nodes: list[Node] = []
+        self._new_blobs: list[bytes] = []
+        self._new_annotations: list[Annotation] = []
+        self._begun = False  # whether an intent is among the new Calls that no result has followed
+
+    def load(self, bundle: Bundle) -> None:
+        """Put what the other store holds already."""
+        self._loading = True
+        try:
+            file_bundle(self, bundle)
+        finally:
+            self._loading = False
+
+    def take(self) -> Bundle:
+        """What was written since it was taken last."""
+        calls = [(run, call) for (run, _), call in self._new_calls.items()]
+        found = Bundle(self._new_rows, calls, self._new_nodes, self._new_blobs, self._new_annotations)
+        self._forget()
+        return found
+
+    def commit(self) -> None:
+        """As ``MemoryStore.commit``; an effect that is about to begin is told first."""
+        super().commit()
+        if self._begun and any(call.done < 0 for call in self._new_calls.values()):
+            self.through(self.take())
+
+    def put_run(self, row: RunRow) -> None:
+        if not self._loading and row.id not in self._rows:
+            self._new_rows.append(row)
+        super().put_run(row)
+
+    def put_call(self, run: str, call: Call, *, owner: str = "") -> None:
+        super().put_call(run, call, owner=owner)
+        if not self._loading:
+            self._new_calls[run, call.seq] = call
+            self._begun = self._begun or call.done < 0
+
+    def put_nodes(self, nodes: Iterable[Node]) -> None:
+        nodes = list(nodes)
+        if not self._loading:
+            self._new_nodes += [node for node in nodes if node.key not in self._nodes]
+        super().put_nodes(nodes)
+
+    def put_blob(self, data: bytes) -> bytes:
+        known = len(self._blobs)
+        key = super().put_blob(data)
+        if not self._loading and len(self._blobs) > known:
+            self._new_blobs.append(bytes(data))
+        return key
+
+    def annotate(self, rows: Iterable[Annotation]) -> None:
+        rows = list(rows)
+        super().annotate(rows)
+        if not self._loading:
+            self._new_annotations += rows
+
+    # What agents remember lies in the other store, and is neither read nor written from here.
+
+    def entries(self, memory: str | None = None, since: int = 0) -> list[Numbered]:
+        self._no_memory()
+
+    def put_entries(self, entries: Iterable[Entry]) -> int:
+        self._no_memory()
+
+    def put_vectors(self, vectors: Iterable[Vector]) -> int:
+        self._no_memory()
+
+    def _no_memory(self) -> NoReturn:
+        raise StoreError(
+            "a run that is driven by a worker cannot reach the memories of the store",
+            remedy="Leave out --workers (executor=) for agents that remember.",
+        )
+
+
+def whole(store: Tables, copied: Tables, runs: Iterable[str]) -> Bundle:
+    """Everything that ``copied``, a store of chosen runs, holds, with what ``store`` says of ``runs`` as wholes."""
+    ids = copied.run_ids()
+    calls = [(run, call) for run in ids for call in copied.calls(run) if call.run == run]
+    blobs = [copied.blob(key) for key in copied.blob_keys()]
+    said = store.annotations(list(runs), target="run")
+    return Bundle([copied.row(run) for run in ids], calls, list(_nodes(copied)), blobs, said)
+
+
+def _nodes(store: Tables) -> Iterator[Node]:
+    return store.each_node()
