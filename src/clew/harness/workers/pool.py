@@ -60,7 +60,7 @@ class Workers:
         if n < 1:
             raise BadInput(f"{n} workers", remedy="Ask for at least one.")
         self.n, self._start = n, start
-        self._links: dict[int, Link] = {}
+        self.links: dict[int, Link] = {}
         self._holds: dict[int, dict[str, object]] = {}  # by worker: ref of each model it holds -> mark of its weights
         self._threads = ThreadPoolExecutor(2 * n, thread_name_prefix="clew-workers")
         self._guard = threading.Lock()
@@ -74,8 +74,8 @@ class Workers:
 
     def close(self) -> None:
         """Stop all workers."""
-        for number in list(self._links):
-            self._drop(number)
+        for number in list(self.links):
+            self.drop(number)
         self._threads.shutdown(wait=False)
 
     @asynccontextmanager
@@ -92,8 +92,8 @@ class Workers:
             self._busy = True
         try:
             session = _Session(self, spec, recipe_of(spec, self.n))
-            await session.begin()
             try:
+                await session.begin()
                 yield session.drive
             finally:
                 await session.end()
@@ -102,10 +102,16 @@ class Workers:
 
     def ready(self, number: int, models: list[Model]) -> Link:
         """The link of a worker that runs here and holds the models' present weights."""
-        link = self._links.get(number)
+        link = self.links.get(number)
+        if link is not None:
+            try:
+                link.call("hello", 0)
+            except WorkerLost:  # it died while nothing was to be driven
+                self.drop(number)
+                link = None
         if link is None:
             link = self._start(number)
-            self._links[number], self._holds[number] = link, {}
+            self.links[number], self._holds[number] = link, {}
             same_versions(link.name, link.call("hello", threads()))
         held = self._holds[number]
         for model in models:
@@ -119,10 +125,7 @@ class Workers:
 
     def drop(self, number: int) -> None:
         """Forget a worker that is lost; the next session, or a run that needs it, starts it again."""
-        self._drop(number)
-
-    def _drop(self, number: int) -> None:
-        link = self._links.pop(number, None)
+        link = self.links.pop(number, None)
         self._holds.pop(number, None)
         if link is not None:
             with suppress(Exception):
@@ -136,8 +139,8 @@ class Workers:
 class _Job:
     """A run under way: who waits for it, and where it is driven."""
 
-    def __init__(self, run: Prepared, on_run: OnRun | None) -> None:
-        self.run, self.on_run = run, on_run
+    def __init__(self, run: Prepared) -> None:
+        self.run = run
         self.done: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
         self.deaths = 0
         self.worker = -1
@@ -176,13 +179,16 @@ class _Session:
         if self.failed is not None:
             raise self.failed
         self.spec.store.lease(run.row.id, self.spec.owner, LEASE_SECONDS)
-        job = self.jobs[run.row.id] = _Job(run, on_run)
+        job = self.jobs[run.row.id] = _Job(run)
         self._wait(job)
         try:
-            return await job.done
+            ended = await job.done
         finally:
             self.jobs.pop(run.row.id, None)
             self.spec.store.release(run.row.id, self.spec.owner)
+        if on_run is not None:
+            on_run(ended)
+        return ended
 
     def _wait(self, job: _Job) -> None:
         if not self.waiting:
@@ -250,10 +256,7 @@ class _Session:
             if error is not None:
                 job.done.set_exception(error)
                 continue
-            ended = Run(self.spec.store, job.run.row)
-            if job.on_run is not None:
-                job.on_run(ended)
-            job.done.set_result(ended)
+            job.done.set_result(Run(self.spec.store, job.run.row))
 
     async def _lost(self, number: int, link: Link, error: WorkerLost) -> None:
         """A worker died: start it again and deal its runs once more, which go on from what was filed."""
@@ -300,6 +303,9 @@ class _Session:
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        for number in [number for number in self.links if self.listeners[number].done()]:
+            del self.links[number]
+            self.workers.drop(number)  # nobody hears it any more
         links = dict(self.links)
         closing = [self.workers.aside(link.call, "close") for link in links.values()]
         for number, told in zip(links, await asyncio.gather(*closing, return_exceptions=True), strict=True):

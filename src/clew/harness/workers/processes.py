@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -20,7 +19,6 @@ from clew.harness.workers.pool import Workers
 from clew.harness.workers.worker import Told, Worker, sendable
 
 PROGRAM = "import sys; sys.path[:] = {path!r}; from clew.harness.workers.processes import serve; serve({asked}, {told})"
-PATIENCE = 10.0  # seconds in which a worker that is told to end does
 
 
 def local_workers(n: int) -> Workers:
@@ -77,15 +75,9 @@ class Process:
         return value
 
     def end(self) -> None:
-        """Let the process end: its pipes are closed, and it is killed where that does not do."""
-        for pipe in (self._asked, self._told):
-            with suppress(OSError):
-                pipe.close()
-        try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        """Kill the process. Whoever listens is then told that the worker is lost."""
+        self._process.kill()
+        self._process.wait()
 
 
 def serve(asked: int, told: int) -> None:

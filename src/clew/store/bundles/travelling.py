@@ -6,13 +6,11 @@ and files it there with ``file_bundle``. A bundle may be filed twice: records ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from clew.core.errors import StoreError
 from clew.core.records import Annotation, Call, GroupRow, Node, RunRow
-from clew.store.items.entry import Entry, Numbered
-from clew.store.items.vector import Vector
 from clew.store.memory import MemoryStore
 from clew.store.protocol import Tables
 
@@ -95,6 +93,12 @@ class Outbox(MemoryStore):
         super().put_run(row)
 
     def put_call(self, run: str, call: Call, *, owner: str = "") -> None:
+        if call.kind == "recall" and not self._loading:
+            raise StoreError(
+                f"run {run} recalls, and a worker cannot reach the memories of the store",
+                remedy="Leave out --workers (executor=) for agents that remember.",
+                at=f"{run}@{call.seq}",
+            )
         super().put_call(run, call, owner=owner)
         if not self._loading:
             self._new_calls[run, call.seq] = call
@@ -119,23 +123,6 @@ class Outbox(MemoryStore):
         if not self._loading:
             self._new_annotations += rows
 
-    # What agents remember lies in the other store, and is neither read nor written from here.
-
-    def entries(self, memory: str | None = None, since: int = 0) -> list[Numbered]:
-        self._no_memory()
-
-    def put_entries(self, entries: Iterable[Entry]) -> int:
-        self._no_memory()
-
-    def put_vectors(self, vectors: Iterable[Vector]) -> int:
-        self._no_memory()
-
-    def _no_memory(self) -> NoReturn:
-        raise StoreError(
-            "a run that is driven by a worker cannot reach the memories of the store",
-            remedy="Leave out --workers (executor=) for agents that remember.",
-        )
-
 
 def whole(store: Tables, copied: Tables, runs: Iterable[str]) -> Bundle:
     """Everything that ``copied``, a store of chosen runs, holds, with what ``store`` says of ``runs`` as wholes."""
@@ -143,8 +130,4 @@ def whole(store: Tables, copied: Tables, runs: Iterable[str]) -> Bundle:
     calls = [(run, call) for run in ids for call in copied.calls(run) if call.run == run]
     blobs = [copied.blob(key) for key in copied.blob_keys()]
     said = store.annotations(list(runs), target="run")
-    return Bundle([copied.row(run) for run in ids], calls, list(_nodes(copied)), blobs, said)
-
-
-def _nodes(store: Tables) -> Iterator[Node]:
-    return store.each_node()
+    return Bundle([copied.row(run) for run in ids], calls, list(copied.each_node()), blobs, said)
