@@ -2,10 +2,11 @@
 
     python benchmarks/kills.py [--kills 200] [--seed 0]
 
-Half of the kills fall on a process that collects runs (household, and ``notepad``, a world of kind none whose effects
-land in a file outside), half on one that trains a small model in steady mode. After each kill the store is verified
-and every Call committed before is still there with its key; at the end no line of the notepad stands twice and the
-resumed training's weights equal those of an uninterrupted one bit for bit. ``tests`` do the same with fewer kills.
+A third of the kills falls on a process that collects runs (household, and ``notepad``, a world of kind none whose
+effects land in a file outside), a third on the same where two workers drive the runs, a third on one that trains a
+small model in steady mode. After each kill the store is verified and every Call committed before is still there with
+its key; at the end no line of the notepad stands twice and the resumed training's weights equal those of an
+uninterrupted one bit for bit. ``tests`` do the same with fewer kills.
 """
 
 from __future__ import annotations
@@ -25,25 +26,23 @@ from clew.store import Run, open_store
 from clew.store.base import Keeper
 
 COLLECT = """
-import random
-from clew.core.values import Completion, Message
 from clew.harness import Runner
 from clew.harness.agents import player
-from clew.models.fakes import Scripted
+from clew.harness.executors import IN_LOOP
+from clew.harness.workers.processes import local_workers
+from clew.models.fakes import Markov, Scripted
 from clew.worlds.household import Household
 from clew.worlds.toys import Notepad
 
-class Wanderer:
-    ref, version, renderer = "wanderer", 0, None
-    async def complete(self, request):
-        actions = ("go kitchen", "open fridge", "take apple", "go bedroom")
-        return Completion(Message("assistant", random.Random(request.seed).choice(actions)))
-
 store, house, pad = {store!r}, Household(), Notepad(path={pad!r}, seconds=0.002, lines=6)
-print("ready", flush=True)
-Runner(player, house, Wanderer(), store).collect(house.sample(8), n=8, name="killed")
+wanderer = Markov("go kitchen\\nopen fridge\\ntake apple\\ngo bedroom")
 lines = Scripted([f"line {{i}}" for i in range(6)] + ["stop"])
-Runner(player, pad, lines, store).collect(pad.sample(6), n=1, name="pad")
+where = local_workers({workers}) if {workers} else IN_LOOP
+print("ready", flush=True)
+Runner(player, house, wanderer, store, executor=where).collect(house.sample(8), n=8, name="killed")
+Runner(player, pad, lines, store, executor=where).collect(pad.sample(6), n=1, name="pad")
+if {workers}:
+    where.close()
 print("done", flush=True)
 """
 
@@ -101,17 +100,18 @@ def nothing_lost(before: dict[str, dict[int, bytes]], now: dict[str, dict[int, b
         assert {seq: now[run].get(seq) for seq in keys} == keys, f"run {run} lost or changed a committed Call"
 
 
-def collection(folder: Path, kills: int, dice: random.Random) -> dict[str, int]:
-    """Kill a collection again and again, starting a new store whenever it has got to its end."""
+def collection(folder: Path, kills: int, dice: random.Random, workers: int = 0, longest: float = 0.5) -> dict[str, int]:
+    """Kill a collection again and again, starting a new store whenever it has got to its end. With ``workers`` these
+    drive its runs, and what is killed is the process that files them."""
     counts = {"kills": 0, "rounds": 0, "calls": 0, "in doubt": 0}
     while counts["kills"] < kills:
         place = folder / f"collect{counts['rounds']}"
         place.mkdir()
-        code = COLLECT.format(store=str(place / "runs.db"), pad=str(place / "pad.txt"))
+        code = COLLECT.format(store=str(place / "runs.db"), pad=str(place / "pad.txt"), workers=workers)
         known: dict[str, dict[int, bytes]] = {}
         ended = False
         while counts["kills"] < kills and not ended:
-            ended = kill(code, dice.random() * 0.5)
+            ended = kill(code, dice.random() * longest)
             counts["kills"] += not ended
             store = open_store(place / "runs.db")
             now = committed(store)
@@ -135,6 +135,11 @@ def collection(folder: Path, kills: int, dice: random.Random) -> dict[str, int]:
         assert len(lines) == len(set(lines)), "a lasting effect was done twice"
         counts["rounds"] += 1
     return counts
+
+
+def driven_by_workers(folder: Path, kills: int, dice: random.Random) -> dict[str, int]:
+    """``collection`` whose runs two processes drive."""
+    return collection(folder, kills, dice, workers=2, longest=3.0)
 
 
 def training(
@@ -184,10 +189,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     dice = random.Random(options.seed)
-    for name, work in (("collection", collection), ("training", training)):
+    kinds = (("collection", collection), ("driven by workers", driven_by_workers), ("training", training))
+    for name, work in kinds:
         began = time.time()
         with tempfile.TemporaryDirectory() as folder:
-            counts = work(Path(folder), options.kills // 2, dice)
+            counts = work(Path(folder), options.kills // 3, dice)
         told = ", ".join(f"{value} {key}" for key, value in counts.items())
         print(f"{name}: {told}; {time.time() - began:.0f} s; nothing lost, nothing done twice", flush=True)
 

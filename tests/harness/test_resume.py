@@ -25,7 +25,7 @@ KILLS = int(os.environ.get("CLEW_KILLS", "2"))
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["collection", "training"])
+@pytest.mark.parametrize("kind", ["collection", "driven_by_workers", "training"])
 def test_kill_nine_at_random_moments(kind: str, tmp_path: Path) -> None:
     """A few kills here, some of them by ``make nightly``, two hundred by ``python benchmarks/kills.py``."""
     if kind == "training":

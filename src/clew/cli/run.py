@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.checkout import check_shelf
-from clew.cli.shared import common, data_options, embedding, option, run_options
+from clew.cli.shared import common, data_options, embedding, option, run_options, worker_options
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.programs import program_options
 from clew.core.errors import BadInput
@@ -37,6 +37,7 @@ SELECT_HELP = "With --memory: the model chooses at most N of the items first.  [
 @program_options.command_options
 @option("--name", default="", help="Name of this collection; the same line continues it where it stopped.")
 @option("--concurrency", default=256, help="Most runs at the same time.")
+@worker_options.worker_options
 @run_options.model_options
 @run_options.sampling_options
 @run_options.limit_options
@@ -73,7 +74,8 @@ def command(agent: str, model: str, n: int, as_json: bool, store_path: str, **op
     more["embedder"] = embedding.embedder(options["embed"])
     runner = run_options.runner_maker(options, taskset, **more)(run_options.load_model(model, options, purse), store)
     on = "the same line again" if growth and options["name"] else run_options.resume_line(options)
-    with run_options.interruptible(on), run_options.watching(len(tasks) * n) as watch:
+    where, bar = worker_options.executor(options), run_options.watching(len(tasks) * n)
+    with run_options.interruptible(on), where as runner.executor, bar as watch:
         if growth is None:
             groups = runner.collect(tasks, n, options["seed"], name=options["name"], on_run=watch)
         else:

@@ -16,6 +16,7 @@ from clew.cli.shared import (
     trainer_options,
     training_options,
     training_report,
+    worker_options,
 )
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.programs import program_options
@@ -45,6 +46,7 @@ as the policy changes."""
 @option("--tasks", default=8, help="New tasks in each iteration.")
 @option("--seed", default=0, help="Seed of tasks and sampling.")
 @option("--draft", metavar="lookup|FOLDER", help=DRAFT_HELP)
+@worker_options.worker_options
 @training_options.training_options
 @run_options.sampling_options
 @common.output_options
@@ -61,6 +63,8 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     clew train --name wood --world sums --model FOLDER --rollouts tree --budget 256 --spare 0.3
     clew train --name quick --world sums --model FOLDER --draft FOLDER/drafters/dspark-7
     clew train --name small --model FOLDER --lora 8 --track tensorboard
+    clew train --name wide --model FOLDER --workers 4
+    clew train --name cluster --model FOLDER --ray auto --workers 16
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
     from clew.core import registry
@@ -96,7 +100,7 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     track = trainer_options.trackers(options, name, folder)
     estimator = settled.recipe.estimator()
     training = Training(runner, trainer, estimator, plan, ref=ref, draft=draft, settings=settings, tracker=track)
-    with run_options.interruptible("the same line again"):
+    with run_options.interruptible("the same line again"), worker_options.executor(options) as runner.executor:
         training_report.follow(training)
     method = registry.parse_ref(settled.recipe.credit)[0].rpartition(":")[2]
     _report(training, method, options, training_options.as_json(settled) if as_json else None)

@@ -20,7 +20,7 @@ from clew.core.protocols import Model, Portable
 from clew.harness.executors import Drive, Prepared
 from clew.harness.run.dispatch import LEASE_SECONDS
 from clew.harness.run.spec import OnRun, RunSpec
-from clew.harness.workers.recipe import Recipe, dealt, packed_model, recipe_of, same_versions, threads
+from clew.harness.workers.recipe import Recipe, dealt, here, packed_model, recipe_of, same_versions
 from clew.harness.workers.worker import Told
 from clew.store.bundles.travelling import file_bundle
 from clew.store.run import Run
@@ -105,14 +105,14 @@ class Workers:
         link = self.links.get(number)
         if link is not None:
             try:
-                link.call("hello", 0)
+                link.call("hello")
             except WorkerLost:  # it died while nothing was to be driven
                 self.drop(number)
                 link = None
         if link is None:
             link = self._start(number)
             self.links[number], self._holds[number] = link, {}
-            same_versions(link.name, link.call("hello", threads()))
+            same_versions(link.name, link.call("hello", here()))
         held = self._holds[number]
         for model in models:
             mark = (model.version, model.fingerprint) if isinstance(model, Portable) else None

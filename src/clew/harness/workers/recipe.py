@@ -6,6 +6,7 @@ pickled. Only processes of one user's own job exchange these bytes: no endpoint,
 
 from __future__ import annotations
 
+import os
 import pickle
 import platform
 import sys
@@ -54,6 +55,14 @@ class Kit(NamedTuple):
     rows: list[str | dict[str, Any]]
     specs: Mapping[str, ToolSpec]
     others: bytes
+
+
+class Where(NamedTuple):
+    """Where a process works: its folder, its path for modules, and how many threads torch computes with (0: none)."""
+
+    folder: str
+    path: list[str]
+    threads: int
 
 
 class Deal(NamedTuple):
@@ -126,7 +135,7 @@ def _kit(spec: RunSpec) -> Kit:
 
 
 def _tools(kit: Kit, taskset: Taskset | None) -> dict[str, Tool]:
-    own: list[Tool] = [*again(kit.rows, lambda: kit.specs), *pickle.loads(kit.others)]
+    own: list[Tool] = [*again(kit.rows, lambda: kit.specs), *_loaded(kit.others)]
     found = as_tools([*getattr(taskset, "functions", ()), *own])
     return {name: found[name] for name in kit.names}
 
@@ -144,8 +153,12 @@ def packed_model(model: Model) -> bytes:
 
 
 def unpacked_model(data: bytes) -> Model:
-    """The model again; a reference is resolved as ``clew.models.load`` does."""
-    found = pickle.loads(data)
+    """The model again; a reference is resolved as ``clew.models.load`` does.
+
+    Raises:
+        BadInput: what was pickled is not to be had here.
+    """
+    found = _loaded(data)
     if isinstance(found, Named):
         from clew.models import load  # the clients of all providers: only where one is named
 
@@ -202,10 +215,11 @@ def same_versions(worker: str, theirs: Mapping[str, str]) -> None:
         raise WorkerLost(told, remedy="Install the same versions on all machines, then run the same line again.")
 
 
-def threads() -> int:
-    """How many threads torch computes with here; 0 where it is not loaded."""
+def here() -> Where:
+    """Where this process works and how."""
     torch: Any = sys.modules.get("torch")
-    return int(torch.get_num_threads()) if torch is not None else 0
+    path = [os.path.abspath(place) for place in sys.path]
+    return Where(os.getcwd(), path, int(torch.get_num_threads()) if torch is not None else 0)
 
 
 def _packed(kind: registry.Kind, thing: Any, what: str) -> bytes:
@@ -234,6 +248,14 @@ def _by_ref(kind: registry.Kind, ref: str, what: str, error: Exception) -> bytes
     return pickle.dumps(Named(kind, ref))
 
 
+def _loaded(data: bytes) -> Any:
+    try:
+        return pickle.loads(data)
+    except Exception as error:  # a class of a notebook or script, a module that is not installed here
+        told = f"a worker cannot make what the runs need: {type(error).__name__}: {error}"
+        raise BadInput(told, remedy="Define it in a module or file that the workers can import.") from error
+
+
 def _unpacked(data: bytes) -> Any:
-    found = pickle.loads(data)
+    found = _loaded(data)
     return registry.build(found.kind, found.ref) if isinstance(found, Named) else found

@@ -7,8 +7,10 @@ every argument and result pickles. A worker never opens the store: the process t
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import queue
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -18,7 +20,7 @@ from clew.core.errors import WorkerLost
 from clew.core.protocols import Portable
 from clew.harness.executors import IN_LOOP, Drive, Prepared
 from clew.harness.run.spec import Models, RunSpec
-from clew.harness.workers.recipe import Deal, Recipe, spec_of, unpacked_model, versions
+from clew.harness.workers.recipe import Deal, Recipe, Where, spec_of, unpacked_model, versions
 from clew.store.bundles.travelling import Bundle, Outbox
 
 
@@ -40,12 +42,16 @@ class Worker:
         self._given: threading.Event | None = None  # set when what was handed over last has been filed
         self._session: _Session | None = None
 
-    def hello(self, threads: int = 0) -> dict[str, str]:
-        """The versions of this process; ``threads`` is how many torch is to compute with (0: as it likes)."""
-        if threads:
-            import torch  # the driver has it, so that models here will too
+    def hello(self, where: Where | None = None) -> dict[str, str]:
+        """The versions of this process, which begins to work where and how the other one does."""
+        if where is not None:
+            if os.path.isdir(where.folder):  # of another machine it need not be one
+                os.chdir(where.folder)
+            sys.path += [place for place in where.path if place not in sys.path]
+            if where.threads:
+                import torch  # the driver has it, so that models here will too
 
-            torch.set_num_threads(threads)
+                torch.set_num_threads(where.threads)
         return versions()
 
     def take_model(self, packed: bytes) -> None:
