@@ -6,6 +6,9 @@ same versions of Clew and of what it computes with, and the files that agents, t
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +17,7 @@ from clew.harness.workers.pool import Workers
 from clew.harness.workers.worker import Told, Worker
 
 PATIENCE = 300.0  # seconds in which an actor is up
+REACHED = 10.0  # seconds in which a cluster answers that can be used
 LOCAL = "local"
 AGAIN = "Run the same line again: all it handed over is kept."
 
@@ -36,7 +40,8 @@ def ray_workers(n: int = 0, address: str = LOCAL, *, gpus: float = 0.0) -> Worke
     if not ray.is_initialized():
         quiet = {"logging_level": "ERROR", "log_to_driver": False}
         try:
-            ray.init(**({"include_dashboard": False} if address == LOCAL else {"address": address}), **quiet)
+            _answers(address)
+            ray.init(address, **({"include_dashboard": False} if address == LOCAL else {}), **quiet)
         except Exception as error:  # Ray raises errors of many kinds where it cannot connect
             told = str(error).strip().partition("\n")[0]
             remedy = "Start one with `ray start --head`, check the address, or write `--ray local`."
@@ -46,21 +51,33 @@ def ray_workers(n: int = 0, address: str = LOCAL, *, gpus: float = 0.0) -> Worke
     if n > room or room < 1:
         told = f"the cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs"
         raise BadInput(f"{told}, too few for {n or 1} workers", remedy="Ask for fewer workers, or add machines.")
-    return Workers(n or int(room), lambda number: Actor(number, ray, gpus))
+    return Workers(n or int(room), lambda number, closed: Actor(number, closed, ray, gpus))
+
+
+def _answers(address: str) -> None:
+    """Raises OSError where nothing listens at ``HOST:PORT``; Ray itself would try for a minute."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=REACHED).close()
 
 
 class Actor:
     """One worker as an actor; see ``Link``."""
 
-    def __init__(self, number: int, ray: Any, gpus: float) -> None:
+    def __init__(self, number: int, closed: threading.Event, ray: Any, gpus: float) -> None:
         self.name, self._ray = f"worker {number}", ray
         how = {"max_concurrency": 4, "max_restarts": 0, "num_cpus": 1, "num_gpus": gpus}
         self.actor = ray.remote(Worker).options(**how).remote()
         try:
-            ray.get(self.actor.hello.remote(), timeout=PATIENCE)
-        except ray.exceptions.GetTimeoutError as error:
-            told = f"{self.name} was not up within {PATIENCE:g} s: the cluster has no room for it, or a machine is gone"
-            raise WorkerLost(told, remedy="See `ray status`, then run the same line again.") from error
+            up, latest = self.actor.hello.remote(), time.monotonic() + PATIENCE
+            while not ray.wait([up], timeout=1.0)[0]:
+                if closed.is_set() or time.monotonic() > latest:
+                    self.end()
+                    told = (
+                        f"{self.name} was not up within {PATIENCE:g} s: the cluster has no room, or a machine is gone"
+                    )
+                    raise WorkerLost(told, remedy="See `ray status`, then run the same line again.")
+            ray.get(up)
         except ray.exceptions.RayActorError as error:
             raise WorkerLost(f"{self.name} cannot start: {_first(error)}", remedy=AGAIN) from error
 

@@ -26,6 +26,7 @@ from clew.store.bundles.travelling import file_bundle
 from clew.store.run import Run
 
 DEATHS = 3  # workers that one run may outlive
+GRACE = 60.0  # seconds in which all workers should be up
 T = TypeVar("T")
 
 
@@ -50,20 +51,21 @@ class Workers:
 
     Args:
         n: how many workers.
-        start: starts the worker of that number, waits until it can be called, and gives its link.
+        start: starts the worker of that number, waits until it can be called or the event is set, and gives its link.
 
     Raises:
         BadInput: ``n`` is below 1.
     """
 
-    def __init__(self, n: int, start: Callable[[int], Link]) -> None:
+    def __init__(self, n: int, start: Callable[[int, threading.Event], Link]) -> None:
         if n < 1:
             raise BadInput(f"{n} workers", remedy="Ask for at least one.")
         self.n, self._start = n, start
         self.links: dict[int, Link] = {}
         self._holds: dict[int, dict[str, object]] = {}  # by worker: ref of each model it holds -> mark of its weights
         self._threads = ThreadPoolExecutor(2 * n, thread_name_prefix="clew-workers")
-        self._guard = threading.Lock()
+        self._guard, self._closed = threading.Lock(), threading.Event()
+        self._starting = [threading.Lock() for _ in range(n)]
         self._busy = False
 
     def __enter__(self) -> Workers:
@@ -74,6 +76,7 @@ class Workers:
 
     def close(self) -> None:
         """Stop all workers."""
+        self._closed.set()
         for number in list(self.links):
             self.drop(number)
         self._threads.shutdown(wait=False)
@@ -83,8 +86,8 @@ class Workers:
         """As ``Executor.session``. The present weights of all models are sent to the workers first.
 
         Raises:
-            BadInput: something that the runs need cannot be taken to another process, or a session is open.
-            WorkerLost: no worker can be started, or one is of another version.
+            BadInput: something that the runs need cannot be taken to another process, a worker is of another version,
+                or a session is open. WorkerLost: no worker can be started.
         """
         with self._guard:
             if self._busy:
@@ -101,7 +104,11 @@ class Workers:
             self._busy = False
 
     def ready(self, number: int, models: list[Model]) -> Link:
-        """The link of a worker that runs here and holds the models' present weights."""
+        """The link of a worker that runs and holds the models' present weights."""
+        with self._starting[number]:  # a session that has ended may have begun to start it
+            return self._ready(number, models)
+
+    def _ready(self, number: int, models: list[Model]) -> Link:
         link = self.links.get(number)
         if link is not None:
             try:
@@ -110,7 +117,7 @@ class Workers:
                 self.drop(number)
                 link = None
         if link is None:
-            link = self._start(number)
+            link = self._start(number, self._closed)
             self.links[number], self._holds[number] = link, {}
             same_versions(link.name, link.call("hello", here()))
         held = self._holds[number]
@@ -159,7 +166,13 @@ class _Session:
         self.failed: BaseException | None = None
 
     async def begin(self) -> None:
-        await asyncio.gather(*(self._raise(number) for number in range(self.workers.n)))
+        """Have the workers up; those that take long are waited for no longer than ``GRACE`` where another is up."""
+        coming = [self._beside(self._again(number)) for number in range(self.workers.n)]
+        _, late = await asyncio.wait(coming, timeout=GRACE)
+        while late and not self.links:
+            _, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
+        if self.failed is not None:
+            raise self.failed
         self._beside(self._renewed())
 
     async def _raise(self, number: int) -> None:
@@ -192,8 +205,11 @@ class _Session:
 
     def _wait(self, job: _Job) -> None:
         if not self.waiting:
-            asyncio.get_running_loop().call_soon(lambda: self._beside(self._deal()))
+            asyncio.get_running_loop().call_soon(self._deal_soon)
         self.waiting.append(job)
+
+    def _deal_soon(self) -> None:
+        self._beside(self._deal())
 
     async def _deal(self) -> None:
         """Give each worker as many runs as the others; runs of a group go to one worker as far as that allows."""
@@ -269,17 +285,21 @@ class _Session:
             job.deaths += 1
             job.worker = -1
         self._give_up([job for job in mine if job.deaths >= DEATHS], error)
-        try:
-            await self._raise(number)
-        except WorkerLost as other:
-            if not self.links:
-                self.failed = other
-                self._give_up(list(self.jobs.values()), other)
-                return
+        again = self._beside(self._again(number))
+        if not self.links:  # where there are others, the runs need not wait until it is up
+            await asyncio.wait([again])
         for job in mine:
             if not job.done.done():
                 job.run = job.run._replace(calls=None)
                 self._wait(job)
+
+    async def _again(self, number: int) -> None:
+        try:
+            await self._raise(number)
+        except Exception as error:
+            if not self.links or not isinstance(error, WorkerLost):
+                self.failed = error
+                self._give_up(list(self.jobs.values()), error)
 
     def _give_up(self, jobs: list[_Job], error: BaseException) -> None:
         for job in jobs:
@@ -293,10 +313,11 @@ class _Session:
                 self.spec.store.lease(run, self.spec.owner, LEASE_SECONDS)
             self.spec.store.commit()
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
 
     async def end(self) -> None:
         """Close the session at every worker, and file what is left."""

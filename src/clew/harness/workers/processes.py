@@ -29,7 +29,7 @@ def local_workers(n: int) -> Workers:
     Raises:
         BadInput: ``n`` is below 1.
     """
-    return Workers(n, Process)
+    return Workers(n, lambda number, _: Process(number))
 
 
 class Process:

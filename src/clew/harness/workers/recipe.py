@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from clew.core import registry
-from clew.core.errors import BadInput, UnknownName, WorkerLost
+from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Model, Taskset
 from clew.core.records import Call, Cursor, RunRow
 from clew.core.sources import file_of
@@ -204,7 +204,7 @@ def same_versions(worker: str, theirs: Mapping[str, str]) -> None:
     """Check what a worker said of itself.
 
     Raises:
-        WorkerLost: something is of another version there, so that its runs would not be those of this process.
+        BadInput: something is of another version there, so that its runs would not be those of this process.
     """
     mine = versions()
     other = [
@@ -212,7 +212,7 @@ def same_versions(worker: str, theirs: Mapping[str, str]) -> None:
     ]
     if other:
         told = f"{worker} has {', '.join(other)}"
-        raise WorkerLost(told, remedy="Install the same versions on all machines, then run the same line again.")
+        raise BadInput(told, remedy="Install the same versions on all machines, then run the same line again.")
 
 
 def here() -> Where:

@@ -32,7 +32,10 @@ class Told(NamedTuple):
 
 
 class Worker:
-    """Takes runs to their ends, one session after another."""
+    """Takes runs to their ends, one session after another.
+
+    No method is a coroutine: Ray would then call all of them in one thread.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -67,14 +70,11 @@ class Worker:
 
     def open(self, recipe: Recipe) -> None:
         """Begin a session; one that was not closed is given up."""
-        self._do(self._open(recipe))
-
-    async def _open(self, recipe: Recipe) -> None:
-        if self._session is not None:
-            await self._session.stop()
+        self._end()
         outbox = Outbox(self._through)
-        self._session = _Session(outbox, self._hand_over)
-        await self._session.start(spec_of(recipe, outbox, self._models))
+        session = _Session(outbox, self._hand_over)
+        self._do(session.start(spec_of(recipe, outbox, self._models)))
+        self._session = session
 
     def begin(self, deals: list[Deal]) -> None:
         """Begin to drive runs; ``next`` tells what they came to."""
@@ -95,13 +95,13 @@ class Worker:
 
     def close(self) -> None:
         """End the session: runs that are under way are left as they are, and ``next`` gives None."""
-        self._do(self._close())
+        self._end()
         self._out.put(None)
 
-    async def _close(self) -> None:
+    def _end(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            await session.stop()
+            self._do(session.stop())
             self._hand_over(session.left(), [])
 
     def _hand_over(self, bundle: Bundle, ended: list[tuple[str, BaseException | None]]) -> None:
