@@ -87,6 +87,8 @@ class Worker:
         if self._given is not None:
             self._given.set()
             self._given = None
+            if (session := self._session) is not None:
+                self._loop.call_soon_threadsafe(session.filed)
         found = self._out.get()
         if found is None:
             return None
@@ -127,6 +129,7 @@ class _Session:
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: list[tuple[str, BaseException | None]] = []
+        self._telling = False
         self._drive: Drive
 
     async def start(self, spec: RunSpec) -> None:
@@ -147,13 +150,20 @@ class _Session:
             raise
         except BaseException as raised:
             error = sendable(raised)
-        if not self._ended:  # runs that end in one pass of the loop are told together
-            asyncio.get_running_loop().call_soon(self._tell)
         self._ended.append((deal.row.id, error))
+        if not self._telling:
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self._tell)
 
     def _tell(self) -> None:
         ended, self._ended = self._ended, []
         self._hand_over(self._outbox.take(), ended)
+
+    def filed(self) -> None:
+        """What was told last is kept: runs that ended since are told together, to share a commit."""
+        self._telling = bool(self._ended)
+        if self._telling:
+            self._tell()
 
     def left(self) -> Bundle:
         """What no run that ended has taken along."""
