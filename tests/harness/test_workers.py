@@ -35,7 +35,7 @@ from clew.worlds.toys import Notepad
 
 LENIENT = f"{Path(__file__).parent / 'lenient.py'}:Lenient"
 REMEMBERER = LENIENT.replace("Lenient", "rememberer")
-KILLS = int(os.environ.get("CLEW_KILLS", "3"))
+KILLS = int(os.environ.get("CLEW_KILLS", "2"))
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +118,29 @@ def test_a_training_of_ten_iterations_ends_in_equal_weights(taskset: Any, worker
 def killed(pid: int) -> None:
     with suppress(ProcessLookupError):  # the one that was killed last time, if nothing has needed it since
         os.kill(pid, signal.SIGKILL)
+
+
+def test_with_a_lag_of_one_the_runs_come_from_weights_one_iteration_old(taskset: Any, workers: Workers) -> None:
+    def trained() -> tuple[list[float], list[set[int]], dict[str, Any]]:
+        model = tiny(taskset)
+        trainer, plan = Trainer(model, lr=1e-2), Plan(name="t", iterations=5, tasks=2, rollouts=3, lag=1)
+        training = Training(runner(taskset, model, executor=workers), trainer, clew.credit.g2po, plan)
+        done = list(training.run())
+        asked = [{c.setup.version for r in it.groups.runs for c in r.calls if c.setup} for it in done]
+        assert [it.step is not None for it in done] == [True] * 5
+        return [it.lag for it in done], asked, dict(model.module.named_parameters())
+
+    lags, asked, mine = trained()
+    assert lags == [0, 1, 1, 1, 1]
+    assert asked == [{0}, {0}, {1}, {2}, {3}]
+    again = trained()
+    assert again[:2] == (lags, asked)
+    assert all(bool((p == again[2][name]).all()) for name, p in mine.items())
+    plain = Training(runner(taskset, tiny(taskset)), Trainer(tiny(taskset)), clew.credit.g2po, Plan(name="t", lag=1))
+    with pytest.raises(BadInput, match="drives its runs while the weights of this process change"):
+        next(plain.run())
+    with pytest.raises(BadInput, match="lag=1 with dynamic=2"):
+        Plan(name="t", lag=1, dynamic=2)
 
 
 @pytest.mark.timeout(120 + 30 * KILLS)

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from clew.harness.trees import grow
 from clew.store import Groups
 from clew.store.run import sampled
 from clew.train import begun, minibatches
+from clew.train.ahead import Ahead
 from clew.train.drafters.refresh import Drafting
 from clew.train.rows import Annotated, reference, rows
 
@@ -46,6 +48,8 @@ class Plan:
     An iteration's rows are gone over ``epochs`` times, each time cut into ``minibatches`` optimiser steps. The learning
     rate follows ``schedule`` after ``warmup`` iterations of rising. ``dynamic`` is how many times at most an iteration
     draws fresh tasks in place of those whose runs were all rewarded alike (dynamic sampling, DAPO, arXiv 2503.14476).
+    With ``lag`` 1 an iteration's runs are collected while the weights step on the one before: the runs then come from
+    weights that are one iteration old, which the importance weights of the loss correct. Workers must drive the runs.
 
     Raises:
         BadInput: an unknown schedule, a warm-up that the training does not outlast, or a count that is too small.
@@ -68,12 +72,16 @@ class Plan:
     epochs: int = 1
     minibatches: int = 1
     dynamic: int = 0
+    lag: int = 0
 
     def __post_init__(self) -> None:
         schedules.check(self.schedule, self.iterations, self.warmup)
         counts = ("tasks", "rollouts", "epochs", "minibatches", "checkpoint_every", "eval_tasks")
         small = [name for name in counts if getattr(self, name) < 1]
         small += [name for name in ("eval_every", "dynamic", "kl") if not getattr(self, name) >= 0]
+        if self.lag not in (0, 1) or (self.lag and self.dynamic):
+            told = f"lag={self.lag} with dynamic={self.dynamic}"
+            raise BadInput(f"a plan with {told}", remedy="Give a lag of 0, or 1 without dynamic sampling.")
         if small:
             told = ", ".join(f"{name}={getattr(self, name)}" for name in small)
             raise BadInput(f"a plan with {told}", remedy="Counts are at least 1; eval_every, dynamic and kl 0 or more.")
@@ -85,6 +93,7 @@ class Plan:
 
 LATER: dict[str, Any] = {
     "growth": None, "schedule": "constant", "warmup": 0, "epochs": 1, "minibatches": 1, "dynamic": 0,
+    "lag": 0,
 }  # fmt: skip
 """Fields that plans recorded earlier lack, with what those trainings did."""
 
@@ -103,9 +112,11 @@ class Iteration(NamedTuple):
     draft: Mapping[str, float] = {}  # what came of drafts, see Drafting.end
     steps: Mapping[str, StepReport] = {}  # by policy, of several; one whose rows had no signal is left out
     before: Report | None = None  # the evaluation before the first iteration
+    lag: float = 0.0  # by how many versions the weights that sampled were behind, mean over rows
 
     def metrics(self) -> dict[str, float]:
         out = {"success": self.success.estimate, "zero_variance": self.dead, "tokens": float(self.tokens)}
+        out |= {"lag": self.lag} if self.lag else {}
         out |= {f"seconds/{name}": value for name, value in self.seconds.items()}
         out |= {f"draft/{name}": value for name, value in self.draft.items()}
         alone = {} if self.step is None else {"": self.step}
@@ -167,6 +178,7 @@ class Training:
         self.taskset, self.store = runner.taskset, runner.store
         self.folder = Path(folder) if folder is not None else default_folder(self.store.path, plan.name)
         self._stop = False
+        self._ahead: Ahead | None = None
         if self.folder is not None:
             self._record(dict(settings or {}))
 
@@ -226,6 +238,14 @@ class Training:
         Args:
             on_run: called with each run when it has been judged.
         """
+        self._ahead = Ahead(self.runner) if self.plan.lag else None
+        try:
+            yield from self._run(on_run)
+        finally:
+            if self._ahead is not None:
+                self._ahead.close()
+
+    def _run(self, on_run: Callable[[Any], None] | None) -> Iterator[Iteration]:
         start = 0
         if self.checkpoint is not None and checkpoint.exists(self.checkpoint):
             for name, trainer in self.trainers.items():
@@ -264,7 +284,7 @@ class Training:
             now = time.perf_counter()
             seconds[name], clock = now - clock, now
 
-        groups = self._collected(index, on_run)
+        groups = (self._ahead.take() if self._ahead is not None else None) or self._collected(index, on_run)
         lap("collect")
         drafted = {} if self.draft is None else self.draft.end(seconds["collect"])
         credits = {name: credit(groups) for name, credit in self.credits.items()}
@@ -272,8 +292,14 @@ class Training:
         made = {name: self._rows(name, groups, credits[name]) for name in self.trainers}
         lap("rows")
         signal = {name: any(row.weights[plan.component].any() for row in rows) for name, rows in made.items()}
+        behind = [self.trainers[name].model.version - row.version for name in made for row in made[name]]
+        if self._ahead is not None and index + 1 < plan.iterations:
+            self._ahead.begin(partial(self._collected, index + 1, on_run))
         steps = {name: self._fit(name, made[name], index) for name in made if signal[name]}
         lap("fit")
+        if self._ahead is not None:
+            self._ahead.wait()
+            lap("wait")
         if self.draft is not None:
             self.draft.refresh(groups.runs, derive(plan.seed, "refresh", index))
             lap("draft")
@@ -291,6 +317,7 @@ class Training:
             draft=drafted,
             steps={name: step for name, step in steps.items() if name},
             before=before,
+            lag=sum(behind) / max(1, len(behind)),
         )
         self.store.put_metrics(plan.name, index, done.metrics())
         self.store.commit()

@@ -39,6 +39,8 @@ SPLIT_HELP = "Split of these tasks: eval, so that test stays unseen, or any that
 LR_HELP = "Learning rate of AdamW.  [default: the recipe's, else what suits the model's size]"
 CORRECTION_HELP = "What to do about a sampler that is not the trainer: truncate or mask the weights of such tokens."
 
+LAG_HELP = "1: collect the next iteration's runs while the weights step on the last; needs --workers or --ray."
+
 recipe_options = common.options(
     option("--recipe", help=RECIPE_HELP),
     option("--credit", "method", help=CREDIT_HELP),
@@ -66,6 +68,7 @@ optimiser_options = common.options(
     ),
 )
 watching_options = common.options(
+    option("--lag", default=0, type=common.Amount(int, 0), help=LAG_HELP),
     option("--eval-every", type=COUNT, help=EVAL_HELP),
     option("--eval-tasks", type=int, help="Held-out tasks in each evaluation.  [default: at most 64]"),
     option("--eval-split", default="eval", help=SPLIT_HELP),
@@ -79,7 +82,7 @@ OF_RECIPE = (
     *("n", "lr", "epochs", "minibatches", "dynamic"),
 )
 OF_TRAINER = f"{OF_OPTIMISER} correction tolerance"
-OF_PLAN = "iterations tasks seed schedule warmup eval_every eval_tasks eval_split checkpoint_every"
+OF_PLAN = "iterations tasks seed schedule warmup eval_every eval_tasks eval_split checkpoint_every lag"
 MOST, POINTS, FEW, PART = 64, 8, 16, 0.2  # held-out tasks; evaluations; tasks that say little; share of the rollouts
 
 

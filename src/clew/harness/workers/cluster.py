@@ -51,7 +51,7 @@ def ray_workers(n: int = 0, address: str = LOCAL, *, gpus: float = 0.0) -> Worke
     if n > room or room < 1:
         told = f"the cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs"
         raise BadInput(f"{told}, too few for {n or 1} workers", remedy="Ask for fewer workers, or add machines.")
-    return Workers(n or int(room), lambda number, closed: Actor(number, closed, ray, gpus))
+    return Workers(n or int(room), lambda number, closed: Actor(number, closed, ray, gpus), ray.put)
 
 
 def _answers(address: str) -> None:

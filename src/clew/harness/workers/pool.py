@@ -52,12 +52,18 @@ class Workers:
     Args:
         n: how many workers.
         start: starts the worker of that number, waits until it can be called or the event is set, and gives its link.
+        share: makes of bytes what ``Link.call`` takes in their place, where all workers are sent the same.
 
     Raises:
         BadInput: ``n`` is below 1.
     """
 
-    def __init__(self, n: int, start: Callable[[int, threading.Event], Link]) -> None:
+    def __init__(
+        self,
+        n: int,
+        start: Callable[[int, threading.Event], Link],
+        share: Callable[[bytes], object] = lambda data: data,
+    ) -> None:
         if n < 1:
             raise BadInput(f"{n} workers", remedy="Ask for at least one.")
         self.n, self._start = n, start
@@ -65,6 +71,8 @@ class Workers:
         self._holds: dict[int, dict[str, object]] = {}  # by worker: ref of each model it holds -> mark of its weights
         self._threads = ThreadPoolExecutor(2 * n, thread_name_prefix="clew-workers")
         self._guard, self._closed = threading.Lock(), threading.Event()
+        self._share, self._packing = share, threading.Lock()
+        self._packed: dict[tuple[str, str], tuple[object, object]] = {}  # (what, ref) -> mark of the weights, shared
         self._starting = [threading.Lock() for _ in range(n)]
         self._busy = False
 
@@ -103,10 +111,19 @@ class Workers:
         finally:
             self._busy = False
 
-    def ready(self, number: int, models: list[Model]) -> Link:
-        """The link of a worker that runs and holds the models' present weights."""
+    def ready(self, number: int, models: list[Model], marks: list[object]) -> Link:
+        """The link of a worker that runs and holds the models' weights, which must be those that the marks tell.
+
+        Raises:
+            WorkerLost: the weights have changed since: a worker that starts now would hold others than the rest.
+        """
         with self._starting[number]:  # a session that has ended may have begun to start it
-            return self._ready(number, models)
+            link = self._ready(number, models)
+            if [mark_of(model) for model in models] != marks:
+                self._holds[number].clear()
+                told = f"{link.name} was started while the weights changed, and is not used for this collection"
+                raise WorkerLost(told, remedy="Run the same line again: what the other workers handed over is kept.")
+            return link
 
     def _ready(self, number: int, models: list[Model]) -> Link:
         link = self.links.get(number)
@@ -122,13 +139,20 @@ class Workers:
             same_versions(link.name, link.call("hello", here()))
         held = self._holds[number]
         for model in models:
-            mark = (model.version, model.fingerprint) if isinstance(model, Portable) else None
+            mark = mark_of(model)
             if model.ref not in held:
-                link.call("take_model", packed_model(model))
+                link.call("take_model", self._shared("model", model, mark, packed_model))
             elif held[model.ref] != mark and isinstance(model, Portable):
-                link.call("take_weights", model.ref, pickle.dumps(model.weights()), model.version)
+                link.call("take_weights", model.ref, self._shared("weights", model, mark, _weights), model.version)
             held[model.ref] = mark
         return link
+
+    def _shared(self, what: str, model: Model, mark: object, pack: Callable[[Any], bytes]) -> object:
+        """What is sent to every worker: packed once for all of them, and again only when the weights have changed."""
+        with self._packing:
+            if (found := self._packed.get((what, model.ref))) is None or found[0] != mark:
+                found = self._packed[what, model.ref] = (mark, self._share(pack(model)))
+            return found[1]
 
     def drop(self, number: int) -> None:
         """Forget a worker that is lost; the next session, or a run that needs it, starts it again."""
@@ -141,6 +165,15 @@ class Workers:
     async def aside(self, work: Callable[..., T], *arguments: object) -> T:
         """Call what blocks, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+
+def mark_of(model: Model) -> object:
+    """Tells the present weights of a model from those that it had before; None where they never change."""
+    return (model.version, model.fingerprint) if isinstance(model, Portable) else None
+
+
+def _weights(model: Portable) -> bytes:
+    return pickle.dumps(model.weights())
 
 
 class _Job:
@@ -164,6 +197,9 @@ class _Session:
         self.tasks: set[asyncio.Task[None]] = set()
         self.listeners: dict[int, asyncio.Task[None]] = {}
         self.failed: BaseException | None = None
+        models = {id(m): m for m in (self.spec.model, *self.spec.models.built()) if m is not None}
+        self.models = list(models.values())
+        self.marks = [mark_of(model) for model in self.models]
 
     async def begin(self) -> None:
         """Have the workers up; those that take long are waited for no longer than ``GRACE`` where another is up."""
@@ -177,9 +213,8 @@ class _Session:
 
     async def _raise(self, number: int) -> None:
         """Have a worker ready for this session's runs."""
-        models = {id(m): m for m in (self.spec.model, *self.spec.models.built()) if m is not None}
         try:
-            link = await self.workers.aside(self.workers.ready, number, list(models.values()))
+            link = await self.workers.aside(self.workers.ready, number, self.models, self.marks)
             await self.workers.aside(link.call, "open", self.recipe)
         except WorkerLost:
             self.workers.drop(number)
