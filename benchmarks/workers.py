@@ -5,9 +5,10 @@
 (cost) The same runs of `household` by a small local model in steady mode, filed in a SQLite file: driven in this
 process, and by one worker whose records come back in bundles. Each round drives them four times on the same fresh
 tasks: here, there, there, here. Process time is that of this process and of the worker together. (filing) Bundles of
-the same runs, pickled, unpickled and filed in a SQLite file with a commit each, Calls per second of process time; beside it
-the same Calls put one by one as a run does. (latency) Runs of `counter` by a model that takes 50 ms to answer, one live
-run for each worker: wall time of four workers against one. Ratios are of one round, as median [lowest, highest].
+the same runs, pickled, unpickled and filed in a SQLite file with a commit each, Calls per second of process time;
+beside it the same Calls put one by one as a run does. (latency) Runs of `counter` by a model that takes 50 ms to
+answer, one live run for each worker: wall time of four workers against one. Ratios are of one round, as median
+[lowest, highest].
 """
 
 from __future__ import annotations
