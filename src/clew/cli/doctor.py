@@ -29,7 +29,8 @@ EXTRAS = {
     "otel": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "OpenTelemetry spans to an endpoint"),
     "coding": (("tree_sitter", "mcp"), "diagnosis of other languages than Python, its tools by MCP"),
     "trackers": (("tensorboard", "trackio", "wandb"), "metrics elsewhere"),
-    "bench": (("trl", "datasets"), "comparison with TRL"),
+    "trl": (("trl", "datasets"), "Clew's worlds and estimators in TRL's trainer"),
+    "ray": (("ray",), "workers on many machines, `--ray`"),
 }
 
 
