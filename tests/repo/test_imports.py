@@ -25,7 +25,16 @@ FLOORS = [
     {"cli"},
 ]
 FLOOR = {layer: height for height, floor in enumerate(FLOORS) for layer in floor}
-TENSORS = ("models/local/", "models/sampling.py", "models/engine/", "models/drafters/", "fit/", "train/", "audit/diff/")
+TENSORS = (
+    "models/local/",
+    "models/sampling.py",
+    "models/engine/",
+    "models/drafters/",
+    "fit/",
+    "train/",
+    "audit/diff/",
+    "integrations/trl.py",
+)
 CORE_MAY = {"numpy"} | set(sys.stdlib_module_names)
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.checkout import check_shelf
-from clew.cli.shared import common, data_options, embedding, option, run_options, worker_options
+from clew.cli.shared import common, data_options, embedding, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.programs import program_options
+from clew.cli.shared.workers import worker_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:

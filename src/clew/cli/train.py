@@ -16,10 +16,10 @@ from clew.cli.shared import (
     trainer_options,
     training_options,
     training_report,
-    worker_options,
 )
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.programs import program_options
+from clew.cli.shared.workers import worker_options
 
 if TYPE_CHECKING:
     from clew.train.loop import Training

@@ -136,7 +136,7 @@ class Refused(ModelError):
 
 
 class WorkerLost(ClewError):
-    """A process that drove runs died or cannot be used; the runs are left as they are and can be resumed."""
+    """A process that drove runs died or cannot be used; its runs can be resumed."""
 
 
 class WorldError(ClewError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from clew.core.reading import Record as Record
 from clew.core.reading import Store as Store
@@ -98,18 +98,6 @@ class Policy(Protocol):
     def version(self) -> int: ...
     def publish(self, version: int | None = None) -> int: ...
     def save(self, path: Path) -> None: ...
-
-
-@runtime_checkable
-class Portable(Protocol):
-    """A model that pickles, whose copy in another process can be given its present weights as training changes them."""
-
-    @property
-    def version(self) -> int: ...
-    @property
-    def fingerprint(self) -> str: ...
-    def weights(self) -> Mapping[str, object]: ...
-    def take_weights(self, weights: Mapping[str, Any], version: int) -> None: ...
 
 
 @runtime_checkable

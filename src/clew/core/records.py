@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from clew.core.errors import BadInput
-from clew.core.values import F32, Attempt, Inner, Limits, Message, Sampling, ToolCall, ToolSpec, Usage
+from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
 
 CallKind = Literal["open", "ask", "act", "spawn", "note", "draw", "now", "end", "recall"]
 GroupKind = Literal["iid", "tree", "matched"]
@@ -360,16 +360,6 @@ class LossRow:
     temperature: float = 1.0
     run: str = ""
     held: list[tuple[int, int, str]] = field(default_factory=list)
-
-
-def task_json(task_id: str, prompt: str, data: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """The part of a Task that may be recorded."""
-    return {
-        "id": task_id,
-        "prompt": prompt,
-        "data": dict(data),
-        "limits": {k: getattr(limits, k) for k in ("steps", "tokens", "seconds", "cost")},
-    }
 
 
 Rows = Sequence[LossRow]

@@ -36,11 +36,6 @@ def names(kind: Kind) -> list[str]:
     return sorted(_entries(kind).names | set(_local.get(kind, {})))
 
 
-def lasting(kind: Kind, name: str) -> bool:
-    """Whether another process finds the same thing under a name: an entry point has it, and nobody here replaced it."""
-    return name not in _local.get(kind, {}) and bool(_entries(kind).select(name=name))
-
-
 def _entries(kind: Kind) -> EntryPoints:
     from importlib.metadata import entry_points  # slow to load, and many a process looks nothing up
 

@@ -52,18 +52,6 @@ class Scorer:
         entropy: bool = False,
         banned: Tensor | None = None,
     ) -> Scored:
-        """As ``scored``, by way of whoever has taken its place."""
-        return self.scored(ids, at, target, temperature, entropy, banned)
-
-    def scored(
-        self,
-        ids: Tensor,
-        at: Tensor,
-        target: Tensor,
-        temperature: Tensor | None = None,
-        entropy: bool = False,
-        banned: Tensor | None = None,
-    ) -> Scored:
         """Float32 [N] logprobs (nats) of ``target`` after the flat positions ``at`` of ids [B, T], and entropies.
 
         Rows are padded on the right, so that causal attention needs no mask. ``banned``, uint8 [N, vocabulary / 8], has

@@ -27,10 +27,6 @@ class Optimiser:
         for part in self.parts:
             part.zero_grad(set_to_none=True)
 
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        return [p for part in self.parts for group in part.param_groups for p in group["params"]]
-
     def state_dict(self) -> list[dict[str, Any]]:
         return [part.state_dict() for part in self.parts]
 

@@ -21,7 +21,6 @@ from clew.fit import adapter_files, adapters, checkpoint, norms, optim, weighing
 from clew.fit.collate import Micro, Tokens, check, collate, plan
 from clew.fit.forbidden import forbidden
 from clew.fit.forward import CHUNK, Scorer
-from clew.fit.ranks import ALONE, Ranks
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
 T = TypeVar("T")
@@ -81,7 +80,6 @@ class Trainer:
         tolerance: largest |sampler - trainer| logprob allowed, nats; None takes 1e-4, or 0.05 under autocast.
         steady: one thread and deterministic kernels, so that a step taken again gives the same bits.
         chunk: logits held at once, in numbers.
-        ranks: the processes that take the steps together, ``clew.fit.sharding.Sharded()`` under torchrun.
         seed: what new adapters begin with, and their dropout; None leaves torch's own state.
     """
 
@@ -105,7 +103,6 @@ class Trainer:
         steady: bool = True,
         tracker: Tracker | None = None,
         chunk: int = CHUNK,
-        ranks: Ranks = ALONE,
         seed: int | None = None,
     ) -> None:
         if seed is not None:
@@ -127,10 +124,9 @@ class Trainer:
         gpu = self.device.type == "cuda"
         self.autocast = precision == "bfloat16" or (precision == "auto" and gpu)
         self.tolerance = tolerance if tolerance is not None else 0.05 if self.autocast else 1e-4
-        self.scorer, self.ranks = Scorer(self.module, chunk), ranks
-        ranks.cut(self.module, self.scorer)
         self.optimizer = optim.build(self.module, optimizer, lr, betas, weight_decay, muon_lr)
-        self.norms = norms.find(self.module) if ranks is ALONE and not self.autocast else []
+        self.scorer = Scorer(self.module, chunk)
+        self.norms = [] if self.autocast else norms.find(self.module)
         self.steps = 0
         self._checked = False
 
@@ -147,7 +143,6 @@ class Trainer:
         losses = {name: self._loss(name) for name in dict.fromkeys(name for row in rows for name in row.weights)}
         if not losses:
             raise BadInput("the rows carry no weight stream", remedy="Build them with clew.rows(groups, method).")
-        self.ranks.check(rows, self.optimizer.parameters, self.module)
         with self._mode():
             self.optimizer.zero_grad()
             sums, seen = self._backward(rows, losses)
@@ -178,26 +173,24 @@ class Trainer:
         entropy = any(_told(loss, "reads_entropy", False) for loss in losses.values())
         sums = dict.fromkeys(losses, 0.0)
         seen = _Seen()
-        for micro, counted in self.ranks.share(micros):
+        for micro in micros:
             with self._precision():
                 logp, entropies = self._score(micro, entropy)
-            if counted:
-                seen.add(micro, logp.detach(), agree=not self.noisy)
+            seen.add(micro, logp.detach(), agree=not self.noisy)
             if not self._checked:
                 if self.noisy:
                     seen.agrees(micro, self._plainly(micro))
-                self._compare(self.ranks.most(seen.mismatch()))
-            total = None if self.ranks is ALONE else logp.sum() * 0  # every rank goes back as often
+                self._compare(seen.mismatch())
+            total: Tensor | None = None
             for name, loss in losses.items():
-                if counted and name in micro.mask and counts[name]:
+                if name in micro.mask and counts[name]:
                     value = loss(micro.tokens(name, logp, entropies))[0] / counts[name]
                     sums[name] += float(value.detach())
                     total = value if total is None else total + value
             if total is not None:
-                torch.autograd.backward(total * self.ranks.factor)
-        seen.together(self.ranks)
+                torch.autograd.backward(total)
         self._checked = self._checked or bool(seen.gaps)
-        return {name: self.ranks.total(value) for name, value in sums.items()}, seen
+        return sums, seen
 
     def _score(self, micro: Micro, entropy: bool) -> tuple[Tensor, Tensor | None]:
         return self.scorer(micro.ids, micro.at, micro.target, micro.temperature, entropy, micro.banned)
@@ -246,8 +239,7 @@ class Trainer:
     def _norm(self) -> float:
         parameters = [p for p in self.module.parameters() if p.grad is not None]
         limit = self.clip if self.clip is not None else float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
-        return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)  # of a sharded module: of all parts
+        return float(torch.nn.utils.clip_grad_norm_(parameters, limit))
 
     def _loss(self, name: str) -> Loss:
         found = self.losses.get(name, name)
@@ -351,12 +343,6 @@ class _Seen:
         """Note how far the sampler is from the trainer where the present weights have sampled."""
         if bool(micro.current.any()):
             self.gaps.append((logp - micro.old)[micro.current].abs().max())
-
-    def together(self, ranks: Ranks) -> None:
-        """Take in what all ranks have seen."""
-        most, trained = ranks.most(self.mismatch()), ranks.total(self.trained)
-        self.ratios, self.trained = ranks.all(self.ratios), int(trained)
-        self.gaps = [] if most is None else [torch.tensor(most)]
 
     def mismatch(self) -> float | None:
         return float(torch.stack(self.gaps).max()) if self.gaps else None

@@ -16,11 +16,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 from clew.core.errors import BadInput, WorkerLost
-from clew.core.protocols import Model, Portable
+from clew.core.protocols import Model
 from clew.harness.executors import Drive, Prepared
 from clew.harness.run.dispatch import LEASE_SECONDS
 from clew.harness.run.spec import OnRun, RunSpec
-from clew.harness.workers.recipe import Recipe, dealt, here, packed_model, recipe_of, same_versions
+from clew.harness.workers.recipe import Portable, Recipe, dealt, here, packed_model, recipe_of, same_versions
 from clew.harness.workers.worker import Told
 from clew.store.bundles.travelling import file_bundle
 from clew.store.run import Run

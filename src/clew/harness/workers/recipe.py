@@ -11,8 +11,8 @@ import pickle
 import platform
 import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from clew.core import registry
 from clew.core.errors import BadInput, UnknownName
@@ -36,6 +36,18 @@ PLAIN = (
     *("snapshot_every", "judge_seconds", "judge_thread", "owner"),
 )
 """Fields of RunSpec that travel as they are."""
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """A model that pickles, whose copy in another process can be given its present weights as training changes them."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def fingerprint(self) -> str: ...
+    def weights(self) -> Mapping[str, object]: ...
+    def take_weights(self, weights: Mapping[str, Any], version: int) -> None: ...
 
 
 class Recipe(NamedTuple):
@@ -226,9 +238,15 @@ def _packed(kind: registry.Kind, thing: Any, what: str) -> bytes:
     """By reference where an entry point or a file defines it, else pickled."""
     ref = getattr(thing, "ref", "")
     name = registry.parse_ref(ref)[0] if ref else ""
-    if name and (file_of(name) or registry.lasting(kind, name)):
+    if name and (file_of(name) or _lasting(kind, name)):
         return pickle.dumps(Named(kind, ref))
     return _pickled(thing, what)
+
+
+def _lasting(kind: registry.Kind, name: str) -> bool:
+    """Whether another process finds the same thing under a name: an entry point has it, and nobody here replaced it."""
+    found = entry_points(group=f"clew.{kind}").select(name=name)
+    return any(entry.load() is registry.lookup(kind, name) for entry in found)
 
 
 def _pickled(thing: object, what: str) -> bytes:

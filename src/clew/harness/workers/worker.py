@@ -17,10 +17,9 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from clew.core.errors import WorkerLost
-from clew.core.protocols import Portable
 from clew.harness.executors import IN_LOOP, Drive, Prepared
 from clew.harness.run.spec import Models, RunSpec
-from clew.harness.workers.recipe import Deal, Recipe, Where, spec_of, unpacked_model, versions
+from clew.harness.workers.recipe import Deal, Portable, Recipe, Where, spec_of, unpacked_model, versions
 from clew.store.bundles.travelling import Bundle, Outbox
 
 
@@ -40,7 +39,7 @@ class Worker:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="clew-worker", daemon=True).start()
-        self._models = Models()
+        self._models, self._threads = Models(), 0
         self._out: queue.SimpleQueue[tuple[Told, threading.Event] | None] = queue.SimpleQueue()
         self._given: threading.Event | None = None  # set when what was handed over last has been filed
         self._session: _Session | None = None
@@ -51,15 +50,15 @@ class Worker:
             if os.path.isdir(where.folder):  # of another machine it need not be one
                 os.chdir(where.folder)
             sys.path += [place for place in where.path if place not in sys.path]
-            if where.threads:
-                import torch  # the driver has it, so that models here will too
-
-                torch.set_num_threads(where.threads)
+            self._threads = where.threads
         return versions()
 
     def take_model(self, packed: bytes) -> None:
         """Hold a model that runs may ask."""
         self._models.add(unpacked_model(packed))
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and self._threads:
+            torch.set_num_threads(self._threads)
 
     def take_weights(self, ref: str, weights: bytes, version: int) -> None:
         """Let the model of that ref serve other weights, as this version."""

@@ -33,7 +33,7 @@ from clew.models.engine.stream import Stream
 from clew.models.engine.taps.deep import Deep
 from clew.models.engine.weights import shape_of, text_config, unwrap, weights_digest
 from clew.models.local import hidden_states, token_scores
-from clew.models.local.loading import SETTINGS, load, renderer_of
+from clew.models.local.fetching import SETTINGS, load, renderer_of
 
 
 class Local:
@@ -165,12 +165,12 @@ class Local:
         return _copied, (self.module, how, self.weights_name, self.version)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """See ``Portable``: what training changes, by name, on the CPU."""
+        """What training changes, by name, on the CPU; a copy in another process takes it by ``take_weights``."""
         module = self.module
         return {name: p.detach().cpu() for name, p in module.named_parameters() if p.requires_grad}
 
     def take_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """See ``Portable``.
+        """Serve weights that another copy of this model gave, as that version.
 
         Raises:
             BadInput: the module has no parameter of some name, or one of another shape.

@@ -1,0 +1,1 @@
+"""Options of lines whose runs may be driven by workers."""
