@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
 from clew.core.keys import NODE, REQUEST, canonical, derive, digest, encode, sampling_form
-from clew.core.records import Annotation, Call, GroupRow, Node, RunRow, Setup, action_text, task_json
+from clew.core.records import Annotation, Call, GroupRow, Node, RunRow, Setup, action_text
 from clew.core.values import F32, Limits, Message, Sampling, StopReason, ToolSpec, Usage
 from clew.exchange.beside import Value, as_annotations, of_run
 from clew.harness import agents
@@ -22,6 +22,7 @@ from clew.harness.chain import Chain
 from clew.harness.loading import source_digest
 from clew.harness.run.asks import tools_digest
 from clew.harness.run.nodes import as_message, make_node, message_json
+from clew.harness.run.spec import task_json
 from clew.store import Keeper, Run, new_id
 from clew.store.paths import ends
 

@@ -60,7 +60,9 @@ class Micro(NamedTuple):
     sets: tuple[str, ...]
     roles: tuple[str, ...]
     shares: dict[str, Tensor] = {}  # noqa: RUF012
-    banned: Tensor | None = None  # uint8 [N, vocabulary / 8], a bit for each token that a grammar forbade, lowest first
+    banned: Tensor | None = (
+        None  # uint8 [N, vocabulary / 8], a bit for each token without a share of the law, lowest first
+    )
 
     def tokens(self, component: str, logp: Tensor, entropy: Tensor | None = None) -> Tokens:
         """The view of one component."""
@@ -186,7 +188,7 @@ def collate(
 
 
 def _bits(banned: Sequence[Bits | None], picked: Sequence[np.ndarray], device: torch.device) -> Tensor | None:
-    """What grammars forbade at the places that are looked at; None where every row was free."""
+    """What grammars forbade and truncation cut off at the places that are looked at; None where every row was free."""
     width = max((len(one[0]) for one in banned if one is not None), default=0)
     if not width:
         return None

@@ -28,6 +28,7 @@ class Scorer:
         model: Any = module
         self.head: Any = model.get_output_embeddings()
         self.body: Any = getattr(model, "base_model", None)
+        self.vocabulary: int = model.config.vocab_size if self.head is None else self.head.weight.shape[0]
         self.direct = self.head is not None and self.body is not None and self.body is not module and self._agrees()
 
     @torch.no_grad()
@@ -52,7 +53,8 @@ class Scorer:
         entropy: bool = False,
         banned: Tensor | None = None,
     ) -> Scored:
-        """Float32 [N] logprobs (nats) of ``target`` after the flat positions ``at`` of ids [B, T], and entropies.
+        """Logprobs [N] (nats; float32, or float64 as the logits) of ``target`` after the flat positions ``at`` of ids
+        [B, T], and entropies.
 
         Rows are padded on the right, so that causal attention needs no mask. ``banned``, uint8 [N, vocabulary / 8], has
         a bit for each token that has no share of the law, the lowest first.
@@ -80,7 +82,7 @@ class Scorer:
 
 
 def _score(logits: Tensor, target: Tensor, heat: Tensor | None, entropy: bool, banned: Tensor | None) -> Scored:
-    logits = logits.float()
+    logits = logits if logits.dtype == torch.float64 else logits.float()
     if banned is not None:
         bits = (banned[:, :, None] >> torch.arange(8, device=banned.device)) & 1
         logits = logits.masked_fill(bits.flatten(1)[:, : logits.shape[-1]].bool(), float("-inf"))

@@ -204,7 +204,9 @@ class Trainer:
 
         def micro(part: list[int]) -> Micro:
             mine, shares = [rows[i] for i in part], {n: s[part] for n, s in share.items()}
-            return collate(mine, self.model.version, self.device, shares, forbidden(mine, guide))
+            return collate(
+                mine, self.model.version, self.device, shares, forbidden(mine, guide, self.scorer.vocabulary)
+            )
 
         return [micro(part) for part in plan(rows, self.batch_tokens)]
 
@@ -232,7 +234,7 @@ class Trainer:
                 f"{self.tolerance:g} is allowed",
                 remedy="Most often the rows hold other tokens than the sampler saw (an end token twice or missing, "
                 "text tokenised again, another chat template). Else: the sampler serves other weights than the trainer "
-                "holds, sampling truncated the distribution (top_p, top_k), or precisions differ (then raise "
+                "holds, or precisions differ (then raise "
                 "`tolerance` and use a loss with correction='truncate').",
             )
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Model, Taskset
-from clew.core.records import Call, RunRow, Setup, task_json
+from clew.core.records import Call, RunRow, Setup
 from clew.core.sources import digests
 from clew.core.values import Completion, Limits, StopReason, Task
 from clew.harness.loading import Agent
@@ -179,3 +179,13 @@ class Specified(Protocol):
 def sampling_of(known: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of Sampling from JSON, where a tuple is a list."""
     return {k: tuple(v) if k == "stop" else v for k, v in known.get("sampling", {}).items()}
+
+
+def task_json(task_id: str, prompt: str, data: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    """The part of a Task that may be recorded."""
+    return {
+        "id": task_id,
+        "prompt": prompt,
+        "data": dict(data),
+        "limits": {k: getattr(limits, k) for k in ("steps", "tokens", "seconds", "cost")},
+    }
