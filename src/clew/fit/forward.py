@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+
+if TYPE_CHECKING:
+    from clew.fit.tree_attention import Tree
 
 CHUNK = 1 << 24  # logits held at once, in numbers: 64 MB of float32
 LOWEST = -1e30  # stands for log 0 where it is multiplied by 0
@@ -52,17 +55,19 @@ class Scorer:
         temperature: Tensor | None = None,
         entropy: bool = False,
         banned: Tensor | None = None,
+        tree: Tree | None = None,
     ) -> Scored:
         """Logprobs [N] (nats; float32, or float64 as the logits) of ``target`` after the flat positions ``at`` of ids
         [B, T], and entropies.
 
         Rows are padded on the right, so that causal attention needs no mask. ``banned``, uint8 [N, vocabulary / 8], has
-        a bit for each token that has no share of the law, the lowest first.
+        a bit for each token that has no share of the law, the lowest first. With a ``tree``, ids [1, N] are a trie.
         """
+        more = {} if tree is None else tree.arguments()
         if not self.direct:
-            logits = self.module(input_ids=ids, use_cache=False).logits.flatten(0, 1)[at]
+            logits = self.module(input_ids=ids, use_cache=False, **more).logits.flatten(0, 1)[at]
             return _score(logits, target, temperature, entropy, banned)
-        hidden = self.body(input_ids=ids, use_cache=False)[0].flatten(0, 1)[at]
+        hidden = self.body(input_ids=ids, use_cache=False, **more)[0].flatten(0, 1)[at]
         size = max(1, self.chunk // self.head.weight.shape[0])
         if len(at) <= size:
             return _score(self.head(hidden), target, temperature, entropy, banned)
