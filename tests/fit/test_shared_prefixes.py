@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+import transformers
 
+from clew.core.errors import BadInput
 from clew.core.records import LossRow
 from clew.fit import trie
 from clew.fit.trainer import Trainer
@@ -85,3 +89,76 @@ def test_losses_and_gradients_are_those_of_row_by_row(dtype, settings):
     for name, value in want.items():
         assert value.abs().max() > 1e-3, name
         torch.testing.assert_close(got[name], value, atol=1e-6 * max(1.0, float(value.abs().max())), rtol=0)
+
+
+def test_auto_takes_the_trie_where_it_pays():
+    rows = forks(sharp())
+    assert trie.share(rows) < 0.6
+    _, _, every = stepped(torch.float32, rows, "off")
+    _, _, once = stepped(torch.float32, rows, "auto")
+    assert once < 0.7 * every
+    apart = [replace(row, ids=row.ids.copy()) for row in rows]
+    for i, row in enumerate(apart):
+        row.ids[0] = 3 + i  # no two rows begin alike
+        row.old[row.sampled] = logprobs(sharp(), row.ids)[row.sampled]
+    assert stepped(torch.float32, apart, "auto")[2] == stepped(torch.float32, apart, "off")[2]
+    assert trie.plan(apart, 10_000) == [list(range(len(apart)))]
+
+
+def served(config, make=transformers.AutoModelForCausalLM.from_config):
+    out = Served()
+    torch.manual_seed(0)
+    out.module = make(config)
+    return out
+
+
+SIZES = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+GQA = {**SIZES, "intermediate_size": 32, "num_key_value_heads": 1}
+CANNOT = {
+    "sliding_window": transformers.MistralConfig(**GQA, sliding_window=8),
+    "see a whole row": transformers.Qwen2Config(**GQA, use_sliding_window=True, sliding_window=8, max_window_layers=0),
+    "trains with dropout": transformers.LlamaConfig(**GQA, attention_dropout=0.1),
+    "linear_attention": transformers.MambaConfig(
+        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, state_size=4
+    ),
+    "ask for more than plain attention": transformers.Gemma2Config(
+        **GQA, head_dim=8, layer_types=["full_attention"] * 2
+    ),
+}
+
+
+@pytest.mark.parametrize("why", CANNOT)
+def test_a_model_that_cannot_is_refused_in_a_sentence_or_trained_row_by_row(why):
+    made = served(CANNOT[why])
+    rows = forks(made.module.eval())
+    passed = []
+    made.module.get_input_embeddings().register_forward_pre_hook(lambda _, given: passed.append(given[0].numel()))
+    with pytest.raises(BadInput, match=f"cannot compute shared prefixes once: it.*{why}"):
+        Trainer(made, shared_prefixes="on").step(rows)
+    passed.clear()
+    Trainer(made, lr=0.0, losses={"kl": losses.kl}, tolerance=10).step(rows)
+    assert sum(passed) >= sum(len(row.ids) for row in rows)
+
+
+@pytest.mark.parametrize("config", [transformers.LlamaConfig(**GQA), transformers.Qwen2Config(**GQA)])
+@pytest.mark.parametrize("settings", [{}, {"lora": {"r": 2, "target_modules": ["q_proj", "v_proj"]}}])
+def test_other_models_and_adapters(config, settings):
+    found = []
+    for mode in ("off", "on"):
+        made = served(config)
+        trainer = Trainer(made, lr=0.0, losses={"kl": losses.kl}, clip=None, shared_prefixes=mode, seed=0, **settings)
+        for name, weight in trainer.module.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(1))
+        trainer.step(forks(made.module))
+        found.append({name: p.grad.clone() for name, p in trainer.module.named_parameters() if p.grad is not None})
+        assert made.module.config._attn_implementation == "sdpa", "the model has its own attention back"
+    assert found[0].keys() == found[1].keys()
+    assert len(found[0]) >= 8
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, atol=1e-6 * max(1.0, float(value.abs().max())), rtol=0)
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(BadInput, match="shared_prefixes='always'"):
+        Trainer(Served(), shared_prefixes="always")

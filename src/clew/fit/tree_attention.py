@@ -121,7 +121,8 @@ def objection(module: nn.Module, body: nn.Module) -> str:
         return "it trains with dropout, which differs between rows"
     if (own := getattr(config, "_attn_implementation", None)) not in ("sdpa", "eager"):
         return f"its attention is computed by {own!r}, and only sdpa and eager can be replaced"
-    return "" if _agrees(module, body, int(config.vocab_size)) else "its attention does not pass transformers' table"
+    agrees = _agrees(module, body, int(config.vocab_size))
+    return "" if agrees else "its layers ask for more than plain attention, or are none"
 
 
 @torch.no_grad()
