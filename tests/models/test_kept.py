@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput
-from clew.models.kept import pack, unpack
+from clew.models.kept import from_lists, listed, pack, unpack
 
 
 def test_sets_come_back_as_they_were():
@@ -44,3 +44,22 @@ def test_bytes_of_others_are_refused():
     for sets in ([np.array([2, 1])], [np.array([1, 1])], [np.array([-1, 3])]):
         with pytest.raises(BadInput, match="do not ascend"):
             pack(sets)
+
+
+def test_the_wire_has_lists_and_another_servers_are_checked():
+    data = pack([np.array([1, 5, 900]), np.zeros(0, np.int64)])
+    assert listed(data) == [[1, 5, 900], None]
+    assert from_lists([[900, 1, 5], None], [5, 7]) == data
+    wrong = [
+        None,
+        [],
+        [[1]],
+        [[1, 5], [6]],
+        [["5"], None],
+        [[5, -1], None],
+        [[5, 2**70], None],
+        [[5, True], None],
+        [5, None],
+    ]
+    for mask in wrong:
+        assert from_lists(mask, [5, 7]) == b"", mask

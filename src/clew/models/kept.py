@@ -97,6 +97,27 @@ def places(spans: Sequence[Span], ids: Sequence[int] | npt.NDArray[np.integer]) 
                 yield place, token, left
 
 
+def listed(data: bytes) -> list[list[int] | None]:
+    """The sets as the wire has them (``sampling_mask``, as vLLM names it): None where all tokens were left."""
+    return [ids.tolist() or None for ids in unpack(data)]
+
+
+def from_lists(mask: object, tokens: Sequence[int]) -> bytes:
+    """The inverse of ``listed`` for the tokens that came with it; nothing where it is no such mask of these tokens."""
+    if not isinstance(mask, list) or len(mask) != len(tokens):
+        return b""
+    sets = []
+    for left, token in zip(mask, tokens, strict=True):
+        if left is not None and not (isinstance(left, list) and token in left and all(map(_is_id, left))):
+            return b""
+        sets.append(np.array(sorted({*(left or ())}), np.int64))
+    return pack(sets)
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is int and 0 <= value < LARGEST
+
+
 def truncates(sampling: Sampling) -> bool:
     """Whether top-k or top-p may cut tokens off; greedy sampling leaves one, which nobody needs to be told."""
     return sampling.temperature > 0 and (sampling.top_p < 1 or sampling.top_k > 0)
