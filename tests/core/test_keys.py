@@ -184,7 +184,7 @@ ALTERED = {
 }  # fmt: skip
 OUTSIDE = {
     "run": "other", "key": b"x", "snapshot": b"x" * 16, "cost": 1.0, "started": 5.0, "seconds": 5.0, "usage": (1, 2, 3),
-    "attempts": ((0.1, 200, ""),),
+    "attempts": ((0.1, 200, ""),), "kept": b"x",
 }  # fmt: skip
 
 

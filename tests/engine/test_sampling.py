@@ -35,7 +35,7 @@ def test_draws_follow_the_law(asked: Sampling) -> None:
     laws = Laws.of([asked] * n)
     logits = LOGITS[:1].expand(n, -1)
     u = noise(np.arange(n, dtype=np.uint64), np.full(n, 3, np.uint64), 1)[:, 0]
-    tokens, logprobs, _ = draw(logits, laws, torch.from_numpy(u)[:, None])
+    tokens, logprobs, _ = draw(logits, laws, torch.from_numpy(u)[:, None])[:3]
     tokens, logprobs = tokens[:, 0], logprobs[:, 0]
     law = in_force(logits[:1], Laws.of([asked]))[0]
     assert torch.equal(logprobs, law[tokens])
@@ -51,7 +51,7 @@ def test_draws_follow_the_law(asked: Sampling) -> None:
 def test_rows_of_a_mixed_batch_are_those_of_their_own() -> None:
     mixed = [*SETTINGS[:4], Sampling(temperature=0.0)]
     u = torch.from_numpy(noise(np.arange(5, dtype=np.uint64), np.zeros(5, np.uint64), 1))
-    tokens, logprobs, entropies = draw(LOGITS, Laws.of(mixed), u)
+    tokens, logprobs, entropies = draw(LOGITS, Laws.of(mixed), u)[:3]
     for i, asked in enumerate(mixed):
         one = draw(LOGITS[i : i + 1], Laws.of([asked]), u[i : i + 1])
         assert (tokens[i], logprobs[i], entropies[i]) == (one[0][0], one[1][0], one[2][0])
@@ -72,7 +72,9 @@ def test_noise_depends_on_seed_and_place_alone() -> None:
 def test_the_last_token_with_probability_is_the_last_that_can_be_drawn() -> None:
     logits = torch.full((1, 6), -torch.inf)
     logits[0, :3] = torch.tensor([0.0, 1.0, -3.0])
-    tokens, _, entropy = draw(logits, Laws.of([Sampling(top_k=4)]), torch.tensor([[1 - 2.0**-40]], dtype=torch.float64))
+    tokens, _, entropy = draw(
+        logits, Laws.of([Sampling(top_k=4)]), torch.tensor([[1 - 2.0**-40]], dtype=torch.float64)
+    )[:3]
     assert tokens[0] == 2
     assert entropy[0] < 0
 

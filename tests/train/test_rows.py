@@ -262,8 +262,11 @@ def test_credit_functions_give_rows_by_object_and_by_name(house, model):
 
 
 def test_truncated_distributions_are_refused(house, model):
-    _, groups = collected(player, house, model, top_p=0.9)
-    with pytest.raises(BadInput, match="truncated distribution"):
+    _, groups = collected(player, house, Markov(tokens=True), top_p=0.9)
+    with pytest.raises(BadInput, match="does not say which tokens were left"):
+        rows(groups, values(groups))
+    _, groups = collected(player, house, model, temperature=0.0)
+    with pytest.raises(BadInput, match="temperature 0"):
         rows(groups, values(groups))
     made = sft_rows(groups)
     assert len(made) == 6

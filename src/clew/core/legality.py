@@ -4,8 +4,9 @@ Two digests chain a run. The *issue digest* of a Call covers what was asked and 
 it in order of issue; it is known the moment the Call is issued. The *key* puts the Call's result on top of its own
 issue digest. So a key is final as soon as its Call completes, whatever is still open before it, and an altered field
 of Call k is found at k: an altered question breaks the chain from k on, an altered result breaks key k alone.
-Neither covers run id, times, cost, usage (those of inner answers too), attempts or snapshot: a fork shares its parent's
-chain, and a record of the same effects made on a slower day has the same keys.
+Neither covers run id, times, cost, usage (those of inner answers too), attempts, snapshot or the sets of tokens that
+truncation left: a fork shares its parent's chain, and a record of the same effects made on a slower day has the same
+keys.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def issue_key(prev: bytes, call: Call) -> bytes:
 def call_key(issue: bytes, call: Call) -> bytes:
     """The key of a completed Call: its result on top of its issue digest."""
     (_, _, _, _, _, done, _, _, _, node_out, _, text, reward, terminal, legal, state, _, child, head, forced, logprobs,
-     entropies, seed, setup, packed, finish, _, _, _, _, _, error, inner, extra) = call  # fmt: skip
+     entropies, seed, setup, packed, finish, _, _, _, _, _, error, inner, extra, _) = call  # fmt: skip
     chances = b"" if logprobs is None else logprobs.astype("<f4", copy=False).tobytes()
     spreads = b"" if entropies is None else entropies.astype("<f4", copy=False).tobytes()
     said, why = encode(text), encode(error)
@@ -214,10 +215,13 @@ def complete(path: Sequence[Call]) -> Found:
 
 
 def numbered(path: Sequence[Call]) -> Found:
-    """Logprobs and entropies are of the same tokens."""
+    """Logprobs, entropies and the sets of tokens that were left are of the same tokens."""
     for call in path:
         if call.logprobs is not None and call.entropies is not None and len(call.logprobs) != len(call.entropies):
             yield call.seq, f"{len(call.logprobs)} logprobs and {len(call.entropies)} entropies"
+        for said, sets in ((call.logprobs, call.kept), *((one.logprobs, one.kept) for one in call.packed)):
+            if sets and (said is None or len(said) != int.from_bytes(sets[:4], "little")):  # see clew.models.kept
+                yield call.seq, "logprobs and sets of kept tokens that are not of as many tokens"
 
 
 RULES: tuple[Callable[[Sequence[Call]], Found], ...] = (contiguous, opens_once, ends_once, clocked, complete, numbered)

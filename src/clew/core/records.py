@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -78,6 +78,7 @@ class Sample(NamedTuple):
     ids: tuple[int, ...] | None  # head and sampled ids
     logprobs: F32 | None
     finish: str
+    kept: bytes = b""  # as in Call
 
 
 class Call(NamedTuple):
@@ -122,6 +123,7 @@ class Call(NamedTuple):
     error: str = ""
     inner: tuple[Inner, ...] = ()  # ask: what a model over models asked of each; act: what the world asked
     extra: str = ""  # open, act: images of the observation
+    kept: bytes = b""  # ask: ids that top_p and top_k left at each sampled token (clew.models.kept); in no key
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -344,7 +346,8 @@ class LossRow:
     temperature: of the sampling in force, so that the trainer scores the distribution sampled from. run: the id of the
     run that the row belongs to, of which several rows can be made; losses that weigh by run read it. Empty: the row is
     all there is of its run. held: (first index, stop, grammar) of each reply that was held to a grammar, its forced
-    tokens included: the trainer scores the law that the grammar left.
+    tokens included: the trainer scores the law that the grammar left. kept: (first index, stop, ids) of each sampled
+    span, not in ``held``, whose law ``top_p`` or ``top_k`` cut: the ids left at each token (clew.models.kept).
     """
 
     ids: np.ndarray
@@ -360,6 +363,4 @@ class LossRow:
     temperature: float = 1.0
     run: str = ""
     held: list[tuple[int, int, str]] = field(default_factory=list)
-
-
-Rows = Sequence[LossRow]
+    kept: list[tuple[int, int, bytes]] = field(default_factory=list)

@@ -165,7 +165,8 @@ class Completion(NamedTuple):
     and grammar, which is what OpenAI's API and vLLM report. At temperature 1 without the others it is the law in force.
 
     ``inner`` says what a model over models asked of each of them; ``usage`` and ``cost`` include theirs. ``reached``
-    has one entry for each of ``Request.taps``.
+    has one entry for each of ``Request.taps``. ``kept``: the ids that top-k, top-p and grammar
+    left at each of ``tokens`` (clew.models.kept); empty where the sampling does not truncate or nobody noted them.
     """
 
     message: Message
@@ -185,6 +186,7 @@ class Completion(NamedTuple):
     tops: tuple[Ranked, ...] | None = None
     inner: tuple[Inner, ...] = ()
     reached: tuple[Reach, ...] = ()
+    kept: bytes = b""
 
 
 class Piece(str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from clew.core.errors import BadInput
 from clew.core.records import LossRow
 from clew.core.values import F32
 from clew.fit.forbidden import Bits
+
+if TYPE_CHECKING:
+    from clew.fit.tree_attention import Tree
 
 
 class Tokens(NamedTuple):
@@ -60,7 +63,8 @@ class Micro(NamedTuple):
     sets: tuple[str, ...]
     roles: tuple[str, ...]
     shares: dict[str, Tensor] = {}  # noqa: RUF012
-    banned: Tensor | None = None  # uint8 [N, vocabulary / 8], a bit for each token that a grammar forbade, lowest first
+    banned: Tensor | None = None  # uint8 [N, vocabulary / 8], a bit for each token that the law lacks, lowest first
+    tree: Tree | None = None  # ids [1, N] are a trie of the rows, see clew.fit.shared_prefixes
 
     def tokens(self, component: str, logp: Tensor, entropy: Tensor | None = None) -> Tokens:
         """The view of one component."""
@@ -186,7 +190,7 @@ def collate(
 
 
 def _bits(banned: Sequence[Bits | None], picked: Sequence[np.ndarray], device: torch.device) -> Tensor | None:
-    """What grammars forbade at the places that are looked at; None where every row was free."""
+    """What grammars forbade and truncation cut off at the places that are looked at; None where every row was free."""
     width = max((len(one[0]) for one in banned if one is not None), default=0)
     if not width:
         return None

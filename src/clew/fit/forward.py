@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+
+if TYPE_CHECKING:
+    from clew.fit.tree_attention import Tree
 
 CHUNK = 1 << 24  # logits held at once, in numbers: 64 MB of float32
 LOWEST = -1e30  # stands for log 0 where it is multiplied by 0
@@ -28,6 +31,7 @@ class Scorer:
         model: Any = module
         self.head: Any = model.get_output_embeddings()
         self.body: Any = getattr(model, "base_model", None)
+        self.vocabulary: int = model.config.vocab_size if self.head is None else self.head.weight.shape[0]
         self.direct = self.head is not None and self.body is not None and self.body is not module and self._agrees()
 
     @torch.no_grad()
@@ -51,16 +55,19 @@ class Scorer:
         temperature: Tensor | None = None,
         entropy: bool = False,
         banned: Tensor | None = None,
+        tree: Tree | None = None,
     ) -> Scored:
-        """Float32 [N] logprobs (nats) of ``target`` after the flat positions ``at`` of ids [B, T], and entropies.
+        """Logprobs [N] (nats; float32, or float64 as the logits) of ``target`` after the flat positions ``at`` of ids
+        [B, T], and entropies.
 
         Rows are padded on the right, so that causal attention needs no mask. ``banned``, uint8 [N, vocabulary / 8], has
-        a bit for each token that has no share of the law, the lowest first.
+        a bit for each token that has no share of the law, the lowest first. With a ``tree``, ids [1, N] are a trie.
         """
+        more = {} if tree is None else tree.arguments()
         if not self.direct:
-            logits = self.module(input_ids=ids, use_cache=False).logits.flatten(0, 1)[at]
+            logits = self.module(input_ids=ids, use_cache=False, **more).logits.flatten(0, 1)[at]
             return _score(logits, target, temperature, entropy, banned)
-        hidden = self.body(input_ids=ids, use_cache=False)[0].flatten(0, 1)[at]
+        hidden = self.body(input_ids=ids, use_cache=False, **more)[0].flatten(0, 1)[at]
         size = max(1, self.chunk // self.head.weight.shape[0])
         if len(at) <= size:
             return _score(self.head(hidden), target, temperature, entropy, banned)
@@ -80,7 +87,7 @@ class Scorer:
 
 
 def _score(logits: Tensor, target: Tensor, heat: Tensor | None, entropy: bool, banned: Tensor | None) -> Scored:
-    logits = logits.float()
+    logits = logits if logits.dtype == torch.float64 else logits.float()
     if banned is not None:
         bits = (banned[:, :, None] >> torch.arange(8, device=banned.device)) & 1
         logits = logits.masked_fill(bits.flatten(1)[:, : logits.shape[-1]].bool(), float("-inf"))

@@ -17,10 +17,11 @@ from clew.core import registry
 from clew.core.errors import BadInput
 from clew.core.protocols import Policy, Tracker
 from clew.core.records import LossRow
-from clew.fit import adapter_files, adapters, checkpoint, norms, optim, weighing
+from clew.fit import adapter_files, adapters, checkpoint, norms, optim, trie, weighing
 from clew.fit.collate import Micro, Tokens, check, collate, plan
 from clew.fit.forbidden import forbidden
 from clew.fit.forward import CHUNK, Scorer
+from clew.fit.shared_prefixes import Mode, Sharing, laid_out
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
 T = TypeVar("T")
@@ -73,13 +74,16 @@ class Trainer:
         weight_by: what counts as one in every loss: "token", "row" or "run" (a run counts once, however many rows its
             forks, compactions and sub-agents make); None leaves it to each loss. See clew.fit.weighing.
         clip: largest gradient norm, None for no limit.
-        batch_tokens: padded tokens of a micro-batch; a step of more is cut, and gradients are accumulated.
+        batch_tokens: padded tokens of a micro-batch, those that rows share counted once where they pass once; a step of
+            more is cut, and gradients are accumulated.
         lora: settings of peft.LoraConfig, for instance ``{"r": 8}``; only the adapters are then trained.
         adapter: folder of a LoRA adapter of this model, which is trained on, instead of ``lora``.
         precision: "auto" is bfloat16 autocast on a GPU and float32 elsewhere.
         tolerance: largest |sampler - trainer| logprob allowed, nats; None takes 1e-4, or 0.05 under autocast.
         steady: one thread and deterministic kernels, so that a step taken again gives the same bits.
         chunk: logits held at once, in numbers.
+        shared_prefixes: whether tokens at the beginning of several rows pass the model once: "auto" where that pays and
+            the model can, "on" always, "off" never. See clew.fit.tree_attention.
         seed: what new adapters begin with, and their dropout; None leaves torch's own state.
     """
 
@@ -103,6 +107,7 @@ class Trainer:
         steady: bool = True,
         tracker: Tracker | None = None,
         chunk: int = CHUNK,
+        shared_prefixes: Mode = "auto",
         seed: int | None = None,
     ) -> None:
         if seed is not None:
@@ -126,6 +131,7 @@ class Trainer:
         self.tolerance = tolerance if tolerance is not None else 0.05 if self.autocast else 1e-4
         self.optimizer = optim.build(self.module, optimizer, lr, betas, weight_decay, muon_lr)
         self.scorer = Scorer(self.module, chunk)
+        self.sharing = Sharing(shared_prefixes, self.scorer)
         self.norms = [] if self.autocast else norms.find(self.module)
         self.steps = 0
         self._checked = False
@@ -169,6 +175,10 @@ class Trainer:
 
     def _backward(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> tuple[dict[str, float], _Seen]:
         micros = self._micros(rows, losses)
+        with self.sharing.attending(micros):
+            return self._accumulate(micros, losses)
+
+    def _accumulate(self, micros: Sequence[Micro], losses: Mapping[str, Loss]) -> tuple[dict[str, float], _Seen]:
         counts = {name: sum(float(self._count(m, name, loss)) for m in micros) for name, loss in losses.items()}
         entropy = any(_told(loss, "reads_entropy", False) for loss in losses.values())
         sums = dict.fromkeys(losses, 0.0)
@@ -193,7 +203,7 @@ class Trainer:
         return sums, seen
 
     def _score(self, micro: Micro, entropy: bool) -> tuple[Tensor, Tensor | None]:
-        return self.scorer(micro.ids, micro.at, micro.target, micro.temperature, entropy, micro.banned)
+        return self.scorer(micro.ids, micro.at, micro.target, micro.temperature, entropy, micro.banned, micro.tree)
 
     def _micros(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> list[Micro]:
         share = {}
@@ -204,9 +214,12 @@ class Trainer:
 
         def micro(part: list[int]) -> Micro:
             mine, shares = [rows[i] for i in part], {n: s[part] for n, s in share.items()}
-            return collate(mine, self.model.version, self.device, shares, forbidden(mine, guide))
+            banned = forbidden(mine, guide, self.scorer.vocabulary)
+            made = collate(mine, self.model.version, self.device, shares, banned)
+            return laid_out(made, mine) if shared else made
 
-        return [micro(part) for part in plan(rows, self.batch_tokens)]
+        shared = self.sharing.takes(rows)
+        return [micro(part) for part in (trie.plan if shared else plan)(rows, self.batch_tokens)]
 
     @torch.no_grad()
     def _plainly(self, micro: Micro) -> Tensor:
@@ -232,7 +245,7 @@ class Trainer:
                 f"{self.tolerance:g} is allowed",
                 remedy="Most often the rows hold other tokens than the sampler saw (an end token twice or missing, "
                 "text tokenised again, another chat template). Else: the sampler serves other weights than the trainer "
-                "holds, sampling truncated the distribution (top_p, top_k), or precisions differ (then raise "
+                "holds, or precisions differ (then raise "
                 "`tolerance` and use a loss with correction='truncate').",
             )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -95,17 +95,23 @@ def _kept(logits: Tensor, laws: Laws) -> Tensor:
     return torch.zeros_like(keep).scatter_(-1, index, keep)
 
 
+class Drawn(NamedTuple):
+    """A token for each of n rows, and what is recorded of the distribution in force, in nats."""
+
+    tokens: Tensor  # int64 [n, 1]
+    logprobs: Tensor  # [n, 1], of these tokens
+    negentropies: Tensor  # [n]
+    law: Tensor  # [n, V], log-probabilities, at most LOWEST where it puts nothing
+
+
 @torch.inference_mode()
-def draw(logits: Tensor, laws: Laws, u: Tensor, masked: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def draw(logits: Tensor, laws: Laws, u: Tensor, masked: bool = False) -> Drawn:
     """Draw one token for each row. What it gives back is as it comes: every operation counts at every token.
 
     Args:
         logits: [n, V], float32 or float64.
         u: float64 [n, 1], uniforms from ``noise``.
         masked: some logits are -inf.
-
-    Returns:
-        tokens int64 [n, 1]; their logprobs [n, 1] and the negative entropies [n] of the distribution in force, in nats.
     """
     logp = in_force(logits, laws)
     p = logp.exp()
@@ -115,4 +121,4 @@ def draw(logits: Tensor, laws: Laws, u: Tensor, masked: bool = False) -> tuple[T
     chosen = logp.gather(-1, tokens)
     if masked or laws is not _PLAIN:
         logp = logp.clamp(min=LOWEST)
-    return tokens, chosen, torch.linalg.vecdot(p, logp)
+    return Drawn(tokens, chosen, torch.linalg.vecdot(p, logp), logp)

@@ -258,6 +258,7 @@ def _burial(
 
 _BLANK = Call("", 0, "note", b"", 0)
 CONTENT = ["action", "text", "legal", "snapshot", "packed", "logprobs", "entropies", "error", "inner", "extra"]
+CONTENT.append("kept")
 
 
 def _says(text: str, texts: set[str]) -> bool:

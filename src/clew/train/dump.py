@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ def dump(rows: Sequence[LossRow], path: str | Path) -> Path:
     for row in rows:
         about: dict[str, object] = {name: getattr(row, name) for name in PLAIN}
         about |= {"held": row.held} if row.held else {}
+        if row.kept:
+            about["kept"] = [(first, stop, b64encode(ids).decode()) for first, stop, ids in row.kept]
         about |= {"length": len(row.ids), "ref": row.ref is not None, "weights": [*row.weights]}
         head.append(about | {"targets": [*row.targets], "source": [[at, str(cursor)] for at, cursor in row.source]})
     columns["head"] = np.frombuffer(json.dumps({"clew": "rows.1", "rows": head}).encode(), np.uint8)
@@ -78,6 +81,7 @@ def load(path: str | Path) -> list[LossRow]:
         old, ref = take("old", n), take("ref", n) if h["ref"] else None
         targets = {name: take(f"targets/{name}", n) for name in h["targets"]}
         plain = {name: h[name] for name in PLAIN if name in h}  # dumps made before rows named their run lack it
+        plain["kept"] = [(first, stop, b64decode(kept)) for first, stop, kept in h.get("kept", ())]
         plain["held"] = [tuple(one) for one in h.get("held", ())]
         rows.append(LossRow(ids, sampled, weights, old, ref, targets, source, **plain))
     return rows

@@ -19,6 +19,7 @@ from clew.core.reading import Record, Runs
 from clew.core.records import Annotation, Call, Cursor, LossRow, Node
 from clew.core.values import F32, Message, Sampling
 from clew.harness.run.asks import of_run
+from clew.models.kept import ScoresKept, truncates
 from clew.models.taps.forms import forms_of
 from clew.store.paths import Span, leaves
 
@@ -60,7 +61,8 @@ def rows(
 
     Raises:
         BadInput: a method named left no values here though rewards differ, or values of several parameter sets; a run
-            has no token ids; a span was sampled from a truncated distribution, whose logprobs no trainer can recompute.
+            has no token ids; a span was sampled greedily, or from a truncated distribution of which the record does not
+            say what it left.
     """
     out: list[LossRow] = []
     taken: set[Ask] = set()
@@ -135,7 +137,7 @@ def _policy_row(
     ids = _ids(path)
     n = len(ids)
     sampled, weight, old = np.zeros(n, bool), np.zeros(n, np.float32), np.full(n, np.nan, np.float32)
-    source, heats, versions, held = [], set(), [], []
+    source, heats, versions, held, kept = [], set(), [], [], []
     for (call, start, stop), value in found:
         if start == stop or call.logprobs is None:
             continue  # wholly forced: nothing was chosen
@@ -148,28 +150,34 @@ def _policy_row(
         old[start:stop] = np.where(present, call.logprobs, np.nan)
         source.append((start, Cursor(call.run, call.seq, call.forced)))
         heats.add(_temperature(call))
-        if call.setup and (grammar := (call.setup.in_force or call.setup.asked or Sampling()).grammar):
+        if call.kept and truncates(_sampling(call)):
+            kept.append((start, stop, call.kept))
+        elif call.setup and (grammar := _sampling(call).grammar):
             held.append((start - call.forced, stop, grammar))
         versions.append(call.setup.version if call.setup else 0)
     if len(heats) > 1:
         raise BadInput(f"run {run} mixes temperatures {sorted(heats)} on one path", remedy="Ask with one temperature.")
     weights = {component: weight} | {name: np.where(sampled, np.float32(w), np.float32(0)) for name, w in also.items()}
     heat, version = heats.pop() if heats else 1.0, min(versions, default=0)
-    return LossRow(ids, sampled, weights, old, source=source, version=version, temperature=heat, held=held)
+    return LossRow(ids, sampled, weights, old, source=source, version=version, temperature=heat, held=held, kept=kept)
 
 
 def _temperature(call: Call) -> float:
-    sampling = (call.setup.in_force or call.setup.asked) if call.setup else None
-    if sampling is None:
-        return 1.0
-    if sampling.top_p < 1 or sampling.top_k or sampling.temperature <= 0:
+    sampling = _sampling(call)
+    if sampling.temperature <= 0 or (truncates(sampling) and not call.kept):
         raise BadInput(
             f"sampled with temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, top_k {sampling.top_k}: "
-            "a truncated distribution, whose logprobs a trainer cannot recompute",
-            remedy="Collect training runs with temperature > 0, top_p=1, top_k=0; or use sft_rows.",
+            "a truncated distribution, whose logprobs a trainer cannot recompute, as the record does not say which "
+            "tokens were left",
+            remedy="Collect with temperature > 0 from local weights, which note them, or with top_p=1, top_k=0; or use "
+            "sft_rows.",
             at=f"{call.run}@{call.seq}",
         )
     return sampling.temperature
+
+
+def _sampling(call: Call) -> Sampling:
+    return (call.setup and (call.setup.in_force or call.setup.asked)) or Sampling(temperature=1.0)
 
 
 def _ids(path: Sequence[Node]) -> np.ndarray:
@@ -300,14 +308,24 @@ def _sft_row(pieces: Sequence[tuple[tuple[int, ...], bool]], observation_weight:
 def reference(rows: Sequence[LossRow], model: Scores) -> Sequence[LossRow]:
     """Fill ``ref`` with the logprobs a reference policy gives the rows' tokens; the first token has none (0).
 
+    Where truncation cut the law, the reference's law over the tokens that were left.
+
     Raises:
-        BadInput: rows were held to a grammar, of which a reference knows nothing.
+        BadInput: rows were held to a grammar, of which a reference knows nothing; or their law was cut, and the
+            reference cannot score what was left.
     """
     if any(row.held for row in rows):
         told = "a penalty towards a reference, of replies that were held to a grammar"
         raise BadInput(told, remedy="Leave out the grammar, or the penalty (kl).")
     for heat in sorted({row.temperature for row in rows}):
         mine = [row for row in rows if row.temperature == heat]
-        for row, scores in zip(mine, model.score([row.ids.tolist() for row in mine], heat), strict=True):
+        ids, cut = [row.ids.tolist() for row in mine], [row.kept for row in mine]
+        if any(cut) and not isinstance(model, ScoresKept):
+            told = "a penalty towards a reference that cannot score what top_p and top_k left"
+            raise BadInput(told, remedy="Take local weights as the reference, or leave out the penalty (kl).")
+        found = (
+            model.score_kept(ids, heat, cut) if any(cut) and isinstance(model, ScoresKept) else model.score(ids, heat)
+        )
+        for row, scores in zip(mine, found, strict=True):
             row.ref = np.concatenate([np.zeros(1, np.float32), scores]).astype(np.float32)
     return rows

@@ -271,6 +271,7 @@ def _answered(
         setup=run.spec.models.setup(call.setup, result),
         logprobs=result.logprobs,
         entropies=result.entropies,
+        kept=result.kept,
         finish=result.finish,
         usage=result.usage,
         cost=result.cost,
@@ -363,6 +364,7 @@ def _gathered(
             (*head, *result.tokens) if result.tokens is not None and model.renderer is not None else None,
             result.logprobs,
             result.finish,
+            result.kept,
         )
         for index, result in enumerate(done)
     )

@@ -17,6 +17,7 @@ from clew.core.values import F32, Completion, Message, Sampling, Usage
 from clew.models.dialects import Json, bad, sampling_from, sampling_to
 from clew.models.dialects.chat import BACK, FINISH, usage_from_wire, usage_to_wire
 from clew.models.dialects.chat import headers as headers
+from clew.models.kept import from_lists
 
 NAME, PATH = "completions", "/completions"
 
@@ -138,6 +139,8 @@ class Stream:
         self.text, self.finish = "", ""
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
+        self.mask: list[Any] = []  # ids that truncation left at each token, and the logprobs under that law
+        self.in_law: list[float] = []
         self.head: Json = {}
         self.error: Any = None
         self.finished = False
@@ -157,6 +160,8 @@ class Stream:
                 ids = [int(t[9:]) for t in spelt]
             self.tokens += ids or ()
             self.logprobs += logprobs.get("token_logprobs") or ()
+            self.mask += choice.get("sampling_mask") or ()
+            self.in_law += choice.get("sampling_logprobs") or ()
             text += choice.get("text") or ""
             if choice.get("finish_reason"):
                 self.finish, self.finished = choice["finish_reason"], True
@@ -169,11 +174,14 @@ class Stream:
             remedy = "Serve with vLLM 0.10.2 or later, or leave the renderer out and use the chat dialect."
             raise Refused("the endpoint answered without token ids", remedy=remedy)
         reason = FINISH.get(self.finish, self.finish) if self.finished else "cut"
-        whole = len(self.logprobs) == len(self.tokens)
+        own = np.array(self.logprobs, np.float32) if len(self.logprobs) == len(self.tokens) else None
+        cut = len(self.in_law) == len(self.tokens) and bool(self.in_law)  # as `clew serve` tells it
         return Completion(
             Message("assistant", self.text),
             tokens=tuple(self.tokens),
-            logprobs=np.array(self.logprobs, np.float32) if whole else None,
+            logprobs=np.array(self.in_law, np.float32) if cut else own,
+            plain=own if cut else None,
+            kept=from_lists(self.mask, self.tokens) if self.mask else b"",
             finish=reason,
             model=str(self.head.get("model") or ""),
             usage=usage_from_wire(self.head.get("usage")),

@@ -10,6 +10,7 @@ import numpy as np
 from clew.core.protocols import Renderer
 from clew.core.values import F32, Completion, Message, Usage
 from clew.models.engine.state import I64, Joining, Waiting
+from clew.models.kept import pack
 
 Pair = tuple[F32, F32]
 PARSED = 4096  # replies whose parse is remembered: small policies say the same things
@@ -61,7 +62,8 @@ class Answers:
         in_force = asked._replace(max_tokens=most) if most < asked.max_tokens else None
         usage, seconds = Usage(prompt, len(ids), cached), time.monotonic() - entry.arrived
         done = (message, ids, *numbers, finish, in_force, version, self._model, usage, 0.0, seconds)
+        kept = pack(entry.kept[: len(ids)]) if entry.kept else b""
         if request.tops is None:
-            return Completion(*done, reached=entry.reached)
+            return Completion(*done, reached=entry.reached, kept=kept)
         plain, tops = np.array(entry.plain, np.float32), tuple(entry.tops)
-        return Completion(*done, plain=plain, tops=tops, reached=entry.reached)
+        return Completion(*done, plain=plain, tops=tops, reached=entry.reached, kept=kept)

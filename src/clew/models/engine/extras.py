@@ -1,4 +1,5 @@
-"""Extras of a request beside its tokens: a grammar, the likeliest tokens at each place, tokens as they come."""
+"""Extras of a request beside its tokens: a grammar, the likeliest tokens at each place, which tokens truncation left,
+tokens as they come."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from clew.core.errors import ModelError
 from clew.models.engine.cache_rows import Rows
 from clew.models.engine.state import Fresh, Inbox, Live, Waiting
+from clew.models.sampling import LOWEST
 
 Places = list[tuple[int, Waiting]]  # among the live rows, and their requests
 
@@ -56,6 +58,19 @@ def rank(entries: Sequence[Waiting], law: Tensor, tokens: Sequence[int]) -> None
         k = entry.request.tops or 0
         entry.plain.append(own)
         entry.tops.append(tuple(zip(row[:k], at[:k], strict=True)))
+
+
+@torch.inference_mode()
+def note_kept(entries: Sequence[Waiting], law: Tensor) -> None:
+    """Note for each entry, which may come several times, the tokens that its law [m, V] in force leaves; no token where
+    it leaves all."""
+    left = law > LOWEST
+    sizes = left.sum(1).tolist()
+    ids = left.nonzero()[:, 1].cpu().numpy()
+    at = 0
+    for entry, size in zip(entries, sizes, strict=True):
+        entry.kept.append(ids[at : at + size] if size < law.shape[1] else ids[:0])
+        at += size
 
 
 @torch.inference_mode()

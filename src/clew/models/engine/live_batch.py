@@ -12,17 +12,17 @@ from torch import Tensor
 
 from clew.core.errors import ClewError, ModelError
 from clew.core.protocols import Renderer
-from clew.core.values import Completion
 from clew.models.engine.admission import PIECE, Filling, place, prefill
 from clew.models.engine.cache_rows import LEAST, Rows
 from clew.models.engine.detokenizer import Answers
-from clew.models.engine.extras import asking, forbid, fresh, plain_law, rank, stuck_error
+from clew.models.engine.extras import asking, forbid, fresh, note_kept, plain_law, rank, stuck_error
 from clew.models.engine.fast import CHUNK, Fast
 from clew.models.engine.generic import Generic
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Verdict, judge, ragged, uniforms
-from clew.models.engine.state import I64, Counts, Fresh, Inbox, Joining, Live, Result, Waiting
+from clew.models.engine.state import I64, Counts, Fresh, Inbox, Joining, Live, Result, Waiting, answer
+from clew.models.kept import truncates
 from clew.models.sampling import Laws, draw, in_force, noise
 
 NOTHING = np.zeros(0, np.float32), np.zeros(0, np.float32)  # logprobs and entropies of no tokens
@@ -106,7 +106,7 @@ class Batch:
             try:
                 placed = place(self._rows, entry, self._stops, self._clock)
             except ClewError as error:
-                _answer(entry, error, results)
+                answer(entry, error, results)
                 continue
             if isinstance(placed, Joining):
                 joining.append(placed)
@@ -115,7 +115,7 @@ class Batch:
                 break
             else:
                 done = self._answers.completion(entry, self.version, placed.prompt, 0, placed.finish, (), NOTHING)
-                _answer(entry, done, results)
+                answer(entry, done, results)
         self.active += len(joining)
         if joining := self._filling.defer(joining):
             self._join(joining, results)
@@ -148,11 +148,11 @@ class Batch:
                 self.active -= 1
                 prompt, cached = given_up.start + len(given_up.new), given_up.start
                 done = self._answers.completion(entry, self.version, prompt, cached, "cut", (), NOTHING)
-                _answer(entry, done, results)
+                answer(entry, done, results)
 
     def refuse(self, entry: Waiting, results: list[Result]) -> None:
         """Answer a request that was dropped before it ran."""
-        _answer(entry, self._answers.completion(entry, self.version, 0, 0, "cut", (), NOTHING), results)
+        answer(entry, self._answers.completion(entry, self.version, 0, 0, "cut", (), NOTHING), results)
 
     def room(self) -> tuple[int, int, int]:
         """Rows of the cache, tokens that lie in it, and tokens it has room for."""
@@ -215,6 +215,9 @@ class Batch:
             place = int(np.searchsorted(run, i))
             law = plain[int(first[place]) : int(first[place] + kept[place])]
             rank([entry] * len(law), law, verdict.tokens[place, : kept[place]].tolist())
+        for i, entry in asking(self._rows, live, live.truncated):
+            place = int(np.searchsorted(run, i))
+            note_kept([entry] * int(kept[place]), logp[int(first[place]) : int(first[place] + kept[place])])
         for place, entry in guided:
             entry.guide.take(verdict.tokens[place, : kept[place]].tolist())
         drafts.note(lengths, verdict.accepted, kept, self.counts)
@@ -287,6 +290,7 @@ class Batch:
         entries = [(i, j.entry) for i, j in enumerate(joined) if j is not None]
         live.guided = [i for i, entry in entries if entry.guide is not None]
         live.listed = [i for i, entry in entries if entry.request.tops is not None]
+        live.truncated = [i for i, entry in entries if truncates(entry.request.sampling)]
         live.steered = np.array([r is not None and bool(r.taps) for r in asked], bool)
         live.told = [i for i, entry in entries if entry.inbox is not None]
         live.ahead = AHEAD
@@ -331,7 +335,8 @@ class Batch:
         for i, entry in forbid(logits, guided):
             live.act[i] = False
             self._fail(entry, stuck_error(entry), results)
-        drawn, logprobs, negentropies = (t.cpu().numpy() for t in draw(logits, live.laws, u, bool(guided)))
+        *numbers, in_law = draw(logits, live.laws, u, bool(guided))
+        drawn, logprobs, negentropies = (t.cpu().numpy() for t in numbers)
         drawn, logprobs, rows, count = drawn[:, 0], logprobs[:, 0], live.rows, live.count
         if np.isnan(logprobs.sum()):
             raise ModelError("the logits are not numbers", remedy="The weights have diverged: load earlier ones.")
@@ -340,6 +345,8 @@ class Batch:
         self._rows.entropies[rows, count] = negentropies
         if law is not None:
             rank([entry for _, entry in listed], law, [int(drawn[i]) for i, _ in listed])
+        if live.truncated and (cut := asking(self._rows, live, live.truncated)):
+            note_kept([entry for _, entry in cut], in_law[[i for i, _ in cut]])
         for i, entry in guided:
             entry.guide.take([int(drawn[i])])
         self.counts.sampled += int(live.act.sum())
@@ -365,7 +372,7 @@ class Batch:
         self.forward.writes.drop(entry.slot)
         self._rows.slots.busy[entry.slot] = False
         self.active -= 1
-        _answer(entry, error, results)
+        answer(entry, error, results)
 
     def _finish(self, rows: I64, counts: I64, finishes: Sequence[str], results: list[Result]) -> None:
         """Answer the requests of some rows, [n] each, and let the rows go."""
@@ -381,7 +388,7 @@ class Batch:
             numbers = logprobs[i, :count], entropies[i, :count]
             entry.reached = self.forward.writes.end(slot, joined.start) if request.taps else ()
             done = self._answers.completion(entry, self.version, prompt, joined.start, finish, ids, numbers)
-            _answer(entry, done, results)
+            answer(entry, done, results)
             every.joined[slot] = None
             slots.length[slot] = prompt + count - 1
             slots.tokens[slot, prompt : prompt + count - 1] = tokens[i, : count - 1]
@@ -389,8 +396,3 @@ class Batch:
                 slots.path[slot], slots.reply[slot] = request.path, request.head + request.forced + ids
         slots.busy[rows] = False
         self.active -= len(rows)
-
-
-def _answer(entry: Waiting, answer: Completion | BaseException, results: list[Result]) -> None:
-    entry.answered = True
-    results.append(Result(entry, answer))

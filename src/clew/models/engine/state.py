@@ -39,6 +39,7 @@ class Waiting:
         default_factory=list
     )  # of the tokens sampled so far, where the request asks for ``tops``
     tops: list[Ranked] = field(default_factory=list)
+    kept: list[I64] = field(default_factory=list)  # ids that truncation left at each of the tokens sampled so far
     reached: tuple[Reach, ...] = ()  # tokens that each of its writes into hidden states reached
 
 
@@ -61,6 +62,11 @@ class Inbox(NamedTuple):
 class Result(NamedTuple):
     entry: Waiting
     answer: Completion | BaseException
+
+
+def answer(entry: Waiting, given: Completion | BaseException, results: list[Result]) -> None:
+    entry.answered = True
+    results.append(Result(entry, given))
 
 
 class Joining(NamedTuple):
@@ -124,5 +130,6 @@ class Live:
     watched: bool  # some row has stop strings or a deadline
     guided: list[int]  # places of rows whose reply has a grammar
     listed: list[int]  # places of rows that ask for the likeliest tokens
+    truncated: list[int]  # places of rows whose law top-k or top-p cuts
     steered: npt.NDArray[np.bool_]  # bool, writes into hidden states
     told: list[int]  # places of rows whose tokens go out as they come

@@ -198,6 +198,16 @@ class Local:
         self._fits(ids)
         return token_scores.score(self.module, ids, temperature, self._config.vocab_size, self._caches)
 
+    def score_kept(
+        self, ids: Sequence[Sequence[int]], temperature: float, kept: Sequence[Sequence[tuple[int, int, bytes]]]
+    ) -> list[F32]:
+        """What ``score`` says, and of the law over the tokens that truncation left where LossRow.kept has them.
+
+        Raises:
+            BadInput: as ``score``; or sets of ids that do not fit their span.
+        """
+        return token_scores.over_kept(self.module, ids, temperature, kept, self.score(ids, temperature))
+
     def ranked(self, ids: Sequence[Sequence[int]], k: int = 20) -> list[tuple[F32, tuple[Ranked, ...]]]:
         """What ``score`` says of each row at temperature 1, and the ``k`` likeliest tokens at the same places.
 

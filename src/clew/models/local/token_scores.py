@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from clew.core.values import F32, Ranked
+from clew.models.kept import Span, places
 from clew.models.local import shared_prefix
 
 Ids = Sequence[Sequence[int]]
@@ -53,6 +55,22 @@ def score(module: nn.Module, ids: Ids, temperature: float, vocabulary: int, cach
             logp = precise(logits).log_softmax(-1).gather(-1, padded[:, 1:, None])[..., 0].float().cpu().numpy()
             found |= {row: logp[i, : len(ids[row]) - 1].copy() for i, row in enumerate(group)}
     return [found[i] for i in range(len(ids))]
+
+
+def over_kept(
+    module: nn.Module, ids: Ids, temperature: float, kept: Sequence[Sequence[Span]], whole: Sequence[F32]
+) -> list[F32]:
+    """``whole``, what ``score`` gave, with the law over the kept tokens in its place where ``kept`` has a span."""
+    out = [scores.copy() for scores in whole]
+    with evaluating(module) as device:
+        for row, spans, scores in zip(ids, kept, out, strict=True):
+            if not spans:
+                continue
+            logits = module(input_ids=torch.tensor([list(row)], device=device), use_cache=False).logits[0]
+            for place, token, left in places(spans, row):
+                law = (precise(logits[place - 1, torch.from_numpy(left).to(device)]) / temperature).log_softmax(-1)
+                scores[place - 1] = float(law[int(np.searchsorted(left, token))])
+    return out
 
 
 def ranked(module: nn.Module, ids: Ids, k: int) -> list[tuple[F32, tuple[Ranked, ...]]]:

@@ -369,7 +369,8 @@ class Remote:
             message = completion.message
             completion = completion._replace(message=message._replace(text=request.forced_text + message.text))
         exact = force.temperature == 1 and force.top_p == 1 and not force.top_k
-        logprobs = completion.logprobs if exact or self.logprobs == "processed" else None
+        exact = exact or self.logprobs == "processed" or completion.plain is not None
+        logprobs = completion.logprobs if exact else None
         if completion.tokens is not None and logprobs is not None and len(logprobs) != len(completion.tokens):
             logprobs = None
         return completion._replace(

@@ -13,6 +13,7 @@ from clew.core.protocols import Model
 from clew.core.values import Completion, Message, Piece, Usage
 from clew.models.dialects import Json, chat, completions, responses, sse
 from clew.models.dialects.logprobs import columns, spelt
+from clew.models.kept import listed
 from clew.serve.openai.answers import Indexed, Prompt, Raw, raw
 from clew.serve.openai.questions import Question
 from clew.serve.refusals import error_event
@@ -125,7 +126,7 @@ class Writer:
                 told = {k: [*before[k], *told[k]] if told[k] is not None else None for k in told}
         out = completions.choice(index, (prompt.text if question.echo else "") + text, completion.finish, told)
         if question.asked.token_ids:
-            out["token_ids"] = list(completion.tokens or ())
+            out |= {"token_ids": list(completion.tokens or ()), **_law(completion)}
         return out | self._of_prompt(place)
 
     def _columns(self, completion: Completion | Piece, start: int, offset: int) -> Json:
@@ -235,7 +236,7 @@ class Writer:
             told = self._columns(item, sent, len(before)) if question.tops is not None else None
         choice = completions.choice(index, text, finish, told)
         if question.asked.token_ids:
-            choice["token_ids"] = list(tokens)
+            choice |= {"token_ids": list(tokens), **(_law(item) if isinstance(item, Completion) else {})}
         yield completions.frame([choice | (self._of_prompt(place) if finish else {})], **self.about)
 
     def _echo(self, index: int, place: int) -> Json:
@@ -261,6 +262,13 @@ class Writer:
 
     def _whole_response(self, event: Json) -> Json:
         return event | ({"response": self._response(event["response"])} if "response" in event else {})
+
+
+def _law(completion: Completion) -> Json:
+    """What truncation left at each token and the logprobs (nats) under that law, with which such replies train."""
+    if not completion.kept or completion.logprobs is None:
+        return {}
+    return {"sampling_mask": listed(completion.kept), "sampling_logprobs": completion.logprobs.tolist()}
 
 
 _NOTHING = Message("assistant", "")

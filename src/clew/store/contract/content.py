@@ -48,15 +48,19 @@ def keeps_calls(make: Factory) -> None:
     """Every field of a Call comes back as it was, before and after commit."""
     store = make()
     store.put_run(RunRow("r", "a.py:f"))
-    sample = Sample(7, Message("assistant", "hi"), (1, 2), np.array([-0.5], np.float32), "stop")
+    sample = Sample(7, Message("assistant", "hi"), (1, 2), np.array([-0.5], np.float32), "stop", b"\1\0\0\0\1\2")
     full = Call("r", 1, "ask", b"q" * 16, 1, 4, b"k" * 16, 2, b"i" * 16, b"o" * 16, "act \ud800", "te\0xt")
     full = full._replace(state=b"s" * 16, snapshot=b"n" * 16)
     full = full._replace(reward=-0.25, terminal=True, legal=("a", "b \ud801"), child="child", head=3, forced=2)
     full = full._replace(logprobs=np.array([-1, -0.1], np.float32), entropies=np.array([0.5, np.inf], np.float32))
-    full = full._replace(seed=2**63 - 1, setup=SETUP, packed=(sample, sample._replace(ids=None, logprobs=None)))
+    full = full._replace(
+        seed=2**63 - 1, setup=SETUP, packed=(sample, sample._replace(ids=None, logprobs=None, kept=b""))
+    )
     full = full._replace(finish="length", usage=Usage(5, 2, 3), cost=0.02, started=1.7e9, seconds=0.5, error="boom")
     inner = (Inner("small", "s-1", 2, Usage(1, 2, 0), 0.01, 0.3, "hi \ud802", (1, 2), "5e"), Inner("large"))
-    full = full._replace(attempts=(Attempt(0.1, 429, "slow down"), Attempt(0.4, 200)), inner=inner, extra=PICTURE)
+    full = full._replace(
+        attempts=(Attempt(0.1, 429, "slow down"), Attempt(0.4, 200)), inner=inner, extra=PICTURE, kept=b"\2\0\0\0\0\1\5"
+    )
     assert not [name for name, unset in Call._field_defaults.items() if same(getattr(full, name), unset)]
     calls = [Call("r", 0, "open", b"", 0, 0, text="see"), full]
     calls += [Call("r", 2 + n, kind, b"r", 2 + n, action="x") for n, kind in enumerate(("act", "spawn", "note"))]  # type: ignore[arg-type]

@@ -97,6 +97,7 @@ def proves_itself(make: Factory) -> None:
     acts = {"text": "altered", "reward": 1.0, "terminal": True, "legal": ("fly",), "state": b"s" * 16, "done": 77}
     asks = {"finish": "length", "seed": 1, "head": 0, "logprobs": np.zeros(2, np.float32), "entropies": None}
     asks |= {"setup": SETUP._replace(version=4), "inner": (Inner("small", "s-1", 2, text="x", tokens=(1, 2)),)}
+    asks |= {"kept": b"\1\0\0\0\0"}  # in no key, and found by its count: one set for two logprobs
     asks |= {"packed": (Sample(1, Message("assistant", "x"), None, None, "stop"),)}
     changes = {name: (2, value) for name, value in (acts | {"error": "no", "child": ""}).items()}
     changes |= {name: (3, value) for name, value in asks.items()}

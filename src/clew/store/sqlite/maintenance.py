@@ -98,7 +98,7 @@ class Maintenance(Records):
                         loose |= self._codec.shown_keys(packed)
                     db.execute(
                         "UPDATE call SET action = '', text = '', legal = NULL, snapshot = x'', packed = NULL, "
-                        "logprobs = NULL, entropies = NULL, error = '' WHERE at = ?",
+                        "logprobs = NULL, entropies = NULL, kept = NULL, error = '' WHERE at = ?",
                         (at,),
                     )
                 for row_ in burial.rows:

@@ -92,12 +92,19 @@ def _vectors(db: sqlite3.Connection) -> None:
     )
 
 
+def _kept(db: sqlite3.Connection) -> None:
+    """Which tokens truncation left at each sampled one; NULL where nothing was cut off."""
+    if "kept" not in {column for _, column, *_ in db.execute("PRAGMA table_info(call)")}:
+        db.execute("ALTER TABLE call ADD COLUMN kept BLOB")
+
+
 Step = tuple[str, Callable[[sqlite3.Connection], None]]
 STEPS: tuple[Step, ...] = (
     ("001-ground", _ground),
     ("002-settings", _settings),
     ("003-memory", _memory),
     ("004-vectors", _vectors),
+    ("005-kept", _kept),
 )
 
 

@@ -32,7 +32,7 @@ EXTRA, PARTS = '{"extra":', '"]]'  # how `packed` begins where it holds images, 
 CALL_COLUMNS = (
     "at, kind, request, after, done, key, conversation, node_in, node_out, action, text, reward, terminal, legal, "
     "state, snapshot, child, head, forced, logprobs, entropies, seed, setup, packed, finish, prompt, completion, "
-    "cached, cost, started, seconds, attempts, error"
+    "cached, cost, started, seconds, attempts, error, kept"
 )
 RUN_COLUMNS = (
     "no, agent, taskset, model, task_id, task, agent_digest, config, seed, grp, ord, parent, changes, lineage, "
@@ -168,7 +168,7 @@ class Codec:
     def call(self, place: int, call: Call) -> tuple[Any, ...]:
         (_, _, kind, request, after, done, key, conversation, node_in, node_out, action, text, reward, terminal, legal,
          state, snapshot, child, head, forced, logprobs, entropies, seed, setup, packed, finish, usage, cost, started,
-         seconds, attempts, error, inner, extra) = call  # fmt: skip
+         seconds, attempts, error, inner, extra, kept) = call  # fmt: skip
         return (
             place, _KIND[kind], request, after, done, key, conversation, node_in, node_out, action, text, reward,
             terminal, self._legal(legal) if legal else None, state, snapshot, self._number(child) if child else 0,
@@ -176,14 +176,14 @@ class Codec:
             pack_floats(logprobs), pack_floats(entropies),
             seed, None if setup is None else self._setup(setup), self._pack(call) if packed or inner or extra else None,
             self._number(finish) if finish else 0, *usage, cost, started, seconds,
-            dump(attempts) if attempts else None, error,
+            dump(attempts) if attempts else None, error, kept or None,
         )  # fmt: skip
 
     @ours("call")
     def read_call(self, run: str, row: tuple[Any, ...]) -> Call:
         (place, kind, request, after, done, key, conversation, node_in, node_out, action, text, reward, terminal, legal,
          state, snapshot, child, head, forced, logprobs, entropies, seed, setup, packed, finish, prompt, completion,
-         cached, cost, started, seconds, attempts, error) = row  # fmt: skip
+         cached, cost, started, seconds, attempts, error, kept) = row  # fmt: skip
         samples, inner, extra = self._unpack(json.loads(packed)) if packed else ((), (), "")
         return Call(
             run, place & ((1 << BITS) - 1), cast(Any, KINDS[kind]), request, after, done, key, conversation, node_in,
@@ -194,6 +194,7 @@ class Codec:
             samples, self._name(finish) if finish else "",
             Usage(prompt, completion, cached) if prompt or completion or cached else _NO_USAGE, cost, started, seconds,
             tuple(Attempt(*one) for one in json.loads(attempts)) if attempts else (), readable(error), inner, extra,
+            kept or b"",
         )  # fmt: skip
 
     def _pack(self, call: Call) -> str:
@@ -340,11 +341,13 @@ def _ids_of_text(text: str | None) -> tuple[int, ...] | None:
 def _sample(sample: Sample) -> list[Any]:
     logprobs = pack_floats(sample.logprobs)
     ids = _text_of_ids(sample.ids)
-    return [sample.seed, sample.message, ids, None if logprobs is None else b64encode(logprobs).decode(), sample.finish]
+    chances = None if logprobs is None else b64encode(logprobs).decode()
+    kept = [b64encode(sample.kept).decode()] if sample.kept else []  # samples without are written as before
+    return [sample.seed, sample.message, ids, chances, sample.finish, *kept]
 
 
 def _read_sample(fields: list[Any]) -> Sample:
-    seed, (role, text, reasoning, calls, call_id, extra), ids, logprobs, finish = fields
+    seed, (role, text, reasoning, calls, call_id, extra), ids, logprobs, finish, *kept = fields
     message = Message(role, text, reasoning, tuple(ToolCall(*call) for call in calls), call_id, extra)
     values = unpack_floats(None if logprobs is None else b64decode(logprobs))
-    return Sample(seed, message, _ids_of_text(ids), values, finish)
+    return Sample(seed, message, _ids_of_text(ids), values, finish, *map(b64decode, kept))

@@ -1,0 +1,77 @@
+"""Whether the rows of a step pass the model over their trie, each shared token once, or one by one.
+
+``Trainer`` asks at each step. transformers is loaded where a trie is first used, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+import torch
+
+from clew.core.errors import BadInput
+from clew.core.records import LossRow
+from clew.fit import trie
+from clew.fit.collate import Micro
+from clew.fit.forward import Scorer
+
+Mode = Literal["auto", "on", "off"]
+PAYS = 0.75  # share of the rows' tokens up to which a trie is taken: above, runs of its own cost what it saves
+
+
+class Sharing:
+    """What one trainer does about beginnings that its rows share.
+
+    Args:
+        mode: ``auto`` takes the trie where it pays and the model can; ``on`` always, and refuses a model that cannot;
+            ``off`` never.
+
+    Raises:
+        BadInput: an unknown mode.
+    """
+
+    def __init__(self, mode: Mode, scorer: Scorer) -> None:
+        if mode not in ("auto", "on", "off"):
+            raise BadInput(f"shared_prefixes={mode!r}", remedy="Write auto, on or off.")
+        self.mode, self._scorer = mode, scorer
+        self._objection: str | None = None  # not yet asked for
+
+    def takes(self, rows: Sequence[LossRow]) -> bool:
+        """Whether these rows pass over their trie.
+
+        Raises:
+            BadInput: they must, and the model cannot.
+        """
+        if self.mode == "off" or (self.mode == "auto" and trie.share(rows) > PAYS):
+            return False
+        if self._objection is None:
+            from clew.fit.tree_attention import objection
+
+            module, body = self._scorer.module, self._scorer.body
+            self._objection = objection(module, body) if self._scorer.direct else "its head does more than multiply"
+        if self._objection and self.mode == "on":
+            told = f"the model cannot compute shared prefixes once: {self._objection}"
+            raise BadInput(told, remedy="Train with shared_prefixes='auto' or 'off'.")
+        return not self._objection
+
+    def attending(self, micros: Sequence[Micro]) -> AbstractContextManager[None]:
+        """Holds while these micro-batches pass the model, forward and backward."""
+        if all(micro.tree is None for micro in micros):
+            return nullcontext()
+        from clew.fit.tree_attention import attending
+
+        return attending(self._scorer.module)
+
+
+def laid_out(micro: Micro, rows: Sequence[LossRow]) -> Micro:
+    """The micro-batch of these rows over their trie: other ids and places, the same tokens."""
+    from clew.fit.tree_attention import tree
+
+    made, longest, device = trie.lay([row.ids for row in rows]), micro.ids.shape[1], micro.ids.device
+    where = torch.zeros(len(rows), longest, dtype=torch.long)
+    for b, places in enumerate(made.where):
+        where[b, : len(places)] = torch.from_numpy(places)
+    at = where.flatten().to(device)[micro.at]
+    return micro._replace(ids=torch.from_numpy(made.ids)[None].to(device), at=at, tree=tree(made, device))
