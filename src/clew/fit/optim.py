@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 from torch import nn
 
 from clew.core.errors import BadInput
+from clew.fit.sharding.shards import check_whole
 
 
 class Optimiser:
@@ -54,11 +56,14 @@ def build(
     output head at ``muon_lr``; embeddings, head and vectors go to AdamW (1711.05101) at ``lr``.
 
     Raises:
-        BadInput: an unknown name, or nothing to train.
+        BadInput: an unknown name, nothing to train, or a sharded module whose parameters are gathered at the moment.
     """
-    trainable = [p for p in module.parameters() if p.requires_grad]
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    trainable = [p for _, p in named]
     if not trainable:
         raise BadInput("the model has no trainable parameter", remedy="Unfreeze it, or ask for lora={'r': 8}.")
+    if "torch.distributed.fsdp" in sys.modules:  # else nothing can be sharded, and loading it takes half a second
+        check_whole(named, module)
     fused = all(p.device.type in ("cpu", "cuda") for p in trainable)
 
     def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

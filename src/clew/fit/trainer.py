@@ -18,9 +18,13 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Policy, Tracker
 from clew.core.records import LossRow
 from clew.fit import adapter_files, adapters, checkpoint, norms, optim, weighing
-from clew.fit.collate import Micro, Tokens, check, collate, plan
+from clew.fit.collate import Micro, Tokens, blank, check, collate, plan
 from clew.fit.forbidden import forbidden
-from clew.fit.forward import CHUNK, Scorer
+from clew.fit.forward import CHUNK, Scored, Scorer
+from clew.fit.seen import Seen
+from clew.fit.sharding import shards
+from clew.fit.sharding.ranks import Group, Ranks, rows_digest
+from clew.models.engine.weights import weights_digest
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
 T = TypeVar("T")
@@ -81,6 +85,8 @@ class Trainer:
         steady: one thread and deterministic kernels, so that a step taken again gives the same bits.
         chunk: logits held at once, in numbers.
         seed: what new adapters begin with, and their dropout; None leaves torch's own state.
+        ranks: several processes that train one model, see clew.fit.sharding: the weights are cut among them, each makes
+            the same calls with the same rows, and works on its share of the micro-batches. Rank 0 serves and saves.
     """
 
     def __init__(
@@ -104,6 +110,7 @@ class Trainer:
         tracker: Tracker | None = None,
         chunk: int = CHUNK,
         seed: int | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         if seed is not None:
             torch.manual_seed(seed)
@@ -115,20 +122,35 @@ class Trainer:
             raise BadInput(f"lora={dict(lora)!r} beside the adapter {adapter}", remedy="An adapter has its own rank.")
         self.lora = bool(lora) or adapter is not None
         self.base = model.ref
-        self.module = adapters.attach(model.module, lora) if lora else model.module
+        if lora:
+            adapters.attach(model.module, lora)
         if adapter is not None:
-            self.module = adapter_files.begin(model.module, adapter)
+            adapter_files.begin(model.module, adapter)
             self.model.publish()  # the weights are not those of version 0 any more
+        self.ranks = ranks or Ranks()
+        self.serving = shards.Serving(model, self.ranks)
+        self.module = self.serving.trained
         self.noisy = any(isinstance(part, nn.Dropout) and part.p > 0 for part in self.module.modules())
         self.device = next(self.module.parameters()).device
         gpu = self.device.type == "cuda"
         self.autocast = precision == "bfloat16" or (precision == "auto" and gpu)
         self.tolerance = tolerance if tolerance is not None else 0.05 if self.autocast else 1e-4
-        self.optimizer = optim.build(self.module, optimizer, lr, betas, weight_decay, muon_lr)
-        self.scorer = Scorer(self.module, chunk)
+        self.scorer: Callable[..., Scored] = Scorer(self.module, chunk)
         self.norms = [] if self.autocast else norms.find(self.module)
+        if isinstance(self.ranks, Group):
+            how = {"optimizer": optimizer, "lr": lr, "muon_lr": muon_lr, "betas": betas, "weight_decay": weight_decay}
+            self._cut(self.ranks, {**how, "weight_by": weight_by, "clip": clip, "batch_tokens": batch_tokens})
+        self.optimizer = optim.build(self.module, optimizer, lr, betas, weight_decay, muon_lr)
         self.steps = 0
         self._checked = False
+
+    def _cut(self, ranks: Group, settings: Mapping[str, object]) -> None:
+        """Cut the module among ranks that hold the same weights and were given the same settings."""
+        losses = {name: getattr(loss, "keywords", loss) for name, loss in self.losses.items()}
+        more = {"losses": losses, "tolerance": self.tolerance, "steady": self.steady, "autocast": self.autocast}
+        ranks.agree({"weights": weights_digest(self.module), **settings, **more})
+        shards.cut(self.module, ranks)
+        self.scorer = shards.entered(self.module, self.scorer)
 
     def step(self, rows: Sequence[LossRow], lr_scale: float = 1.0) -> StepReport:
         """One optimiser step over all rows; afterwards the model serves the new weights.
@@ -140,6 +162,8 @@ class Trainer:
         """
         began, cpu = time.perf_counter(), time.process_time()
         check(rows)
+        if self.ranks.world > 1:
+            self.ranks.agree({"rows": rows_digest(rows), "lr_scale": lr_scale, "step": self.steps})
         losses = {name: self._loss(name) for name in dict.fromkeys(name for row in rows for name in row.weights)}
         if not losses:
             raise BadInput("the rows carry no weight stream", remedy="Build them with clew.rows(groups, method).")
@@ -148,7 +172,7 @@ class Trainer:
             sums, seen = self._backward(rows, losses)
             norm = self._norm()
             self.optimizer.step(lr_scale)
-        self.model.publish()
+        self.serving.publish()
         self.steps += 1
         report = StepReport(
             step=self.steps,
@@ -159,20 +183,21 @@ class Trainer:
             mismatch=seen.mismatch(),
             rows=len(rows),
             tokens=sum(len(row.ids) for row in rows),
-            trained=seen.trained,
+            trained=int(self.ranks.total([seen.trained])[0]),
             seconds=time.perf_counter() - began,
             cpu_seconds=time.process_time() - cpu,
         )
-        if self.tracker is not None:
+        if self.tracker is not None and self.ranks.leads:
             self.tracker.log(report.metrics(), self.steps)
         return report
 
-    def _backward(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> tuple[dict[str, float], _Seen]:
+    def _backward(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> tuple[dict[str, float], Seen]:
         micros = self._micros(rows, losses)
-        counts = {name: sum(float(self._count(m, name, loss)) for m in micros) for name, loss in losses.items()}
+        mine = [sum(float(self._count(m, name, loss)) for m in micros) for name, loss in losses.items()]
+        counts = dict(zip(losses, self.ranks.total(mine), strict=True))
         entropy = any(_told(loss, "reads_entropy", False) for loss in losses.values())
         sums = dict.fromkeys(losses, 0.0)
-        seen = _Seen()
+        seen = Seen(self.ranks)
         for micro in micros:
             with self._precision():
                 logp, entropies = self._score(micro, entropy)
@@ -181,16 +206,16 @@ class Trainer:
                 if self.noisy:
                     seen.agrees(micro, self._plainly(micro))
                 self._compare(seen.mismatch())
-            total: Tensor | None = None
+            total: Tensor | None = logp.sum() * 0 if self.ranks.world > 1 else None  # every rank goes back as often
             for name, loss in losses.items():
                 if name in micro.mask and counts[name]:
                     value = loss(micro.tokens(name, logp, entropies))[0] / counts[name]
                     sums[name] += float(value.detach())
                     total = value if total is None else total + value
             if total is not None:
-                torch.autograd.backward(total)
-        self._checked = self._checked or bool(seen.gaps)
-        return sums, seen
+                torch.autograd.backward(total * self.ranks.world)  # FSDP takes the mean of the ranks' gradients
+        self._checked = self._checked or seen.mismatch() is not None
+        return dict(zip(sums, self.ranks.total(list(sums.values())), strict=True)), seen
 
     def _score(self, micro: Micro, entropy: bool) -> tuple[Tensor, Tensor | None]:
         return self.scorer(micro.ids, micro.at, micro.target, micro.temperature, entropy, micro.banned)
@@ -206,7 +231,8 @@ class Trainer:
             mine, shares = [rows[i] for i in part], {n: s[part] for n, s in share.items()}
             return collate(mine, self.model.version, self.device, shares, forbidden(mine, guide))
 
-        return [micro(part) for part in plan(rows, self.batch_tokens)]
+        parts = plan(rows, self.batch_tokens, at_least=self.ranks.world)
+        return [micro(part) if part else blank(self.device) for part in shards.dealt(parts, [], self.ranks)]
 
     @torch.no_grad()
     def _plainly(self, micro: Micro) -> Tensor:
@@ -238,8 +264,10 @@ class Trainer:
 
     def _norm(self) -> float:
         parameters = [p for p in self.module.parameters() if p.grad is not None]
-        limit = self.clip if self.clip is not None else float("inf")
-        return float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+        norm = shards.whole(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+        if self.clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
+        return float(norm)
 
     def _loss(self, name: str) -> Loss:
         found = self.losses.get(name, name)
@@ -321,38 +349,6 @@ class Trainer:
         self.model.publish(state["version"])
         self._checked = False
         return dict(state["position"])
-
-
-class _Seen:
-    """Ratio and mismatch, gathered over micro-batches."""
-
-    def __init__(self) -> None:
-        self.ratios: list[Tensor] = []
-        self.gaps: list[Tensor] = []
-        self.trained = 0
-
-    def add(self, micro: Micro, logp: Tensor, agree: bool = True) -> None:
-        self.trained += len(micro.at)
-        gap = (logp - micro.old)[micro.known]
-        if len(gap):
-            self.ratios.append(gap.exp())
-        if agree:
-            self.agrees(micro, logp)
-
-    def agrees(self, micro: Micro, logp: Tensor) -> None:
-        """Note how far the sampler is from the trainer where the present weights have sampled."""
-        if bool(micro.current.any()):
-            self.gaps.append((logp - micro.old)[micro.current].abs().max())
-
-    def mismatch(self) -> float | None:
-        return float(torch.stack(self.gaps).max()) if self.gaps else None
-
-    def ratio(self) -> dict[str, float]:
-        if not self.ratios:
-            return {}
-        r = torch.cat(self.ratios)
-        outside = ((r < 0.8) | (r > 1.25)).float().mean()
-        return {"mean": float(r.mean()), "min": float(r.min()), "max": float(r.max()), "outside": float(outside)}
 
 
 def _told(loss: Loss, name: str, default: T) -> T:
