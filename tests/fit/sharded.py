@@ -1,13 +1,13 @@
 """A rank of the tests of sharded training: torchrun starts it, ``python -m tests.fit.sharded FOLDER JOB...``.
 
-Each job is a function below; what it finds goes to FOLDER/JOB.pt, written by rank 0. Without torchrun's variables a job
-runs in one process, which is the slow twin.
+What a job finds is written to FOLDER by rank 0. Without ranks a job runs in one process, which is the slow twin.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from clew.core.records import LossRow
-from clew.fit.sharding import joining
+from clew.fit.sharding import joining, shards
 from clew.fit.sharding.ranks import Ranks
 from clew.fit.trainer import Trainer
 
@@ -39,7 +39,8 @@ class Larger(Served):
         self.module = Qwen3ForCausalLM(config).to(dtype)
 
 
-def batches(count: int = STEPS, size: int = 9) -> list[list[LossRow]]:
+@cache
+def batches(count: int = STEPS, size: int = 7) -> list[list[LossRow]]:
     """Rows of 5 to 30 tokens for each step: a policy loss, and in every third row a supervised one as well."""
     rng, net = np.random.default_rng(5), Larger().module
     made = []
@@ -58,31 +59,75 @@ def batches(count: int = STEPS, size: int = 9) -> list[list[LossRow]]:
     return made
 
 
-def trained(ranks: Ranks, dtype: torch.dtype = torch.float32, model: Served | None = None, **settings: Any) -> Any:
-    """Weights, norms and losses of ``STEPS`` steps."""
-    model = model or Larger(dtype=dtype)
-    trainer = Trainer(model, ranks=ranks, batch_tokens=60, **settings)
-    reports = [trainer.step(rows) for rows in batches()]
+class Reversed(Trainer):
+    """Sums the gradients of a step's micro-batches in another order: what rounding alone does to a training."""
+
+    def _micros(self, rows: Any, losses: Any) -> Any:
+        return super()._micros(rows, losses)[::-1]
+
+
+def trained(
+    ranks: Ranks, folder: Path, name: str = "", begin: str = "", kind: type[Trainer] = Trainer, **settings: Any
+) -> Any:
+    """Weights, and norms and losses of each of ``steps`` steps; a checkpoint ``name`` after half of them.
+
+    ``begin``: go on from this checkpoint, whose position is the number of steps.
+    """
+    model, steps = Larger(dtype=settings.pop("dtype", torch.float32)), settings.pop("steps", STEPS)
+    trainer = kind(model, ranks=ranks, batch_tokens=60, seed=3, **settings)
+    start = trainer.load(begin)["step"] if begin else 0
+    reports = []
+    for step, rows in enumerate(batches()[start:steps], start):
+        reports.append(trainer.step(rows))
+        if name and step + 1 == steps // 2:
+            trainer.save(folder / name, {"step": step + 1})
     told = [{"norm": r.grad_norm, **r.loss, **r.ratio, "trained": r.trained, "version": r.version} for r in reports]
     return {"weights": model.weights() if ranks.leads else {}, "told": told, "mismatch": reports[0].mismatch}
 
 
-def adamw(ranks: Ranks, folder: Path) -> Any:
-    return trained(ranks, weight_by="run")
+HOW: dict[str, dict[str, Any]] = {
+    "adamw": {"weight_by": "run"},
+    "muon": {"optimizer": "muon"},
+    "double": {"dtype": torch.float64, "steps": 6},
+    "lora": {"lora": {"r": 2}, "steps": 6},
+    "reversed": {"optimizer": "muon", "kind": Reversed},
+}
 
 
-def double(ranks: Ranks, folder: Path) -> Any:
-    return trained(ranks, dtype=torch.float64)
+def bits(ranks: Ranks) -> Any:
+    """Weights after three steps of Muon on gradients that are given."""
+    model = Larger()
+    trainer = Trainer(model, ranks=ranks, optimizer="muon")
+    for seed in range(3):
+        torch.manual_seed(seed)
+        for name, parameter in trainer.module.named_parameters():
+            parameter.grad = shards.like(torch.randn(dict(Larger().module.named_parameters())[name].shape), parameter)
+        trainer.optimizer.step()
+    trainer.serving.publish()
+    return {"weights": model.weights()}
+
+
+def job(ranks: Ranks, folder: Path, text: str) -> Any:
+    """A training of ``HOW``, which saves a checkpoint at its half; ``NAME<CHECKPOINT`` goes on from one."""
+    if text == "bits":
+        return bits(ranks)
+    name, _, begin = text.partition("<")
+    return trained(ranks, folder, "" if begin else f"{name}.half", begin, **HOW[name])
+
+
+def file_of(text: str) -> str:
+    """The file of what a job found."""
+    return text.replace("<", ".from.").replace("/", "_") + ".pt"
 
 
 def main() -> None:
     torch.set_num_threads(1)
     folder, *jobs = sys.argv[1:]
-    ranks = joining.join(os.environ, wait=60) if joining.is_rank(os.environ) else Ranks()
-    for job in jobs:
-        found = globals()[job](ranks, Path(folder))
+    ranks = joining.join(os.environ, wait=60)
+    for text in jobs:
+        found = job(ranks, Path(folder), text)
         if ranks.leads:
-            torch.save(found, Path(folder) / f"{job}.pt")
+            torch.save(found, Path(folder) / file_of(text))
     joining.leave()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,9 @@ from torch import nn
 
 from clew.core.errors import BadInput
 from clew.fit.sharding.shards import check_whole
+from clew.fit.sharding.whole_muon import WholeMuon
+
+Cut = Callable[[torch.optim.Optimizer, dict[str, Any]], dict[str, Any]]
 
 
 class Optimiser:
@@ -32,14 +36,15 @@ class Optimiser:
     def state_dict(self) -> list[dict[str, Any]]:
         return [part.state_dict() for part in self.parts]
 
-    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
+    def load_state_dict(self, state: list[dict[str, Any]], cut: Cut | None = None) -> None:
+        """``cut`` cuts what one process saved as the parameters of a part are cut among ranks."""
         if len(state) != len(self.parts):
             raise BadInput(
                 f"the checkpoint holds {len(state)} optimiser states, this trainer has {len(self.parts)}",
                 remedy="Build the trainer with the settings that it was saved with.",
             )
         for part, saved in zip(self.parts, state, strict=True):
-            part.load_state_dict(saved)
+            part.load_state_dict(saved if cut is None else cut(part, saved))
 
 
 def build(
@@ -78,7 +83,8 @@ def build(
     rest = [p for p in trainable if p.ndim != 2 or id(p) in ends]
     parts: list[torch.optim.Optimizer] = []
     if hidden:
-        parts.append(torch.optim.Muon(hidden, lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
+        muon = WholeMuon if hasattr(hidden[0], "device_mesh") else torch.optim.Muon
+        parts.append(muon(hidden, lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
     if rest:
         parts.append(adamw(rest))
     return Optimiser(parts)

@@ -22,7 +22,7 @@ from clew.fit.collate import Micro, Tokens, blank, check, collate, plan
 from clew.fit.forbidden import forbidden
 from clew.fit.forward import CHUNK, Scored, Scorer
 from clew.fit.seen import Seen
-from clew.fit.sharding import shards
+from clew.fit.sharding import shard_files, shards
 from clew.fit.sharding.ranks import Group, Ranks, rows_digest
 from clew.models.engine.weights import weights_digest
 
@@ -306,21 +306,36 @@ class Trainer:
         ``also`` adds files of its own to it, the module's adapters merged.
         """
 
-        return checkpoint.replace(path, lambda folder: self.write(folder, position, also))
+        if self.ranks.leads:
+            checkpoint.replace(path, lambda folder: self.write(folder, position, also))
+        else:
+            self.write(Path(path))
+        self.ranks.wait()
+        return Path(path).absolute()
 
     def write(
         self, folder: Path, position: Mapping[str, Any] | None = None, also: Callable[[Path], None] | None = None
     ) -> None:
-        """Write into a folder what ``save`` does, for a caller that makes several trainers' files appear together."""
-        with adapters.quiet(), adapters.merged(self.module) if self.lora else nullcontext():
+        """Write into a folder what ``save`` does, for a caller that makes several trainers' files appear together.
+
+        Of several ranks each writes its rows of the weights into the folder that rank 0 names.
+        """
+        if self.ranks.world > 1:
+            folder = Path(self.ranks.told(str(folder)))
+            shard_files.save(folder, self.module, self.optimizer, self.lora)
+            if not self.ranks.leads:
+                return
+        served = self.serving.served
+        with adapters.quiet(), adapters.merged(served) if self.lora else nullcontext():
             self.model.save(folder)
             if also is not None:
                 also(folder)
         if self.lora:
-            adapter_files.write(self.module, folder / "adapter", self.base)
+            adapter_files.write(served, folder / "adapter", self.base)
+        alone = self.ranks.world == 1
         state = {
-            "optimizer": self.optimizer.state_dict(),
-            "adapters": adapters.state(self.module) if self.lora else None,
+            "optimizer": self.optimizer.state_dict() if alone else None,
+            "adapters": adapters.state(served) if self.lora else None,
             "rng": torch.get_rng_state(),
             "gpu_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
             "steps": self.steps,
@@ -330,23 +345,28 @@ class Trainer:
         torch.save(state, folder / "trainer.pt")
 
     def load(self, path: str | Path) -> dict[str, Any]:
-        """Go back to what ``save`` wrote, bit for bit; returns its ``position``.
+        """Go back to what ``save`` wrote; returns its ``position``.
+
+        Bit for bit where as many ranks saved it as there are now, and within rounding of later steps where not.
 
         Raises:
             BadInput: no checkpoint there, or one of another model or optimiser.
         """
         folder = checkpoint.locate(path)
         state = torch.load(folder / "trainer.pt", map_location=self.device, weights_only=True)
-        if self.lora:
-            adapters.restore(self.module, state["adapters"])
+        if shard_files.exists(folder):
+            shard_files.load(folder, self.module, self.optimizer, self.lora)
         else:
-            adapters.load_weights(self.module, folder)
-        self.optimizer.load_state_dict(state["optimizer"])
+            if self.lora:
+                adapters.restore(self.module, state["adapters"])
+            else:
+                adapters.load_weights(self.module, folder)
+            self.optimizer.load_state_dict(state["optimizer"], None if self.ranks.world == 1 else shard_files.cut)
         torch.set_rng_state(state["rng"].cpu())
         if state["gpu_rng"]:
             torch.cuda.set_rng_state_all([s.cpu() for s in state["gpu_rng"]])
         self.steps = state["steps"]
-        self.model.publish(state["version"])
+        self.serving.publish(state["version"])
         self._checked = False
         return dict(state["position"])
 
