@@ -40,7 +40,7 @@ class Larger(Served):
 
 
 @cache
-def batches(count: int = STEPS, size: int = 7) -> list[list[LossRow]]:
+def batches(count: int = STEPS, size: int = 9) -> list[list[LossRow]]:
     """Rows of 5 to 30 tokens for each step: a policy loss, and in every third row a supervised one as well."""
     rng, net = np.random.default_rng(5), Larger().module
     made = []
