@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from clew.core.errors import BadInput
 from clew.core.records import LossRow
 from clew.fit.sharding import joining, shards
 from clew.fit.sharding.ranks import Ranks
@@ -107,10 +108,26 @@ def bits(ranks: Ranks) -> Any:
     return {"weights": model.weights()}
 
 
+def disagreeing(ranks: Ranks) -> list[dict[str, str]]:
+    """What each rank is told where the last one has other settings, other weights, or other rows."""
+    mine, other = batches()[0], ranks.rank == ranks.world - 1
+    told = {}
+    for what in ("lr", "weights", "rows"):
+        try:
+            odd = what if other else ""
+            trainer = Trainer(Larger(seed=odd == "weights"), lr=1e-4 if odd == "lr" else 7e-4, ranks=ranks)
+            trainer.step(mine[::-1] if odd == "rows" else mine)
+        except BadInput as error:
+            told[what] = str(error)
+    return ranks.gathered(told)
+
+
 def job(ranks: Ranks, folder: Path, text: str) -> Any:
     """A training of ``HOW``, which saves a checkpoint at its half; ``NAME<CHECKPOINT`` goes on from one."""
     if text == "bits":
         return bits(ranks)
+    if text == "disagreeing":
+        return disagreeing(ranks)
     name, _, begin = text.partition("<")
     return trained(ranks, folder, "" if begin else f"{name}.half", begin, **HOW[name])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,7 +70,7 @@ def alone(tmp_path_factory):
 def several(request, alone, tmp_path_factory):
     if request.param > MOST:
         pytest.skip("did not run: CLEW_RANKS=4 tries four ranks, which takes a minute")
-    jobs = [*JOBS, "bits", *(f"{job}<{alone / job}.half" for job in ("adamw", "muon"))]
+    jobs = [*JOBS, "bits", "disagreeing", *(f"{job}<{alone / job}.half" for job in ("adamw", "muon"))]
     return launched(request.param, tmp_path_factory.mktemp("ranks") / str(request.param), *jobs)
 
 
@@ -86,6 +87,16 @@ def test_weights_norms_and_figures_equal_those_of_one_process(several, alone, jo
         else:
             assert now == pytest.approx(was, rel=1e-4, abs=1e-5)
     assert many["mismatch"] == pytest.approx(one["mismatch"], abs=1e-6)
+
+
+def test_ranks_that_disagree_are_all_told_of_what(several):
+    told = found(several, "disagreeing")
+    last = len(told) - 1
+    for one in told:
+        assert f"disagree: lr is 0.0007 at rank 0 and 0.0001 at rank {last}\n  Start every rank" in one["lr"]
+        for name in ("weights", "rows"):
+            said = rf"the ranks disagree: {name} is \w+ at rank 0 and \w+ at rank {last}\n  (Let|Give) every rank"
+            assert re.match(said, one[name])
 
 
 def test_muon_steps_whole_matrices_to_the_bit(several, alone):
