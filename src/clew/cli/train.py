@@ -19,6 +19,7 @@ from clew.cli.shared import (
 )
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.programs import program_options
+from clew.cli.shared.ranks import rank
 
 if TYPE_CHECKING:
     from clew.train.loop import Training
@@ -46,6 +47,7 @@ as the policy changes."""
 @option("--seed", default=0, help="Seed of tasks and sampling.")
 @option("--draft", metavar="lookup|FOLDER", help=DRAFT_HELP)
 @training_options.training_options
+@rank.ranks_option
 @run_options.sampling_options
 @common.output_options
 def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
@@ -67,12 +69,18 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     from clew.harness import Runner
     from clew.train.loop import Training, default_folder
 
+    ranks = rank.begin(options["nproc"])
+    if ranks is None:
+        return
+    if not ranks.leads:
+        training_options.follow(options, ranks)
+        return
     settled = training_options.settle(options, method)
     growth = run_options.growth_of(settled.options)
     played = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, played, judged=True)
     config = program_options.config_of(options, ("temperature", "top_p", "max_tokens"))
-    model: Any = run_options.trainable(options["model"])
+    model: Any = rank.model(options["model"], ranks)
     store = common.open_store(store_path, create=True)
     folder = default_folder(store.path, name)
     training_options.settle_open(settled, model, taskset, folder)
@@ -91,13 +99,14 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
         with speculation.measuring() as advance:
             rows = plan.tasks * plan.rollouts
             draft = Drafting(model, options["draft"], kept=folder, rows=rows, advance=advance)
-    trainer = training_options.trainer(settled, model)
+    trainer = training_options.trainer(settled, model, ranks)
     settings = {"model": options["model"], **training_options.record(settled)}
     track = trainer_options.trackers(options, name, folder)
     estimator = settled.recipe.estimator()
     training = Training(runner, trainer, estimator, plan, ref=ref, draft=draft, settings=settings, tracker=track)
-    with run_options.interruptible("the same line again"):
+    with run_options.interruptible("the same line again"), rank.telling():
         training_report.follow(training)
+        rank.release(trainer)
     method = registry.parse_ref(settled.recipe.credit)[0].rpartition(":")[2]
     _report(training, method, options, training_options.as_json(settled) if as_json else None)
 
