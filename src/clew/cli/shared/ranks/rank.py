@@ -63,11 +63,11 @@ def begin(nproc: int) -> Ranks | None:
 
 def model(ref: str, ranks: Ranks) -> Local:
     """Local weights for training, loaded by rank 0 first: a registered model may be made when it is first named."""
-    import torch
+    from clew.fit.sharding import starting
 
     if not ranks.leads:
         ranks.wait()
-    if ranks.world > 1 and torch.cuda.is_available() and Path(ref).exists():
+    if ranks.world > 1 and starting.devices() and Path(ref).exists():
         made: Any = run_options.load_model(ref, {"model_options": '{"device": "cuda"}'})
     else:
         made = run_options.trainable(ref)
