@@ -87,7 +87,7 @@ def trained(
 
 
 HOW: dict[str, dict[str, Any]] = {
-    "adamw": {"weight_by": "run"},
+    "adamw": {"weight_by": "run", "recompute": True},
     "muon": {"optimizer": "muon"},
     "double": {"dtype": torch.float64, "steps": 6},
     "lora": {"lora": {"r": 2}, "steps": 6},

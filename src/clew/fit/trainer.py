@@ -17,7 +17,7 @@ from clew.core import registry
 from clew.core.errors import BadInput
 from clew.core.protocols import Policy, Tracker
 from clew.core.records import LossRow
-from clew.fit import adapter_files, adapters, checkpoint, norms, optim, weighing
+from clew.fit import adapter_files, adapters, checkpoint, forward, norms, optim, weighing
 from clew.fit.collate import Micro, Tokens, blank, check, collate, plan
 from clew.fit.forbidden import forbidden
 from clew.fit.forward import CHUNK, Scored, Scorer
@@ -85,6 +85,10 @@ class Trainer:
         steady: one thread and deterministic kernels, so that a step taken again gives the same bits.
         chunk: logits held at once, in numbers.
         seed: what new adapters begin with, and their dropout; None leaves torch's own state.
+        recompute: keep only what enters each block, and compute the rest again in the backward pass (activation
+            checkpointing, arXiv 1604.06174): less memory for about a third more time, and the same numbers.
+        masters: train a float32 copy of the weights, from which those of lower precision that are served are rounded
+            after each step: in bfloat16 most small updates would be lost.
         ranks: several processes that train one model, see clew.fit.sharding: the weights are cut among them, each makes
             the same calls with the same rows, and works on its share of the micro-batches. Rank 0 serves and saves.
     """
@@ -110,6 +114,8 @@ class Trainer:
         tracker: Tracker | None = None,
         chunk: int = CHUNK,
         seed: int | None = None,
+        recompute: bool = False,
+        masters: bool = False,
         ranks: Ranks | None = None,
     ) -> None:
         if seed is not None:
@@ -128,12 +134,14 @@ class Trainer:
             adapter_files.begin(model.module, adapter)
             self.model.publish()  # the weights are not those of version 0 any more
         self.ranks = ranks or Ranks()
-        self.serving = shards.Serving(model, self.ranks)
+        self.serving = shards.Serving(model, self.ranks, masters)
         self.module = self.serving.trained
+        if recompute:
+            forward.recompute(self.module)
         self.noisy = any(isinstance(part, nn.Dropout) and part.p > 0 for part in self.module.modules())
         self.device = next(self.module.parameters()).device
         gpu = self.device.type == "cuda"
-        self.autocast = precision == "bfloat16" or (precision == "auto" and gpu)
+        self.autocast = precision == "bfloat16" or (precision == "auto" and (gpu or masters))
         self.tolerance = tolerance if tolerance is not None else 0.05 if self.autocast else 1e-4
         self.scorer: Callable[..., Scored] = Scorer(self.module, chunk)
         self.norms = [] if self.autocast else norms.find(self.module)
@@ -335,7 +343,8 @@ class Trainer:
         alone = self.ranks.world == 1
         state = {
             "optimizer": self.optimizer.state_dict() if alone else None,
-            "adapters": adapters.state(served) if self.lora else None,
+            "adapters": adapters.state(self.module if alone else served) if self.lora else None,
+            "masters": self.module.state_dict() if alone and self.serving.copied else None,
             "rng": torch.get_rng_state(),
             "gpu_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
             "steps": self.steps,
@@ -359,6 +368,8 @@ class Trainer:
         else:
             if self.lora:
                 adapters.restore(self.module, state["adapters"])
+            elif state.get("masters") is not None and self.ranks.world == 1:
+                self.module.load_state_dict(state["masters"])
             else:
                 adapters.load_weights(self.module, folder)
             self.optimizer.load_state_dict(state["optimizer"], None if self.ranks.world == 1 else shard_files.cut)

@@ -25,6 +25,7 @@ SCHEDULES = "constant linear cosine"
 ADAPTER_HELP = "Begin from this LoRA adapter, a folder that peft or an earlier --lora training saved."
 TRACK_HELP = "Send metrics to tensorboard, trackio, wandb or jsonl; with a place, as in wandb:PROJECT. May be repeated."
 BATCH_HELP = "Padded tokens of a micro-batch; more are accumulated."
+RECOMPUTE_HELP = "Compute activations again in the backward pass: less memory for about a third more time."
 STEADY_HELP = "One thread and deterministic kernels: a training taken up again ends with the same bits."
 
 optimiser_options = common.options(
@@ -36,6 +37,7 @@ optimiser_options = common.options(
     option("--batch-tokens", default=16_384, help=BATCH_HELP),
     option("--precision", choices="auto float32 bfloat16", default="auto", help="auto: bfloat16 on a GPU."),
     option("--chunk", type=int, help="Logits held at once, in numbers.  [default: 16777216]"),
+    option("--recompute", is_flag=True, help=RECOMPUTE_HELP),
     option("--steady/--no-steady", default=True, help=STEADY_HELP),
 )
 adapter_options = common.options(
@@ -47,9 +49,14 @@ adapter_options = common.options(
 )
 track_option = option("--track", multiple=True, help=TRACK_HELP)
 
-OF_OPTIMISER = "optimizer muon_lr betas weight_decay max_grad_norm batch_tokens precision chunk steady"
+OF_OPTIMISER = "optimizer muon_lr betas weight_decay max_grad_norm batch_tokens precision chunk recompute steady"
 OF_LORA = "lora lora_alpha lora_targets lora_dropout adapter"
-SPEED = {"chunk", "batch_tokens", "tolerance"}  # what changes no result beyond rounding, and is not recorded
+SPEED = {
+    "chunk",
+    "recompute",
+    "batch_tokens",
+    "tolerance",
+}  # change no result beyond rounding: not recorded
 
 
 def source(name: str) -> str:
@@ -102,7 +109,7 @@ def trainer_settings(o: Mapping[str, Any]) -> dict[str, Any]:
         if o["lora_targets"] is not None:
             targets = [word.strip() for word in o["lora_targets"].split(",") if word.strip()]
             lora["target_modules"] = targets if targets != ["all-linear"] else "all-linear"
-    settings = common.pick(o, "optimizer muon_lr weight_decay batch_tokens precision steady adapter seed")
+    settings = common.pick(o, "optimizer muon_lr weight_decay batch_tokens precision recompute steady adapter seed")
     betas = pair(o["betas"], "--betas")
     if not all(0 <= beta < 1 for beta in betas):
         raise BadInput(f"--betas {o['betas']!r} are not two numbers from 0 to below 1", remedy="Write 0.9,0.95.")
