@@ -145,7 +145,7 @@ class Trainer:
         self.tolerance = tolerance if tolerance is not None else 0.05 if self.autocast else 1e-4
         self.scorer: Callable[..., Scored] = Scorer(self.module, chunk)
         self.norms = [] if self.autocast else norms.find(self.module)
-        if isinstance(self.ranks, Group):
+        if isinstance(self.ranks, Group) and self.ranks.world > 1:
             how = {"optimizer": optimizer, "lr": lr, "muon_lr": muon_lr, "betas": betas, "weight_decay": weight_decay}
             self._cut(self.ranks, {**how, "weight_by": weight_by, "clip": clip, "batch_tokens": batch_tokens})
         self.optimizer = optim.build(self.module, optimizer, lr, betas, weight_decay, muon_lr)

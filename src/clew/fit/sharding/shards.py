@@ -123,6 +123,8 @@ class Serving:
         self.trained: nn.Module = copy.deepcopy(self.served) if self.copied else self.served
         if masters:
             self.trained.float()
+        if isinstance(ranks, Group) and ranks.world > 1:
+            self.trained.to(ranks.device)
 
     @torch.no_grad()
     def publish(self, version: int | None = None) -> int:
