@@ -29,7 +29,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from clew.core.records import LossRow
-from clew.fit import trie
+from clew.fit.prefixes import trie
 from clew.fit.trainer import Trainer
 
 WORDS, ARMS = 1024, {"rows": "off", "trie": "on"}

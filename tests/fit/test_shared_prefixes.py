@@ -11,7 +11,7 @@ import transformers
 
 from clew.core.errors import BadInput
 from clew.core.records import LossRow
-from clew.fit import trie
+from clew.fit.prefixes import trie
 from clew.fit.trainer import Trainer
 from clew.train import losses
 

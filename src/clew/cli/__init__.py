@@ -63,6 +63,7 @@ class Verbs(click.Group):
         return None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["clew.arguments"] = list(args)  # for the ranks of `clew train --nproc`, which run the same line
         ctx.meta["clew.leading"] = list(itertools.takewhile(lambda word: word.startswith("-"), args))
         return super().parse_args(ctx, args)
 

@@ -19,6 +19,7 @@ from clew.cli.shared import (
 )
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.programs import program_options
+from clew.cli.shared.ranks import rank
 from clew.cli.shared.workers import worker_options
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ as the policy changes."""
 @option("--draft", metavar="lookup|FOLDER", help=DRAFT_HELP)
 @worker_options.worker_options
 @training_options.training_options
+@rank.ranks_option
 @run_options.sampling_options
 @common.output_options
 def command(name: str, method: str | None, as_json: bool, store_path: str, **options: Any) -> None:
@@ -71,12 +73,18 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     from clew.harness import Runner
     from clew.train.loop import Training, default_folder
 
+    ranks = rank.begin(options["nproc"])
+    if ranks is None:
+        return
+    if not ranks.leads:
+        training_options.follow(options, ranks)
+        return
     settled = training_options.settle(options, method)
     growth = run_options.growth_of(settled.options)
     played = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, played, judged=True)
     config = program_options.config_of(options, ("temperature", "top_p", "max_tokens"))
-    model: Any = run_options.trainable(options["model"])
+    model: Any = rank.model(options["model"], ranks)
     store = common.open_store(store_path, create=True)
     folder = default_folder(store.path, name)
     training_options.settle_open(settled, model, taskset, folder)
@@ -95,13 +103,15 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
         with speculation.measuring() as advance:
             rows = plan.tasks * plan.rollouts
             draft = Drafting(model, options["draft"], kept=folder, rows=rows, advance=advance)
-    trainer = training_options.trainer(settled, model)
+    trainer = training_options.trainer(settled, model, ranks)
     settings = {"model": options["model"], **training_options.record(settled)}
     track = trainer_options.trackers(options, name, folder)
     estimator = settled.recipe.estimator()
     training = Training(runner, trainer, estimator, plan, ref=ref, draft=draft, settings=settings, tracker=track)
-    with run_options.interruptible("the same line again"), worker_options.executor(options) as runner.executor:
+    driving = worker_options.executor(options)
+    with run_options.interruptible("the same line again"), rank.telling(), driving as runner.executor:
         training_report.follow(training)
+        rank.release(trainer)
     method = registry.parse_ref(settled.recipe.credit)[0].rpartition(":")[2]
     _report(training, method, options, training_options.as_json(settled) if as_json else None)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from clew.core.errors import BadInput, MissingExtra
+from clew.fit.sharding.shards import put
 
 
 def attach(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
@@ -79,11 +80,11 @@ def restore(module: nn.Module, saved: Mapping[str, Tensor] | None) -> None:
         raise BadInput("the checkpoint's adapters are not this trainer's", remedy=remedy)
     with torch.no_grad():
         for name, parameter in mine.items():
-            parameter.copy_(saved[name])
+            put(parameter, saved[name])
 
 
 def load_weights(module: nn.Module, folder: Path) -> None:
-    """Copy the weights of a model folder into a module of the same shape.
+    """Copy the weights of a model folder into a module of the same shape, which may be cut among ranks.
 
     Raises:
         BadInput: they do not fit.
@@ -92,8 +93,14 @@ def load_weights(module: nn.Module, folder: Path) -> None:
     dtype = next(module.parameters()).dtype
     try:
         with quiet():
-            module.load_state_dict(maker.from_pretrained(folder, dtype=dtype).state_dict())
-    except (RuntimeError, OSError) as error:
+            saved = maker.from_pretrained(folder, dtype=dtype).state_dict()
+        mine = dict(module.named_parameters())
+        if any(hasattr(parameter, "device_mesh") for parameter in mine.values()):
+            for name, parameter in mine.items():
+                put(parameter, saved[name])
+        else:
+            module.load_state_dict(saved)
+    except (RuntimeError, OSError, KeyError) as error:
         raise BadInput(f"{folder} holds no weights for this model: {error}") from error
 
 

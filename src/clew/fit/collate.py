@@ -15,7 +15,7 @@ from clew.core.values import F32
 from clew.fit.forbidden import Bits
 
 if TYPE_CHECKING:
-    from clew.fit.tree_attention import Tree
+    from clew.fit.prefixes.tree_attention import Tree
 
 
 class Tokens(NamedTuple):
@@ -64,7 +64,7 @@ class Micro(NamedTuple):
     roles: tuple[str, ...]
     shares: dict[str, Tensor] = {}  # noqa: RUF012
     banned: Tensor | None = None  # uint8 [N, vocabulary / 8], a bit for each token that the law lacks, lowest first
-    tree: Tree | None = None  # ids [1, N] are a trie of the rows, see clew.fit.shared_prefixes
+    tree: Tree | None = None  # ids [1, N] are a trie of the rows, see clew.fit.prefixes.sharing
 
     def tokens(self, component: str, logp: Tensor, entropy: Tensor | None = None) -> Tokens:
         """The view of one component."""
@@ -109,11 +109,12 @@ def applies(row: LossRow, component: str) -> np.ndarray:
     return np.asarray(where)
 
 
-def plan(rows: Sequence[LossRow], tokens: int, waste: float = 0.25) -> list[list[int]]:
+def plan(rows: Sequence[LossRow], tokens: int, waste: float = 0.25, at_least: int = 1) -> list[list[int]]:
     """Micro-batches as lists of row numbers: like lengths together, at most ``tokens`` padded tokens each.
 
     Rows of one ``set`` stay together. A batch is closed when a row would waste more than ``waste`` of its slot. The
-    order depends on the rows only, so a step that is taken again is cut the same way.
+    order depends on the rows only, so a step that is taken again is cut the same way. Where there are fewer batches
+    than ``at_least``, the number of ranks, they are cut again into smaller ones, so that each rank has its share.
     """
     units: dict[object, list[int]] = {}
     for i, row in enumerate(rows):
@@ -128,7 +129,17 @@ def plan(rows: Sequence[LossRow], tokens: int, waste: float = 0.25) -> list[list
             out.append([])
             longest = length[key]
         out[-1] += members
+    if len(out) < at_least:
+        share = -(-sum(len(row.ids) for row in rows) // at_least)
+        return plan(rows, share, waste) if share < tokens else out
     return out
+
+
+def blank(device: torch.device) -> Micro:
+    """A micro-batch that weighs nothing: for a rank that must pass through the model because the others do."""
+    none = np.zeros(2, dtype=bool)
+    row = LossRow(np.zeros(2, np.int32), none, {"": np.zeros(2, np.float32)}, np.full(2, np.nan, np.float32))
+    return collate([row], 0, device)._replace(weights={}, mask={})
 
 
 def collate(

@@ -9,12 +9,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from clew.core.errors import BadInput
+
 if TYPE_CHECKING:
-    from clew.fit.tree_attention import Tree
+    from clew.fit.prefixes.tree_attention import Tree
 
 CHUNK = 1 << 24  # logits held at once, in numbers: 64 MB of float32
 LOWEST = -1e30  # stands for log 0 where it is multiplied by 0
 Scored = tuple[Tensor, Tensor | None]  # logprobs and, where asked for, entropies
+
+
+def recompute(module: nn.Module) -> None:
+    """Let every block of a Hugging Face model compute its activations again in the backward pass.
+
+    Raises:
+        BadInput: the model does not know how.
+    """
+    known: Any = module
+    if not getattr(known, "supports_gradient_checkpointing", False):
+        raise BadInput(f"{type(module).__name__} cannot recompute activations", remedy="Leave out recompute.")
+    today = getattr(known, "activation_checkpointing_enable", None)  # transformers 5; the other name was version 4's
+    (today or known.gradient_checkpointing_enable)({"use_reentrant": False})
 
 
 class Scorer:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
 from clew.core.errors import BadInput
+from clew.fit.sharding.shards import check_whole
+from clew.fit.sharding.whole_muon import WholeMuon
+
+Cut = Callable[[torch.optim.Optimizer, dict[str, Any]], dict[str, Any]]
 
 
 class Optimiser:
@@ -30,14 +36,15 @@ class Optimiser:
     def state_dict(self) -> list[dict[str, Any]]:
         return [part.state_dict() for part in self.parts]
 
-    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
+    def load_state_dict(self, state: list[dict[str, Any]], cut: Cut | None = None) -> None:
+        """``cut`` cuts what one process saved as the parameters of a part are cut among ranks."""
         if len(state) != len(self.parts):
             raise BadInput(
                 f"the checkpoint holds {len(state)} optimiser states, this trainer has {len(self.parts)}",
                 remedy="Build the trainer with the settings that it was saved with.",
             )
         for part, saved in zip(self.parts, state, strict=True):
-            part.load_state_dict(saved)
+            part.load_state_dict(saved if cut is None else cut(part, saved))
 
 
 def build(
@@ -54,11 +61,14 @@ def build(
     output head at ``muon_lr``; embeddings, head and vectors go to AdamW (1711.05101) at ``lr``.
 
     Raises:
-        BadInput: an unknown name, or nothing to train.
+        BadInput: an unknown name, nothing to train, or a sharded module whose parameters are gathered at the moment.
     """
-    trainable = [p for p in module.parameters() if p.requires_grad]
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    trainable = [p for _, p in named]
     if not trainable:
         raise BadInput("the model has no trainable parameter", remedy="Unfreeze it, or ask for lora={'r': 8}.")
+    if "torch.distributed.fsdp" in sys.modules:  # else nothing can be sharded, and loading it takes half a second
+        check_whole(named, module)
     fused = all(p.device.type in ("cpu", "cuda") for p in trainable)
 
     def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -73,7 +83,8 @@ def build(
     rest = [p for p in trainable if p.ndim != 2 or id(p) in ends]
     parts: list[torch.optim.Optimizer] = []
     if hidden:
-        parts.append(torch.optim.Muon(hidden, lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
+        muon = WholeMuon if hasattr(hidden[0], "device_mesh") else torch.optim.Muon
+        parts.append(muon(hidden, lr=muon_lr, momentum=0.95, weight_decay=weight_decay))
     if rest:
         parts.append(adamw(rest))
     return Optimiser(parts)

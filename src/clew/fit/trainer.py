@@ -17,11 +17,16 @@ from clew.core import registry
 from clew.core.errors import BadInput
 from clew.core.protocols import Policy, Tracker
 from clew.core.records import LossRow
-from clew.fit import adapter_files, adapters, checkpoint, norms, optim, trie, weighing
-from clew.fit.collate import Micro, Tokens, check, collate, plan
+from clew.fit import adapter_files, adapters, checkpoint, forward, norms, optim, weighing
+from clew.fit.collate import Micro, Tokens, blank, check, collate, plan
 from clew.fit.forbidden import forbidden
-from clew.fit.forward import CHUNK, Scorer
-from clew.fit.shared_prefixes import Mode, Sharing, laid_out
+from clew.fit.forward import CHUNK, Scored, Scorer
+from clew.fit.prefixes import trie
+from clew.fit.prefixes.sharing import Mode, Sharing, laid_out
+from clew.fit.seen import Seen
+from clew.fit.sharding import shard_files, shards
+from clew.fit.sharding.ranks import Group, Ranks, rows_digest
+from clew.models.engine.weights import weights_digest
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
 T = TypeVar("T")
@@ -83,8 +88,11 @@ class Trainer:
         steady: one thread and deterministic kernels, so that a step taken again gives the same bits.
         chunk: logits held at once, in numbers.
         shared_prefixes: whether tokens at the beginning of several rows pass the model once: "auto" where that pays and
-            the model can, "on" always, "off" never. See clew.fit.tree_attention.
+            the model can, "on" always, "off" never. See clew.fit.prefixes.tree_attention.
         seed: what new adapters begin with, and their dropout; None leaves torch's own state.
+        recompute: activation checkpointing (arXiv 1604.06174): less memory, a third more time, the same numbers.
+        masters: train a float32 copy, from which served weights of lower precision are rounded after each step.
+        ranks: the processes that train one model (clew.fit.sharding), all called alike; rank 0 serves and saves.
     """
 
     def __init__(
@@ -109,6 +117,9 @@ class Trainer:
         chunk: int = CHUNK,
         shared_prefixes: Mode = "auto",
         seed: int | None = None,
+        recompute: bool = False,
+        masters: bool = False,
+        ranks: Ranks | None = None,
     ) -> None:
         if seed is not None:
             torch.manual_seed(seed)
@@ -120,21 +131,39 @@ class Trainer:
             raise BadInput(f"lora={dict(lora)!r} beside the adapter {adapter}", remedy="An adapter has its own rank.")
         self.lora = bool(lora) or adapter is not None
         self.base = model.ref
-        self.module = adapters.attach(model.module, lora) if lora else model.module
+        if lora:
+            adapters.attach(model.module, lora)
         if adapter is not None:
-            self.module = adapter_files.begin(model.module, adapter)
+            adapter_files.begin(model.module, adapter)
             self.model.publish()  # the weights are not those of version 0 any more
+        self.ranks = ranks or Ranks()
+        self.serving = shards.Serving(model, self.ranks, masters)
+        self.module = self.serving.trained
+        if recompute:
+            forward.recompute(self.module)
         self.noisy = any(isinstance(part, nn.Dropout) and part.p > 0 for part in self.module.modules())
         self.device = next(self.module.parameters()).device
         gpu = self.device.type == "cuda"
-        self.autocast = precision == "bfloat16" or (precision == "auto" and gpu)
+        self.autocast = precision == "bfloat16" or (precision == "auto" and (gpu or masters))
         self.tolerance = tolerance if tolerance is not None else 0.05 if self.autocast else 1e-4
-        self.optimizer = optim.build(self.module, optimizer, lr, betas, weight_decay, muon_lr)
-        self.scorer = Scorer(self.module, chunk)
-        self.sharing = Sharing(shared_prefixes, self.scorer)
+        scorer = Scorer(self.module, chunk)
+        self.scorer: Callable[..., Scored] = scorer
+        self.vocabulary, self.sharing = scorer.vocabulary, Sharing(shared_prefixes, scorer, self.ranks.world)
         self.norms = [] if self.autocast else norms.find(self.module)
+        if isinstance(self.ranks, Group) and self.ranks.world > 1:
+            how = {"optimizer": optimizer, "lr": lr, "muon_lr": muon_lr, "betas": betas, "weight_decay": weight_decay}
+            self._cut(self.ranks, {**how, "weight_by": weight_by, "clip": clip, "batch_tokens": batch_tokens})
+        self.optimizer = optim.build(self.module, optimizer, lr, betas, weight_decay, muon_lr)
         self.steps = 0
         self._checked = False
+
+    def _cut(self, ranks: Group, settings: Mapping[str, object]) -> None:
+        """Cut the module among ranks that hold the same weights and were given the same settings."""
+        losses = {name: getattr(loss, "keywords", loss) for name, loss in self.losses.items()}
+        more = {"losses": losses, "tolerance": self.tolerance, "steady": self.steady, "autocast": self.autocast}
+        ranks.agree({"weights": weights_digest(self.module), **settings, **more})
+        shards.cut(self.module, ranks)
+        self.scorer = shards.entered(self.module, self.scorer)
 
     def step(self, rows: Sequence[LossRow], lr_scale: float = 1.0) -> StepReport:
         """One optimiser step over all rows; afterwards the model serves the new weights.
@@ -146,6 +175,8 @@ class Trainer:
         """
         began, cpu = time.perf_counter(), time.process_time()
         check(rows)
+        if self.ranks.world > 1:
+            self.ranks.agree({"rows": rows_digest(rows), "lr_scale": lr_scale, "step": self.steps})
         losses = {name: self._loss(name) for name in dict.fromkeys(name for row in rows for name in row.weights)}
         if not losses:
             raise BadInput("the rows carry no weight stream", remedy="Build them with clew.rows(groups, method).")
@@ -154,7 +185,7 @@ class Trainer:
             sums, seen = self._backward(rows, losses)
             norm = self._norm()
             self.optimizer.step(lr_scale)
-        self.model.publish()
+        self.serving.publish()
         self.steps += 1
         report = StepReport(
             step=self.steps,
@@ -165,24 +196,25 @@ class Trainer:
             mismatch=seen.mismatch(),
             rows=len(rows),
             tokens=sum(len(row.ids) for row in rows),
-            trained=seen.trained,
+            trained=int(self.ranks.total([seen.trained])[0]),
             seconds=time.perf_counter() - began,
             cpu_seconds=time.process_time() - cpu,
         )
-        if self.tracker is not None:
+        if self.tracker is not None and self.ranks.leads:
             self.tracker.log(report.metrics(), self.steps)
         return report
 
-    def _backward(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> tuple[dict[str, float], _Seen]:
+    def _backward(self, rows: Sequence[LossRow], losses: Mapping[str, Loss]) -> tuple[dict[str, float], Seen]:
         micros = self._micros(rows, losses)
         with self.sharing.attending(micros):
             return self._accumulate(micros, losses)
 
-    def _accumulate(self, micros: Sequence[Micro], losses: Mapping[str, Loss]) -> tuple[dict[str, float], _Seen]:
-        counts = {name: sum(float(self._count(m, name, loss)) for m in micros) for name, loss in losses.items()}
+    def _accumulate(self, micros: Sequence[Micro], losses: Mapping[str, Loss]) -> tuple[dict[str, float], Seen]:
+        mine = [sum(float(self._count(m, name, loss)) for m in micros) for name, loss in losses.items()]
+        counts = dict(zip(losses, self.ranks.total(mine), strict=True))
         entropy = any(_told(loss, "reads_entropy", False) for loss in losses.values())
         sums = dict.fromkeys(losses, 0.0)
-        seen = _Seen()
+        seen = Seen(self.ranks)
         for micro in micros:
             with self._precision():
                 logp, entropies = self._score(micro, entropy)
@@ -191,16 +223,16 @@ class Trainer:
                 if self.noisy:
                     seen.agrees(micro, self._plainly(micro))
                 self._compare(seen.mismatch())
-            total: Tensor | None = None
+            total: Tensor | None = logp.sum() * 0 if self.ranks.world > 1 else None  # every rank goes back as often
             for name, loss in losses.items():
                 if name in micro.mask and counts[name]:
                     value = loss(micro.tokens(name, logp, entropies))[0] / counts[name]
                     sums[name] += float(value.detach())
                     total = value if total is None else total + value
             if total is not None:
-                torch.autograd.backward(total)
-        self._checked = self._checked or bool(seen.gaps)
-        return sums, seen
+                torch.autograd.backward(total * self.ranks.world)  # FSDP takes the mean of the ranks' gradients
+        self._checked = self._checked or seen.mismatch() is not None
+        return dict(zip(sums, self.ranks.total(list(sums.values())), strict=True)), seen
 
     def _score(self, micro: Micro, entropy: bool) -> tuple[Tensor, Tensor | None]:
         return self.scorer(micro.ids, micro.at, micro.target, micro.temperature, entropy, micro.banned, micro.tree)
@@ -214,12 +246,13 @@ class Trainer:
 
         def micro(part: list[int]) -> Micro:
             mine, shares = [rows[i] for i in part], {n: s[part] for n, s in share.items()}
-            banned = forbidden(mine, guide, self.scorer.vocabulary)
-            made = collate(mine, self.model.version, self.device, shares, banned)
-            return laid_out(made, mine) if shared else made
+            banned = forbidden(mine, guide, self.vocabulary)
+            return collate(mine, self.model.version, self.device, shares, banned)
 
-        shared = self.sharing.takes(rows)
-        return [micro(part) for part in (trie.plan if shared else plan)(rows, self.batch_tokens)]
+        if self.sharing.takes(rows):
+            return [laid_out(micro(part), [rows[i] for i in part]) for part in trie.plan(rows, self.batch_tokens)]
+        parts = plan(rows, self.batch_tokens, at_least=self.ranks.world)
+        return [micro(part) if part else blank(self.device) for part in shards.dealt(parts, [], self.ranks)]
 
     @torch.no_grad()
     def _plainly(self, micro: Micro) -> Tensor:
@@ -251,8 +284,10 @@ class Trainer:
 
     def _norm(self) -> float:
         parameters = [p for p in self.module.parameters() if p.grad is not None]
-        limit = self.clip if self.clip is not None else float("inf")
-        return float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+        norm = shards.whole(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+        if self.clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
+        return float(norm)
 
     def _loss(self, name: str) -> Loss:
         found = self.losses.get(name, name)
@@ -291,21 +326,37 @@ class Trainer:
         ``also`` adds files of its own to it, the module's adapters merged.
         """
 
-        return checkpoint.replace(path, lambda folder: self.write(folder, position, also))
+        if self.ranks.leads:
+            checkpoint.replace(path, lambda folder: self.write(folder, position, also))
+        else:
+            self.write(Path(path))
+        self.ranks.wait()
+        return Path(path).absolute()
 
     def write(
         self, folder: Path, position: Mapping[str, Any] | None = None, also: Callable[[Path], None] | None = None
     ) -> None:
-        """Write into a folder what ``save`` does, for a caller that makes several trainers' files appear together."""
-        with adapters.quiet(), adapters.merged(self.module) if self.lora else nullcontext():
+        """Write into a folder what ``save`` does, for a caller that makes several trainers' files appear together.
+
+        Of several ranks each writes its rows of the weights into the folder that rank 0 names.
+        """
+        if self.ranks.world > 1:
+            folder = Path(self.ranks.told(str(folder)))
+            shard_files.save(folder, self.module, self.optimizer, self.lora)
+            if not self.ranks.leads:
+                return
+        served = self.serving.served
+        with adapters.quiet(), adapters.merged(served) if self.lora else nullcontext():
             self.model.save(folder)
             if also is not None:
                 also(folder)
         if self.lora:
-            adapter_files.write(self.module, folder / "adapter", self.base)
+            adapter_files.write(served, folder / "adapter", self.base)
+        alone = self.ranks.world == 1
         state = {
-            "optimizer": self.optimizer.state_dict(),
-            "adapters": adapters.state(self.module) if self.lora else None,
+            "optimizer": self.optimizer.state_dict() if alone else None,
+            "adapters": adapters.state(self.module if alone else served) if self.lora else None,
+            "masters": self.module.state_dict() if alone and self.serving.copied else None,
             "rng": torch.get_rng_state(),
             "gpu_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
             "steps": self.steps,
@@ -315,57 +366,32 @@ class Trainer:
         torch.save(state, folder / "trainer.pt")
 
     def load(self, path: str | Path) -> dict[str, Any]:
-        """Go back to what ``save`` wrote, bit for bit; returns its ``position``.
+        """Go back to what ``save`` wrote; returns its ``position``.
+
+        Bit for bit where as many ranks saved it as there are now, and within rounding of later steps where not.
 
         Raises:
             BadInput: no checkpoint there, or one of another model or optimiser.
         """
         folder = checkpoint.locate(path)
         state = torch.load(folder / "trainer.pt", map_location=self.device, weights_only=True)
-        if self.lora:
-            adapters.restore(self.module, state["adapters"])
+        if shard_files.exists(folder):
+            shard_files.load(folder, self.module, self.optimizer, self.lora)
         else:
-            adapters.load_weights(self.module, folder)
-        self.optimizer.load_state_dict(state["optimizer"])
+            if self.lora:
+                adapters.restore(self.module, state["adapters"])
+            elif state.get("masters") is not None and self.ranks.world == 1:
+                self.module.load_state_dict(state["masters"])
+            else:
+                adapters.load_weights(self.module, folder)
+            self.optimizer.load_state_dict(state["optimizer"], None if self.ranks.world == 1 else shard_files.cut)
         torch.set_rng_state(state["rng"].cpu())
         if state["gpu_rng"]:
             torch.cuda.set_rng_state_all([s.cpu() for s in state["gpu_rng"]])
         self.steps = state["steps"]
-        self.model.publish(state["version"])
+        self.serving.publish(state["version"])
         self._checked = False
         return dict(state["position"])
-
-
-class _Seen:
-    """Ratio and mismatch, gathered over micro-batches."""
-
-    def __init__(self) -> None:
-        self.ratios: list[Tensor] = []
-        self.gaps: list[Tensor] = []
-        self.trained = 0
-
-    def add(self, micro: Micro, logp: Tensor, agree: bool = True) -> None:
-        self.trained += len(micro.at)
-        gap = (logp - micro.old)[micro.known]
-        if len(gap):
-            self.ratios.append(gap.exp())
-        if agree:
-            self.agrees(micro, logp)
-
-    def agrees(self, micro: Micro, logp: Tensor) -> None:
-        """Note how far the sampler is from the trainer where the present weights have sampled."""
-        if bool(micro.current.any()):
-            self.gaps.append((logp - micro.old)[micro.current].abs().max())
-
-    def mismatch(self) -> float | None:
-        return float(torch.stack(self.gaps).max()) if self.gaps else None
-
-    def ratio(self) -> dict[str, float]:
-        if not self.ratios:
-            return {}
-        r = torch.cat(self.ratios)
-        outside = ((r < 0.8) | (r > 1.25)).float().mean()
-        return {"mean": float(r.mean()), "min": float(r.min()), "max": float(r.max()), "outside": float(outside)}
 
 
 def _told(loss: Loss, name: str, default: T) -> T:

@@ -96,11 +96,11 @@ class Online:
         """The learning rate: this recipe's, or what suits the model's size."""
         return self.lr if self.lr is not None else rates.suits(rates.size(model.module), adapters).usual
 
-    def trainer(self, model: Trainable, **settings: Any) -> Trainer:
+    def trainer(self, model: Trainable, kind: type[Trainer] = Trainer, **settings: Any) -> Trainer:
         """A trainer with this recipe's loss and rate; ``settings`` are further ones of Trainer and go before these."""
         adapters = bool(settings.get("lora")) or settings.get("adapter") is not None
         mine = {"lr": self.rate(model, adapters), "losses": self.losses(), "weight_by": self.weight_by}
-        return Trainer(model, **{**mine, **settings})
+        return kind(model, **{**mine, **settings})
 
     def plan(self, name: str, **settings: Any) -> Plan:
         """A plan with this recipe's fields; ``settings`` are further ones of Plan and go before these."""

@@ -26,6 +26,7 @@ ADAPTER_HELP = "Begin from this LoRA adapter, a folder that peft or an earlier -
 TRACK_HELP = "Send metrics to tensorboard, trackio, wandb or jsonl; with a place, as in wandb:PROJECT. May be repeated."
 BATCH_HELP = "Padded tokens of a micro-batch; more are accumulated."
 SHARED_HELP = "Tokens at the beginning of several rows pass the model once. auto: where that pays and the model can."
+RECOMPUTE_HELP = "Compute activations again in the backward pass: less memory for about a third more time."
 STEADY_HELP = "One thread and deterministic kernels: a training taken up again ends with the same bits."
 
 optimiser_options = common.options(
@@ -38,6 +39,7 @@ optimiser_options = common.options(
     option("--precision", choices="auto float32 bfloat16", default="auto", help="auto: bfloat16 on a GPU."),
     option("--chunk", type=int, help="Logits held at once, in numbers.  [default: 16777216]"),
     option("--shared-prefixes", choices="auto on off", default="auto", help=SHARED_HELP),
+    option("--recompute", is_flag=True, help=RECOMPUTE_HELP),
     option("--steady/--no-steady", default=True, help=STEADY_HELP),
 )
 adapter_options = common.options(
@@ -49,9 +51,11 @@ adapter_options = common.options(
 )
 track_option = option("--track", multiple=True, help=TRACK_HELP)
 
-OF_OPTIMISER = "optimizer muon_lr betas weight_decay max_grad_norm batch_tokens precision chunk shared_prefixes steady"
+OF_OPTIMISER = (
+    "optimizer muon_lr betas weight_decay max_grad_norm batch_tokens precision chunk shared_prefixes recompute steady"
+)
 OF_LORA = "lora lora_alpha lora_targets lora_dropout adapter"
-SPEED = {"chunk", "batch_tokens", "shared_prefixes", "tolerance"}  # change rounding at most: not recorded
+SPEED = {"chunk", "recompute", "batch_tokens", "shared_prefixes", "tolerance"}  # change rounding at most: not recorded
 
 
 def source(name: str) -> str:
@@ -104,7 +108,7 @@ def trainer_settings(o: Mapping[str, Any]) -> dict[str, Any]:
         if o["lora_targets"] is not None:
             targets = [word.strip() for word in o["lora_targets"].split(",") if word.strip()]
             lora["target_modules"] = targets if targets != ["all-linear"] else "all-linear"
-    plain = "optimizer muon_lr weight_decay batch_tokens precision shared_prefixes steady adapter seed"
+    plain = "optimizer muon_lr weight_decay batch_tokens precision shared_prefixes recompute steady adapter seed"
     settings = common.pick(o, plain)
     betas = pair(o["betas"], "--betas")
     if not all(0 <= beta < 1 for beta in betas):

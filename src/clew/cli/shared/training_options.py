@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clew.cli.shared import common, option, trainer_options
+from clew.cli.shared.ranks import rank
 from clew.cli.shared.trainer_options import ABOVE, OF_LORA, OF_OPTIMISER, SCHEDULES
 
 if TYPE_CHECKING:
     from clew.core.protocols import Taskset
+    from clew.fit.sharding.ranks import Ranks
     from clew.fit.trainer import Trainer
     from clew.harness.trees.grow import Growth
     from clew.models.local import Local
@@ -197,12 +199,26 @@ def held_out(iterations: int, runs: int, tasks: int | None = None) -> tuple[int,
     return (iterations, tasks) if tasks else (0, 0)
 
 
-def trainer(settled: Settled, model: Local) -> Trainer:
-    """The trainer that these settings describe; its first weights and its noise follow from the seed."""
+def trainer(settled: Settled, model: Local, ranks: Ranks) -> Trainer:
+    """The trainer that these settings describe; its first weights and its noise follow from the seed.
+
+    Of several ranks the first hands on the settings, and the others are in ``follow``.
+    """
+    from clew.fit.sharding.leading import kind
+
+    if ranks.leads:
+        ranks.told(settled)
     o = settled.options
     losses = settled.recipe.losses(**({"correction": o["correction"]} if o["correction"] != "none" else {}))
     settings = trainer_options.trainer_settings(o)
-    return settled.recipe.trainer(model, losses=losses, tolerance=o["tolerance"], **settings)
+    return settled.recipe.trainer(model, kind(ranks), losses=losses, tolerance=o["tolerance"], ranks=ranks, **settings)
+
+
+def follow(options: Mapping[str, Any], ranks: Ranks) -> None:
+    """All that a rank other than the first does of `clew train`."""
+    with rank.telling():
+        model = rank.model(options["model"], ranks)
+        rank.follow(trainer(ranks.told(None), model, ranks))
 
 
 def reference(settled: Settled, model: str) -> Local | None:

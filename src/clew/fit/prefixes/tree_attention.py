@@ -19,7 +19,7 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from clew.core.errors import BadInput
-from clew.fit.trie import Run, Trie, lay
+from clew.fit.prefixes.trie import Run, Trie, lay
 from clew.models.engine.weights import text_config
 
 NAME = "clew_tree"

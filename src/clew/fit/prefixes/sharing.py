@@ -13,9 +13,9 @@ import torch
 
 from clew.core.errors import BadInput
 from clew.core.records import LossRow
-from clew.fit import trie
 from clew.fit.collate import Micro
 from clew.fit.forward import Scorer
+from clew.fit.prefixes import trie
 
 Mode = Literal["auto", "on", "off"]
 PAYS = 0.75  # share of the rows' tokens up to which a trie is taken: above, runs of its own cost what it saves
@@ -27,15 +27,19 @@ class Sharing:
     Args:
         mode: ``auto`` takes the trie where it pays and the model can; ``on`` always, and refuses a model that cannot;
             ``off`` never.
+        ranks: how many processes train together; several take the rows one by one.
 
     Raises:
-        BadInput: an unknown mode.
+        BadInput: an unknown mode, or ``on`` with several ranks.
     """
 
-    def __init__(self, mode: Mode, scorer: Scorer) -> None:
+    def __init__(self, mode: Mode, scorer: Scorer, ranks: int = 1) -> None:
         if mode not in ("auto", "on", "off"):
             raise BadInput(f"shared_prefixes={mode!r}", remedy="Write auto, on or off.")
-        self.mode, self._scorer = mode, scorer
+        if mode == "on" and ranks > 1:
+            told = f"shared_prefixes='on' with {ranks} ranks"
+            raise BadInput(told, remedy="Leave it at auto: the ranks take the rows one by one.")
+        self.mode, self._scorer = mode if ranks == 1 else "off", scorer
         self._objection: str | None = None  # not yet asked for
 
     def takes(self, rows: Sequence[LossRow]) -> bool:
@@ -47,7 +51,7 @@ class Sharing:
         if self.mode == "off" or (self.mode == "auto" and trie.share(rows) > PAYS):
             return False
         if self._objection is None:
-            from clew.fit.tree_attention import objection
+            from clew.fit.prefixes.tree_attention import objection
 
             module, body = self._scorer.module, self._scorer.body
             self._objection = objection(module, body) if self._scorer.direct else "its head does more than multiply"
@@ -60,14 +64,14 @@ class Sharing:
         """Holds while these micro-batches pass the model, forward and backward."""
         if all(micro.tree is None for micro in micros):
             return nullcontext()
-        from clew.fit.tree_attention import attending
+        from clew.fit.prefixes.tree_attention import attending
 
         return attending(self._scorer.module)
 
 
 def laid_out(micro: Micro, rows: Sequence[LossRow]) -> Micro:
     """The micro-batch of these rows over their trie: other ids and places, the same tokens."""
-    from clew.fit.tree_attention import tree
+    from clew.fit.prefixes.tree_attention import tree
 
     made, longest, device = trie.lay([row.ids for row in rows]), micro.ids.shape[1], micro.ids.device
     where = torch.zeros(len(rows), longest, dtype=torch.long)

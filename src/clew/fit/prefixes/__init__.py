@@ -1,0 +1,1 @@
+"""Rows that share beginnings, laid out as a trie whose tokens pass the model once."""
