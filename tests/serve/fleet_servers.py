@@ -1,0 +1,50 @@
+"""`clew serve` in this process, several at once, and folders of weights for them: for tests of fleets."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clew.models.local import Local, small
+from clew.serve.openai.server import Server
+from tests.serve.serving import serving
+
+WORDS = ["the", "cup", "is", "on", "a", "table", "go", "north", "south", "take", "put", "look"]
+
+
+def tiny(seed: int = 1, **options: Any) -> Local:
+    """A small untrained model, in whose replies any word follows any other."""
+    return small(WORDS, d=16, layers=1, heads=2, kv_heads=1, context=256, seed=seed, ref="tiny", **options)
+
+
+def other(folder: Path, seed: int) -> Path:
+    """A folder of other weights of the same shape."""
+    model = tiny()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.module.parameters():
+            weight.add_(torch.randn(weight.shape, generator=generator) * 0.3)
+    model.save(folder)
+    model.close()
+    return folder
+
+
+@contextmanager
+def servers(*models: Local, **options: Any) -> Iterator[list[str]]:
+    """The addresses of a server for each model."""
+    pytest.importorskip("prometheus_client")
+    with ExitStack() as stack:
+        for model in models:
+            stack.callback(model.close)
+        yield [stack.enter_context(serving(Server(model, names=("m",), **options))) for model in models]
+
+
+def twin(model: Local) -> Local:
+    """The same weights again."""
+    return Local(copy.deepcopy(model.module), renderer=model.renderer, ref=model.ref)
