@@ -8,11 +8,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from clew.models.local import Local, small
 from clew.serve.openai.server import Server
+from clew.serve.openai.updatable import Updatable
+from clew.serve.openai.weight_routes import WeightRoutes
 from tests.serve.serving import serving
 
 WORDS = ["the", "cup", "is", "on", "a", "table", "go", "north", "south", "take", "put", "look"]
@@ -36,13 +37,19 @@ def other(folder: Path, seed: int) -> Path:
 
 
 @contextmanager
-def servers(*models: Local, **options: Any) -> Iterator[list[str]]:
-    """The addresses of a server for each model."""
-    pytest.importorskip("prometheus_client")
+def servers(*models: Local, updates: Path | None = None, **options: Any) -> Iterator[list[str]]:
+    """The addresses of a server for each model, which takes weights that lie in the folder ``updates``."""
     with ExitStack() as stack:
+        urls = []
         for model in models:
             stack.callback(model.close)
-        yield [stack.enter_context(serving(Server(model, names=("m",), **options))) for model in models]
+            if updates is None:
+                server = Server(model, names=("m",), **options)
+            else:
+                held = Updatable(model)
+                server = Server(held, names=("m",), updates=WeightRoutes(held, updates), **options)
+            urls.append(stack.enter_context(serving(server)))
+        yield urls
 
 
 def twin(model: Local) -> Local:

@@ -47,32 +47,39 @@ def told_by(part: Completion, version: int, pushed: bool, where: str) -> Complet
     return part._replace(inner=tuple(spans), version=spans[0].version if spans else version)
 
 
+def together(parts: Sequence[Completion]) -> Completion:
+    """One reply of parts that were sampled one after another, each going on from those before; with all their spans."""
+    last, some = parts[-1], [part for part in parts if part.tokens]
+    spans = tuple(one for part in parts for one in part.inner)
+    if len(parts) == 1:
+        return last
+    tops = [part.tops for part in some if part.tops is not None]
+    return last._replace(
+        tokens=tuple(token for part in some for token in part.tokens or ()),
+        logprobs=_all_of([part.logprobs for part in some]),
+        entropies=_all_of([part.entropies for part in some]),
+        plain=_all_of([part.plain for part in some]),
+        tops=tuple(top for each in tops for top in each) if tops and len(tops) == len(some) else None,
+        usage=parts[0].usage._replace(completion=sum(part.usage.completion for part in parts)),
+        cost=sum(part.cost for part in parts),
+        seconds=sum(part.seconds for part in parts),
+        attempts=tuple(one for part in parts for one in part.attempts),
+        inner=spans,
+    )
+
+
 def joined(parts: Sequence[Completion]) -> Completion:
-    """One answer of the parts that endpoints sampled one after another.
-
-    Its version is the oldest of its tokens'; ``inner`` has the spans where there are several versions.
-    """
-    last = parts[-1]
-    if len(parts) > 1:
-        used = sum(part.usage.completion for part in parts)
-        last = last._replace(
-            tokens=tuple(token for part in parts for token in part.tokens or ()),
-            logprobs=_together([part.logprobs for part in parts]),
-            entropies=_together([part.entropies for part in parts]),
-            usage=parts[0].usage._replace(completion=used),
-            cost=sum(part.cost for part in parts),
-            seconds=sum(part.seconds for part in parts),
-            attempts=tuple(one for part in parts for one in part.attempts),
-        )
-    spans = [one for part in parts for one in part.inner]
-    versions = {one.version for one in spans}
-    inner = tuple(spans) if len(versions) > 1 else ()
-    return last._replace(version=min(versions, default=last.version), inner=inner)
+    """The same of parts that ``told_by`` gave. Its version is the oldest of its tokens', and ``inner`` has the spans
+    only where there are several versions."""
+    done = together(parts)
+    versions = {one.version for one in done.inner}
+    inner = done.inner if len(versions) > 1 else ()
+    return done._replace(version=min(versions, default=done.version), inner=inner)
 
 
-def _together(values: Sequence[F32 | None]) -> F32 | None:
+def _all_of(values: Sequence[F32 | None]) -> F32 | None:
     here = [value for value in values if value is not None]
-    return np.concatenate(here) if len(here) == len(values) else None
+    return np.concatenate(here) if here and len(here) == len(values) else None
 
 
 def spans_of(call: Call) -> list[tuple[int, int, int]]:
