@@ -14,8 +14,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("prometheus_client")
 
+import torch
+
 from clew.core.errors import ModelError
 from clew.core.values import Sampling
+from clew.fit.collate import collate
+from clew.harness import Runner
 from clew.models.contract import request
 from clew.models.dialects.completions import MADE
 from clew.models.fleet import Fleet
@@ -23,6 +27,9 @@ from clew.models.local import Local
 from clew.serve.openai.server import Server
 from clew.serve.openai.updatable import Updatable
 from clew.serve.openai.weight_routes import WeightRoutes
+from clew.train.dump import dump, load
+from clew.train.rows import rows
+from clew.worlds.toys import Counter
 from tests.serve.fleet_servers import other, servers, tiny, twin
 from tests.serve.serving import using
 
@@ -57,24 +64,26 @@ def test_a_reply_that_spans_two_versions_says_which_tokens_are_whose(model: Loca
     served = twin(model)
     with servers(served, updates=folder) as urls:
         fleet = Fleet(urls, model.renderer, training=True)
-        fleet.push(folder / "zero", 3)
 
-        async def go() -> list[Any]:
+        async def go(old: int) -> list[Any]:
+            await fleet.apush(folder / "zero", old)
             work = [asyncio.ensure_future(fleet.complete(ask)) for ask in asks]
             while served.engine.stats().running < 2 and not all(one.done() for one in work):
                 await asyncio.sleep(0.001)
-            await fleet.apush(folder / "one", 4, mode)
+            await fleet.apush(folder / "one", old + 1, mode)
             return list(await asyncio.gather(*work))
 
-        found = asyncio.run(go())
-    mixed = [done for done in found if done.inner]
+        for old in range(4, 40, 2):  # on a busy machine all replies can be over before the push
+            found = asyncio.run(go(old))
+            if mixed := [done for done in found if done.inner]:
+                break
     assert mixed, [done.version for done in found]
     for asked, done in zip(asks, found, strict=True):
         spans = [(one.version, one.tokens) for one in done.inner] or [(done.version, done.tokens)]
-        assert {version for version, _ in spans} <= {3, 4}
+        assert {version for version, _ in spans} <= {old, old + 1}
         assert done.version == min(version for version, _ in spans)
         assert tuple(t for _, tokens in spans for t in tokens) == done.tokens
-        own = {3: logprobs(before, asked, done.tokens), 4: logprobs(after, asked, done.tokens)}
+        own = {old: logprobs(before, asked, done.tokens), old + 1: logprobs(after, asked, done.tokens)}
         at = 0
         for version, tokens in spans:
             here = slice(at, at := at + len(tokens))
@@ -226,3 +235,50 @@ def test_a_request_is_aborted_by_its_id_and_gives_what_it_had(model: Local, fold
     assert gone.json() == {"status": "aborted", "aborted": 1}
     assert answer.json()["choices"][0]["finish_reason"] == "abort"
     assert answer.json()["choices"][0]["token_ids"] == []
+
+
+def test_rows_of_runs_whose_weights_changed_say_which_version_sampled_each_token(model: Local, folder: Path) -> None:
+    """Weights are pushed between two turns of live runs: each token has the logprob of its version."""
+    turns, paused = [0], []
+
+    async def talker(run: Any) -> None:
+        chat = run.chat()
+        for _ in range(3):
+            await chat.ask("go north")
+
+    class Pushed(Fleet):
+        """Pushes once, while some runs are in their second turn."""
+
+        async def complete(self, request: Any) -> Any:
+            turns[0] += 1
+            if turns[0] == 7:
+                paused.append(await self.apush(folder / "one", 2, "keep"))
+            return await super().complete(request)
+
+    before, after = Local(folder / "zero", ref="tiny"), Local(folder / "one", ref="tiny")
+    with servers(twin(model), twin(model), updates=folder) as urls:
+        fleet = Pushed(urls, model.renderer, ref="tiny", training=True)
+        fleet.push(other(folder / "zero", 0), 1)
+        runner = Runner(talker, Counter(), fleet, sampling={"max_tokens": 12})
+        groups = runner.collect(Counter().sample(1), 4)
+    assert paused == [2]
+    asks = [call for run in groups.runs for call in run.calls if call.kind == "ask"]
+    made = rows(groups, {(call.run, call.seq): 1.0 for call in asks})
+    mixed = [row for row in made if row.versions is not None]
+    assert mixed
+    for row in mixed:
+        assert {*row.versions[row.sampled].tolist()} == {1, 2}
+        assert (row.versions[~row.sampled] == -1).all()
+        assert row.version == 1
+        for version, weights in ((1, before), (2, after)):
+            at = np.flatnonzero(row.versions == version)
+            scores = weights.score([row.ids.tolist()])[0]
+            assert np.abs(scores[at - 1] - row.old[at]).max() < 1e-4
+    (micro,) = [collate(mixed, 2, torch.device("cpu"))]
+    assert int(micro.current.sum()) == sum(int((row.versions == 2).sum()) for row in mixed)
+    dump(made, folder / "rows.npz")
+    for one, again in zip(made, load(folder / "rows.npz"), strict=True):
+        assert (one.versions is None) == (again.versions is None)
+        assert one.versions is None or (one.versions == again.versions).all()
+    before.close()
+    after.close()

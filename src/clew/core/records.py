@@ -341,10 +341,10 @@ class LossRow:
     ids: int32 [T]. sampled: bool [T], tokens the policy chose. weights: component name -> float32 [T], zero where the
     component does not apply. old: float32 [T], sampler logprobs in nats, NaN where not sampled. ref: the same of a
     reference policy. targets: name -> float32 [T]. source: (first index, cursor of the Call) per sampled span.
-    temperature: of the sampling in force, so that the trainer scores the distribution sampled from. run: the id of the
-    run that the row belongs to, of which several rows can be made; losses that weigh by run read it. Empty: the row is
-    all there is of its run. held: (first index, stop, grammar) of each reply that was held to a grammar, its forced
-    tokens included: the trainer scores the law that the grammar left.
+    temperature: of the sampling in force, by which the trainer scores. run: id of its run, for losses that weigh by
+    run; empty: it has no other row. held: (first index, stop, grammar) of each reply held to a grammar, forced tokens
+    too: the trainer scores what was left. version: of the weights, the oldest; versions: int32 [T], by token, if
+    several.
     """
 
     ids: np.ndarray
@@ -360,6 +360,7 @@ class LossRow:
     temperature: float = 1.0
     run: str = ""
     held: list[tuple[int, int, str]] = field(default_factory=list)
+    versions: np.ndarray | None = None
 
 
 def task_json(task_id: str, prompt: str, data: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
