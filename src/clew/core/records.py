@@ -343,8 +343,7 @@ class LossRow:
     reference policy. targets: name -> float32 [T]. source: (first index, cursor of the Call) per sampled span.
     temperature: of the sampling in force, by which the trainer scores. run: id of its run, for losses that weigh by
     run; empty: it has no other row. held: (first index, stop, grammar) of each reply held to a grammar, forced tokens
-    too: the trainer scores what was left. version: of the weights, the oldest; versions: int32 [T], by token, if
-    several.
+    included. version: of the weights, the oldest; versions: int32 [T], by token, if several.
     """
 
     ids: np.ndarray
