@@ -284,10 +284,7 @@ class Trainer:
         self, folder: Path, position: Mapping[str, Any] | None = None, also: Callable[[Path], None] | None = None
     ) -> None:
         """Write into a folder what ``save`` does, for a caller that makes several trainers' files appear together."""
-        with adapters.quiet(), adapters.merged(self.module) if self.lora else nullcontext():
-            self.model.save(folder)
-            if also is not None:
-                also(folder)
+        self.write_weights(folder, also)
         if self.lora:
             adapter_files.write(self.module, folder / "adapter", self.base)
         state = {
@@ -300,6 +297,13 @@ class Trainer:
             "position": dict(position or {}),
         }
         torch.save(state, folder / "trainer.pt")
+
+    def write_weights(self, folder: Path, also: Callable[[Path], None] | None = None) -> None:
+        """Write the present weights alone as a model folder, adapters merged; ``also`` adds files while they are."""
+        with adapters.quiet(), adapters.merged(self.module) if self.lora else nullcontext():
+            self.model.save(folder)
+            if also is not None:
+                also(folder)
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Go back to what ``save`` wrote, bit for bit; returns its ``position``.

@@ -217,6 +217,11 @@ class Fleet:
                 async with asyncio.timeout(2):
                     await member.control.abort([named])
 
+    @property
+    def answers(self) -> bool:
+        """Whether an endpoint answered when it was asked last."""
+        return not all(member.down for member in self.members)
+
     async def aclose(self) -> None:
         """Close the connections of this event loop; they are closed at its end in any case."""
         for member in self.members:
