@@ -31,9 +31,20 @@ class Lenient(Sums):
 
     async def judge(self, task, run, world):
         return {"reward": float(run.row.seed % 3 > 0)}  # a signal, whatever an untrained model does
+
+class Sevens(Lenient):
+    def __init__(self):
+        super().__init__()
+        self.ref = f"{__file__}:Sevens"
+
+    async def judge(self, task, run, world):
+        said = [run.store.node(call.node_out).message.text for call in run.calls if call.kind == "ask"]
+        return {"reward": float("7" in said[0])}
 """
 LINE = ("--world", "mine.py:Lenient", "--model", "tiny", "--max-tokens", 12, "--tasks", 2, "-n", 3, "--credit",
         "grpo", "--eval-every", 0, "--json")  # fmt: skip
+LEARNS = ("--world", "mine.py:Sevens", "--model", "tiny", "--max-tokens", 3, "--tasks", 4, "-n", 12, "--credit", "grpo",
+          "--eval-every", 0, "--lr", 0.02, "--json")  # fmt: skip
 
 
 @pytest.fixture
@@ -68,6 +79,14 @@ def test_runs_are_sampled_at_the_servers_under_the_weights_of_each_iteration(cle
     assert f"weights-{told[0]['weight_version']}" in left
 
 
+def test_a_training_at_servers_learns(clew, tiny):
+    with servers(Local(tiny / "tiny"), Local(tiny / "tiny"), updates=tiny) as urls:
+        line = ("train", "--name", "t", "--rollouts", ",".join(urls), *LEARNS, "--iterations", 12)
+        metrics = json.loads(clew(*line).stdout)["metrics"]
+    success = [metrics[str(k)]["success"] for k in range(12)]
+    assert sum(success[-2:]) > sum(success[:2]) + 0.6, success
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -83,9 +102,9 @@ def test_what_cannot_be_is_named(clew, tiny, line, said):
 
 
 @contextmanager
-def served(folder, updates):
+def served(tiny):
     """The address of a `clew serve` in a process of its own."""
-    line = [sys.executable, "-m", "clew.cli", "serve", str(folder), "--port", "0", "--weight-updates", str(updates)]
+    line = [sys.executable, "-m", "clew.cli", "serve", str(tiny / "tiny"), "--port", "0", "--weight-updates", str(tiny)]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         found = re.search(r"http://[\d.:]+", process.stdout.readline())
@@ -97,13 +116,13 @@ def served(folder, updates):
 
 
 @pytest.mark.skipif("CLEW_FLEETS" not in os.environ, reason="trains for minutes at two servers: set CLEW_FLEETS=1")
-def test_a_training_at_two_servers_learns(clew, tmp_path):
-    from clew.models import load
-
-    load("household-sft").save(tmp_path / "policy")
-    with ExitStack() as stack:
-        urls = [stack.enter_context(served(tmp_path / "policy", tmp_path)) for _ in range(2)]
-        line = ("--model", str(tmp_path / "policy"), "--iterations", 12, "--rollouts", ",".join(urls), "--json")
-        metrics = json.loads(clew("train", "--name", "house", *line).stdout)["metrics"]
-    success = [metrics[str(k)]["success"] for k in range(12)]
-    assert sum(success[-3:]) > sum(success[:3]) + 0.3, success
+def test_a_training_at_two_servers_learns_and_goes_on_where_one_dies(clew, tiny):
+    with ExitStack() as second:
+        urls = [second.enter_context(served(tiny)) for _ in range(1)]
+        with served(tiny) as dying:
+            line = ("train", "--name", "t", "--rollouts", ",".join([*urls, dying]), *LEARNS)
+            first = json.loads(clew(*line, "--iterations", 6).stdout)["metrics"]
+        done = clew(*line, "--iterations", 20)
+    assert f"{dying} is left out" in done.stderr
+    last = json.loads(done.stdout)["metrics"]
+    assert last["19"]["success"] > first["0"]["success"] + 0.4, [values["success"] for values in last.values()]
