@@ -19,9 +19,11 @@ from clew.harness import Runner
 from clew.models.contract import check_model, request
 from clew.models.fleet import Fleet
 from clew.models.local import Local
+from clew.serve.openai.server import Server
 from clew.worlds.toys import Counter
 from tests.models.server import serving as peer_serving
 from tests.serve.fleet_servers import servers, tiny, twin
+from tests.serve.serving import serving
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +123,30 @@ def test_logprobs_that_no_trainer_can_use_are_refused(model: Local) -> None:
         fleet = Fleet(urls, model.renderer, training=True)
         with pytest.raises(Refused, match="no logprobs of the distribution"):
             asyncio.run(fleet.complete(request(model, "go", sampling=Sampling(temperature=0.7))))
+
+
+def test_where_all_servers_of_a_training_are_lost_its_runs_wait_until_one_is_there(model: Local) -> None:
+    notes: list[str] = []
+    with ExitStack() as first:
+        (url,) = first.enter_context(servers(twin(model)))
+        fleet = Fleet([url], model.renderer, note=notes.append, training=True, backoff=0.01)
+
+        async def work() -> Any:
+            before = await fleet.complete(request(model, "go", run="r", conversation=0))
+            await asyncio.to_thread(first.close)
+            lost = asyncio.ensure_future(fleet.complete(request(model, "go", run="r", conversation=0)))
+            while not fleet.members[0].down:
+                await asyncio.sleep(0.01)
+            held = twin(model)
+            with serving(Server(held, names=("m",)), int(url.rpartition(":")[2])):
+                fleet.members[0].until = 1e-9
+                found = before, await lost
+            held.close()
+            return found
+
+        before, after = asyncio.run(work())
+    assert before.tokens == after.tokens
+    assert len(notes) == 2
+    assert "its runs wait until it is there again" in notes[0]
+    assert notes[1] == f"{url} answers again"
+    assert fleet.answers

@@ -129,3 +129,31 @@ def test_vllm_loads_a_folder_by_its_own_loader_and_an_adapter_by_its_name(tmp_pa
         assert "/resume" not in peer.paths[begun:]
     assert "is left out" in notes[0]
     model.close()
+
+
+def test_a_reply_of_unknown_weights_is_thrown_away_and_asked_for_again(tmp_path: Path) -> None:
+    """A server that tells no versions takes weights while it samples: nobody could say which token is whose."""
+    model = tiny()
+    control = ["pause", "init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update"]
+    body = copy.deepcopy(REPLY)
+    body["choices"][0].pop("weight_versions")
+    with peer_serving(["completions"], [*control, "resume"]) as peer:
+        fleet = Fleet([peer.url], model.renderer, model="m")
+
+        async def slow() -> Any:
+            await asyncio.sleep(0.2)
+            return body
+
+        peer.answer = lambda sent, count: slow() if "prompt" in sent else {}
+
+        async def go(mode: Any, version: int) -> Completion:
+            work = asyncio.ensure_future(fleet.complete(request(model, "go", run="r", conversation=0)))
+            await asyncio.sleep(0.1)
+            await fleet.apush(tmp_path, version, mode)
+            return await work
+
+        assert asyncio.run(go("wait", 1)).version == 0
+        before = len(peer.bodies)
+        assert asyncio.run(go("keep", 2)).version == 2
+        assert sum("prompt" in sent for sent in peer.bodies[before:]) == 2
+    model.close()

@@ -269,6 +269,8 @@ class Training:
 
         groups = self._collected(index, on_run)
         lap("collect")
+        if self.pushing is not None:
+            self.pushing.check()
         drafted = {} if self.draft is None else self.draft.end(seconds["collect"])
         credits = {name: credit(groups) for name, credit in self.credits.items()}
         lap("credit")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from clew.core.errors import Unreachable
 from clew.fit import checkpoint
 from clew.fit.trainer import Trainer
 from clew.models.fleet import Fleet
@@ -44,3 +45,13 @@ class Pushing:
         for old in self._sent[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
         self._sent = self._sent[-KEPT:]
+
+    def check(self) -> None:
+        """Stop before an iteration is counted during which all servers were lost.
+
+        Raises:
+            Unreachable: none answered when it was asked last.
+        """
+        if not self.fleet.answers:
+            remedy = "Start the servers, then type the same line again."
+            raise Unreachable("no server answers any more; the runs so far are in the store", remedy=remedy)

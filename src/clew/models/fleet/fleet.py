@@ -22,7 +22,7 @@ from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.values import Attempt, Completion
 from clew.models.fleet.control import ADAPTER, How, Mode, told
-from clew.models.fleet.member import Member
+from clew.models.fleet.member import FIRST_REST, Member
 from clew.models.fleet.spans import joined, number_of, told_by
 
 _log = logging.getLogger("clew.fleet")
@@ -47,9 +47,10 @@ class Fleet:
         weights_name: content name of the weights, see ``Local.weights_name``.
         api_key: the credential of all of them. Never recorded or shown.
         version: of the weights that they serve at first.
-        training: refuse replies without logprobs, which no trainer could use.
+        training: refuse replies without logprobs, which no trainer could use; and wait for an endpoint where none
+            answers, so that an outage does not end the runs. Interrupted meanwhile, they are resumed later.
         note: is told, in a sentence, what happened to an endpoint; a warning in the log where not given.
-        patience: seconds that a paused endpoint is waited for.
+        patience: seconds that a paused endpoint is waited for, or one that does not answer.
         how: how endpoints take weights, see ``Control.take``; by the kind of server where None.
         options: of Remote, for all of them: ``logprobs="processed"``, ``concurrency``, ``timeout``, ...
 
@@ -123,12 +124,14 @@ class Fleet:
         """One answer, from whichever endpoint gives it."""
         end, failures = time.monotonic() + self.patience, list[ModelError]()
         while True:
-            member = await self._home(request, failures)
+            member = await self._home(request, failures, end if self.training else 0.0)
             member.busy += 1
-            version = self.version
+            version, updates = member.version if member.pushed else self.version, member.updates
             try:
                 await member.connect()
                 part = await member.remote.complete(request)
+                if member.updates != updates and _untold(part, member.mode):
+                    continue  # nobody knows which weights sampled it: ask again
                 part = told_by(part, version, member.pushed, member.where)
             except Unreachable as error:
                 if _paused(error) and time.monotonic() < end:
@@ -150,16 +153,19 @@ class Fleet:
             member.answers()
             return member, part
 
-    async def _home(self, request: Request, failures: Sequence[ModelError]) -> Member:
+    async def _home(self, request: Request, failures: Sequence[ModelError], end: float) -> Member:
         """The endpoint that a conversation keeps to, or another that answers where it does not.
+
+        Args:
+            end: until when endpoints are waited for where none answers.
 
         Raises:
             Unreachable: none does.
         """
-        for member in self.members:
-            if member.due():
-                await self._retried(member)
-        there = [member for member in self.members if not member.down]
+        while not (there := await self._there()) and time.monotonic() < end:
+            for member in self.members:
+                member.until = min(member.until, time.monotonic() + FIRST_REST)
+            await asyncio.sleep(LOOK)
         if not there:
             why = failures[-1].message if failures else "all failed a moment ago"
             raise Unreachable(
@@ -176,11 +182,20 @@ class Fleet:
                     self._homes.popitem(last=False)
         return home
 
+    async def _there(self) -> list[Member]:
+        """Endpoints that answer, after those whose rest is over were tried."""
+        for member in self.members:
+            if member.due():
+                await self._retried(member)
+        return [member for member in self.members if not member.down]
+
     def _lost(self, member: Member, error: ModelError) -> None:
         """An endpoint does not answer: leave it alone for a while, and say so once."""
         if not member.down:
             rest = len([other for other in self.members if not other.down and other is not member])
-            self.note(f"{member.where} is left out: {told(error)}; its runs go on at {rest} other endpoints")
+            waits = "its runs wait until it is there again" if self.training else "no other is left"
+            then = f"its runs go on at {rest} other endpoints" if rest else waits
+            self.note(f"{member.where} is left out: {told(error)}; {then}")
         member.failed()
 
     async def _retried(self, member: Member) -> None:
@@ -212,7 +227,7 @@ class Fleet:
     async def _gave_up(self, member: Member, request: Request) -> None:
         """Nobody waits for an answer any more; a server behind a proxy learns it by the request's id alone."""
         named = member.sent(request)
-        if named and member.controlled:
+        if named and member.pushed:
             with suppress(ClewError, TimeoutError):
                 async with asyncio.timeout(2):
                     await member.control.abort([named])
@@ -263,13 +278,14 @@ class Fleet:
         try:
             await member.connect()
             how = await member.how()
+            member.updates, member.mode = member.updates + 1, mode
             await member.control.take(folder, str(version), mode, how)
         except ModelError as error:
             if errors is not None:
                 errors.append(error)
             self._lost(member, error)
             return False
-        member.pushed = member.controlled = True
+        member.pushed, member.version = True, version
         if how == "lora":
             member.remote.model = ADAPTER
         return True
@@ -278,6 +294,11 @@ class Fleet:
 def _ended_early(part: Completion) -> bool:
     """Whether the server ended a reply by itself, as for an update of the weights; a deadline's cut has no tokens."""
     return part.finish == "cut" and part.tokens is not None
+
+
+def _untold(part: Completion, mode: Mode) -> bool:
+    """Whether a reply during which weights were replaced may be of the new ones, and its server does not say."""
+    return not part.inner and bool(part.tokens) and (mode == "keep" or len(part.attempts) > 1)
 
 
 def _paused(error: ModelError) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from clew.core.errors import Refused
 from clew.core.protocols import Renderer
 from clew.core.records import Request
-from clew.models.fleet.control import Control, How
+from clew.models.fleet.control import Control, How, Mode
 from clew.models.remote.client import Remote
 
 FIRST_REST, LONGEST_REST = 5.0, 300.0  # seconds before an endpoint that failed is asked again; doubled each time
@@ -43,8 +43,10 @@ class Member:
         self.busy = 0  # asks under way
         self.until = 0.0  # when it may be asked again; 0 where it answers
         self.rest = FIRST_REST
-        self.pushed = False  # whether it has the weights that the fleet pushed last
-        self.controlled = False  # whether a push has succeeded, so that its control routes are there
+        self.pushed = False  # whether it took weights of the fleet, and so has its control routes
+        self.version = 0  # of these
+        self.updates = 0  # pushes begun
+        self.mode: Mode = "wait"  # how the last of them paused it
         self.kind: How | None = None
         self._numbers, self._sent = itertools.count(), dict[str, str]()
 
