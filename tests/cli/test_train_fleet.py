@@ -71,6 +71,7 @@ def test_runs_are_sampled_at_the_servers_under_the_weights_of_each_iteration(cle
                 assert call.setup.model == "tiny"
                 by_iteration.setdefault(run.row.order[0], set()).update(version for version, _, _ in spans_of(call))
     assert steps > 1
+    assert all(one["step/mismatch"] < 1e-4 for one in again["metrics"].values() if "step/grad_norm" in one)
     assert all(len(versions) == 1 for versions in by_iteration.values()), by_iteration
     assert by_iteration[0] == {0}
     assert by_iteration[3] == {steps - 1}
