@@ -90,10 +90,13 @@ class Peer:
 
 
 @contextmanager
-def serving(paths: Sequence[str] = ("chat/completions", "responses", "messages", "completions")) -> Iterator[Peer]:
+def serving(
+    paths: Sequence[str] = ("chat/completions", "responses", "messages", "completions"), above: Sequence[str] = ()
+) -> Iterator[Peer]:
     """Serve a Peer on a free loopback port, in a thread of its own."""
     peer = Peer()
     routes = [Route(f"/v1/{path}", peer.post, methods=["POST"]) for path in paths]
+    routes += [Route(f"/{path}", peer.post, methods=["POST"]) for path in above]
     app = Starlette(routes=[*routes, Route("/v1/models", peer.list_models)])
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, name="test-peer")

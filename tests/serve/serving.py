@@ -34,9 +34,9 @@ def talker() -> Any:
 
 
 @contextmanager
-def serving(server: Server) -> Iterator[str]:
-    """The server's address while it runs."""
-    listener = listen("127.0.0.1", 0)
+def serving(server: Server, port: int = 0) -> Iterator[str]:
+    """The server's address while it runs, on a free port where none is given."""
+    listener = listen("127.0.0.1", port)
     config = uvicorn.Config(server.application(), log_level="critical", lifespan="on", timeout_graceful_shutdown=1)
     it = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(it.serve([listener])))

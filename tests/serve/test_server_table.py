@@ -38,7 +38,7 @@ VALUES: dict[str, Any] = {  # a value that is not neutral
     "use_beam_search": True, "bad_words": ["no"], "add_generation_prompt": "no", "modalities": ["audio"], "best_of": 2,
     "suffix": "end", "truncation": "auto", "background": True, "functions": [LOOK], "function_call": "auto",
     "chat_template_kwargs": {"thinking": False}, "skip_special_tokens": True, "add_special_tokens": True,
-    "policy": {},
+    "policy": {}, "request_id": "r1", "return_weight_versions": True,
 }  # fmt: skip
 
 

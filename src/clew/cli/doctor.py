@@ -7,6 +7,7 @@ import importlib.util
 import platform
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import click
 
 from clew.cli.shared import common, project
 
+VERSIONS = "weight versions of tokens"
 EXTRAS = {
     "local": (("torch", "transformers", "tokenizers", "safetensors", "peft"), "local weights, training, quickstart"),
     "view": (("starlette", "uvicorn", "mpld3"), "the viewer, `clew view`"),
@@ -34,23 +36,45 @@ EXTRAS = {
 }
 
 
-@click.command(short_help="Check what is installed, what is missing, and how to get it.")
+@click.command(short_help="Check what is installed or what servers can do, what is missing, and how to get it.")
+@click.argument("urls", nargs=-1, metavar="[URL]...")
 @common.output_options
-def command(as_json: bool, store_path: str) -> None:
+def command(urls: tuple[str, ...], as_json: bool, store_path: str) -> None:
     """Check this machine: packages, threads, accelerator, store. Exit code 1 if the store cannot be used.
+
+    With the URLs of inference servers, check instead what each has that a training needs (docs/fleet.md): token ids,
+    logprobs, versions of the weights, and the routes that replace them. Exit code 1 if one does not answer.
 
     \b
     clew doctor
+    clew doctor http://localhost:8000 http://localhost:8001
     """
-    rows = [*packages(), machine(), *project_row(), *store_row(store_path)]
+    rows = servers(urls) if urls else [*packages(), machine(), *project_row(), *store_row(store_path)]
     if as_json:
         common.print_json(rows)
     else:
         marks = {True: "ok", False: "MISSING", None: "-"}
         table = [(marks[r["ok"]], r["what"], r["found"], r["remedy"]) for r in rows]
         common.print_table(("", "what", "found", "remedy"), table)
-    if any(row["what"] == "store" and row["ok"] is False for row in rows):
+    if any(row["what"].rpartition(" ")[2] in ("store", "server") and row["ok"] is False for row in rows):
         raise SystemExit(1)
+
+
+def servers(urls: Sequence[str]) -> list[dict[str, Any]]:
+    """What each server can do for a training, and whether they serve the same weights."""
+    from clew.core.aio import run_sync
+    from clew.models.fleet.probe import probe
+
+    rows, states = list[dict[str, Any]](), set[str]()
+    for url in urls:
+        for one in run_sync(probe(url, common.api_key())):
+            where = f"{url.rpartition('@')[2]} " if len(urls) > 1 else ""
+            rows.append({"what": where + one.what, "ok": one.ok, "found": one.found, "remedy": one.remedy})
+            states |= {one.found} if one.what == VERSIONS else set()
+    if len(states) > 1:
+        told = "the servers tell different versions of their weights"
+        rows.append({"what": "versions", "ok": None, "found": told, "remedy": "the first push makes them equal"})
+    return rows
 
 
 def packages() -> list[dict[str, Any]]:

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from clew.models.local import Local
     from clew.serve.openai.questions import Limits
     from clew.serve.openai.server import Server
+    from clew.serve.openai.weight_routes import WeightRoutes
 
 PORT = 8422
 
 
 LENGTHS_HELP = "How much of a draft is verified: auto, none, fixed(k=3), threshold(least=0.7), scheduler."
 KEYS_HELP = "File of API keys, one per line; clients must send one. Also CLEW_SERVE_KEYS, with commas."
-FILE = click.Path(exists=True, dir_okay=False)
+UPDATES_HELP = "Let a trainer replace the weights by others that lie in this folder (docs/fleet.md)."
+FILE, FOLDER = click.Path(exists=True, dir_okay=False), click.Path(exists=True, file_okay=False)
 POSITIVE = click.IntRange(1)
 
 
@@ -41,6 +43,7 @@ POSITIVE = click.IntRange(1)
 @option("--lengths", default="auto", help=LENGTHS_HELP)
 @option("--profile", is_flag=True, help="Only measure how long model and drafter take on this machine.")
 @option("--simulate", metavar="USERS", help="Only forecast the speed for these numbers of users, as in 1,8,64.")
+@option("--weight-updates", metavar="FOLDER", type=FOLDER, help=UPDATES_HELP)
 @option("--record", metavar="STORE", help="Record what is served as runs in this store.")
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), default=PORT, help="Port; 0 takes a free one.")
@@ -72,6 +75,7 @@ def command(ref: str, **options: Any) -> None:
     \b
     clew serve ./weights
     clew serve ./weights --record served.db --max-queue 64
+    clew serve ./weights --weight-updates .clew/trainings
     clew serve ./weights --agent my_agent.py:solve --record served.db
     clew serve ./weights --agent orchestrator --config '{"workers": ["openai:gpt-5-mini", "./other"]}' --record s.db
     clew serve ./weights --draft ./drafter --profile; clew serve ./weights --draft ./drafter
@@ -105,18 +109,41 @@ def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Map
         raise BadInput("limits of a run are for an agent", remedy="Give --agent, or --max-output for a model's reply.")
     elif options["ledger"] or options["ledger_key"]:
         raise BadInput("a ledger is kept of an agent's models", remedy="Give --agent; a router has one of its own.")
+    served, updates = updatable(served, options)
     recorder = Recorder(store, served, {"ref": ref}) if store is not None else None
     names = (*options["names"],) or (ref,)
-    server = Server(served, names=names, keys=keys, limits=limits(options), recorder=recorder)
+    server = Server(served, names=names, keys=keys, limits=limits(options), recorder=recorder, updates=updates)
     listener = listen(options["host"], options["port"])
     told = [f"keys: {len(keys) or 'none'}", f"records into {options['record']}" if recorder else "records nothing"]
     if options["draft"]:
         told.insert(0, f"drafts by {options['draft']}, lengths {options['lengths']}")
     if options["agent"]:
         told.insert(0, f"agent {options['agent']}")
+    if updates:
+        told.insert(0, f"takes weights from {updates.folder}")
     address = f"http://{options['host']}:{listener.getsockname()[1]}/v1"
     common.echo(f"serving {ref} as {' and '.join(names)} at {address}  ({'; '.join(told)}; Ctrl-C ends)")
     asyncio.run(serve(server, listener))
+
+
+def updatable(model: Any, options: Mapping[str, Any]) -> tuple[Any, WeightRoutes | None]:
+    """The model so that a trainer can replace its weights, and the routes for it; as it is where that was not asked.
+
+    Raises:
+        BadInput: the model has no weights here.
+    """
+    from clew.serve.openai.updatable import Updatable
+    from clew.serve.openai.weight_routes import WeightRoutes
+
+    if options["weight_updates"] is None:
+        return model, None
+    if options["agent"] or not hasattr(model, "take"):
+        raise BadInput(
+            f"--weight-updates with {options['agent'] or model.ref}, which has no weights in this process",
+            remedy="Serve a folder of weights, without --agent.",
+        )
+    held = Updatable(model)
+    return held, WeightRoutes(held, Path(options["weight_updates"]))
 
 
 def resolved(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,7 +43,8 @@ as the policy changes."""
 @data_options.data_options
 @run_options.tools_option
 @program_options.command_options
-@run_options.tree_options
+@training_options.rollout_options
+@run_options.growing_options
 @option("--iterations", default=45, help="Iterations in total; a larger number continues.")
 @option("--tasks", default=8, help="New tasks in each iteration.")
 @option("--seed", default=0, help="Seed of tasks and sampling.")
@@ -67,12 +69,15 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     clew train --name small --model FOLDER --lora 8 --track tensorboard
     clew train --name wide --model FOLDER --workers 4
     clew train --name cluster --model FOLDER --ray auto --workers 16
+    clew train --name served --model ./weights --rollouts http://localhost:8422,http://localhost:8423
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
     from clew.core import registry
     from clew.harness import Runner
     from clew.train.loop import Training, default_folder
+    from clew.train.pushing import Pushing
 
+    options["rollouts"], urls = training_options.sampled_at(options)
     ranks = rank.begin(options["nproc"])
     if ranks is None:
         return
@@ -94,7 +99,8 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     agent = run_options.agent_reference(played)
     how: dict[str, Any] = {"tools": options["tools"], "sampling": run_options.sampling(options)}
     how["resolve_model"] = run_options.named_models(options)
-    runner = Runner(agent, taskset, model, store, config, **how)
+    fleet = training_options.fleet(options, urls, model)
+    runner = Runner(agent, taskset, fleet or model, store, config, **how)
     ref: Any = training_options.reference(settled, options["model"])
     draft = None
     if options["draft"] is not None:
@@ -106,8 +112,10 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     trainer = training_options.trainer(settled, model, ranks)
     settings = {"model": options["model"], **training_options.record(settled)}
     track = trainer_options.trackers(options, name, folder)
-    estimator = settled.recipe.estimator()
-    training = Training(runner, trainer, estimator, plan, ref=ref, draft=draft, settings=settings, tracker=track)
+    beside = {"ref": ref, "draft": draft, "settings": settings, "tracker": track}
+    if fleet is not None:
+        beside["pushing"] = Pushing(fleet, trainer, options["weights_folder"] or (folder or Path(name)) / "weights")
+    training = Training(runner, trainer, settled.recipe.estimator(), plan, **beside)
     driving = worker_options.executor(options)
     with run_options.interruptible("the same line again"), rank.telling(), driving as runner.executor:
         training_report.follow(training)

@@ -343,11 +343,10 @@ class LossRow:
     ids: int32 [T]. sampled: bool [T], tokens the policy chose. weights: component name -> float32 [T], zero where the
     component does not apply. old: float32 [T], sampler logprobs in nats, NaN where not sampled. ref: the same of a
     reference policy. targets: name -> float32 [T]. source: (first index, cursor of the Call) per sampled span.
-    temperature: of the sampling in force, so that the trainer scores the distribution sampled from. run: the id of the
-    run that the row belongs to, of which several rows can be made; losses that weigh by run read it. Empty: the row is
-    all there is of its run. held: (first index, stop, grammar) of each reply that was held to a grammar, its forced
-    tokens included: the trainer scores the law that the grammar left. kept: (first index, stop, ids) of each sampled
-    span, not in ``held``, whose law ``top_p`` or ``top_k`` cut: the ids left at each token (clew.models.kept).
+    temperature: of the sampling in force, by which the trainer scores. run: id of its run, for losses that weigh by
+    run; empty: it has no other row. held: (first index, stop, grammar) of each reply held to a grammar, forced tokens
+    included. kept: (first index, stop, ids that ``top_p`` or ``top_k`` left at each token) of other sampled spans, see
+    clew.models.kept. version: of the weights, the oldest; versions: int32 [T], by token, if several.
     """
 
     ids: np.ndarray
@@ -364,3 +363,4 @@ class LossRow:
     run: str = ""
     held: list[tuple[int, int, str]] = field(default_factory=list)
     kept: list[tuple[int, int, bytes]] = field(default_factory=list)
+    versions: np.ndarray | None = None

@@ -54,8 +54,7 @@ def lookup(kind: Kind, name: str) -> Any:
         return _in_file(kind, name)
     for entry in _entries(kind).select(name=name):
         return entry.load()
-    known = names(kind)
-    near = difflib.get_close_matches(name, known, 3) or known
+    near = difflib.get_close_matches(name, known := names(kind), 3) or known
     remedy = f"Known: {', '.join(near) or 'none'}. What a program registers by hand only that program knows."
     raise UnknownName(f"no {kind.rstrip('s')} is called {name!r}", remedy=f"{remedy} Else write path/file.py:NAME.")
 

@@ -87,6 +87,8 @@ def check(rows: Sequence[LossRow]) -> None:
     for i, row in enumerate(rows):
         n = len(row.ids)
         arrays = {"sampled": row.sampled, "old": row.old, **row.weights, **row.targets}
+        if row.versions is not None:
+            arrays["versions"] = row.versions
         if row.ref is not None:
             arrays["ref"] = row.ref
         for name, array in arrays.items():
@@ -176,7 +178,10 @@ def collate(
 
     at = np.concatenate([b * longest + p - 1 for b, p in enumerate(picked)])
     known = [row.sampled & np.isfinite(row.old) for row in rows]
-    fresh = [k if row.version == version else np.zeros_like(k) for k, row in zip(known, rows, strict=True)]
+    fresh = [
+        k & ((row.version if row.versions is None else row.versions) == version)
+        for k, row in zip(known, rows, strict=True)
+    ]
     heat = np.repeat([row.temperature for row in rows], [len(p) for p in picked]).astype(np.float32)
     refs = [row.ref for row in rows if row.ref is not None]
     return Micro(

@@ -5,11 +5,43 @@ The trainer fills it micro-batch by micro-batch. Over several ranks the figures 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor
 
 from clew.fit.collate import Micro
 from clew.fit.sharding.ranks import Ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What one step did. ``ratio`` describes exp(trainer - sampler logprob) over the sampled tokens, before the update:
+    mean, min, max, and the share outside [0.8, 1.25]. ``mismatch`` is max |sampler - trainer| in nats over tokens that
+    the very weights being trained have sampled, None if there were none.
+    """
+
+    step: int
+    version: int  # of the weights after the step
+    loss: dict[str, float]
+    grad_norm: float  # before clipping
+    ratio: dict[str, float] = field(default_factory=dict)
+    mismatch: float | None = None
+    rows: int = 0
+    tokens: int = 0  # that passed the model, padding excluded
+    trained: int = 0  # that some component applied to
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def metrics(self) -> dict[str, float]:
+        """Flat numbers for a tracker."""
+        out = {f"loss/{name}": value for name, value in self.loss.items()}
+        out |= {f"ratio/{name}": value for name, value in self.ratio.items()}
+        if self.mismatch is not None:
+            out["mismatch"] = self.mismatch
+        for name in ("grad_norm", "rows", "tokens", "trained", "seconds", "cpu_seconds"):
+            out[name] = float(getattr(self, name))
+        return out
 
 
 class Seen:

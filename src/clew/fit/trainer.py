@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -24,42 +23,13 @@ from clew.fit.forward import CHUNK, Scored, Scorer
 from clew.fit.prefixes import trie
 from clew.fit.prefixes.sharing import Mode, Sharing, laid_out
 from clew.fit.seen import Seen
+from clew.fit.seen import StepReport as StepReport
 from clew.fit.sharding import shard_files, shards
 from clew.fit.sharding.ranks import Group, Ranks, rows_digest
 from clew.models.engine.weights import weights_digest
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
-    """What one step did. ``ratio`` describes exp(trainer - sampler logprob) over the sampled tokens, before the update:
-    mean, min, max, and the share outside [0.8, 1.25]. ``mismatch`` is max |sampler - trainer| in nats over tokens that
-    the very weights being trained have sampled, None if there were none.
-    """
-
-    step: int
-    version: int  # of the weights after the step
-    loss: dict[str, float]
-    grad_norm: float  # before clipping
-    ratio: dict[str, float] = field(default_factory=dict)
-    mismatch: float | None = None
-    rows: int = 0
-    tokens: int = 0  # that passed the model, padding excluded
-    trained: int = 0  # that some component applied to
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-
-    def metrics(self) -> dict[str, float]:
-        """Flat numbers for a tracker."""
-        out = {f"loss/{name}": value for name, value in self.loss.items()}
-        out |= {f"ratio/{name}": value for name, value in self.ratio.items()}
-        if self.mismatch is not None:
-            out["mismatch"] = self.mismatch
-        for name in ("grad_norm", "rows", "tokens", "trained", "seconds", "cpu_seconds"):
-            out[name] = float(getattr(self, name))
-        return out
 
 
 class Trainable(Policy, Protocol):
@@ -345,11 +315,8 @@ class Trainer:
             shard_files.save(folder, self.module, self.optimizer, self.lora)
             if not self.ranks.leads:
                 return
+        self.write_weights(folder, also)
         served = self.serving.served
-        with adapters.quiet(), adapters.merged(served) if self.lora else nullcontext():
-            self.model.save(folder)
-            if also is not None:
-                also(folder)
         if self.lora:
             adapter_files.write(served, folder / "adapter", self.base)
         alone = self.ranks.world == 1
@@ -364,6 +331,13 @@ class Trainer:
             "position": dict(position or {}),
         }
         torch.save(state, folder / "trainer.pt")
+
+    def write_weights(self, folder: Path, also: Callable[[Path], None] | None = None) -> None:
+        """Write the present weights alone as a model folder, adapters merged; ``also`` adds files while they are."""
+        with adapters.quiet(), adapters.merged(self.serving.served) if self.lora else nullcontext():
+            self.model.save(folder)
+            if also is not None:
+                also(folder)
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Go back to what ``save`` wrote; returns its ``position``.

@@ -30,6 +30,8 @@ def dump(rows: Sequence[LossRow], path: str | Path) -> Path:
         if kept := [part for part in parts if part is not None]:
             columns[name] = np.concatenate(kept).astype(np.float32)
 
+    if mixed := [row.versions for row in rows if row.versions is not None]:
+        columns["versions"] = np.concatenate(mixed).astype(np.int32)
     optional("ref", [row.ref for row in rows])
     for name in {n for row in rows for n in row.weights}:
         optional(f"weights/{name}", [row.weights.get(name) for row in rows])
@@ -41,6 +43,7 @@ def dump(rows: Sequence[LossRow], path: str | Path) -> Path:
         about |= {"held": row.held} if row.held else {}
         if row.kept:
             about["kept"] = [(first, stop, b64encode(ids).decode()) for first, stop, ids in row.kept]
+        about |= {"versions": True} if row.versions is not None else {}
         about |= {"length": len(row.ids), "ref": row.ref is not None, "weights": [*row.weights]}
         head.append(about | {"targets": [*row.targets], "source": [[at, str(cursor)] for at, cursor in row.source]})
     columns["head"] = np.frombuffer(json.dumps({"clew": "rows.1", "rows": head}).encode(), np.uint8)
@@ -83,5 +86,6 @@ def load(path: str | Path) -> list[LossRow]:
         plain = {name: h[name] for name in PLAIN if name in h}  # dumps made before rows named their run lack it
         plain["kept"] = [(first, stop, b64decode(kept)) for first, stop, kept in h.get("kept", ())]
         plain["held"] = [tuple(one) for one in h.get("held", ())]
+        plain["versions"] = take("versions", n) if h.get("versions") else None
         rows.append(LossRow(ids, sampled, weights, old, ref, targets, source, **plain))
     return rows

@@ -30,6 +30,7 @@ from clew.store.run import sampled
 from clew.train import begun, minibatches
 from clew.train.ahead import Ahead
 from clew.train.drafters.refresh import Drafting
+from clew.train.pushing import Pushing
 from clew.train.rows import Annotated, reference, rows
 
 Credit = Callable[[Groups], Annotated]
@@ -48,8 +49,7 @@ class Plan:
     An iteration's rows are gone over ``epochs`` times, each time cut into ``minibatches`` optimiser steps. The learning
     rate follows ``schedule`` after ``warmup`` iterations of rising. ``dynamic`` is how many times at most an iteration
     draws fresh tasks in place of those whose runs were all rewarded alike (dynamic sampling, DAPO, arXiv 2503.14476).
-    With ``lag`` 1 an iteration's runs are collected while the weights step on the one before: the runs then come from
-    weights that are one iteration old, which the importance weights of the loss correct. Workers must drive the runs.
+    With ``lag`` 1 workers collect an iteration's runs while the weights step on the one before (clew.train.ahead).
 
     Raises:
         BadInput: an unknown schedule, a warm-up that the training does not outlast, or a count that is too small.
@@ -141,6 +141,7 @@ class Training:
         folder: checkpoints, settings and the stop flag; default ``trainings/NAME`` beside the store, and none for a
             store in memory, which then cannot be resumed.
         ref: reference model for ``plan.kl``, with frozen weights.
+        pushing: brings the weights to servers that the runner's model asks; None where it is the trainer's own model.
         draft: the drafter under which runs are decoded. It lies in the checkpoint; a training may be taken up again
             with it, with another, or without.
         settings: further JSON to record, for whoever rebuilds the training.
@@ -161,6 +162,7 @@ class Training:
         folder: str | Path | None = None,
         ref: Scores | None = None,
         draft: Drafting | None = None,
+        pushing: Pushing | None = None,
         settings: Mapping[str, Any] | None = None,
         tracker: Tracker | None = None,
     ) -> None:
@@ -174,7 +176,7 @@ class Training:
         if several:
             _check_policies(self.trainers, self.credits, bool(plan.kl) or draft is not None)
         self.runner, self.plan, self.ref = runner, plan, ref
-        self.draft, self.tracker = draft, tracker
+        self.draft, self.tracker, self.pushing = draft, tracker, pushing
         self.taskset, self.store = runner.taskset, runner.store
         self.folder = Path(folder) if folder is not None else default_folder(self.store.path, plan.name)
         self._stop = False
@@ -286,6 +288,8 @@ class Training:
 
         groups = (self._ahead.take() if self._ahead is not None else None) or self._collected(index, on_run)
         lap("collect")
+        if self.pushing is not None:
+            self.pushing.check()
         drafted = {} if self.draft is None else self.draft.end(seconds["collect"])
         credits = {name: credit(groups) for name, credit in self.credits.items()}
         lap("credit")
@@ -364,6 +368,8 @@ class Training:
         self, tasks: Sequence[Task], seed: int, index: int, name: str, on_run: Callable[[Any], None] | None
     ) -> Groups:
         plan = self.plan
+        if self.pushing is not None:
+            self.pushing.begin()
         if plan.growth is None:
             return self.runner.collect(tasks, plan.rollouts, seed, on_run=on_run, name=name, iteration=index)
         return grow.collect(self.runner, tasks, plan.growth, seed, on_run=on_run, name=name, iteration=index)
@@ -372,6 +378,8 @@ class Training:
         """Success on the fixed evaluation tasks, one run each, under seeds that do not depend on the iteration."""
         tasks = self.taskset.sample(self.plan.eval_tasks, 0, self.plan.eval_split)
         name = f"{self.plan.name}.eval{iteration}"
+        if self.pushing is not None:
+            self.pushing.begin()
         return self.runner.collect(tasks, 1, derive(self.plan.seed, "eval"), name=name).success()
 
 

@@ -19,6 +19,7 @@ from clew.core.reading import Record, Runs
 from clew.core.records import Annotation, Call, Cursor, LossRow, Node
 from clew.core.values import F32, Message, Sampling
 from clew.harness.run.asks import of_run
+from clew.models.fleet.spans import spans_of
 from clew.models.kept import ScoresKept, truncates
 from clew.models.taps.forms import forms_of
 from clew.store.paths import Span, leaves
@@ -137,7 +138,8 @@ def _policy_row(
     ids = _ids(path)
     n = len(ids)
     sampled, weight, old = np.zeros(n, bool), np.zeros(n, np.float32), np.full(n, np.nan, np.float32)
-    source, heats, versions, held, kept = [], set(), [], [], []
+    source, heats, held, kept = [], set(), [], []
+    made = np.full(n, -1, np.int32)  # by which version of the weights
     for (call, start, stop), value in found:
         if start == stop or call.logprobs is None:
             continue  # wholly forced: nothing was chosen
@@ -154,12 +156,17 @@ def _policy_row(
             kept.append((start, stop, call.kept))
         elif call.setup and (grammar := _sampling(call).grammar):
             held.append((start - call.forced, stop, grammar))
-        versions.append(call.setup.version if call.setup else 0)
+        for version, first, last in spans_of(call):
+            made[start + first : start + last] = version
     if len(heats) > 1:
         raise BadInput(f"run {run} mixes temperatures {sorted(heats)} on one path", remedy="Ask with one temperature.")
     weights = {component: weight} | {name: np.where(sampled, np.float32(w), np.float32(0)) for name, w in also.items()}
-    heat, version = heats.pop() if heats else 1.0, min(versions, default=0)
-    return LossRow(ids, sampled, weights, old, source=source, version=version, temperature=heat, held=held, kept=kept)
+    heat, versions = heats.pop() if heats else 1.0, sorted({*made[made >= 0].tolist()}) or [0]
+    mixed = made if len(versions) > 1 else None
+    row = LossRow(
+        ids, sampled, weights, old, source=source, version=versions[0], temperature=heat, held=held, kept=kept
+    )
+    return replace(row, versions=mixed)
 
 
 def _temperature(call: Call) -> float:

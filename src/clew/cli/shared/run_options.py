@@ -68,13 +68,16 @@ ALLOCATOR_HELP = "With --spare: give the tokens to all such trees alike, or to t
 SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
 TOGETHER_HELP = "With --rollouts tree: forks of one tree that run side by side, none knowing how the others end."
 OF_TREES = {"selector": "uucb", "budget": None, "spare": 0.0, "allocator": "even", "together": 1}
-tree_options = common.options(
-    option("--rollouts", choices="flat tree", default="flat", help="Independent runs, or trees grown by forks."),
+growing_options = common.options(
     option("--selector", default=OF_TREES["selector"], help=SELECTOR_HELP),
     option("--budget", type=int, help="With --rollouts tree: tokens decoded per task.  [default: -n whole runs]"),
     option("--spare", default=OF_TREES["spare"], help=SPARE_HELP),
     option("--allocator", choices="even learned", default=OF_TREES["allocator"], help=ALLOCATOR_HELP),
     option("--together", default=OF_TREES["together"], type=common.Amount(int, 1), help=TOGETHER_HELP),
+)
+tree_options = common.options(
+    option("--rollouts", choices="flat tree", default="flat", help="Independent runs, or trees grown by forks."),
+    growing_options,
 )
 
 

@@ -14,15 +14,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from clew.cli.shared import common, option, trainer_options
 from clew.cli.shared.ranks import rank
 from clew.cli.shared.trainer_options import ABOVE, OF_LORA, OF_OPTIMISER, SCHEDULES
+from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.core.protocols import Taskset
     from clew.fit.sharding.ranks import Ranks
     from clew.fit.trainer import Trainer
     from clew.harness.trees.grow import Growth
+    from clew.models.fleet import Fleet
     from clew.models.local import Local
     from clew.train.loop import Plan
     from clew.train.recipes import Online
@@ -42,7 +46,29 @@ LR_HELP = "Learning rate of AdamW.  [default: the recipe's, else what suits the 
 CORRECTION_HELP = "What to do about a sampler that is not the trainer: truncate or mask the weights of such tokens."
 
 LAG_HELP = "1: collect the next iteration's runs while the weights step on the last; needs --workers or --ray."
+ROLLOUTS_HELP = """Independent runs (flat) or trees grown by forks (tree); and the URLs of inference servers that sample
+them, as in http://a,http://b or tree,http://a (docs/fleet.md)."""
+ASIDE_HELP = "Where the weights lie that servers load; they see it under the same path.  [default: of the training]"
 
+
+class Rollouts(click.ParamType):  # type: ignore[type-arg]  # click is generic from 8.4 on
+    """``flat`` or ``tree``, and URLs of servers, with commas."""
+
+    name = "flat|tree|URL,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """As ``click.ParamType``."""
+        text = str(value)
+        kinds = [one for one in text.split(",") if one and not one.startswith(("http://", "https://"))]
+        if len(kinds) > 1 or not set(kinds) <= {"flat", "tree"}:
+            self.fail(f"{text!r} is neither flat nor tree nor a list of URLs: write http://a,http://b.", param, ctx)
+        return text
+
+
+rollout_options = common.options(
+    option("--rollouts", type=Rollouts(), default="flat", help=ROLLOUTS_HELP),
+    option("--weights-folder", metavar="FOLDER", help=ASIDE_HELP),
+)
 recipe_options = common.options(
     option("--recipe", help=RECIPE_HELP),
     option("--credit", "method", help=CREDIT_HELP),
@@ -96,6 +122,30 @@ class Settled:
     options: dict[str, Any]
     sources: dict[str, str]
     notes: list[str] = field(default_factory=list)
+
+
+def sampled_at(options: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """How ``--rollouts`` says that runs are made, flat or tree, and the URLs of the servers that sample them."""
+    parts = [one for one in options["rollouts"].split(",") if one]
+    urls = [one for one in parts if one.startswith("http")]
+    return next((one for one in parts if one not in urls), "flat"), urls
+
+
+def fleet(options: Mapping[str, Any], urls: list[str], model: Local) -> Fleet | None:
+    """The servers that sample runs in place of local weights; None where no URL is given.
+
+    Raises:
+        BadInput: one is no URL, or a drafter is to be used, which belongs to local weights.
+    """
+    from clew.models.fleet import Fleet
+
+    if not urls:
+        return None
+    if options["draft"] is not None:
+        raise BadInput("--draft beside servers", remedy="Start the servers with their own speculative decoding.")
+    told = Fleet(urls, model.renderer, ref=model.ref, training=True, api_key=common.api_key(), note=common.say)
+    told.weights_name = model.weights_name
+    return told
 
 
 def settle(options: Mapping[str, Any], method: str | None) -> Settled:

@@ -1,7 +1,7 @@
 """Rows that share beginnings as one sequence in which each shared token stands once: a trie in depth-first order.
 
-``Trainer`` lays micro-batches of forks out by it, and clew.fit.prefixes.tree_attention computes attention over it. Rows that
-hold the same tokens up to a place have the same hidden states there, whatever follows, so that one is enough.
+``Trainer`` lays micro-batches of forks out by it, and clew.fit.prefixes.tree_attention computes attention over it. Rows
+that hold the same tokens up to a place have the same hidden states there, whatever follows, so that one is enough.
 """
 
 from __future__ import annotations

@@ -13,13 +13,15 @@ import numpy as np
 
 from clew.core.errors import Refused
 from clew.core.protocols import Renderer
-from clew.core.values import F32, Completion, Message, Sampling, Usage
+from clew.core.values import F32, Completion, Inner, Message, Sampling, Usage
 from clew.models.dialects import Json, bad, sampling_from, sampling_to
 from clew.models.dialects.chat import BACK, FINISH, usage_from_wire, usage_to_wire
 from clew.models.dialects.chat import headers as headers
 from clew.models.kept import from_lists
 
 NAME, PATH = "completions", "/completions"
+MADE = "weights:"  # of Inner.model: what follows, if anything, is the endpoint whose weights sampled these tokens
+MOST_SPANS, LABEL = 4096, 200  # spans of one reply by weights, and characters of a version's label
 
 
 class Prompted(NamedTuple):
@@ -145,6 +147,7 @@ class Stream:
         self.error: Any = None
         self.finished = False
         self.part = 0  # a reply has one text
+        self.spans: list[tuple[str, int, int]] = []
 
     def feed(self, chunk: Json) -> str:
         if chunk.get("error"):
@@ -165,6 +168,8 @@ class Stream:
             text += choice.get("text") or ""
             if choice.get("finish_reason"):
                 self.finish, self.finished = choice["finish_reason"], True
+            if choice.get("weight_versions"):  # on the last chunk, of the whole reply
+                self.spans = spans_from_wire(choice["weight_versions"])
         self.text += text
         return text
 
@@ -185,7 +190,49 @@ class Stream:
             finish=reason,
             model=str(self.head.get("model") or ""),
             usage=usage_from_wire(self.head.get("usage")),
+            inner=made_by(self.spans, self.tokens),
         )
+
+
+def spans_from_wire(raw: object) -> list[tuple[str, int, int]]:
+    """vLLM's ``weight_versions``: the label of weights, and the first and last but one of the tokens that they sampled.
+
+    Raises:
+        BadRecord: it is no such list.
+    """
+    remedy = "The server does not speak vLLM."
+    if not isinstance(raw, list) or len(raw) > MOST_SPANS:
+        raise bad("weight_versions is no list of spans", raw, remedy)
+    spans = list[tuple[str, int, int]]()
+    for span in raw:
+        told = span if isinstance(span, dict) else {}
+        version, start, end = told.get("version"), told.get("start"), told.get("end")
+        if not isinstance(version, str) or len(version) > LABEL or type(start) is not int or type(end) is not int:
+            raise bad("a span of weight_versions has no version, start and end", span, remedy)
+        spans.append((version, start, end))
+    return spans
+
+
+def made_by(spans: Sequence[tuple[str, int, int]], tokens: Sequence[int]) -> tuple[Inner, ...]:
+    """The tokens of each span, with the label of the weights that sampled them as the name that served them.
+
+    Raises:
+        BadRecord: a token lies in none, or in two: its weights are unknown, and it must not pass for those of others.
+    """
+    starts, ends = [*(start for _, start, _ in spans), len(tokens)], [0, *(end for _, _, end in spans)]
+    if spans and (starts != ends or any(start > end for _, start, end in spans)):
+        told = f"weight_versions do not cover the {len(tokens)} tokens of the reply"
+        raise bad(told, spans, "Nobody can say which weights sampled them: check the server's version.")
+    return tuple(Inner(MADE, version, usage=Usage(0, b - a), tokens=tuple(tokens[a:b])) for version, a, b in spans)
+
+
+def spans_to_wire(made: Sequence[Inner], version: int, tokens: int) -> list[Json]:
+    """The same as vLLM writes it; one span of the model's own version where nothing else is told."""
+    listed, at = list[Json](), 0
+    for one in made:
+        if one.model == MADE and one.tokens is not None:
+            listed.append({"version": one.served_by, "start": at, "end": (at := at + len(one.tokens))})
+    return listed or [{"version": str(version), "start": 0, "end": tokens}]
 
 
 def completion_from_wire(body: Json) -> Completion:

@@ -32,7 +32,7 @@ from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.stream import Stream
 from clew.models.engine.taps.deep import Deep
 from clew.models.engine.weights import shape_of, text_config, unwrap, weights_digest
-from clew.models.local import hidden_states, token_scores
+from clew.models.local import hidden_states, token_scores, weight_files
 from clew.models.local.fetching import SETTINGS, load, renderer_of
 
 
@@ -155,6 +155,10 @@ class Local:
         self.version = self.version + 1 if version is None else version
         self.engine.load(self.version)
         return self.version
+
+    def take(self, folder: str | Path) -> None:
+        """Copy the weights of a folder into the module, to be served by ``publish``. See ``weight_files.copy_into``."""
+        weight_files.copy_into(self.module, Path(folder))
 
     def close(self) -> None:
         self.engine.close()

@@ -54,7 +54,8 @@ class Remote:
         timeout: seconds without a byte before an attempt has failed.
         deadline: seconds for one request, all attempts and waiting included.
         backoff: seconds before the second attempt; doubled for each further one.
-        headers, extra: further HTTP headers and body fields; a field of value None is left out.
+        headers, extra: further HTTP headers and body fields; a field of value None is left out. ``extra`` may be a
+            function that gives the fields of a request, and is called before each attempt.
         proxy: URL of an HTTP proxy.
         gate: limits shared with another Remote, instead of the three above and ``max_cost``.
         version: of the weights behind the endpoint, recorded with every reply. No endpoint reports it: say it here, and
@@ -88,7 +89,7 @@ class Remote:
         deadline: float = 900.0,
         backoff: float = 0.5,
         headers: Mapping[str, str] | None = None,
-        extra: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | Callable[[Request], Mapping[str, Any]] | None = None,
         proxy: str | None = None,
         gate: RateLimiter | None = None,
         version: int = 0,
@@ -114,7 +115,8 @@ class Remote:
             )
         self.streaming, self.logprobs, self.token_ids, self.prefill = stream, logprobs, token_ids, prefill
         self.attempts, self.deadline, self.backoff = attempts, deadline, backoff
-        self.extra = dict(extra or {})
+        self.further = extra if callable(extra) else None
+        self.extra = {} if callable(extra) else dict(extra or {})
         self.calls = 0
         self.echoes: bool | None = None  # how it scores a prompt, once known
         self._wire = DIALECTS[dialect]
@@ -334,7 +336,7 @@ class Remote:
             body = body or self._wire.request_to_wire(asked)
         if request.sampling.grammar:
             body |= held_to(request.sampling.grammar, self.dialect)
-        body |= self.extra
+        body |= {**self.extra, **(self.further(request) if self.further is not None else {})}
         if "max_tokens" in without and "max_tokens" in body:
             body["max_completion_tokens"] = body["max_tokens"]
         if "reasoning_content" in without:

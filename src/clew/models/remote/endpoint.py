@@ -183,15 +183,26 @@ class Endpoint:
             )
         return value
 
-    async def owner(self) -> str:
-        """Who serves here, by the list of models; empty where it does not say."""
+    async def get(self, path: str, most: int = 1 << 20) -> tuple[int, str]:
+        """The status and body that a path below the URL answers.
+
+        Raises:
+            Failed: there is no answer, or a longer one than ``most`` bytes.
+        """
         here = await self.here()
         key = self.key()
         headers = {"authorization": f"Bearer {key}"} if key else {}
         try:
-            address, headers = self.url + "/models", {"accept-encoding": "identity"} | headers | self._headers
+            address, headers = self.url + path, {"accept-encoding": "identity"} | headers | self._headers
             async with here.client.stream("GET", address, params=self._query, headers=headers) as answer:
-                told = json.loads(await bounded.text(answer, 1 << 20))
-            return str(told["data"][0].get("owned_by", "")).lower()
-        except (httpx.HTTPError, Failed, zlib.error, *GARBLED):
+                return answer.status_code, await bounded.text(answer, most)
+        except (httpx.HTTPError, httpx.InvalidURL, zlib.error) as error:
+            raise Failed(Failure(0, self.hidden(f"{type(error).__name__}: {error}".rstrip(": ")))) from error
+
+    async def owner(self) -> str:
+        """Who serves here, by the list of models; empty where it does not say."""
+        try:
+            _, said = await self.get("/models")
+            return str(json.loads(said)["data"][0].get("owned_by", "")).lower()
+        except (Failed, *GARBLED):
             return ""

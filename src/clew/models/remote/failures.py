@@ -23,7 +23,7 @@ SPENT = re.compile(r"insufficient_quota|billing|credit balance", re.IGNORECASE)
 # fields a request can do without: the answer is still one, and the record says what was in force
 SPARE = (
     *("return_token_ids", "logprobs", "top_logprobs", "seed", "top_k", "stream_options", "temperature", "top_p"),
-    *("reasoning_content",),
+    *("reasoning_content", "return_weight_versions", "session_id", "request_id"),
 )
 
 

@@ -127,7 +127,14 @@ class Writer:
         out = completions.choice(index, (prompt.text if question.echo else "") + text, completion.finish, told)
         if question.asked.token_ids:
             out |= {"token_ids": list(completion.tokens or ()), **_law(completion)}
-        return out | self._of_prompt(place)
+        return out | self._of_prompt(place) | self._versions(completion)
+
+    def _versions(self, completion: Completion) -> Json:
+        """Which weights sampled which tokens, where that was asked for."""
+        if not self.question.body.get("return_weight_versions"):
+            return {}
+        count = len(completion.tokens or ())
+        return {"weight_versions": completions.spans_to_wire(completion.inner, completion.version, count)}
 
     def _columns(self, completion: Completion | Piece, start: int, offset: int) -> Json:
         values = completion.logprobs if completion.plain is None else completion.plain
@@ -237,7 +244,8 @@ class Writer:
         choice = completions.choice(index, text, finish, told)
         if question.asked.token_ids:
             choice |= {"token_ids": list(tokens), **(_law(item) if isinstance(item, Completion) else {})}
-        yield completions.frame([choice | (self._of_prompt(place) if finish else {})], **self.about)
+        last = self._of_prompt(place) | self._versions(item) if isinstance(item, Completion) else {}
+        yield completions.frame([choice | last], **self.about)
 
     def _echo(self, index: int, place: int) -> Json:
         prompt = self.prompts[place]

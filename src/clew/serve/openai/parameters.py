@@ -33,7 +33,7 @@ def _all(names: str, rule: Rule) -> dict[str, Rule]:
 
 
 ANY = {
-    **_all("model temperature top_p top_k seed stream", YES),
+    **_all("model temperature top_p top_k seed stream request_id", YES),
     **_all(_CUT, YES),
     **_all("user safety_identifier service_tier prompt_cache_key prompt_cache_options prompt_cache_retention",
            Rule("ignored")),
@@ -48,7 +48,7 @@ ANY = {
     "truncate_prompt_tokens": Rule("refused", (), "Shorten the prompt."),
     "length_penalty": Rule("refused", (1,)),
     **_all("spaces_between_special_tokens detokenize include_reasoning", Rule("refused", (True,))),
-    **_all("priority request_id cache_salt kv_transfer_params", Rule("ignored")),
+    **_all("priority session_id cache_salt kv_transfer_params", Rule("ignored")),
 }  # fmt: skip
 RULES: Mapping[str, Mapping[str, Rule]] = {
     "chat": {
@@ -72,7 +72,7 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
     "completions": {
         **ANY,
         **_all("prompt max_tokens n stop stream_options logprobs echo prompt_logprobs return_token_ids", YES),
-        **_all("return_tokens_as_token_ids stop_token_ids response_format", YES),
+        **_all("return_tokens_as_token_ids stop_token_ids response_format return_weight_versions", YES),
         **_all("skip_special_tokens add_special_tokens", Rule("ignored", (False,))),
         "best_of": Rule("refused", (1,), "Ask for n."),
         "suffix": Rule("refused", ("",)),

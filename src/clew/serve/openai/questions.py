@@ -128,12 +128,14 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     **dict.fromkeys(("temperature", "top_p"), (lambda v: type(v) in (int, float) and math.isfinite(v), "a number")),
     **dict.fromkeys(
-        ("stream", "echo", "return_token_ids", "return_tokens_as_token_ids", "continue_final_message"),
+        ("stream", "echo", "return_token_ids", "return_tokens_as_token_ids", "continue_final_message",
+         "return_weight_versions"),
         (lambda v: isinstance(v, bool), "true or false"),
     ),
     **dict.fromkeys(("tools", "include", "stop_token_ids"), (lambda v: isinstance(v, list), "a list")),
     **dict.fromkeys(("stream_options", "text", "response_format", "metadata", "structured_outputs"),
                     (lambda v: isinstance(v, dict), "an object")),
+    "request_id": (lambda v: isinstance(v, str) and len(v) <= 200, "a text of at most 200 characters"),
     "logprobs": (lambda v: type(v) in (bool, int), "true, false or a number"),
     "stop": (lambda v: isinstance(v, str) or (isinstance(v, list) and all(isinstance(s, str) for s in v)),
              "a text or a list of texts"),
@@ -346,6 +348,7 @@ def requests(question: Question, model: Model, limits: Limits) -> list[Request]:
     for path in paths:
         fits(path, len(base.head) + len(base.forced), limits)
     seeds = [seed if not i else derive(seed, "choice", i) for i in range(question.n)]
+    base = base._replace(idempotency=question.body.get("request_id") or "")
     return [base._replace(path=path, seed=own) for path in paths for own in seeds]
 
 

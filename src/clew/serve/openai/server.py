@@ -30,6 +30,7 @@ from clew.serve.openai.bodies import Writer
 from clew.serve.openai.delivery import Answer
 from clew.serve.openai.metrics import Metrics
 from clew.serve.openai.questions import WIRE, Limits, Question
+from clew.serve.openai.weight_routes import WeightRoutes
 from clew.serve.refusals import Body, Handler, Rejected, guarded, refused
 
 
@@ -40,6 +41,7 @@ class Server:
         names: the model may be asked for by; the first is what ``/v1/models`` tells. Its ref where empty.
         keys: one of which clients must send (``KEY``, or ``KEY:RUN`` to name a run); empty: nothing is asked.
         recorder: keeps what is served as runs.
+        updates: routes by which a trainer replaces the weights of ``model``.
     """
 
     def __init__(
@@ -50,9 +52,11 @@ class Server:
         keys: Sequence[str] = (),
         limits: Limits | None = None,
         recorder: Recorder | None = None,
+        updates: WeightRoutes | None = None,
     ) -> None:
         self.model, self.names, self.keys = model, tuple(names) or (model.ref,), tuple(keys)
         self.limits, self.recorder = limits or Limits(), recorder
+        self.updates = updates
         self.metrics = Metrics(model)
         self.draining = False
         self.busy = 0  # choices in work or waiting
@@ -89,6 +93,8 @@ class Server:
             routes += [Route(f"{base}/models{more}", models) for more in ("", "/{model:path}")]
         for path, does in (("/tokenize", self._tokenize), ("/detokenize", self._detokenize)):
             routes += [Route(base + path, self._plain(does), methods=["POST"]) for base in ("", "/v1")]
+        if self.updates is not None:
+            routes += self.updates.routes(self._checked, self._body)
         missing = {404: _missing, 405: _missing}
         return Starlette(routes=routes, lifespan=self.running, exception_handlers=missing)
 
@@ -101,6 +107,8 @@ class Server:
                 name = self._who(request)
                 question = questions.read(endpoint, await self._body(request), self.limits)
                 self._here(question.asked.model)
+                if self.updates is not None:
+                    self.updates.admit()
                 self._room(question)
             except ClientDisconnect:
                 return Response(status_code=499)

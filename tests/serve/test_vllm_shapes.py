@@ -1,0 +1,159 @@
+"""The shapes of vLLM's answers, written by hand: our client reads them, and `clew serve` answers in the same."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("prometheus_client")
+
+from clew.core.errors import ModelError, Refused
+from clew.core.values import Completion
+from clew.models.contract import request
+from clew.models.dialects import completions
+from clew.models.fleet import Fleet
+from clew.serve.openai.server import Server
+from clew.serve.openai.updatable import Updatable
+from clew.serve.openai.weight_routes import WeightRoutes
+from tests.models.server import failing
+from tests.models.server import serving as peer_serving
+from tests.serve.fleet_servers import other, tiny
+from tests.serve.serving import using
+
+SHAPES = json.loads((Path(__file__).parent / "vllm_shapes.json").read_text())
+REPLY = next(one["answer"] for one in SHAPES["exchanges"] if one["path"] == "/v1/completions")
+FREE = {"id", "created", "owned_by", "text", "finish_reason", "token_ids", "tokens", "token_logprobs", "text_offset",
+        "usage", "end", "max_model_len"}  # fmt: skip
+
+
+def differences(theirs: Any, ours: Any, at: str = "") -> list[str]:
+    """Where our answer has not the form of theirs: a key is missing, or a value is of another kind."""
+    name = at.rpartition(".")[2]
+    if isinstance(theirs, dict):
+        if not isinstance(ours, dict):
+            return [f"{at}: {ours!r}"]
+        missing = [f"{at}.{key} is missing" for key in theirs if key not in ours and key != "object"]
+        both = (differences(theirs[key], ours[key], f"{at}.{key}") for key in theirs if key in ours)
+        return missing + [one for found in both for one in found]
+    if isinstance(theirs, list) and name not in FREE:
+        if not isinstance(ours, list) or len(ours) != len(theirs):
+            return [f"{at}: {ours!r}"]
+        return [one for a, b in zip(theirs, ours, strict=True) for one in differences(a, b, at)]
+    same = type(theirs) is type(ours) if name in FREE else theirs == ours
+    return [] if same else [f"{at}: {ours!r}, not {theirs!r}"]
+
+
+def test_our_server_answers_in_these_shapes(tmp_path: Path) -> None:
+    held = Updatable(tiny())
+    server = Server(held, names=("m",), updates=WeightRoutes(held, tmp_path))
+    folder = other(tmp_path / "weights", 1)
+
+    async def go(client: httpx.AsyncClient) -> list[str]:
+        wrong = list[str]()
+        for one in SHAPES["exchanges"]:
+            body = json.loads(json.dumps(one.get("body")).replace("FOLDER", str(folder)))
+            got = await client.request(one["method"], one["path"], json=body)
+            wrong += [f"{one['path']}{line}" for line in differences(one["answer"], got.json())]
+        return wrong
+
+    assert using(server, go) == []
+    held.close()
+
+
+def read(spans: Any) -> Completion:
+    body = copy.deepcopy(REPLY)
+    body["choices"][0]["weight_versions"] = spans
+    return completions.completion_from_wire(body)
+
+
+def test_our_client_reads_which_weights_sampled_which_tokens() -> None:
+    alone, mixed = completions.completion_from_wire(REPLY), read(SHAPES["span_over_an_update"])
+    assert [(one.served_by, one.tokens) for one in alone.inner] == [("8", (5, 6, 7, 5))]
+    assert [(one.served_by, one.tokens) for one in mixed.inner] == [("7", (5,)), ("8", (6, 7, 5))]
+
+
+@pytest.mark.parametrize("spans", SHAPES["not_covering"], ids=str)
+def test_spans_that_leave_a_token_unknown_are_refused(spans: Any) -> None:
+    with pytest.raises(Exception, match="weight_versions") as error:
+        read(spans)
+    assert error.value.remedy
+
+
+def test_a_fleet_files_a_mixed_reply_by_versions_and_refuses_garbage() -> None:
+    model = tiny()
+    body = copy.deepcopy(REPLY)
+    with peer_serving() as peer:
+        fleet = Fleet([peer.url], model.renderer, model="m")
+        peer.answer = lambda sent, count: body
+        body["choices"][0]["weight_versions"] = SHAPES["span_over_an_update"]
+        done = asyncio.run(fleet.complete(request(model, "go", run="r", conversation=2)))
+        assert (done.version, [(one.version, one.tokens) for one in done.inner]) == (7, [(7, (5,)), (8, (6, 7, 5))])
+        sent = peer.bodies[-1]
+        assert (sent["return_weight_versions"], sent["session_id"]) == (True, "r-2")
+        assert sent["request_id"].startswith("clew-")
+        body["choices"][0]["weight_versions"] = SHAPES["not_covering"][0]
+        with pytest.raises(Refused, match="do not cover the 4 tokens"):
+            asyncio.run(fleet.complete(request(model, "go")))
+        body["choices"][0].pop("weight_versions")
+        assert asyncio.run(fleet.complete(request(model, "go"))).version == 0
+    model.close()
+
+
+def test_vllm_loads_a_folder_by_its_own_loader_and_an_adapter_by_its_name(tmp_path: Path) -> None:
+    """The steps of a push in their order; where one fails half done, the server stays paused and is left out."""
+    model, notes = tiny(), list[str]()
+    control = ["pause", "collective_rpc", "reset_prefix_cache", "update_weight_version", "resume"]
+    with peer_serving(["completions", "load_lora_adapter"], control) as peer:
+        peer.models = [{"id": "m", "owned_by": "vllm"}]
+        peer.answer = lambda sent, count: {}
+        Fleet([peer.url], model.renderer).push(tmp_path, 3)
+        assert peer.paths == [f"/{name}" for name in control]
+        assert peer.bodies[1] == {"method": "reload_weights", "kwargs": {"weights_path": str(tmp_path.resolve())}}
+        assert peer.bodies[3] == {"new_version": "3"}
+        adapted, begun = Fleet([peer.url], model.renderer, how="lora", note=notes.append), len(peer.paths)
+        adapted.push(tmp_path, 4)
+        assert peer.paths[begun + 1] == "/v1/load_lora_adapter"
+        assert peer.bodies[begun + 1]["load_inplace"] is True
+        assert adapted.members[0].remote.model == peer.bodies[begun + 1]["lora_name"]
+        begun = len(peer.paths)
+        peer.answer = lambda sent, count: failing(500) if "lora_path" in sent else {}
+        with pytest.raises(ModelError, match="load_lora_adapter answered 500"):
+            adapted.push(tmp_path, 5)
+        assert "/resume" not in peer.paths[begun:]
+    assert "is left out" in notes[0]
+    model.close()
+
+
+def test_a_reply_of_unknown_weights_is_thrown_away_and_asked_for_again(tmp_path: Path) -> None:
+    """A server that tells no versions takes weights while it samples: nobody could say which token is whose."""
+    model = tiny()
+    control = ["pause", "init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update"]
+    body = copy.deepcopy(REPLY)
+    body["choices"][0].pop("weight_versions")
+    with peer_serving(["completions"], [*control, "resume"]) as peer:
+        fleet = Fleet([peer.url], model.renderer, model="m")
+
+        async def slow() -> Any:
+            await asyncio.sleep(0.2)
+            return body
+
+        peer.answer = lambda sent, count: slow() if "prompt" in sent else {}
+
+        async def go(mode: Any, version: int) -> Completion:
+            work = asyncio.ensure_future(fleet.complete(request(model, "go", run="r", conversation=0)))
+            await asyncio.sleep(0.1)
+            await fleet.apush(tmp_path, version, mode)
+            return await work
+
+        assert asyncio.run(go("wait", 1)).version == 0
+        before = len(peer.bodies)
+        assert asyncio.run(go("keep", 2)).version == 2
+        assert sum("prompt" in sent for sent in peer.bodies[before:]) == 2
+    model.close()
