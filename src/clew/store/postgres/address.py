@@ -17,6 +17,7 @@ from clew.core.printable import DEFAULT_STORE
 
 SCHEMES = ("postgresql://", "postgres://")
 SCHEMA = "clew"  # in which the tables lie, unless the address says otherwise
+_TELLING = 4  # characters of a password that is looked for in a message: a shorter one is in many words
 _SECRET = ("password", "sslpassword")
 _WRITE = "Write postgresql://USER@HOST:PORT/DATABASE, with %40 for an @ inside a name or password."
 
@@ -106,5 +107,5 @@ def read(text: str) -> Address:
         f"postgresql://{name}{at}{host}" + end.format(f"?{urlencode(plain)}" if plain else ""),
         f"postgresql://{parts.netloc}" + end.format(f"?{urlencode(told)}" if told else ""),
         schema,
-        tuple(sorted({secret for secret in secrets if secret}, key=len, reverse=True)),
+        tuple(sorted({secret for secret in secrets if len(secret) >= _TELLING}, key=len, reverse=True)),
     )

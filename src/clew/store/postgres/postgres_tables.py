@@ -110,7 +110,7 @@ def missing(db: Link, schema: str) -> list[tuple[str, str]]:
         raise StoreBroken(
             f"the schema {schema!r} is not of Clew", remedy="Add ?schema=NAME to the address, with a name of its own."
         )
-    done = {name for (name,) in db.execute("SELECT name FROM migration")} if tables else set()
+    done = {name for (name,) in db.execute(f"SELECT name FROM {schema}.migration")} if tables else set()
     if unknown := sorted(done - {name for name, _ in STEPS}):
         raise StoreNewer(
             f"written by a newer Clew (it knows {', '.join(unknown)})", remedy="pip install --upgrade clew"
