@@ -20,7 +20,7 @@ test: .venv/.dev
 # What takes long and is drawn at random, more often than in `test`: kills at any moment, a served process under load,
 # and a sample of mutants, which is another one every day.
 nightly: .venv/.dev
-	CLEW_KILLS=20 CLEW_SOAK=120 CLEW_PLANS=500 $(BIN)/python -m pytest --timeout 3600 tests/store/test_entries.py tests/harness/test_resume.py tests/harness/test_giving_up.py tests/train/test_loop.py tests/serve/test_server_soak.py
+	CLEW_KILLS=20 CLEW_SOAK=120 CLEW_PLANS=500 $(BIN)/python -m pytest --timeout 3600 tests/store/test_entries.py tests/store/postgres tests/harness/test_resume.py tests/harness/test_giving_up.py tests/train/test_loop.py tests/serve/test_server_soak.py
 	$(BIN)/python tools/mutants.py -n 60 --seed $$(date +%j)
 
 lint: .venv/.dev

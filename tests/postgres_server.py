@@ -44,6 +44,7 @@ class Server:
         order += ["--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={secret}"]
         self._do(order)
         self._numbers = itertools.count()
+        self.version = self._do(["postgres", "--version"]).strip()
         self.start()
 
     def _do(self, order: list[str]) -> str:
@@ -53,20 +54,19 @@ class Server:
         return done.stdout
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it answers. After a crash the last processes of the old one may still be ending."""
         told = [str(self.programs / "postgres"), "-D", str(self.folder / "data"), "-p", str(self.port)]
         told += ["-k", str(self.folder), "-c", "listen_addresses=127.0.0.1"]
         told += [word for setting in self.settings for word in ("-c", setting)]
-        log = (self.folder / "log").open("ab")
-        self.process = subprocess.Popen(told, user=self.user, cwd="/tmp", stdout=log, stderr=log)
-        log.close()
-        for _ in range(600):
-            ready = [str(self.programs / "pg_isready"), "-q", "-h", str(self.folder), "-p", str(self.port)]
+        ready = [str(self.programs / "pg_isready"), "-q", "-U", "clew", "-h", str(self.folder), "-p", str(self.port)]
+        for attempt in range(600):
+            if attempt == 0 or self.process.poll() is not None:
+                with (self.folder / "log").open("ab") as log:
+                    self.process = subprocess.Popen(told, user=self.user, cwd="/tmp", stdout=log, stderr=log)
             if subprocess.run(ready, check=False).returncode == 0:
                 return
-            assert self.process.poll() is None, (self.folder / "log").read_text()
             time.sleep(0.05)
-        raise AssertionError("the server does not answer")
+        raise AssertionError((self.folder / "log").read_text())
 
     def kill(self) -> None:
         """End the server and all its processes at once, as a crash does."""

@@ -121,6 +121,7 @@ def test_kill_9_of_the_server_loses_and_doubles_nothing():
         reader = PostgresStore(url)
         steps = 1 + 200 * KILLS
         children = [writer(url, name, steps) for name in names]
+        wait_for(children[1], 1)  # it is connected
         for _ in range(KILLS):
             told = wait_for(children[0], 25)
             own.kill()

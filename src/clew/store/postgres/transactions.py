@@ -21,9 +21,11 @@ from clew.store.postgres.postgres_tables import STRING, TABLES, migrate, there
 from clew.store.sql import dialect
 from clew.store.sql.dialect import Connection, marks
 from clew.store.sql.row_codec import readable
+from clew.store.sql.run_tables import KNOWN
 
 _FEW = 8  # rows that are inserted one by one; more are copied
 _BEGUN = "UPDATE change SET no = no + 1 RETURNING no, CAST(extract(epoch FROM clock_timestamp()) AS FLOAT8)"
+_KEYS = {"call": "at", "node": "key", "blob": "key", "run": "no", "ident": "id"}
 _KINDS = {str: STRING, int: "BIGINT", float: "FLOAT8"}
 _ALIVE = """SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -48,7 +50,7 @@ class Database(dialect.Database):
         self._committed = 0  # transactions that this store committed
         self._before = -1  # those of others, as the present transaction found them; -1 between transactions
         self._owners: set[str] = set()  # of leases that were taken here
-        self._staged: dict[str, list[str]] = {}  # tables that rows are copied into, with the types of their columns
+        self._types: dict[str, dict[str, str]] = {}  # of the columns of tables
         self._db = self._linked(create)
 
     def _linked(self, create: bool = False) -> Link:
@@ -60,6 +62,8 @@ class Database(dialect.Database):
             db.execute(f"SET lock_timeout = '{BUSY}s'")
             db.execute(f"SET idle_in_transaction_session_timeout = '{STUCK}s'")
             db.execute("SET max_parallel_workers_per_gather = 0")  # sums are the same each time
+            db.execute("SET enable_seqscan = off")  # plans made while a table was small stay right when it has grown
+            db.execute("SET jit = off")
             db.execute("SET client_min_messages = 'warning'")
             if not (create and not self.readonly) and not there(db, schema):
                 raise UnknownName(f"there is no store at {self.path}", remedy=NO_STORE)
@@ -99,7 +103,6 @@ class Database(dialect.Database):
 
     def _renew(self) -> None:
         """Connect again. What the old connection kept aside is gone."""
-        self._staged.clear()
         self._db = self._linked()
 
     def _begun(self, sql: str) -> Link:
@@ -132,8 +135,7 @@ class Database(dialect.Database):
                 if not db.broken:
                     with suppress(StoreError):
                         db.execute("ROLLBACK")
-                self._staged.clear()
-                self._forget(fresh)
+                        self._forget(fresh)
                 if isinstance(error, StoreError):
                     raise self._named(error) from error
                 raise
@@ -170,31 +172,40 @@ class Database(dialect.Database):
     def _file(self, db: Connection, table: str, columns: str, rows: Sequence[Sequence[Any]], conflict: str) -> int:
         if not rows:
             return 0
+        names = columns.split(", ")
         if table in ("run", "grp"):  # of these the codec gives texts with lone surrogates as bytes
-            names = columns.split(", ")
             rows = [
                 [readable(v) if isinstance(v, bytes) and at != "task" else v for at, v in zip(names, row, strict=True)]
                 for row in rows
             ]
+        link = self._db
+        if len(rows) >= _FEW and table in _KEYS:  # nobody else writes now: what is not there stays so until the commit
+            at = names.index(_KEYS[table])
+            sql = f"SELECT {_KEYS[table]} FROM {table} WHERE {_KEYS[table]} = ANY(?)"
+            held = {key for (key,) in db.execute(sql, ([row[at] for row in rows],))}
+            fresh = [row for row in rows if row[at] not in held]
+            link.copy(table, columns, self._kinds(link, table, columns), fresh)
+            known = [row for row in rows if row[at] in held] if conflict != KNOWN else []
+            return len(fresh) + (self._insert(db, table, columns, known, conflict) if known else 0)
+        return self._insert(db, table, columns, rows, conflict)
+
+    def _insert(self, db: Connection, table: str, columns: str, rows: Sequence[Sequence[Any]], conflict: str) -> int:
+        """Insert rows of which some may be there already."""
         if len(rows) < _FEW:
             return db.executemany(f"INSERT INTO {table}({columns}) VALUES ({marks(columns)}) {conflict}", rows).rowcount
-        assert isinstance(db, Link)
-        db.copy(f"new_{table}", columns, self._stage(db, table, columns), rows)
-        sql = f"INSERT INTO {table}({columns}) SELECT {columns} FROM new_{table} {conflict}"
+        db.execute(f"CREATE TEMP TABLE new_rows ON COMMIT DROP AS SELECT {columns} FROM {table} WITH NO DATA")
+        self._db.copy("new_rows", columns, self._kinds(self._db, table, columns), rows)
+        sql = f"INSERT INTO {table}({columns}) SELECT {columns} FROM new_rows {conflict}"
         written = db.execute(sql).rowcount
-        db.execute(f"TRUNCATE new_{table}")
+        db.execute("DROP TABLE new_rows")
         return written
 
-    def _stage(self, db: Link, table: str, columns: str) -> list[str]:
-        """Make the table that rows are copied into, and give the types of its columns."""
-        if table not in self._staged:
-            db.execute(f"CREATE TEMP TABLE IF NOT EXISTS new_{table} AS SELECT {columns} FROM {table} WITH NO DATA")
-            sql = (
-                "SELECT attname, CAST(CAST(atttypid AS REGTYPE) AS TEXT) FROM pg_attribute WHERE attrelid = ?::regclass"
-            )
-            kinds = dict(db.execute(f"{sql} AND attnum > 0", (f"pg_temp.new_{table}",)).fetchall())
-            self._staged[table] = [kinds[name] for name in columns.split(", ")]
-        return self._staged[table]
+    def _kinds(self, db: Link, table: str, columns: str) -> list[str]:
+        """The types of some columns."""
+        if table not in self._types:
+            sql = "SELECT attname, CAST(CAST(atttypid AS REGTYPE) AS TEXT) FROM pg_attribute WHERE attnum > 0"
+            self._types[table] = dict(db.execute(f"{sql} AND attrelid = CAST(? AS REGCLASS)", (table,)).fetchall())
+        return [self._types[table][name] for name in columns.split(", ")]
 
     def _has_table(self, name: str) -> bool:
         return bool(self._read("SELECT to_regclass(?) IS NOT NULL", (f"{self._address.schema}.{name}",))[0][0])

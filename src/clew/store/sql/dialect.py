@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from clew.core.errors import StoreBroken
 from clew.store.sql.row_codec import readable
 
+_SEVERAL = 4  # new strings that are worth three statements together
+
 
 class Cursor(Protocol):
     """The answer to one statement."""
@@ -146,6 +148,18 @@ class Database(Dialect):
                 no = int(self._read("INSERT INTO ident(id) VALUES (?) RETURNING no", (self._text(text),))[0][0])
                 self._no[text], self._id[no] = no, text
         return no
+
+    def _number_all(self, db: Connection, texts: Iterable[str]) -> None:
+        """Give numbers to many strings at once, in their order; those with lone surrogates wait for ``_number``."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._no and isinstance(self._text(text), str)]
+        if len(new) < _SEVERAL:
+            return
+        sql = f"SELECT no, id FROM ident WHERE {self._in('id')}"
+        for last in (False, True):
+            for no, text in self._read(sql, (self._list(new),)):
+                self._no[text], self._id[no] = no, text
+            if missing := [(text,) for text in new if text not in self._no and not last]:
+                self._file(db, "ident", "id", missing, "ON CONFLICT DO NOTHING")
 
     def _known(self, text: str) -> int | None:
         """The number of a string, or None where it has none."""

@@ -121,6 +121,7 @@ class Records(Database, Tables):
             if row.id not in self._rows:
                 self._rows[row.id] = row
                 self._made.add(row.id)
+                self._seen.add(row.id)
 
     def row(self, run: str) -> RunRow:
         with self._lock:
@@ -319,9 +320,12 @@ class Records(Database, Tables):
             self._here(db, owner)
             if not db.execute(_CLAIM, (self._number(run), owner, until, now)).rowcount:
                 self._lost.add(run)
-        for run in [run for run in self._calls if run not in self._cleared]:
-            rows = db.execute("SELECT owner, until FROM lease WHERE run = ?", (self._known(run),)).fetchall()
-            owner, until = rows[0] if rows else ("", 0.0)
+        asked = [run for run in self._calls if run not in self._cleared]
+        numbers = [self._known(run) for run in asked]
+        sql = f"SELECT run, owner, until FROM lease WHERE {self._in('run')}"
+        leases = {no: holder for no, *holder in db.execute(sql, (self._list(numbers),))} if asked else {}
+        for run, no in zip(asked, numbers, strict=True):
+            owner, until = leases.get(no, ("", 0.0))
             mine = self._held.get(run)
             if (mine is not None and owner != mine) or (mine is None and until > now):
                 if mine is not None:
@@ -332,6 +336,7 @@ class Records(Database, Tables):
                 self._cleared.add(run)
 
     def _write_all(self, db: Connection, refused: list[StoreError]) -> None:
+        self._number_all(db, [*self._groups, *self._rows])
         groups = [group_row(self._number(group.id), group) for group in self._groups.values()]
         self._file(db, "grp", GROUP_COLUMNS, groups, replacing("no", GROUP_COLUMNS.partition(", ")[2]))
         runs = [self._codec.run(self._number(row.id), row) for row in self._rows.values()]
