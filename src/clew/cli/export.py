@@ -79,27 +79,18 @@ def command(
     clew export --to runs/ world=shop
     """
     if sft + pairs + labels + bare + (otel is not None) + (folder is not None) > 1:
-        remedy = "Give one of --sft, --pairs, --labels, --otel and --to."
-        raise BadInput("one file holds one kind of data", remedy=remedy)
-    alone = data == {"keep": True, "everything": False}  # no option is given that is for --sft
+        raise BadInput("one file holds one kind of data", remedy="Give one of --sft, --pairs, --labels, --otel, --to.")
+    alone, words = data == {"keep": True, "everything": False}, (file, *runs) if file is not None else ()
     if otel is not None or follow:
-        words = (file, *runs) if file is not None else ()
         _spans(otel or "", words, form, as_json, store_path, alone=alone, follow=follow)
-        return
-    if folder is not None:
-        _days(folder, (file, *runs) if file is not None else (), form, as_json, store_path, alone=alone)
-        return
-    if file is None:
-        raise click.UsageError("name the file to write, as in: clew export runs.jsonl")
-    if sft:
+    elif folder is not None:
+        _days(folder, words, form, as_json, store_path, alone=alone)
+    elif sft and file:
         _sft(file, runs, form, as_json, store_path, **data)
-        return
-    if not alone:
-        raise BadInput("--erase-loops and --all choose data for fine-tuning", remedy="Add --sft, or leave them out.")
-    if pairs or labels:
+    elif (pairs or labels) and alone and file:
         _labelled(file, runs, form, pairs, verdicts, as_json, store_path)
-        return
-    _runs(file, runs, form, bare, as_json, store_path)
+    else:
+        _runs(file, runs, form, bare, as_json, store_path, alone=alone)
 
 
 def _days(
@@ -134,10 +125,23 @@ def _list(file: str, words: tuple[str, ...], as_json: bool, store_path: str) -> 
     common.echo(f"{file}: {len(chosen)} runs")
 
 
-def _runs(file: str, words: tuple[str, ...], form: str | None, bare: bool, as_json: bool, store_path: str) -> None:
+def _runs(
+    file: str | None,
+    words: tuple[str, ...],
+    form: str | None,
+    bare: bool,
+    as_json: bool,
+    store_path: str,
+    *,
+    alone: bool,
+) -> None:
     """Write the chosen runs in a format that other programs read, or another store."""
     from clew.exchange import export, format_of
 
+    if file is None:
+        raise click.UsageError("name the file to write, as in: clew export runs.jsonl")
+    if not alone:
+        raise BadInput("--erase-loops and --all choose data for fine-tuning", remedy="Add --sft, or leave them out.")
     if form is None and file.lower().endswith(".clew"):
         _portable(file, words, bare, as_json, store_path)
         return
