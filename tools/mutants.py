@@ -69,8 +69,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "sandbox/archives": ("worlds/test_archives.py", "worlds/test_sandbox.py"),
     "serve/history": ("serve/test_history.py", "serve/test_gateway.py"),
     "store/query": ("store", "cli/test_verbs.py", "view/test_live.py"),
-    "store/sqlite/ranges": ("store",),
-    "store/sqlite/row_codec": ("store", "compat"),
+    "store/sql/ranges": ("store",),
+    "store/sql/row_codec": ("store", "compat"),
     "train/rows": ("train/test_rows.py", "train/test_losses.py"),
 }
 """Module of src/clew -> the tests that hold it, those that fail soonest first."""

@@ -34,9 +34,11 @@ from clew.store import Keeper, MemoryStore, Run, open_store
 from clew.store.bundles.chosen import copy_run
 from clew.store.contract import Script, fork_at
 from clew.store.contract.script import PICTURE, make_node, same
+from clew.store.sql.listing import Listing
+from clew.store.sql.row_codec import dump
+from clew.store.sql.run_tables import Records
+from clew.store.sql.word_index import WordIndex
 from clew.store.sqlite import SQLiteStore, migrations
-from clew.store.sqlite.row_codec import dump
-from clew.store.sqlite.run_tables import Records
 from clew.store.summary import document, says, summarise, words
 
 HERE = Path(__file__).parent
@@ -740,9 +742,10 @@ def test_bad_values_do_not_block_the_commit_of_others(tmp_path):
 
 def test_parts_of_the_store_are_siblings():
     """No part builds on another: each needs the record alone, so it can be read or replaced without the rest."""
-    *parts, keeper = SQLiteStore.__bases__
+    searching, *parts, database, keeper = SQLiteStore.__bases__
     assert keeper is Keeper
-    assert {part.__bases__ for part in parts} == {(Records,)}
+    assert searching.__bases__ == (WordIndex, Listing, database)
+    assert {part.__bases__ for part in (*parts, WordIndex, Listing)} == {(Records,)}
 
 
 def test_a_grammar_is_kept_and_settings_without_one_are_written_as_before(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import click
 from clew.cli.shared import common
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
+from clew.store.postgres.address import beside
 
 if TYPE_CHECKING:
     from clew.core.protocols import Taskset
@@ -27,7 +28,7 @@ def shelf_of(store: str) -> TreeShelf:
     """The shelf of trees beside a store."""
     from clew.worlds.workspace import TreeShelf
 
-    return TreeShelf(Path(store).absolute().parent / SHELF)
+    return TreeShelf(beside(store).parent / SHELF)
 
 
 def check_shelf(taskset: Taskset | None, store: str) -> None:
@@ -38,7 +39,7 @@ def check_shelf(taskset: Taskset | None, store: str) -> None:
     """
     from clew.worlds.workspace import FileTasks
 
-    wanted = Path(store).absolute().parent / SHELF
+    wanted = beside(store).parent / SHELF
     if isinstance(taskset, FileTasks) and taskset.shelf.folder.resolve() != wanted.resolve():
         told = f"the world keeps its files in {taskset.shelf.folder}, which is not beside the store {store}"
         name = taskset.ref.partition("(")[0]

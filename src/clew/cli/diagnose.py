@@ -44,7 +44,7 @@ clew diagnose REPO --report FILE       the same as `clew diagnose report REPO --
 clew diagnose calibrate REPO
 """
 command = Diagnoses("diagnose", help=HELP, short_help="Find the code that a bug report is about.")
-STORE_HELP = "File that holds the runs (or set CLEW_STORE).  [default: beside the index]"
+STORE_HELP = f"{common.STORE_HELP}  [default: beside the index]"
 INDEX_HELP = "File of the index.  [default: in the user's cache folder]"
 LONGEST = 1_000_000  # bytes of a report
 AGENT_HELP = "Who will repair: decides which findings are shown whole. FILE: JSONL of past outcomes."

@@ -30,6 +30,7 @@ EXTRAS = {
     "mcp": (("mcp",), "tools of MCP servers, and a store that agents can ask: `clew store mcp`"),
     "otel": (("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), "OpenTelemetry spans to an endpoint"),
     "coding": (("tree_sitter", "mcp"), "diagnosis of other languages than Python, its tools by MCP"),
+    "postgres": (("psycopg",), "a store in a PostgreSQL server"),
     "trackers": (("tensorboard", "trackio", "wandb"), "metrics elsewhere"),
     "trl": (("trl", "datasets"), "Clew's worlds and estimators in TRL's trainer"),
     "ray": (("ray",), "workers on many machines, `--ray`"),
@@ -134,15 +135,16 @@ def project_row() -> list[dict[str, Any]]:
 
 
 def store_row(path: str) -> list[dict[str, Any]]:
-    from clew.core.errors import ClewError
+    from clew.core.errors import ClewError, UnknownName
+    from clew.store.postgres.address import is_address
 
-    if not Path(path).exists():
-        return [{"what": "store", "ok": None, "found": f"none at {path}", "remedy": "clew quickstart makes one"}]
     try:
         store = common.open_store(path)
         runs = len(store.run_ids())
         store.close()
+    except UnknownName:
+        return [{"what": "store", "ok": None, "found": f"none at {path}", "remedy": "clew quickstart makes one"}]
     except ClewError as error:
         return [{"what": "store", "ok": False, "found": f"{path}: {error.message}", "remedy": error.remedy}]
-    size = Path(path).stat().st_size / 1e6
-    return [{"what": "store", "ok": True, "found": f"{path}: {runs} runs, {size:.1f} MB", "remedy": ""}]
+    size = "" if is_address(path) else f", {Path(path).stat().st_size / 1e6:.1f} MB"
+    return [{"what": "store", "ok": True, "found": f"{path}: {runs} runs{size}", "remedy": ""}]

@@ -12,6 +12,7 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 OTEL_HELP = "Write OpenTelemetry spans, to FILE or to a receiver of OTLP/HTTP (extra otel). All words are then RUNS."
+TO_HELP = "Append runs that ended to a folder of Parquet files by day, for DuckDB or Polars. All words are then RUNS."
 KEEP_HELP = "With --sft: keep detours and the way back, or cut out every return to an earlier state."
 
 
@@ -25,6 +26,7 @@ KEEP_HELP = "With --sft: keep detours and the way back, or cut out every return 
 @option("--keep-recoveries/--erase-loops", "keep", default=True, help=KEEP_HELP)
 @option("--all", "everything", is_flag=True, help="With --sft: also runs that were not solved.")
 @option("--pairs", is_flag=True, help="Write preference pairs that people's labels make: prompt, chosen, rejected.")
+@option("--to", "folder", metavar="FOLDER", help=TO_HELP)
 @option("--labels", is_flag=True, help="Write people's labels: one line for each, earlier ones included.")
 @option("--no-files", "bare", is_flag=True, help="With .clew: leave the snapshots of the runs' files out.")
 @common.verdicts_option
@@ -38,6 +40,7 @@ def command(
     follow: bool,
     sft: bool,
     pairs: bool,
+    folder: str | None,
     labels: bool,
     verdicts: str,
     as_json: bool,
@@ -59,6 +62,9 @@ def command(
     FILE` can look them up. With --erase-loops the data shows perfect solutions only; papers/E163_backtrack measures
     what a model loses by that.
 
+    With --to, runs are appended to the Parquet files of a folder, by the day on which they began (day=2026-11-27/). No
+    file is ever written again: runs that the folder holds are passed over, and those that go on wait for the next time.
+
     With --pairs, FILE is a .jsonl file with one line for each two runs of a task, or two replies to the same messages,
     that people order by their labels (`clew label`). `clew tune --loss dpo --by-labels` trains on the same pairs.
 
@@ -70,25 +76,38 @@ def command(
     clew export --sft demos.jsonl world=maze
     clew export --sft golden.jsonl 'world=household return>0' --erase-loops
     clew export --labels labels.jsonl
+    clew export --to runs/ world=shop
     """
-    if sft + pairs + labels + bare + (otel is not None) > 1:
-        raise BadInput("one file holds one kind of data", remedy="Give one of --sft, --pairs, --labels and --otel.")
-    alone = data == {"keep": True, "everything": False}  # no option is given that is for --sft
+    if sft + pairs + labels + bare + (otel is not None) + (folder is not None) > 1:
+        raise BadInput("one file holds one kind of data", remedy="Give one of --sft, --pairs, --labels, --otel, --to.")
+    alone, words = data == {"keep": True, "everything": False}, (file, *runs) if file is not None else ()
     if otel is not None or follow:
-        words = (file, *runs) if file is not None else ()
         _spans(otel or "", words, form, as_json, store_path, alone=alone, follow=follow)
-        return
-    if file is None:
-        raise click.UsageError("name the file to write, as in: clew export runs.jsonl")
-    if sft:
+    elif folder is not None:
+        _days(folder, words, form, as_json, store_path, alone=alone)
+    elif sft and file:
         _sft(file, runs, form, as_json, store_path, **data)
-        return
-    if not alone:
-        raise BadInput("--erase-loops and --all choose data for fine-tuning", remedy="Add --sft, or leave them out.")
-    if pairs or labels:
+    elif (pairs or labels) and alone and file:
         _labelled(file, runs, form, pairs, verdicts, as_json, store_path)
-        return
-    _runs(file, runs, form, bare, as_json, store_path)
+    else:
+        _runs(file, runs, form, bare, as_json, store_path, alone=alone)
+
+
+def _days(
+    folder: str, words: tuple[str, ...], form: str | None, as_json: bool, store_path: str, *, alone: bool
+) -> None:
+    """Append the chosen runs to a folder of Parquet files by day."""
+    from clew.exchange.day_files import append
+
+    if form not in (None, "parquet") or not alone:
+        raise BadInput("--to writes whole runs as Parquet", remedy="Leave the other options out.")
+    store = common.open_store(store_path)
+    chosen = [run.id for run in common.some(store, words)]
+    with common.bar("appending", len(chosen)) as move:
+        done = append(store, chosen, Path(folder), progress=lambda count: move(completed=count))
+    if as_json:
+        common.end_with_json({"folder": folder, **done._asdict()})
+    common.echo(f"{folder}: {done.written} runs added, {done.known} were there, {done.open} go on and wait")
 
 
 def _list(file: str, words: tuple[str, ...], as_json: bool, store_path: str) -> None:
@@ -106,10 +125,23 @@ def _list(file: str, words: tuple[str, ...], as_json: bool, store_path: str) -> 
     common.echo(f"{file}: {len(chosen)} runs")
 
 
-def _runs(file: str, words: tuple[str, ...], form: str | None, bare: bool, as_json: bool, store_path: str) -> None:
+def _runs(
+    file: str | None,
+    words: tuple[str, ...],
+    form: str | None,
+    bare: bool,
+    as_json: bool,
+    store_path: str,
+    *,
+    alone: bool,
+) -> None:
     """Write the chosen runs in a format that other programs read, or another store."""
     from clew.exchange import export, format_of
 
+    if file is None:
+        raise click.UsageError("name the file to write, as in: clew export runs.jsonl")
+    if not alone:
+        raise BadInput("--erase-loops and --all choose data for fine-tuning", remedy="Add --sft, or leave them out.")
     if form is None and file.lower().endswith(".clew"):
         _portable(file, words, bare, as_json, store_path)
         return

@@ -16,6 +16,7 @@ from clew.cli.shared import common, embedding, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.own_folder import check_mounts
 from clew.core.errors import BadInput
+from clew.store.postgres.address import beside
 
 if TYPE_CHECKING:
     from socket import socket
@@ -195,7 +196,7 @@ def _home(options: Mapping[str, Any], store: str) -> Path:
     Raises:
         BadInput: it cannot be made from what --home names.
     """
-    place = fresh_home(Path(store), options["name"] or f"run-{os.getpid()}")
+    place = fresh_home(beside(store), options["name"] or f"run-{os.getpid()}")
     withheld = made_home(place, options["home"], os.environ)
     if withheld:
         more = f" and {len(withheld) - MOST} more" if len(withheld) > MOST else ""

@@ -12,6 +12,7 @@ from clew.cli.shared import common, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 from clew.core.printable import short
+from clew.store.postgres.address import is_address
 
 if TYPE_CHECKING:
     from clew.route.advice import Advice
@@ -163,7 +164,7 @@ def _file(advice: Advice, store_path: str, given: bool) -> list[str]:
     """Keep the figures in the store; given rewards need none, and make none."""
     from clew.route.advice import filed
 
-    if given and not Path(store_path).exists():
+    if given and not (is_address(store_path) or Path(store_path).exists()):
         return []
     return filed(advice, common.open_store(store_path))
 

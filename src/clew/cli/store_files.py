@@ -15,6 +15,7 @@ from clew.cli.checkout import SHELF, shelf_of
 from clew.cli.shared import common
 from clew.core.errors import BadInput, BadRecord, StoreError, UnknownName
 from clew.core.records import Fault
+from clew.store.postgres.address import beside
 
 if TYPE_CHECKING:
     from clew.store.base import Keeper
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def _shelf(store: Keeper) -> TreeShelf | None:
     """The shelf beside a store; None where there is none, and it is not made then."""
-    there = store.path != ":memory:" and (Path(store.path).absolute().parent / SHELF / "lock").exists()
+    there = store.path != ":memory:" and (beside(store.path).parent / SHELF / "lock").exists()
     return shelf_of(store.path) if there else None
 
 
@@ -35,8 +36,10 @@ def _beside(store: Keeper) -> list[Path]:
     """
     from clew.store.sqlite.database import holds_store
 
-    own = Path(store.path).absolute()
-    return [path for path in sorted(own.parent.iterdir()) if not path.samefile(own) and holds_store(path)]
+    own = beside(store.path)
+    return [
+        path for path in sorted(own.parent.iterdir()) if not (own.exists() and path.samefile(own)) and holds_store(path)
+    ]
 
 
 def _needed(store: Keeper, but: list[str]) -> list[str]:

@@ -50,6 +50,7 @@ def command(
     CLEW_VIEW_TOKEN=$(openssl rand -hex 16) clew view --host 0.0.0.0
     """
     from clew.store.labels import verdict_set
+    from clew.store.postgres.address import place_of
     from clew.view.serving import Server, listen
     from clew.view.web import Viewer
 
@@ -57,9 +58,8 @@ def command(
     if page and (len(page) > 200 or not PAGE.fullmatch(page)):
         told = "Give what stands after #/ in an address of the page, as run/4fzk2w or reports."
         raise BadInput(f"{page[:200]!r} names no page", remedy=told)
-    place = path or store_path
-    if not Path(place).exists():
-        common.open_store(place)  # says how to make one
+    place = place_of(path or store_path)
+    common.open_store(place).close()  # says how to make one
     own = {"host": host, "token": token, "readonly": read_only}
     known = verdict_set(verdicts)
     viewer = Viewer(place, load=run_options.load_model, papers=papers(), verdicts=known, **own)  # type: ignore[arg-type]

@@ -30,7 +30,8 @@ def _pyarrow() -> tuple[ModuleType, ModuleType]:
     return need("pyarrow", "frames"), need("pyarrow.parquet", "frames")
 
 
-def _schema(pa: ModuleType) -> pyarrow.Schema:
+def schema(pa: ModuleType) -> pyarrow.Schema:
+    """The columns of a row."""
     text = pa.large_string()
     function = pa.struct([("name", text), ("arguments", text)])
     call = pa.struct([("id", text), ("type", text), ("function", function)])
@@ -136,19 +137,20 @@ def write(path: Path, transcripts: Iterable[Transcript]) -> int:
         BadInput: the file cannot be written. MissingExtra: pyarrow is not installed.
     """
     pa, parquet = _pyarrow()
-    schema, count, rows = _schema(pa), 0, list[dict[str, Any]]()
-    with files.replacing(path) as beside, parquet.ParquetWriter(beside, schema) as writer:
+    columns, count, rows = schema(pa), 0, list[dict[str, Any]]()
+    with files.replacing(path) as beside, parquet.ParquetWriter(beside, columns) as writer:
         for it in transcripts:
-            rows.append(_row(it))
+            rows.append(row_of(it))
             count += 1
             if len(rows) == ROWS:
-                writer.write_table(pa.Table.from_pylist(rows, schema))
+                writer.write_table(pa.Table.from_pylist(rows, columns))
                 rows.clear()
-        writer.write_table(pa.Table.from_pylist(rows, schema))
+        writer.write_table(pa.Table.from_pylist(rows, columns))
     return count
 
 
-def _row(it: Transcript) -> dict[str, Any]:
+def row_of(it: Transcript) -> dict[str, Any]:
+    """One run as a row."""
     messages = []
     for m in it.messages:
         calls = [
@@ -174,15 +176,15 @@ def _row(it: Transcript) -> dict[str, Any]:
         "model": it.model or None,
     }
     about |= {"messages": messages, "annotations": values, "line": line}
-    return {k: _clean(v) for k, v in about.items()}
+    return {k: clean(v) for k, v in about.items()}
 
 
-def _clean(value: object) -> object:
+def clean(value: object) -> object:
     """Arrow text is strict UTF-8; a lone surrogate shows as a question mark here and is kept in ``line``."""
     if isinstance(value, str):
         return files.whole_text(value)
     if isinstance(value, dict):
-        return {k: _clean(v) for k, v in value.items()}
+        return {k: clean(v) for k, v in value.items()}
     if isinstance(value, tuple):
-        return tuple(map(_clean, value))
-    return [_clean(v) for v in value] if isinstance(value, list) else value
+        return tuple(map(clean, value))
+    return [clean(v) for v in value] if isinstance(value, list) else value

@@ -34,7 +34,7 @@ from clew.store.protocol import (
 )
 from clew.store.query import choose, parse
 from clew.store.run import mean
-from clew.store.sqlite.row_codec import check_call
+from clew.store.sql.row_codec import check_call
 from clew.store.summary import document, fold, says, summarise
 
 

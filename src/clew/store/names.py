@@ -12,6 +12,7 @@ from contextlib import suppress
 from clew.core.errors import BadInput, UnknownName
 from clew.store.protocol import Tables
 
+NO_STORE = "Make runs with `clew quickstart`, `clew run` or `clew import`, or name a store with --store."
 _OPERATOR = re.compile(r"[=<>:]")  # of a query; ids and tags have none
 
 

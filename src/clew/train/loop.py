@@ -26,6 +26,7 @@ from clew.fit.trainer import StepReport, Trainer
 from clew.harness import Runner
 from clew.harness.trees import grow
 from clew.store import Groups
+from clew.store.postgres.address import beside
 from clew.store.run import sampled
 from clew.train import begun, minibatches
 from clew.train.ahead import Ahead
@@ -385,7 +386,7 @@ class Training:
 
 def default_folder(store: str, name: str) -> Path | None:
     """Where a training of a store on disk keeps its files; None for a store in memory."""
-    return None if store == ":memory:" else Path(store).absolute().parent / "trainings" / name
+    return None if store == ":memory:" else beside(store).parent / "trainings" / name
 
 
 def _check_policies(trainers: Mapping[str, Trainer], credits: Mapping[str, Credit], single: bool) -> None:

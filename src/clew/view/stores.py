@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from clew.store import Keeper, MemoryStore
+from clew.store.postgres.address import is_address, place_of
 from clew.store.slices import Unfinished, limited
 
 if TYPE_CHECKING:
+    from clew.store.postgres.postgres_store import PostgresStore
     from clew.store.sqlite.store import SQLiteStore
 
 SLICE = 0.3  # seconds for which one request does work that the next one can go on with
@@ -26,9 +28,9 @@ class Stores:
     """
 
     def __init__(self, store: str | Path | Keeper, readonly: bool = False) -> None:
-        self.path = str(store if isinstance(store, str | Path) else store.path)
+        self.path = place_of(str(store if isinstance(store, str | Path) else store.path))
         self._shared = store if isinstance(store, MemoryStore) else MemoryStore() if self.path == ":memory:" else None
-        self._open: dict[str, SQLiteStore] = {}
+        self._open: dict[str, SQLiteStore | PostgresStore] = {}
         self._lock = threading.Lock()
         self._gate = threading.Lock()
         self._behind = False  # whether runs wait to be summarised
@@ -42,7 +44,7 @@ class Stores:
         """
         return self._shared or self._opened(use)
 
-    def _opened(self, use: str) -> SQLiteStore:
+    def _opened(self, use: str) -> SQLiteStore | PostgresStore:
         with self._lock:
             if use not in self._open:
                 store = self._open[use] = self._connect(self._readonly)
@@ -78,7 +80,11 @@ class Stores:
         """The store opened once more, to be closed by whoever asked; of a store in memory, that store."""
         return self._shared or self._connect(self._readonly if readonly is None else readonly)
 
-    def _connect(self, readonly: bool) -> SQLiteStore:
+    def _connect(self, readonly: bool) -> SQLiteStore | PostgresStore:
+        if is_address(self.path):
+            from clew.store.postgres.postgres_store import PostgresStore
+
+            return PostgresStore(self.path, readonly=readonly)
         from clew.store.sqlite.store import SQLiteStore
 
         return SQLiteStore(self.path, readonly=readonly)

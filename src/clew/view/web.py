@@ -24,6 +24,7 @@ from clew.core.values import Message
 from clew.serve.incoming import body_of, parsed
 from clew.store import Keeper, resolve
 from clew.store.labels import VERDICTS
+from clew.store.postgres.address import beside
 from clew.store.slices import Unfinished
 from clew.view import assets, labelling
 from clew.view.evolution import search_reports
@@ -98,7 +99,7 @@ class Viewer:
     @property
     def searches(self) -> Path | None:
         """Where searches of ``clew evolve`` lie beside the store."""
-        return None if self.stores.path == ":memory:" else Path(self.stores.path).parent / "evolve"
+        return None if self.stores.path == ":memory:" else beside(self.stores.path).parent / "evolve"
 
     def _tell(self, job: dict[str, Any]) -> None:
         self.feed.tell("job", job)

@@ -21,6 +21,7 @@ from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.own_folder import in_own_folder, own_folders
 from clew.core.errors import BadInput
 from clew.core.printable import quoted
+from clew.store.postgres.address import beside
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -71,7 +72,7 @@ async def programs(
         await gateway.folders.at_end(gateway.store, session)
     strayed = [_told(gateway, name, bool(sessions)) for name in names]
     if kept and not options["again"]:
-        _next(gateway.store.row(kept[0].run), program, Path(store))
+        _next(gateway.store.row(kept[0].run), program, beside(store))
     if gateway.memory and (line := _without_line(gateway, names[0], program, options)):
         common.echo(f"\nNext:\n  {line}")
     return max(codes, key=abs) or int(any(strayed))
@@ -112,7 +113,7 @@ def _starts(
     if sessions and any(row.params == HOME for row in gateway.store.annotations([sessions[0].run], METHOD)):
         common.say("note: the run had a home of its own, which comes back with --into FOLDER")
     if len(names) > 1 and not options["one_folder"]:
-        copies = own_folders(names, Path(store))
+        copies = own_folders(names, beside(store))
         return {name: Start(in_own_folder(copy, program), copy) for name, copy in copies.items()}
     date = gateway.folders.date if gateway.folders is not None else ""
     home = "" if options["own_home"] is None else str(options["own_home"])
@@ -129,7 +130,7 @@ def _begun_again(gateway: Gateway, session: Session, place: Path, program: Seque
     from clew.store import Run
 
     assert gateway.folders is not None
-    home = fresh_home(Path(store), session.name)
+    home = fresh_home(beside(store), session.name)
     begun = gateway.folders.put_back(Run(gateway.store, session.run), session.name, place, home)
     lacking = [folder for folder in filter(None, (begun.folder, begun.at)) if not Path(folder).is_dir()]
     if lacking:

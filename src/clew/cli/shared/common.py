@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -121,12 +120,14 @@ def options(*chosen: Option) -> Callable[[F], F]:
     return decorate
 
 
-STORE_HELP = "File that holds the runs (or set CLEW_STORE)."
+STORE_HELP = "File that holds the runs, or postgresql://USER@HOST/DATABASE (or set CLEW_STORE)."
 
 
 def _note_store(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    ctx.meta[STORE] = value  # for what is printed where an error has ended the verb
-    return value
+    from clew.store.postgres.address import place_of
+
+    ctx.meta[STORE] = place = place_of(value)  # for what is printed where an error has ended the verb
+    return place
 
 
 store_option = option(
@@ -148,13 +149,7 @@ def open_store(path: str, *, create: bool = False) -> Keeper:
     """
     from clew import store
 
-    if path != ":memory:":
-        if not create and not Path(path).exists():
-            remedy = "Make runs with `clew quickstart`, `clew run` or `clew import`, or name a store with --store."
-            raise UnknownName(f"there is no store at {path}", remedy=remedy)
-        if create:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return store.open_store(path)
+    return store.open_store(path, create=create)
 
 
 def choose(store: Keeper, words: Sequence[str], *, limit: int | None = None) -> list[Run]:

@@ -13,6 +13,7 @@ import click
 
 from clew.cli.shared import common, option
 from clew.core.errors import BadInput
+from clew.store.postgres.address import beside
 
 if TYPE_CHECKING:
     from clew.coding.repairs import Repairs
@@ -118,7 +119,7 @@ def _repairs(options: Mapping[str, Any]) -> Repairs:
             told, remedy="Leave it out, or name the file by --world \"repairs(file='...')\" with its arguments."
         )
     store = context.meta.get(common.STORE)
-    shelf = str(Path(store).absolute().parent / "files") if store else ""
+    shelf = str(beside(store).parent / "files") if store else ""
     held_out = 0.0 if is_default(context, "held_out") else options["held_out"]
     return Repairs(options["data"], held_out=held_out, shelf=shelf)
 

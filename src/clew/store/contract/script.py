@@ -114,14 +114,15 @@ def tamper(store: Keeper, run: str, seq: int, **fields: Any) -> None:
     if isinstance(store, MemoryStore):
         store._calls[call.run][seq] = call
         return
-    from clew.store.sqlite.row_codec import BITS, CALL_COLUMNS
-    from clew.store.sqlite.store import SQLiteStore
+    from clew.store.sql.row_codec import BITS, CALL_COLUMNS
+    from clew.store.sql.run_tables import KNOWN, Records
 
-    assert isinstance(store, SQLiteStore), "tamper knows the two bundled stores only"
+    assert isinstance(store, Records), "tamper knows the bundled stores only"
     with store._write() as db:
         row = store._codec.call((store._number(call.run) << BITS) + seq, call)
-        db.executemany("INSERT OR IGNORE INTO blob VALUES (?, ?)", list(store._blobs.items()))
-        db.execute(f"REPLACE INTO call({CALL_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
+        store._file(db, "blob", "key, body", list(store._blobs.items()), KNOWN)
+        db.execute("DELETE FROM call WHERE at = ?", row[:1])
+        store._file(db, "call", CALL_COLUMNS, [row], KNOWN)
 
 
 def expect(error: type[ClewError], action: Callable[[], Any]) -> ClewError:

@@ -5,17 +5,22 @@ Every error of sqlite3 leaves as one of Clew's that names the file. Repeated str
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from clew.core.errors import StoreBroken, StoreError, StoreFull, StoreReadOnly
+from clew.store.owners import gone
+from clew.store.sql import dialect
+from clew.store.sql.dialect import Connection, marks
+from clew.store.sql.row_codec import storable
 from clew.store.sqlite.migrations import APPLICATION, migrate
-from clew.store.sqlite.row_codec import readable, storable
 
 BUSY = 30.0  # seconds a writer waits for another process's transaction
 MAGIC = b"SQLite format 3\0"
@@ -55,14 +60,14 @@ def _ours(path: str, error: sqlite3.Error) -> StoreError:
             return StoreError(said, remedy="Check the disk, then run `clew store verify`.")
 
 
-class Database:
+class Database(dialect.Database):
     """A connection shared by threads under one lock. Not to be carried over ``os.fork``.
 
     Raises:
         StoreNewer, StoreReadOnly, StoreBroken, StoreError: the file cannot be used; the remedy says what to do.
     """
 
-    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
+    def _connect(self, path: str | Path, readonly: bool) -> None:
         self.path = str(path)
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -73,13 +78,9 @@ class Database:
             except BaseException:
                 self._db.close()
                 raise
-        self._no: dict[str, int] = {"": 0}
-        self._id: dict[int, str] = {0: ""}
 
-    def close(self) -> None:
-        """Write what is left and let the file go."""
-        with self._lock:
-            self._db.close()
+    def _close(self) -> None:
+        self._db.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_db"):
@@ -127,41 +128,62 @@ class Database:
                 remedy="The old content leaves the file when that process ends and the store is next closed.",
             )
 
-    def _forget(self, keep: int) -> None:
-        """Drop the numbers handed out since the table had ``keep`` entries: their transaction was rolled back."""
-        for text in list(self._no)[keep:]:
-            self._id.pop(self._no.pop(text), None)
+    @contextmanager
+    def _moment(self) -> Iterator[None]:
+        with our_errors(self.path):
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._db.execute("COMMIT")
 
-    def _number(self, text: str) -> int:
-        """The number of a string, given out inside the present transaction if it has none."""
-        no = self._no.get(text)
-        if no is None:
-            no = self._known(text)
-            if no is None:
-                no = int(self._db.execute("INSERT INTO ident(id) VALUES (?)", (storable(text),)).lastrowid or 0)
-                self._no[text], self._id[no] = no, text
-        return no
+    def _aside(self, sql: str, rows: Sequence[Sequence[Any]] = ((),)) -> None:
+        for row in rows:
+            self._db.execute(sql, row)
 
-    def _known(self, text: str) -> int | None:
-        """The number of a string, or None where it has none."""
-        no = self._no.get(text)
-        if no is None:
-            found = self._read("SELECT no FROM ident WHERE id = ?", (storable(text),))
-            if found:
-                no = self._no[text] = int(found[0][0])
-                self._id[no] = text
-        return no
+    def _file(self, db: Connection, table: str, columns: str, rows: Sequence[Sequence[Any]], conflict: str) -> int:
+        if not rows:
+            return 0
+        sql = f"INSERT INTO {table}({columns}) VALUES ({marks(columns)}) {conflict}"
+        before = self._db.total_changes
+        try:
+            db.executemany(sql, rows)
+        except UnicodeEncodeError:
+            db.executemany(sql, [[storable(v) if isinstance(v, str) else v for v in row] for row in rows])
+        return self._db.total_changes - before
 
-    def _name(self, no: int) -> str:
-        """The string of a number."""
-        text = self._id.get(no)
-        if text is None:
-            found = self._read("SELECT id FROM ident WHERE no = ?", (no,))
-            if not found:
-                raise StoreBroken(f"{self.path}: no string has the number {no}", remedy="Run `clew store verify`.")
-            text = self._id[no] = readable(found[0][0])
-            self._no[text] = no
-        return text
+    def _others(self) -> int:
+        return int(self._read("PRAGMA data_version")[0][0])
+
+    def _changes(self) -> int:
+        return self._db.total_changes
+
+    def _now(self) -> float:
+        return time.time()
+
+    def _gone(self, owner: str) -> bool:
+        return gone(owner)
+
+    def _here(self, db: Connection, owner: str) -> None:
+        return  # a process shows by itself that it lives
+
+    def _erasing(self, db: Connection) -> None:
+        db.execute("PRAGMA secure_delete = ON")
+
+    def _damage(self) -> list[str]:
+        return [said for (said,) in self._read("PRAGMA quick_check") if said != "ok"]
+
+    def _text(self, text: str) -> str | bytes:
+        return storable(text)
+
+    def _in(self, column: str) -> str:
+        return f"{column} IN (SELECT value FROM json_each(?))"
+
+    def _list(self, values: Sequence[Any]) -> str:
+        return json.dumps(values)
+
+    def _declared(self, name: str, kind: type) -> str:
+        return name
 
 
 def _open(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
@@ -180,7 +202,7 @@ def _open(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
             raise StoreError(f"cannot be made: {error.strerror}", remedy="Name another file with --store.") from error
     uri = path.absolute().as_uri()
     if not readonly:
-        db = _connect(f"{uri}?mode=rwc")
+        db = _raw(f"{uri}?mode=rwc")
         try:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
@@ -193,18 +215,18 @@ def _open(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
             if (error.sqlite_errorcode & 0xFF) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) or not exists:
                 raise
     log = Path(f"{path}-wal")
-    db = _connect(f"{uri}?mode=ro")
+    db = _raw(f"{uri}?mode=ro")
     try:
         db.execute("SELECT count(*) FROM sqlite_master")
     except sqlite3.OperationalError:
         db.close()
         if log.exists() and log.stat().st_size:
             raise
-        db = _connect(f"{uri}?mode=ro&immutable=1")
+        db = _raw(f"{uri}?mode=ro&immutable=1")
     return db, True
 
 
-def _connect(uri: str) -> sqlite3.Connection:
+def _raw(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False)
 
 

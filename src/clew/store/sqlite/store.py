@@ -1,22 +1,24 @@
 """``SQLiteStore``: one file in WAL mode, written in short immediate transactions by any number of local processes.
 
-Its parts are siblings over ``run_tables.Records``. A part calls another only through the methods of
+Its parts are siblings over ``sql.run_tables.Records``. A part calls another only through the methods of
 ``clew.store.protocol.Tables``.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from clew.store.base import Keeper
-from clew.store.sqlite.item_table import ItemTable
-from clew.store.sqlite.leases import Leases
-from clew.store.sqlite.listing import Listing
-from clew.store.sqlite.maintenance import Maintenance
-from clew.store.sqlite.ranges import Ranges
-from clew.store.sqlite.small_tables import SmallTables
-from clew.store.sqlite.word_index import WordIndex
+from clew.store.sql.item_table import ItemTable
+from clew.store.sql.leases import Leases
+from clew.store.sql.maintenance import Maintenance
+from clew.store.sql.ranges import Ranges
+from clew.store.sql.small_tables import SmallTables
+from clew.store.sqlite.database import Database
+from clew.store.sqlite.full_text import FullText
 
 
-class SQLiteStore(WordIndex, Listing, Maintenance, ItemTable, SmallTables, Leases, Ranges, Keeper):
+class SQLiteStore(FullText, Maintenance, ItemTable, SmallTables, Leases, Ranges, Database, Keeper):
     """A store in one file. Threads may share it; each process opens its own.
 
     Writes wait in memory until ``commit`` and are seen by this store's own reads at once. A commit is atomic and
@@ -29,3 +31,7 @@ class SQLiteStore(WordIndex, Listing, Maintenance, ItemTable, SmallTables, Lease
     Raises:
         StoreNewer, StoreReadOnly, StoreBroken, StoreFull, StoreError: never an error of sqlite3.
     """
+
+    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
+        super().__init__()
+        self._connect(path, readonly)

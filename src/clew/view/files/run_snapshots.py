@@ -18,6 +18,7 @@ from clew.core.records import Cursor, RunRow
 from clew.serve.gateway.run_files import files_of, standing
 from clew.serve.noted_files import METHOD, WORLDS, Files, left_out
 from clew.store import Keeper, Run, resolve
+from clew.store.postgres.address import beside
 from clew.worlds.workspace import TreeShelf
 from clew.worlds.workspace.tree_shelf import FOLDER, Entry
 
@@ -108,7 +109,7 @@ class Snapshots:
 
     def __init__(self, store: str) -> None:
         self.store = store
-        self._folder = None if store == ":memory:" else Path(store).absolute().parent / SHELF
+        self._folder = None if store == ":memory:" else beside(store).parent / SHELF
         self._known: OrderedDict[tuple[str, int, int], Known] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -17,6 +17,7 @@ from clew.core.records import Call
 from clew.core.registry import parse_ref
 from clew.credit.steps import F64, Steps, steps
 from clew.store import Group, Keeper, Step
+from clew.store.postgres.address import beside
 from clew.store.run import brief
 from clew.view.json_values import plain
 from clew.view.pages.list_pages import Names
@@ -101,7 +102,7 @@ def of_files(group: Group, calls: Iterable[Call]) -> dict[bytes, str]:
 def _shelf(group: Group) -> TreeShelf | None:
     """Where the snapshots of a group's runs lie: beside the store, or where the runs were told to keep them."""
     named = {str(parse_ref(run.taskset)[1].get("shelf", "")) for run in group} - {""}
-    places = [Path(group.store.path).absolute().parent / "files", *map(Path, named)]
+    places = [beside(group.store.path).parent / "files", *map(Path, named)]
     return next((TreeShelf(place) for place in places if (place / "recent").is_dir()), None)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from clew.core.errors import UnknownName
 from clew.core.printable import short
 from clew.store import Keeper
+from clew.store.postgres.address import beside
 from clew.store.protocol import rewards
 from clew.store.run import sampled
 from clew.view.json_values import plain
@@ -97,7 +97,7 @@ def _method(store: Keeper, name: str) -> str:
     """The credit method a training recorded in its folder beside the store; empty where there is none."""
     if store.path == ":memory:" or not re.fullmatch(r"[\w][\w.-]*", name):
         return ""
-    file = Path(store.path).absolute().parent / "trainings" / name / "settings.json"
+    file = beside(store.path).parent / "trainings" / name / "settings.json"
     try:
         return str(json.loads(file.read_text(encoding="utf-8")).get("credit", ""))
     except (OSError, ValueError, AttributeError):

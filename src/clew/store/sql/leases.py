@@ -1,18 +1,19 @@
-"""Leases in an SQLite store: which process may write a run.
+"""Leases in a store in SQL: which process may write a run.
 
 ``Records.commit`` checks before each write that the lease is still held.
 """
 
 from __future__ import annotations
 
-import time
+from clew.store.owners import held
+from clew.store.sql.dialect import replacing
+from clew.store.sql.run_tables import Records
 
-from clew.store.owners import gone, held
-from clew.store.sqlite.run_tables import Records
+_TAKE = f"INSERT INTO lease(run, owner, until) VALUES (?, ?, ?) {replacing('run', 'owner, until')}"
 
 
 class Leases(Records):
-    """Part of SQLiteStore."""
+    """Part of a store in SQL."""
 
     def lease(self, run: str, owner: str, seconds: float) -> None:
         """Take or renew the right to write a run, until ``seconds`` from now.
@@ -24,7 +25,7 @@ class Leases(Records):
             LeaseHeld: another owner's lease has not expired and its process may live.
         """
         with self._lock:
-            now = time.time()
+            now = self._now()
             if run in self._made:
                 self._made.discard(run)
                 self._claims[run], self._held[run] = (owner, now + seconds), owner
@@ -34,9 +35,10 @@ class Leases(Records):
             with self._write() as db:
                 no = self._known(run)
                 rows = db.execute("SELECT owner, until FROM lease WHERE run = ?", (no,)).fetchall()
-                if rows and rows[0][0] != owner and rows[0][1] > now and not gone(rows[0][0]):
+                if rows and rows[0][0] != owner and rows[0][1] > now and not self._gone(rows[0][0]):
                     raise held(run, *rows[0])
-                db.execute("INSERT OR REPLACE INTO lease VALUES (?, ?, ?)", (no, owner, now + seconds))
+                self._here(db, owner)
+                db.execute(_TAKE, (no, owner, now + seconds))
             self._held[run] = owner
             self._lost.discard(run)
 
@@ -50,4 +52,4 @@ class Leases(Records):
     def leased(self) -> list[str]:
         """Runs whose lease has not expired."""
         self.commit()
-        return [self._name(no) for (no,) in self._read("SELECT run FROM lease WHERE until > ?", (time.time(),))]
+        return [self._name(no) for (no,) in self._read("SELECT run FROM lease WHERE until > ?", (self._now(),))]

@@ -1,4 +1,4 @@
-"""The small tables of an SQLite store: tags, reports, packed outcomes, metrics. Each write commits by itself."""
+"""The small tables of a store in SQL: tags, reports, packed outcomes, metrics. Each write commits by itself."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from clew.core.errors import UnknownName
 from clew.core.records import Report
 from clew.store.names import check_name, new_id
 from clew.store.protocol import Outcomes, pack_outcomes
-from clew.store.sqlite.row_codec import read_report, report_json
-from clew.store.sqlite.run_tables import Records
+from clew.store.sql.dialect import replacing
+from clew.store.sql.row_codec import read_report, report_json
+from clew.store.sql.run_tables import Records
+
+_OUTCOME = f"""INSERT INTO outcome(method, cursor, seeds, outcomes, costs) VALUES (?, ?, ?, ?, ?)
+{replacing("method, cursor", "seeds, outcomes, costs")}"""
 
 
 class SmallTables(Records):
-    """Part of SQLiteStore."""
+    """Part of a store in SQL."""
 
     def _number_of(self, run: str) -> int:
         """The number of a run that is in the file.
@@ -35,7 +39,7 @@ class SmallTables(Records):
         with self._lock:
             no = self._number_of(run)
             with self._write() as db:
-                db.execute("INSERT OR IGNORE INTO tag VALUES (?, ?)", (check_name(name), no))
+                db.execute("INSERT INTO tag(name, run) VALUES (?, ?) ON CONFLICT DO NOTHING", (check_name(name), no))
 
     def untag(self, run: str, name: str) -> None:
         """Take a name back.
@@ -61,7 +65,7 @@ class SmallTables(Records):
         """Keep a claim; returns its id, a new one unless it has one."""
         name = id or new_id()
         with self._write() as db:
-            db.execute("INSERT OR IGNORE INTO report VALUES (?, ?)", (name, report_json(report)))
+            db.execute("INSERT INTO report(id, body) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, report_json(report)))
         return name
 
     def reports(self) -> dict[str, Report]:
@@ -75,7 +79,7 @@ class SmallTables(Records):
         packed = pack_outcomes(seeds, outcomes, costs)
         blobs = [a.astype(a.dtype.newbyteorder("<")).tobytes() for a in packed]
         with self._write() as db:
-            db.execute("INSERT OR REPLACE INTO outcome VALUES (?, ?, ?, ?, ?)", (method, cursor, *blobs))
+            db.execute(_OUTCOME, (method, cursor, *blobs))
 
     def outcomes(self, method: str, cursor: str) -> Outcomes:
         """The same, as arrays.
@@ -98,7 +102,7 @@ class SmallTables(Records):
         """Keep a training's numbers at one step. A value that is not finite is left out, since absent says as much."""
         rows = [(check_name(training), step, name, float(v)) for name, v in values.items() if math.isfinite(v)]
         with self._write() as db:
-            db.executemany("INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?)", rows)
+            self._file(db, "metric", "training, step, name, value", rows, replacing("training, step, name", "value"))
 
     def metrics(self, training: str) -> dict[int, dict[str, float]]:
         """Step -> name -> value, steps in order."""

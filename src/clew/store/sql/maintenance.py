@@ -1,27 +1,31 @@
-"""Upkeep of an SQLite store: keys of all content, tombstones, removal, and the end of derived tables."""
+"""Upkeep of a store in SQL: keys of all content, tombstones, removal, and the end of derived tables."""
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from clew.core.keys import encode
 from clew.core.records import Node
 from clew.store.protocol import Burial, Tables
-from clew.store.sqlite.row_codec import BITS, EXTRA, NODE_COLUMNS, PARTS
-from clew.store.sqlite.run_tables import Records
+from clew.store.sql.dialect import Connection, replacing
+from clew.store.sql.row_codec import BITS, EXTRA, NODE_COLUMNS, PARTS
+from clew.store.sql.run_tables import Records
+
+_BURY = f"INSERT INTO tombstone(place, at, issue) VALUES (?, ?, ?) {replacing('place', 'at, issue')}"
 
 
 class Maintenance(Records):
-    """Part of SQLiteStore."""
+    """Part of a store in SQL."""
 
     def each_node(self, but: Tables | None = None) -> Iterator[Node]:
         """Every node, in the order they were first written; none that the store ``but`` has."""
         self.commit()
         last = 0
         while True:
-            rows = self._read(f"SELECT rowid, {NODE_COLUMNS} FROM node WHERE rowid > ? LIMIT 2000", (last,))
+            rows = self._read(
+                f"SELECT rowid, {NODE_COLUMNS} FROM node WHERE rowid > ? ORDER BY rowid LIMIT 2000", (last,)
+            )
             if not rows:
                 return
             last = rows[-1][0]
@@ -57,7 +61,7 @@ class Maintenance(Records):
     def used_blobs(self, runs: set[str], nodes: Container[bytes] | None = None) -> set[bytes]:
         """Blobs that the given runs and nodes use (None: all nodes), interned ones included."""
         with self._lock:
-            marks = ", ".join(str(self._known(run)) for run in runs)
+            marks = ", ".join(str(self._known(run)) for run in runs) or "NULL"
             sql = f"SELECT DISTINCT snapshot, setup, legal FROM call WHERE at >> {BITS} IN ({marks})"
             used = {key for row in self._read(sql) for key in row if key}
             used |= {key for (key,) in self._read(f"SELECT task FROM run WHERE no IN ({marks})") if key}
@@ -73,39 +77,41 @@ class Maintenance(Records):
             return used
 
     def bury(self, burial: Burial) -> None:
-        """Replace content by tombstones, and overwrite it in the file.
+        """Replace content by tombstones, and overwrite it.
 
         Raises:
-            StoreError: another process reads the file; the content leaves it when that one is done.
+            StoreError: another process reads the store; the content leaves it when that one is done.
         """
         now = time.time()
         with self._lock:
             self.commit()
             with self._write() as db:
-                db.execute("PRAGMA secure_delete = ON")
+                self._erasing(db)
                 loose: set[bytes] = set()
                 for node in burial.nodes:
-                    db.execute("INSERT OR REPLACE INTO tombstone VALUES (?, ?, x'')", (node.key.hex(), now))
+                    db.execute(_BURY, (node.key.hex(), now, b""))
                     for (more,) in db.execute("SELECT more FROM node WHERE key = ?", (node.key,)).fetchall():
                         loose |= self._codec.image_keys(more)
                     row = self._codec.node(node)
                     db.execute("UPDATE node SET text = ?, more = ?, ids = NULL WHERE key = ?", (row[3], row[4], row[0]))
                 for run, call, issue in burial.calls:
                     at = (self._number(run) << BITS) + call.seq
-                    db.execute("INSERT OR REPLACE INTO tombstone VALUES (?, ?, ?)", (f"{run}@{call.seq}", now, issue))
+                    db.execute(_BURY, (f"{run}@{call.seq}", now, issue))
                     loose.update(*db.execute("SELECT snapshot, legal FROM call WHERE at = ?", (at,)).fetchall())
                     for (packed,) in db.execute("SELECT packed FROM call WHERE at = ?", (at,)).fetchall():
                         loose |= self._codec.shown_keys(packed)
                     db.execute(
-                        "UPDATE call SET action = '', text = '', legal = NULL, snapshot = x'', packed = NULL, "
+                        "UPDATE call SET action = '', text = '', legal = NULL, snapshot = ?, packed = NULL, "
                         "logprobs = NULL, entropies = NULL, kept = NULL, error = '' WHERE at = ?",
-                        (at,),
+                        (b"", at),
                     )
                 for row_ in burial.rows:
                     no = self._number(row_.id)
                     loose.update(*db.execute("SELECT task FROM run WHERE no = ?", (no,)).fetchall())
                     key = self.put_blob(encode(row_.task))
-                    db.execute("INSERT OR IGNORE INTO blob VALUES (?, ?)", (key, encode(row_.task)))
+                    db.execute(
+                        "INSERT INTO blob(key, body) VALUES (?, ?) ON CONFLICT DO NOTHING", (key, encode(row_.task))
+                    )
                     told = (key, row_.changes, row_.config, row_.meta, no)
                     db.execute("UPDATE run SET task = ?, changes = ?, config = ?, meta = ? WHERE no = ?", told)
                 self._drop_derived(db)
@@ -113,7 +119,7 @@ class Maintenance(Records):
             self._sweep(loose - {None, b""})
 
     def _sweep(self, loose: set[bytes]) -> None:
-        """Remove blobs that nobody uses any more, and scrub what was freed out of file and log."""
+        """Remove blobs that nobody uses any more, and scrub what was freed out of the store."""
         used = self.used_blobs(set(self.run_ids()))
         with self._write() as db:
             db.executemany("DELETE FROM blob WHERE key = ?", [(key,) for key in loose - used])
@@ -141,7 +147,7 @@ class Maintenance(Records):
         with self._write() as db:
             self._drop_derived(db)
 
-    def _drop_derived(self, db: sqlite3.Connection) -> None:
+    def _drop_derived(self, db: Connection) -> None:
         """Derived tables hold content too; each is filled again when it is next read."""
         for name in ("summary_1", "summary_2", "worded_1", "words_1"):
             db.execute(f"DROP TABLE IF EXISTS {name}")

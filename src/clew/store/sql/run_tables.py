@@ -1,4 +1,4 @@
-"""Nodes, blobs, runs, Calls, groups and annotations in SQLite: the tables that every effect writes.
+"""Nodes, blobs, runs, Calls, groups and annotations in SQL: the tables that every effect writes.
 
 Writes wait in memory until ``commit`` and are seen by this store's own reads at once. A commit is atomic and survives
 the death of the process. A buffer that could not be written is kept, so that a later commit can succeed.
@@ -6,10 +6,7 @@ the death of the process. A buffer that could not be written is kept, so that a 
 
 from __future__ import annotations
 
-import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from clew.core.errors import StoreError, UnknownName
@@ -17,8 +14,8 @@ from clew.core.keys import blob_key
 from clew.core.records import Annotation, Call, GroupRow, Node, RunRow, Segment
 from clew.store.owners import held
 from clew.store.protocol import Place, Tables, check_annotation, place
-from clew.store.sqlite.database import Database
-from clew.store.sqlite.row_codec import (
+from clew.store.sql.dialect import Connection, Database, replacing
+from clew.store.sql.row_codec import (
     BITS,
     CALL_COLUMNS,
     KINDS,
@@ -32,7 +29,6 @@ from clew.store.sqlite.row_codec import (
     read_blob,
     read_group,
     readable,
-    storable,
     unpack_floats,
 )
 
@@ -41,30 +37,25 @@ _END = 1 << BITS
 ENDED = ("ended",)  # the mark of a run that changes no more
 _TIP = f"SELECT max(at) FROM call WHERE at >= ?1 << {BITS} AND at < (?1 + 1) << {BITS}"
 _OVERLAP = 64  # Calls of one run that may wait for a result at once and still be seen to get it
-_DONE = f"SELECT count(*), max(done), sum(done < 0) FROM call WHERE at > ?1 - {_OVERLAP} AND at <= ?1 AND at >= ?2"
+_DONE = f"""SELECT count(*), max(done), count(CASE WHEN done < 0 THEN 1 END) FROM call
+WHERE at > ?1 - {_OVERLAP} AND at <= ?1 AND at >= ?2"""
 
 
-def _marks(columns: str) -> str:
-    return ", ".join("?" * (columns.count(",") + 1))
-
-
-_PUT_NODE = f"INSERT OR IGNORE INTO node({NODE_COLUMNS}) VALUES ({_marks(NODE_COLUMNS)})"
-_PUT_RUN = f"INSERT OR IGNORE INTO run({RUN_COLUMNS}) VALUES ({_marks(RUN_COLUMNS)})"
-_LATER = CALL_COLUMNS.partition(", ")[2]
-_PUT_CALL = (  # only an intent is ever completed; a completed Call stays as it is
-    f"INSERT INTO call({CALL_COLUMNS}) VALUES ({_marks(CALL_COLUMNS)}) ON CONFLICT(at) DO UPDATE SET ({_LATER}) = "
-    f"({', '.join('excluded.' + name for name in _LATER.split(', '))}) WHERE call.done < 0"
-)
+# only an intent is ever completed; a completed Call stays as it is
+_COMPLETED = f"{replacing('at', CALL_COLUMNS.partition(', ')[2])} WHERE call.done < 0"
+GROUP_COLUMNS = "no, kind, task_id, runs, name"
+_PLACE = "run, target, series, seq, node"
+KNOWN = "ON CONFLICT DO NOTHING"
 _CLAIM = """
 INSERT INTO lease VALUES (?1, ?2, ?3) ON CONFLICT(run) DO UPDATE SET owner = excluded.owner, until = excluded.until
 WHERE lease.owner = excluded.owner OR lease.until <= ?4"""
 
 
 class Records(Database, Tables):
-    """Part of SQLiteStore."""
+    """Part of a store in SQL."""
 
-    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
-        super().__init__(path, readonly=readonly)
+    def __init__(self) -> None:
+        super().__init__()
         self._codec = Codec(self._number, self._name, self.put_blob, self.blob)
         self._nodes: dict[bytes, Node] = {}
         self._blobs: dict[bytes, bytes] = {}
@@ -78,17 +69,17 @@ class Records(Database, Tables):
         self._claims: dict[str, tuple[str, float]] = {}  # first leases that wait for the commit: owner, until
         self._freed: dict[str, str] = {}  # releases that wait for the commit: owner
         self._lost: set[str] = set()  # leases of ours that another process took over
-        self._cleared: set[str] = set()  # runs that nobody else held when the file last changed under us
-        self._version = -1  # of the file, as SQLite counts other connections' commits
+        self._cleared: set[str] = set()  # runs that nobody else held when the store last changed under us
+        self._version = -1  # what `_others` said at the last commit
         self._seen: set[str] = set()  # runs known to exist
 
     def close(self) -> None:
-        """Commit what is left and let the file go."""
+        """Commit what is left and let the store go."""
         with self._lock:
             try:
                 self.commit()
             finally:
-                super().close()
+                self._close()
 
     # content
 
@@ -130,6 +121,7 @@ class Records(Database, Tables):
             if row.id not in self._rows:
                 self._rows[row.id] = row
                 self._made.add(row.id)
+                self._seen.add(row.id)
 
     def row(self, run: str) -> RunRow:
         with self._lock:
@@ -250,7 +242,7 @@ class Records(Database, Tables):
         with self._lock:
             if runs is not None:
                 numbers = [no for run in dict.fromkeys(runs) if (no := self._known(run)) is not None]
-                where.append(f"run IN ({', '.join(map(str, numbers))})")
+                where.append(f"run IN ({', '.join(map(str, numbers)) or 'NULL'})")
             for column, wanted in (("method", method), ("target", target), ("scope", scope)):
                 if wanted is not None:
                     where.append(f"{column} = ?")
@@ -305,7 +297,8 @@ class Records(Database, Tables):
                 self._fence(db, refused)
                 self._write_all(db, refused)
                 freed = [(self._number(run), owner) for run, owner in self._freed.items()]
-                _many(db, "DELETE FROM lease WHERE run = ? AND owner = ?", freed)
+                if freed:
+                    db.executemany("DELETE FROM lease WHERE run = ? AND owner = ?", freed)
             for run, owner in self._freed.items():
                 self._live.pop(run, None)
                 if self._held.get(run) == owner:
@@ -315,20 +308,24 @@ class Records(Database, Tables):
             if refused:
                 raise refused[0]
 
-    def _fence(self, db: sqlite3.Connection, refused: list[StoreError]) -> None:
-        """Drop buffered Calls of runs that another process holds. Asks the file only if others wrote since."""
-        version = db.execute("PRAGMA data_version").fetchone()[0]
+    def _fence(self, db: Connection, refused: list[StoreError]) -> None:
+        """Drop buffered Calls of runs that another process holds. Asks the store only if others wrote since."""
+        version = self._others()
         if version != self._version:
             self._version = version
             self._cleared.clear()
             self._codec.forget()
-        now = time.time()
+        now = self._now()
         for run, (owner, until) in self._claims.items():
+            self._here(db, owner)
             if not db.execute(_CLAIM, (self._number(run), owner, until, now)).rowcount:
                 self._lost.add(run)
-        for run in [run for run in self._calls if run not in self._cleared]:
-            rows = db.execute("SELECT owner, until FROM lease WHERE run = ?", (self._known(run),)).fetchall()
-            owner, until = rows[0] if rows else ("", 0.0)
+        asked = [run for run in self._calls if run not in self._cleared]
+        numbers = [self._known(run) for run in asked]
+        sql = f"SELECT run, owner, until FROM lease WHERE {self._in('run')}"
+        leases = {no: holder for no, *holder in db.execute(sql, (self._list(numbers),))} if asked else {}
+        for run, no in zip(asked, numbers, strict=True):
+            owner, until = leases.get(no, ("", 0.0))
             mine = self._held.get(run)
             if (mine is not None and owner != mine) or (mine is None and until > now):
                 if mine is not None:
@@ -338,29 +335,29 @@ class Records(Database, Tables):
             else:
                 self._cleared.add(run)
 
-    def _write_all(self, db: sqlite3.Connection, refused: list[StoreError]) -> None:
-        for group in self._groups.values():
-            db.execute("INSERT OR REPLACE INTO grp VALUES (?, ?, ?, ?, ?)", group_row(self._number(group.id), group))
-        _many(db, _PUT_RUN, [self._codec.run(self._number(row.id), row) for row in self._rows.values()])
-        _many(db, _PUT_NODE, [self._codec.node(node) for node in self._nodes.values()])
+    def _write_all(self, db: Connection, refused: list[StoreError]) -> None:
+        self._number_all(db, [*self._groups, *self._rows])
+        groups = [group_row(self._number(group.id), group) for group in self._groups.values()]
+        self._file(db, "grp", GROUP_COLUMNS, groups, replacing("no", GROUP_COLUMNS.partition(", ")[2]))
+        runs = [self._codec.run(self._number(row.id), row) for row in self._rows.values()]
+        self._file(db, "run", RUN_COLUMNS, runs, KNOWN)
+        self._file(db, "node", NODE_COLUMNS, [self._codec.node(node) for node in self._nodes.values()], KNOWN)
         rows = [
             self._codec.call((no << BITS) + seq, call)
             for no, calls in [(self._number(run), calls) for run, calls in self._calls.items()]
             for seq, call in calls.items()
         ]
-        before = db.total_changes
-        _many(db, _PUT_CALL, rows)
-        if db.total_changes - before < len(rows):
+        if self._file(db, "call", CALL_COLUMNS, rows, _COMPLETED) < len(rows):
             refused += self._rewritten(db)
-        _many(db, "INSERT OR IGNORE INTO blob VALUES (?, ?)", list(self._blobs.items()))
+        self._file(db, "blob", "key, body", list(self._blobs.items()), KNOWN)
         filed = []
         for a in self._annotations.values():
             where = (self._number(a.run), _TARGET[a.target], self._series(db, a), a.seq, a.node)
             filed.append((*where, a.value, pack_floats(a.values), a.data))
-        _many(db, "INSERT OR REPLACE INTO annotation VALUES (?, ?, ?, ?, ?, ?, ?, ?)", filed)
+        self._file(db, "annotation", f"{_PLACE}, value, vals, data", filed, replacing(_PLACE, "value, vals, data"))
 
-    def _rewritten(self, db: sqlite3.Connection) -> Iterable[StoreError]:
-        """Completed Calls that the buffer would have changed; the file kept its own."""
+    def _rewritten(self, db: Connection) -> Iterable[StoreError]:
+        """Completed Calls that the buffer would have changed; the store kept its own."""
         for run, calls in self._calls.items():
             no = self._number(run) << BITS
             for seq, call in calls.items():
@@ -370,7 +367,7 @@ class Records(Database, Tables):
                         "a completed Call is never rewritten", remedy="Fork the run to change it.", at=f"{run}@{seq}"
                     )
 
-    def _series(self, db: sqlite3.Connection, a: Annotation) -> int:
+    def _series(self, db: Connection, a: Annotation) -> int:
         names = (a.method, a.version, a.params, self._number(a.scope))
         sql = "SELECT no FROM series WHERE (method, version, params, scope) = (?, ?, ?, ?)"
         found = db.execute(sql, names).fetchone()
@@ -378,12 +375,3 @@ class Records(Database, Tables):
             sql = "INSERT INTO series(method, version, params, scope) VALUES (?, ?, ?, ?) RETURNING no"
             found = db.execute(sql, names).fetchone()
         return int(found[0])
-
-
-def _many(db: sqlite3.Connection, sql: str, rows: list[tuple[Any, ...]]) -> None:
-    if not rows:
-        return
-    try:
-        db.executemany(sql, rows)
-    except UnicodeEncodeError:
-        db.executemany(sql, [tuple(storable(v) if isinstance(v, str) else v for v in row) for row in rows])

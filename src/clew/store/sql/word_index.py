@@ -1,25 +1,19 @@
 """The index of words behind ``text:`` queries, a derived table of the ended runs.
 
-The first search fills it; runs that go on, and all runs of a file that cannot be written, are searched in full.
+The first search fills it; runs that go on, and all runs of a store that cannot be written, are searched in full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from clew.core.errors import StoreError
 from clew.store.slices import Slice, Unfinished
-from clew.store.sqlite.row_codec import BITS
-from clew.store.sqlite.run_tables import ENDED, Records
+from clew.store.sql.row_codec import BITS
+from clew.store.sql.run_tables import ENDED, Records
 from clew.store.summary import document, says
 
-_TABLES = (
-    "CREATE TABLE IF NOT EXISTS worded_1(run INTEGER PRIMARY KEY)",
-    "CREATE VIRTUAL TABLE IF NOT EXISTS words_1 USING fts5"
-    "(body, content='', tokenize=\"unicode61 remove_diacritics 0\")",
-)
 _ENDED = (
     f"""7 = (SELECT kind FROM call WHERE at >= no << {BITS} AND at < (no + 1) << {BITS} ORDER BY at DESC LIMIT 1)"""
 )
@@ -28,10 +22,10 @@ _PHRASES = 8  # searches whose readings are kept
 
 
 class WordIndex(Records):
-    """Part of SQLiteStore."""
+    """Part of a store in SQL."""
 
-    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
-        super().__init__(path, readonly=readonly)
+    def __init__(self) -> None:
+        super().__init__()
         # of the last searches: each run that was read in full, as it was then, and whether it says the phrase
         self._read_for: dict[tuple[object, ...], dict[int, tuple[tuple[Any, ...], bool]]] = {}
 
@@ -47,13 +41,12 @@ class WordIndex(Records):
             self._index(time)
             found = self._scan(tuple(phrase), time)
             if self._has_table("worded_1"):
-                match = '"' + " ".join(phrase) + '"'
-                found |= {no for (no,) in self._read("SELECT rowid FROM words_1 WHERE words_1 MATCH ?", (match,))}
+                found |= self._saying(phrase)
             return {self._name(no) for no in found}
 
     def _index(self, time: Slice) -> None:
         """Add ended runs that are not yet in the index of words."""
-        if self.readonly or ("ENABLE_FTS5",) not in self._read("PRAGMA compile_options"):
+        if self.readonly or not self._can_index():
             return
         while missing := self._read(f"SELECT no FROM run WHERE {self._unworded()} AND {_ENDED} LIMIT {_PIECE}"):
             texts = []
@@ -62,19 +55,12 @@ class WordIndex(Records):
                 if time.over:
                     break
             try:
-                self._add(texts)
+                with self._write() as db:
+                    self._add(db, texts)
             except StoreError:
                 return  # as on a full disk; they are read in full instead
             if time.over:
                 raise self._unfinished(0)
-
-    def _add(self, texts: Sequence[tuple[int, str]]) -> None:
-        with self._write() as db:
-            for sql in _TABLES:
-                db.execute(sql)
-            for row in texts:  # another process may have been quicker
-                if db.execute("INSERT OR IGNORE INTO worded_1 VALUES (?)", row[:1]).rowcount:
-                    db.execute("INSERT INTO words_1(rowid, body) VALUES (?, ?)", row)
 
     def _scan(self, phrase: tuple[str, ...], time: Slice) -> set[int]:
         """Numbers of the runs outside the index that say a phrase; each is read again once it changed."""

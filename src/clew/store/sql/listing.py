@@ -1,38 +1,35 @@
 """Lists of runs: one summary per run in a derived table, and queries over the summaries in SQL.
 
-An ended run never changes, so it is summarised once and kept in the file. Runs that go on, and all runs of a file that
-cannot be written, are summarised in a temporary table, and again whenever their last Calls changed. A page of a list
-reads the rows that it shows and no others.
+An ended run never changes, so it is summarised once and kept in the store. Runs that go on, and all runs of a
+store that cannot be written, are summarised in a temporary table, and again whenever their last Calls changed. A page
+of a list reads the rows that it shows and no others.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, get_type_hints
 
 from clew.core.errors import StoreBroken, StoreError
 from clew.core.records import Fault, RunRow, Segment
 from clew.store import labels
 from clew.store.protocol import Folds, Page, Summary, rewards
-from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, named, parse, turned
+from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, parse, turned
 from clew.store.slices import Slice, Unfinished
-from clew.store.sqlite.database import our_errors
-from clew.store.sqlite.row_codec import BITS, RUN_COLUMNS, readable, storable
-from clew.store.sqlite.run_tables import ENDED, Records
+from clew.store.sql.dialect import marks, replacing
+from clew.store.sql.row_codec import BITS, RUN_COLUMNS, readable
+from clew.store.sql.run_tables import ENDED, Records
 
 _FIELDS = [name for name in Summary._fields if name not in ("run", "reward")]
 _COLUMNS = ", ".join(f'"{name}"' for name in _FIELDS)
-_KEPT = f"CREATE TABLE IF NOT EXISTS summary_2(run INTEGER PRIMARY KEY, {_COLUMNS})"
-_FRESH = f"CREATE TEMP TABLE IF NOT EXISTS fresh_2(run INTEGER PRIMARY KEY, {_COLUMNS})"
-_MARKS = ", ".join("?" * (len(_FIELDS) + 1))
+_REPLACED = replacing("run", _COLUMNS)
+_PUT_FRESH = f"INSERT INTO fresh_2(run, {_COLUMNS}) VALUES ({marks('run, ' + _COLUMNS)}) {_REPLACED}"
 _COUNT = """
-SELECT max(CASE kind WHEN 7 THEN action END), max(CASE WHEN kind IN (1, 2) THEN 2 * at + (kind = 1) END) & 1,
-  coalesce(sum(kind = 2), 0), count(*),
-  coalesce(sum(coalesce(length(logprobs) / 4, completion)), 0), coalesce(sum(cost), 0.0),
-  coalesce(max(iif(started > 0, started + seconds, NULL)) - min(iif(started > 0, started, NULL)), 0.0)
+SELECT max(CASE kind WHEN 7 THEN action END), max(CASE WHEN kind IN (1, 2) THEN 2 * at + 2 - kind END) & 1,
+  count(CASE kind WHEN 2 THEN 1 END), count(*),
+  CAST(coalesce(sum(coalesce(length(logprobs) / 4, completion)), 0) AS BIGINT), coalesce(sum(cost), 0.0),
+  coalesce(max(CASE WHEN started > 0 THEN started + seconds END) - min(CASE WHEN started > 0 THEN started END), 0.0)
 FROM call WHERE at >= ? AND at < ?"""
 _SETUP = "SELECT setup FROM call WHERE at >= ? AND at < ? AND setup IS NOT NULL ORDER BY at LIMIT 1"
 _LIGHT = f"SELECT {RUN_COLUMNS.replace(', task,', ', NULL,')} FROM run WHERE no = ?"
@@ -40,19 +37,18 @@ _LIGHT = f"SELECT {RUN_COLUMNS.replace(', task,', ', NULL,')} FROM run WHERE no 
 _REWARD = """(SELECT value FROM annotation JOIN series ON series.no = series JOIN ident ON ident.no = scope
   WHERE annotation.run = listed.run AND target = 3 AND method = 'reward' AND value IS NOT NULL
   ORDER BY version DESC, params DESC, ident.id DESC LIMIT 1)"""
+_KINDS = get_type_hints(Summary)
+_ALL = 1 << 62  # more runs than there are
 _ID = "(SELECT id FROM ident WHERE no = listed.run)"
 
 
 class Listing(Records):
-    """Part of SQLiteStore."""
+    """Part of a store in SQL."""
 
-    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
-        super().__init__(path, readonly=readonly)
-        self._db.create_function("named", 4, _fits, deterministic=True)
-        self._starred: dict[int, float] = {}  # mean stars by number of a run, while a query sorts by them
-        self._db.create_function("starred", 1, self._starred.get)  # not the store, which it would keep alive
+    def __init__(self) -> None:
+        super().__init__()
         self._marks: dict[int, tuple[Any, ...]] = {}  # runs of the fresh table, and what their last Calls looked like
-        self._last = (-1, -1)  # what the file looked like when it was last read: others' commits, own changes
+        self._last = (-1, -1)  # what the store looked like when it was last read: others' commits, own changes
         self._newest = -1  # highest number of a run
         self._tick = 0  # readings so far that found something changed
         self._touched: dict[int, int] = {}  # runs that changed, by the tick that found it, latest last
@@ -77,10 +73,10 @@ class Listing(Records):
             Unfinished: the time of a slice is up; what was counted is kept.
         """
         self.commit()
-        others = int(self._read("PRAGMA data_version")[0][0])
-        if (others, self._db.total_changes) == self._last:
+        others = self._others()
+        if (others, self._changes()) == self._last:
             return
-        self._db.execute(_FRESH)
+        self._aside(self._table("TEMP TABLE", "fresh_2"))
         missing = self._without_summary()
         touched = [no for no in self._marks if no not in missing]  # another process summarised them: they ended
         self._drop_fresh(touched)
@@ -102,7 +98,7 @@ class Listing(Records):
         if left:
             total = int(self._read("SELECT count(*) FROM run")[0][0])
             raise Unfinished("list", total - left, total)
-        self._last = (others if kept else -1, self._db.total_changes)
+        self._last = (others if kept else -1, self._changes())
 
     def _summarise(self, no: int) -> None:
         """Count a run and put it into the temporary table."""
@@ -111,8 +107,13 @@ class Listing(Records):
         if not made.stop:
             self._marks[no] = self._mark(no)  # before it is counted, so that nothing slips between
             made = self._count(self._light(no))
-        row = (no, *(storable(v) if isinstance(v, str) else v for v in made[1:-1]))
-        self._db.execute(f"INSERT OR REPLACE INTO fresh_2 VALUES ({_MARKS})", row)
+        row = (no, *(self._text(v) if isinstance(v, str) else v for v in made[1:-1]))
+        self._aside(_PUT_FRESH, [row])
+
+    def _table(self, kind: str, name: str) -> str:
+        """The SQL that makes a table of summaries, unless it is there."""
+        columns = ", ".join(self._declared(f'"{field}"', _KINDS[field]) for field in _FIELDS)
+        return f"CREATE {kind} IF NOT EXISTS {name}(run INTEGER PRIMARY KEY, {columns})"
 
     def _touch(self, numbers: Sequence[int]) -> None:
         """Note that these runs changed."""
@@ -122,17 +123,17 @@ class Listing(Records):
             self._touched[no] = self._tick
 
     def adopt(self, other: Listing) -> None:
-        """Take over what another connection to this file counted of ended runs and could not keep in the file."""
+        """Take over what another connection to this store counted of ended runs and could not keep in it."""
         with other._lock:
             rows = other._read("SELECT * FROM fresh_2 WHERE stop != ''") if other._marks else []
         with self._lock:
-            self._db.execute(_FRESH)
-            self._db.executemany(f"INSERT OR REPLACE INTO fresh_2 VALUES ({_MARKS})", rows)
+            self._aside(self._table("TEMP TABLE", "fresh_2"))
+            self._aside(_PUT_FRESH, rows)
             self._marks |= {row[0]: ENDED for row in rows}
 
     def _without_summary(self) -> set[int]:
-        """Numbers of the runs that have no summary in the file."""
-        lacks = "WHERE no NOT IN (SELECT run FROM main.summary_2)" if self._has_table("summary_2") else ""
+        """Numbers of the runs that have no summary in the store."""
+        lacks = "WHERE no NOT IN (SELECT run FROM summary_2)" if self._has_table("summary_2") else ""
         return {no for (no,) in self._read(f"SELECT no FROM run {lacks}")}
 
     def _newer(self) -> list[int]:
@@ -141,21 +142,23 @@ class Listing(Records):
         return [no for (no,) in self._read("SELECT no FROM run WHERE no > ?", (before,))] if before >= 0 else []
 
     def _keep(self) -> bool:
-        """Put the summaries of ended runs into the file; False where that failed, as on a full or busy disk."""
+        """Put the summaries of ended runs into the store; False where that failed, as on a full or busy disk."""
         ended = [no for (no,) in self._read("SELECT run FROM fresh_2 WHERE stop != ''")]
         if ended:
             try:
                 with self._write() as db:
-                    db.execute("DROP TABLE IF EXISTS main.summary_1")  # counted steps otherwise
-                    db.execute(_KEPT)
-                    db.execute("INSERT OR REPLACE INTO main.summary_2 SELECT * FROM temp.fresh_2 WHERE stop != ''")
+                    db.execute("DROP TABLE IF EXISTS summary_1")  # counted steps otherwise
+                    db.execute(self._table("TABLE", "summary_2"))
+                    columns = f"run, {_COLUMNS}"
+                    taken = f"SELECT {columns} FROM fresh_2 WHERE stop != ''"
+                    db.execute(f"INSERT INTO summary_2({columns}) {taken} {_REPLACED}")
             except StoreError:
                 return False
             self._drop_fresh(ended)
         return True
 
     def _drop_fresh(self, numbers: Sequence[int]) -> None:
-        self._db.executemany("DELETE FROM fresh_2 WHERE run = ?", [(no,) for no in numbers])
+        self._aside("DELETE FROM fresh_2 WHERE run = ?", [(no,) for no in numbers])
         for no in numbers:
             self._marks.pop(no, None)
 
@@ -163,7 +166,7 @@ class Listing(Records):
         """The row of a run without its task, which may be long."""
         rows = self._read(_LIGHT, (no,))
         if not rows:
-            raise StoreBroken(f"{self.path}: no run has the number {no}", remedy="Restore a copy of the file.")
+            raise StoreBroken(f"{self.path}: no run has the number {no}", remedy="Restore a copy of the store.")
         return self._codec.read_run(rows[0])
 
     def _count(self, row: RunRow) -> Summary:
@@ -198,7 +201,7 @@ class Listing(Records):
             tail = f"WHERE {where} ORDER BY {order} LIMIT ? OFFSET ?"
             with self._moment():
                 total = int(self._read(f"SELECT count(*) FROM {self._listed()} WHERE {where}", values)[0][0])
-                return Page(self._listing(tail, [*values, -1 if limit is None else limit, start]), total)
+                return Page(self._listing(tail, [*values, _ALL if limit is None else limit, start]), total)
 
     def folds(self, query: str = "", limit: int | None = None, start: int = 0) -> Folds:
         """The groups that hold a run the query selects, in the order in which it finds their first.
@@ -212,14 +215,13 @@ class Listing(Records):
                 return self._folds(where, order, values, limit, start)
 
     def _folds(self, where: str, order: str, values: list[Any], limit: int | None, start: int) -> Folds:
-        sql = f'SELECT iif("group" = \'\', run, "group") FROM {self._listed()} WHERE {where} ORDER BY {order}'
-        names = list(dict.fromkeys(name for (name,) in self._read(sql, values)))
+        sql = f'SELECT run, "group" FROM {self._listed()} WHERE {where} ORDER BY {order}'
+        names: list[str | int] = list(dict.fromkeys(group or run for run, group in self._read(sql, values)))
         chosen = names[start : None if limit is None else start + limit]
         groups, alone = ([n for n in chosen if isinstance(n, kind)] for kind in (str, int))
         members: dict[str | int, list[Summary]] = {name: [] for name in chosen}
-        tail = """WHERE "group" IN (SELECT value FROM json_each(?)) OR run IN (SELECT value FROM json_each(?))
-            ORDER BY run"""
-        for row in self._listing(tail, [json.dumps(groups), json.dumps(alone)]):
+        tail = f"""WHERE {self._in('"group"')} OR {self._in("run")} ORDER BY run"""
+        for row in self._listing(tail, [self._list(groups), self._list(alone)]):
             members[row.group or self._known(row.run) or 0].append(row)
         return Folds(list(members.values()), len(names))
 
@@ -253,8 +255,10 @@ class Listing(Records):
             values += bound
         order = []
         if any(field == "stars" for field, _ in asked.order):
-            self._starred.clear()
-            self._starred |= {no: n for run, n in labels.stars(self).items() if (no := self._known(run)) is not None}
+            self._aside("CREATE TEMP TABLE IF NOT EXISTS starred(run INTEGER PRIMARY KEY, mean DOUBLE PRECISION)")
+            self._aside("DELETE FROM starred")
+            known = [(self._known(run), mean) for run, mean in labels.stars(self).items()]
+            self._aside("INSERT INTO starred VALUES (?, ?)", [row for row in known if row[0] is not None])
         for field, down in asked.order:
             place = _place(field)
             order.append(f"{place} IS NULL, {place} {'DESC' if down else 'ASC'}")
@@ -269,27 +273,17 @@ class Listing(Records):
             return f"(created {'>=' if field == 'after' else '<'} ?)", [moment(term)]
         if field in ELSEWHERE:
             numbers = [self._known(run) for run in elsewhere(term, self)]
-            return f"({'NOT ' if turned(term) else ''}run IN (SELECT value FROM json_each(?)))", [json.dumps(numbers)]
-        negation = "NOT " if op == "!=" else ""
-        return f"({negation}named({_place(field)}, ?, ?, ?))", [field, op, value]
-
-    @contextmanager
-    def _moment(self) -> Iterator[None]:
-        """All reads in it see the file as it was at the first: rows, their number and their rewards fit together."""
-        with our_errors(self.path):
-            self._db.execute("BEGIN")
-            try:
-                yield
-            finally:
-                self._db.execute("COMMIT")
+            return f"({'NOT ' if turned(term) else ''}{self._in('run')})", [self._list(numbers)]
+        condition, values = self._fitting(_place(field), field, op, value)
+        return f"({'NOT ' if op == '!=' else ''}{condition})", values
 
     def _listed(self) -> str:
         """Both tables as one. Another process may have summarised a run since ours was counted: then its row counts."""
-        fresh = f"SELECT run, {_COLUMNS} FROM temp.fresh_2"
+        fresh = f"SELECT run, {_COLUMNS} FROM fresh_2"
         if not self._has_table("summary_2"):
             return f"({fresh}) AS listed"
-        other = f"{fresh} WHERE run NOT IN (SELECT run FROM main.summary_2)"
-        return f"(SELECT run, {_COLUMNS} FROM main.summary_2 UNION ALL {other}) AS listed"
+        other = f"{fresh} WHERE run NOT IN (SELECT run FROM summary_2)"
+        return f"(SELECT run, {_COLUMNS} FROM summary_2 UNION ALL {other}) AS listed"
 
     def _listing(self, tail: str, values: Sequence[Any]) -> list[Summary]:
         rows = self._read(f"SELECT run, {_COLUMNS} FROM {self._listed()} {tail}", values)
@@ -301,8 +295,8 @@ class Listing(Records):
         ]
 
     def check(self) -> list[Fault]:
-        """What SQLite itself finds wrong with the file, and summaries that are not what their run says."""
-        faults = [Fault(self.path, said) for (said,) in self._read("PRAGMA quick_check") if said != "ok"]
+        """What the database itself finds wrong, and summaries that are not what their run says."""
+        faults = [Fault(self.path, said) for said in self._damage()]
         for made in self.summaries():
             if made.stop and made._replace(reward=None) != self._count(self.row(made.run)):
                 faults.append(Fault(made.run, "its summary is out of date; `clew store verify --rebuild` remakes it"))
@@ -312,8 +306,6 @@ class Listing(Records):
 def _place(field: str) -> str:
     """The SQL of what a field of the language reads."""
     name = column(field)
-    return {"reward": _REWARD, "run": _ID, "stars": "starred(listed.run)"}.get(name, f'listed."{name}"')
-
-
-def _fits(has: str | bytes, field: str, op: str, value: str) -> bool:
-    return named(readable(has), field, op, value)
+    return {"reward": _REWARD, "run": _ID, "stars": "(SELECT mean FROM starred WHERE starred.run = listed.run)"}.get(
+        name, f'listed."{name}"'
+    )

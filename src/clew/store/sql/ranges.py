@@ -10,22 +10,22 @@ from clew.core.errors import StoreBroken, StoreError, UnknownName
 from clew.core.records import Node
 from clew.store.protocol import Range
 from clew.store.run import mean
-from clew.store.sqlite.row_codec import NODE_COLUMNS, TARGETS, readable, unpack_floats
-from clew.store.sqlite.run_tables import Records
+from clew.store.sql.row_codec import NODE_COLUMNS, TARGETS, readable, unpack_floats
+from clew.store.sql.run_tables import Records
 
 _THREAD = f"""
 WITH RECURSIVE path({NODE_COLUMNS}, depth) AS (
   SELECT {NODE_COLUMNS}, 1 FROM node WHERE key = ?1
   UNION ALL
   SELECT {", ".join("n." + name for name in NODE_COLUMNS.split(", "))}, depth + 1
-  FROM path JOIN node n ON n.key = path.parent WHERE path.parent NOT IN (x'', ?2) AND depth < ?3)
+  FROM path JOIN node n ON n.key = path.parent WHERE path.parent NOT IN (?4, ?2) AND depth < ?3)
 SELECT {NODE_COLUMNS} FROM path ORDER BY depth"""
 _PIECE = 4096  # nodes of a path that are read at once: a path may be a circle in a file that others made
 _END = 1 << 62
 
 
 class Ranges(Records):
-    """Part of SQLiteStore."""
+    """Part of a store in SQL."""
 
     def thread(self, tip: bytes, stop: bytes = b"", limit: int | None = None) -> list[Node]:
         """Nodes of a path, its tip last, from its root or after the node ``stop``; at most ``limit`` from the tip.
@@ -41,7 +41,7 @@ class Ranges(Records):
                 tip = node.parent
             passed = {node.key for node in path}
             while tip not in (b"", stop) and left > len(path):
-                rows = self._read(_THREAD, (tip, stop, min(left - len(path), _PIECE)))
+                rows = self._read(_THREAD, (tip, stop, min(left - len(path), _PIECE), b""))
                 if not rows or passed & {row[0] for row in rows} or len({row[0] for row in rows}) < len(rows):
                     raise _no_path(tip, bool(rows), self.path)
                 path += map(self._codec.read_node, rows)

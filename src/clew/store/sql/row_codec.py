@@ -18,7 +18,7 @@ from clew.core.errors import BadInput, StoreBroken
 from clew.core.keys import encode, pack_ids
 from clew.core.records import Call, GroupRow, Node, Report, RunRow, Sample, Segment, Setup
 from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
-from clew.store.sqlite import attachments
+from clew.store.sql import attachments
 
 T = TypeVar("T")
 KINDS = ("open", "ask", "act", "spawn", "note", "draw", "now", "end", "recall")

@@ -1,28 +1,27 @@
-"""The entries of memories in an SQLite store. Each write is one transaction by itself."""
+"""The entries of memories in a store in SQL. Each write is one transaction by itself."""
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 
 from clew.store.items.entry import Entry, Numbered, check_entries, tombstone
 from clew.store.items.vector import Vector, check_vectors
-from clew.store.sqlite.database import our_errors
-from clew.store.sqlite.row_codec import ours, readable, storable
-from clew.store.sqlite.run_tables import Records
+from clew.store.sql.dialect import Connection, replacing
+from clew.store.sql.row_codec import ours, readable
+from clew.store.sql.run_tables import Records
 
 _PUT = """
-INSERT OR IGNORE INTO entry(key, memory, item, at, what, body) SELECT ?1, ?2, ?3, ?4, ?5, ?6
-WHERE ?5 = 'deleted' OR NOT EXISTS (SELECT 1 FROM entry WHERE item = ?3 AND what = 'deleted')"""
-_PUT_VECTOR = """
-INSERT OR REPLACE INTO vector(item, model, text, body) SELECT ?1, ?2, ?3, ?4
-WHERE EXISTS (SELECT 1 FROM entry WHERE item = ?1 AND what = 'add')"""
+INSERT INTO entry(key, memory, item, at, what, body) SELECT ?1, ?2, ?3, ?4, ?5, ?6
+WHERE ?5 = 'deleted' OR NOT EXISTS (SELECT 1 FROM entry WHERE item = ?3 AND what = 'deleted') ON CONFLICT DO NOTHING"""
+_PUT_VECTOR = f"""
+INSERT INTO vector(item, model, text, body) SELECT ?1, ?2, ?3, ?4
+WHERE EXISTS (SELECT 1 FROM entry WHERE item = ?1 AND what = 'add') {replacing("item, model", "text, body")}"""
 _LOT = 500  # bound variables of one statement are few
 
 
 class ItemTable(Records):
-    """Part of SQLiteStore."""
+    """Part of a store in SQL."""
 
     def put_entries(self, entries: Iterable[Entry]) -> int:
         """Add entries in one transaction; gives how many were new. What is said of a deleted item is passed over.
@@ -34,14 +33,18 @@ class ItemTable(Records):
         if not found:
             return 0
         with self._write() as db:
-            return _put(db, found)
+            return self._put(db, found)
+
+    def _put(self, db: Connection, found: Sequence[Entry]) -> int:
+        rows = [tuple(self._text(value) if isinstance(value, str) else value for value in one) for one in found]
+        return db.executemany(_PUT, rows).rowcount
 
     def entries(self, memory: str | None = None, since: int = 0) -> list[Numbered]:
         """Entries with a greater number than ``since``, of one memory or of all, in the order in which they came."""
         sql = "SELECT no, key, memory, item, at, what, body FROM entry WHERE no > ?"
         if memory is None:
             return [_read(row) for row in self._read(f"{sql} ORDER BY no", (since,))]
-        return [_read(row) for row in self._read(f"{sql} AND memory = ? ORDER BY no", (since, storable(memory)))]
+        return [_read(row) for row in self._read(f"{sql} AND memory = ? ORDER BY no", (since, self._text(memory)))]
 
     def memories(self) -> list[str]:
         """Names of the memories that hold an item, in order."""
@@ -49,47 +52,48 @@ class ItemTable(Records):
         return sorted(readable(name) for (name,) in found)
 
     def bury_entries(self, tombstones: Iterable[Entry]) -> list[str]:
-        """Put tombstones, remove all else that was said of their items, and overwrite it in the file; gives the ids of
+        """Put tombstones, remove all else that was said of their items, and overwrite it; gives the ids of
         those that were there.
 
         Raises:
-            StoreError: another process reads the file; the content leaves it when that one is done.
+            StoreError: another process reads the store; the content leaves it when that one is done.
         """
         found = [one for one in check_entries(tombstones) if one.what == "deleted"]
         if not found:
             return []
         with self._lock:
             with self._write() as db:
-                db.execute("PRAGMA secure_delete = ON")
-                held = self._held_items(db, [one.item for one in found])
-                gone = [(storable(item),) for item in held]
+                self._erasing(db)
+                held = self._held_items([one.item for one in found])
+                gone = [(self._text(item),) for item in held]
                 db.executemany("DELETE FROM entry WHERE item = ? AND what != 'deleted'", gone)
                 db.executemany("DELETE FROM vector WHERE item = ?", gone)
-                _put(db, found)
+                self._put(db, found)
             if held:
                 self._scrub("deleted")
         return sorted(held)
 
-    def _held_items(self, db: sqlite3.Connection, items: Sequence[str]) -> dict[str, str]:
+    def _held_items(self, items: Sequence[str]) -> dict[str, str]:
         """Those of some items of which anything is said, each with its memory."""
         held: dict[str, str] = {}
         for start in range(0, len(items), _LOT):
             lot = items[start : start + _LOT]
             marks = ", ".join("?" * len(lot))
             sql = f"SELECT DISTINCT item, memory FROM entry WHERE what != 'deleted' AND item IN ({marks})"
-            held |= {readable(item): readable(memory) for item, memory in db.execute(sql, lot)}
+            held |= {
+                readable(item): readable(memory) for item, memory in self._read(sql, [self._text(item) for item in lot])
+            }
         return held
 
     def forget(self, items: Iterable[str]) -> list[str]:
-        """Delete items for good: no byte of them is left in the file or beside it, but a tombstone. Gives the ids of
+        """Delete items for good: no byte of them is left in the store, but a tombstone. Gives the ids of
         those that were there.
 
         Raises:
             StoreError: as ``bury_entries``.
         """
         with self._lock:
-            with our_errors(self.path):
-                held = self._held_items(self._db, sorted(set(items)))
+            held = self._held_items(sorted(set(items)))
             return self.bury_entries(tombstone(memory, item, time.time()) for item, memory in held.items())
 
     def put_vectors(self, vectors: Iterable[Vector]) -> int:
@@ -103,28 +107,20 @@ class ItemTable(Records):
         if not found:
             return 0
         with self._write() as db:
-            before = db.total_changes
-            db.executemany(_PUT_VECTOR, [(storable(a), storable(b), text, body) for a, b, text, body in found])
-            return db.total_changes - before
+            rows = [(self._text(a), self._text(b), text, body) for a, b, text, body in found]
+            return db.executemany(_PUT_VECTOR, rows).rowcount
 
     def vectors(self, model: str, items: Sequence[str]) -> list[Vector]:
         """What a model made of some items, as far as that is kept, in their order."""
         found: dict[str, Vector] = {}
         for start in range(0, len(items), _LOT):
-            lot = [storable(item) for item in items[start : start + _LOT]]
+            lot = [self._text(item) for item in items[start : start + _LOT]]
             marks = ", ".join("?" * len(lot))
             sql = f"SELECT item, text, body FROM vector WHERE model = ? AND item IN ({marks})"
-            for row in self._read(sql, (storable(model), *lot)):
+            for row in self._read(sql, (self._text(model), *lot)):
                 item, text, body = row
                 found[readable(item)] = Vector(readable(item), model, bytes(text), bytes(body))
         return [found[item] for item in items if item in found]
-
-
-def _put(db: sqlite3.Connection, found: Sequence[Entry]) -> int:
-    before = db.total_changes
-    rows = [tuple(storable(value) if isinstance(value, str) else value for value in one) for one in found]
-    db.executemany(_PUT, rows)
-    return db.total_changes - before
 
 
 @ours("entry")
