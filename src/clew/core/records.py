@@ -343,10 +343,9 @@ class LossRow:
     ids: int32 [T]. sampled: bool [T], tokens the policy chose. weights: component name -> float32 [T], zero where the
     component does not apply. old: float32 [T], sampler logprobs in nats, NaN where not sampled. ref: the same of a
     reference policy. targets: name -> float32 [T]. source: (first index, cursor of the Call) per sampled span.
-    temperature: of the sampling in force, by which the trainer scores. run: id of its run, for losses that weigh by
-    run; empty: it has no other row. held: (first index, stop, grammar) of each reply held to a grammar, forced tokens
-    included. kept: (first index, stop, ids that ``top_p`` or ``top_k`` left at each token) of other sampled spans, see
-    clew.models.kept. version: of the weights, the oldest; versions: int32 [T], by token, if several.
+    temperature: of the sampling in force. run: its id, for losses that weigh by run; empty: it has no other row. held:
+    (first index, stop, grammar) of each reply held to a grammar, forced tokens included. kept: (first index, stop, ids
+    left at each token, see clew.models.kept) of other spans. version: the oldest; versions: int32 [T], if several.
     """
 
     ids: np.ndarray
