@@ -24,7 +24,9 @@ from clew.cli.shared.ranks import rank
 from clew.cli.shared.workers import worker_options
 
 if TYPE_CHECKING:
-    from clew.train.loop import Training
+    from clew.models.local import Local
+    from clew.train.drafters.refresh import Drafting
+    from clew.train.loop import Plan, Training
 
 
 NOTHING_LEARNT = """Nothing was learnt: in every group all runs got the same reward, so no step had a signal, and the
@@ -96,32 +98,32 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     plan = training_options.plan(settled, name, growth)
     if not as_json:
         training_options.tell(settled)
-    agent = run_options.agent_reference(played)
     how: dict[str, Any] = {"tools": options["tools"], "sampling": run_options.sampling(options)}
     how["resolve_model"] = run_options.named_models(options)
     fleet = training_options.fleet(options, urls, model)
-    runner = Runner(agent, taskset, fleet or model, store, config, **how)
-    ref: Any = training_options.reference(settled, options["model"])
-    draft = None
-    if options["draft"] is not None:
-        from clew.train.drafters.refresh import Drafting
-
-        with speculation.measuring() as advance:
-            rows = plan.tasks * plan.rollouts
-            draft = Drafting(model, options["draft"], kept=folder, rows=rows, advance=advance)
+    runner = Runner(run_options.agent_reference(played), taskset, fleet or model, store, config, **how)
     trainer = training_options.trainer(settled, model, ranks)
     settings = {"model": options["model"], **training_options.record(settled)}
-    track = trainer_options.trackers(options, name, folder)
-    beside = {"ref": ref, "draft": draft, "settings": settings, "tracker": track}
+    beside: dict[str, Any] = {"ref": training_options.reference(settled, options["model"]), "settings": settings}
+    beside["tracker"] = trainer_options.trackers(options, name, folder)
+    if options["draft"] is not None:
+        beside["draft"] = _drafting(model, options["draft"], folder, plan)
     if fleet is not None:
         beside["pushing"] = Pushing(fleet, trainer, options["weights_folder"] or (folder or Path(name)) / "weights")
     training = Training(runner, trainer, settled.recipe.estimator(), plan, **beside)
-    driving = worker_options.executor(options)
+    driving = worker_options.executor(options, "--rollouts URL" if urls else "")
     with run_options.interruptible("the same line again"), rank.telling(), driving as runner.executor:
         training_report.follow(training)
         rank.release(trainer)
     method = registry.parse_ref(settled.recipe.credit)[0].rpartition(":")[2]
     _report(training, method, options, training_options.as_json(settled) if as_json else None)
+
+
+def _drafting(model: Local, draft: str, folder: Path | None, plan: Plan) -> Drafting:
+    from clew.train.drafters.refresh import Drafting
+
+    with speculation.measuring() as advance:
+        return Drafting(model, draft, kept=folder, rows=plan.tasks * plan.rollouts, advance=advance)
 
 
 def _report(training: Training, method: str, options: Mapping[str, Any], settings: dict[str, Any] | None) -> None:

@@ -124,8 +124,7 @@ class Trainer:
             how = {"optimizer": optimizer, "lr": lr, "muon_lr": muon_lr, "betas": betas, "weight_decay": weight_decay}
             self._cut(self.ranks, {**how, "weight_by": weight_by, "clip": clip, "batch_tokens": batch_tokens})
         self.optimizer = optim.build(self.module, optimizer, lr, betas, weight_decay, muon_lr)
-        self.steps = 0
-        self._checked = False
+        self.steps, self._checked = 0, False
 
     def _cut(self, ranks: Group, settings: Mapping[str, object]) -> None:
         """Cut the module among ranks that hold the same weights and were given the same settings."""

@@ -181,7 +181,6 @@ class Training:
         self.taskset, self.store = runner.taskset, runner.store
         self.folder = Path(folder) if folder is not None else default_folder(self.store.path, plan.name)
         self._stop = False
-        self._ahead: Ahead | None = None
         if self.folder is not None:
             self._record(dict(settings or {}))
 
@@ -241,7 +240,7 @@ class Training:
         Args:
             on_run: called with each run when it has been judged.
         """
-        self._ahead = Ahead(self.runner) if self.plan.lag else None
+        self._ahead: Ahead | None = Ahead(self.runner) if self.plan.lag else None
         try:
             yield from self._run(on_run)
         finally:

@@ -25,7 +25,8 @@ def follow(training: Training) -> None:
         job = bar.add_task("training", total=total, note="")
         for done in training.run():
             recent = [*recent[-4:], done.success.estimate]
-            rate = done.tokens / max(done.seconds.get("collect", 0.0), 1e-9)
+            ahead = done.seconds.get("fit", 0.0) + done.seconds["wait"] if "wait" in done.seconds else 0.0
+            rate = done.tokens / max(done.seconds.get("collect", 0.0) + ahead, 1e-9)  # with a lag: beside the last step
             note = f"success {sum(recent) / len(recent):.0%}  {rate:,.0f} tok/s  no signal in {done.dead:.0%} of groups"
             if "length" in done.draft:
                 note += f"  {done.draft['length']:.2f} tok/round"

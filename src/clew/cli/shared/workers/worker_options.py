@@ -21,8 +21,8 @@ worker_options = common.options(
 
 
 @contextmanager
-def executor(options: Mapping[str, Any]) -> Iterator[Executor]:
-    """Where the runs of a line are driven; workers end with it.
+def executor(options: Mapping[str, Any], beside: str = "") -> Iterator[Executor]:
+    """Where the runs of a line are driven; workers end with it. ``beside``: something more that they cannot serve.
 
     Raises:
         BadInput: an option beside that workers cannot serve. MissingExtra: --ray without Ray.
@@ -32,10 +32,10 @@ def executor(options: Mapping[str, Any]) -> Iterator[Executor]:
     if not options["workers"] and not options["ray"]:
         yield IN_LOOP
         return
-    for name in ("draft", "memory", "max_cost"):
-        if options.get(name):
-            told = f"--{name.replace('_', '-')} with {'--ray' if options['ray'] else '--workers'}"
-            raise BadInput(f"{told}: workers cannot serve it", remedy="Leave one of the two out.")
+    named = [f"--{name.replace('_', '-')}" for name in ("draft", "memory", "max_cost") if options.get(name)]
+    for one in [*named, *filter(None, [beside])]:
+        told = f"{one} with {'--ray' if options['ray'] else '--workers'}"
+        raise BadInput(f"{told}: workers cannot serve it", remedy="Leave one of the two out.")
     if options["ray"]:
         from clew.harness.workers.cluster import ray_workers
 
