@@ -69,7 +69,6 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     clew train --name wood --world sums --model FOLDER --rollouts tree --budget 256 --spare 0.3
     clew train --name quick --world sums --model FOLDER --draft FOLDER/drafters/dspark-7
     clew train --name small --model FOLDER --lora 8 --track tensorboard
-    clew train --name wide --model FOLDER --workers 4
     clew train --name cluster --model FOLDER --ray auto --workers 16
     clew train --name served --model ./weights --rollouts http://localhost:8422,http://localhost:8423
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
