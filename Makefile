@@ -20,8 +20,8 @@ test: .venv/.dev
 # What takes long and is drawn at random, more often than in `test`: kills at any moment, a served process under load,
 # and a sample of mutants, which is another one every day.
 nightly: .venv/.dev
-	$(PIP) -e '.[ray]'
-	CLEW_KILLS=20 CLEW_SOAK=120 CLEW_PLANS=500 CLEW_RANKS=4 CLEW_FLEETS=1 $(BIN)/python -m pytest --timeout 3600 tests/store/test_entries.py tests/store/postgres tests/harness/test_resume.py tests/harness/test_workers.py tests/harness/test_ray.py tests/harness/test_giving_up.py tests/fit/test_sharded.py tests/train/test_loop.py tests/cli/test_train_ranks.py tests/cli/test_train_fleet.py tests/serve/test_server_soak.py
+	$(PIP) -e '.[ray,trl]'
+	CLEW_KILLS=20 CLEW_SOAK=120 CLEW_PLANS=500 CLEW_RANKS=4 CLEW_FLEETS=1 $(BIN)/python -m pytest --timeout 3600 tests/store/test_entries.py tests/store/postgres tests/harness/test_resume.py tests/harness/test_workers.py tests/harness/test_ray.py tests/harness/test_giving_up.py tests/fit/test_sharded.py tests/train/test_loop.py tests/cli/test_train_ranks.py tests/cli/test_train_fleet.py tests/serve/test_server_soak.py tests/integrations/test_trl.py
 	$(BIN)/python tools/mutants.py -n 60 --seed $$(date +%j)
 
 lint: .venv/.dev
