@@ -37,7 +37,7 @@ EXTRAS = {
 }
 
 
-@click.command(short_help="Check what is installed or what servers can do, what is missing, and how to get it.")
+@click.command(short_help="Check this machine, or inference servers.")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @common.output_options
 def command(urls: tuple[str, ...], as_json: bool, store_path: str) -> None:

@@ -101,12 +101,12 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     how["resolve_model"] = run_options.named_models(options)
     fleet = training_options.fleet(options, urls, model)
     runner = Runner(run_options.agent_reference(played), taskset, fleet or model, store, config, **how)
-    trainer = training_options.trainer(settled, model, ranks)
-    settings = {"model": options["model"], **training_options.record(settled)}
-    beside: dict[str, Any] = {"ref": training_options.reference(settled, options["model"]), "settings": settings}
-    beside["tracker"] = trainer_options.trackers(options, name, folder)
-    if options["draft"] is not None:
+    beside: dict[str, Any] = {"ref": training_options.reference(settled, options["model"])}
+    if options["draft"] is not None:  # it was made for the weights as they are before a trainer adds adapters
         beside["draft"] = _drafting(model, options["draft"], folder, plan)
+    trainer = training_options.trainer(settled, model, ranks)
+    beside["settings"] = {"model": options["model"], **training_options.record(settled)}
+    beside["tracker"] = trainer_options.trackers(options, name, folder)
     if fleet is not None:
         beside["pushing"] = Pushing(fleet, trainer, options["weights_folder"] or (folder or Path(name)) / "weights")
     training = Training(runner, trainer, settled.recipe.estimator(), plan, **beside)
