@@ -17,7 +17,7 @@ from . import sharded
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST = int(os.environ.get("CLEW_RANKS", "2"))
-JOBS = ("adamw", "double", "muon", "lora")
+JOBS = ("adamw", "muon", "lora", *(["double"] if MOST > 2 else []))
 ALIKE = {"adamw": 1e-5, "double": 1e-12, "lora": 1e-5}  # largest difference of a weight at the end
 
 
