@@ -354,7 +354,7 @@ def collect(store: Tables, dry_run: bool = True) -> Garbage:
     used = store.used_blobs(kept, keys) | cited
     garbage = Garbage(
         lost,
-        sum(len(own_calls(store, rows[run])) for run in lost),
+        sum(len(store.keys(run)) - (rows[run].lineage[-1].stop if rows[run].lineage else 0) for run in lost),
         [key for key in store.node_keys() if key not in keys],
         [key for key in store.blob_keys() if key not in used],
     )
