@@ -26,7 +26,7 @@ def test_our_own_server_has_all_that_a_training_needs(clew, tmp_path):
     assert "--logprobs-mode processed_logprobs" in found["logprobs"][2]
     assert found["weight versions of tokens"][:2] == (True, "return_weight_versions: default")
     assert found["pause and update routes"][:2] == (True, "weights 'default', not paused")
-    assert found["LoRA adapters"][0] is None
+    assert found["LoRA adapters"] == (True, "/v1/load_lora_adapter", "")
 
 
 def test_a_server_without_the_routes_is_told_its_flag(clew):

@@ -106,26 +106,22 @@ def test_a_fleet_files_a_mixed_reply_by_versions_and_refuses_garbage() -> None:
     model.close()
 
 
-def test_vllm_loads_a_folder_by_its_own_loader_and_an_adapter_by_its_name(tmp_path: Path) -> None:
+def test_vllm_loads_a_folder_by_its_own_loader(tmp_path: Path) -> None:
     """The steps of a push in their order; where one fails half done, the server stays paused and is left out."""
     model, notes = tiny(), list[str]()
     control = ["pause", "collective_rpc", "reset_prefix_cache", "update_weight_version", "resume"]
-    with peer_serving(["completions", "load_lora_adapter"], control) as peer:
+    with peer_serving(["completions"], control) as peer:
         peer.models = [{"id": "m", "owned_by": "vllm"}]
         peer.answer = lambda sent, count: {}
-        Fleet([peer.url], model.renderer).push(tmp_path, 3)
+        fleet = Fleet([peer.url], model.renderer, note=notes.append)
+        fleet.push(tmp_path, 3)
         assert peer.paths == [f"/{name}" for name in control]
         assert peer.bodies[1] == {"method": "reload_weights", "kwargs": {"weights_path": str(tmp_path.resolve())}}
         assert peer.bodies[3] == {"new_version": "3"}
-        adapted, begun = Fleet([peer.url], model.renderer, how="lora", note=notes.append), len(peer.paths)
-        adapted.push(tmp_path, 4)
-        assert peer.paths[begun + 1] == "/v1/load_lora_adapter"
-        assert peer.bodies[begun + 1]["load_inplace"] is True
-        assert adapted.members[0].remote.model == peer.bodies[begun + 1]["lora_name"]
         begun = len(peer.paths)
-        peer.answer = lambda sent, count: failing(500) if "lora_path" in sent else {}
-        with pytest.raises(ModelError, match="load_lora_adapter answered 500"):
-            adapted.push(tmp_path, 5)
+        peer.answer = lambda sent, count: failing(500) if "method" in sent else {}
+        with pytest.raises(ModelError, match="collective_rpc answered 500"):
+            fleet.push(tmp_path, 5)
         assert "/resume" not in peer.paths[begun:]
     assert "is left out" in notes[0]
     model.close()

@@ -10,6 +10,7 @@ from typing import Any
 from clew.core.errors import Refused
 from clew.core.protocols import Renderer
 from clew.core.records import Request
+from clew.models.fleet.adapter_swap import Swap
 from clew.models.fleet.control import Control, How, Mode
 from clew.models.remote.client import Remote
 
@@ -48,6 +49,7 @@ class Member:
         self.updates = 0  # pushes begun
         self.mode: Mode = "wait"  # how the last of them paused it
         self.kind: How | None = None
+        self.swap = Swap(self.control)
         self._numbers, self._sent = itertools.count(), dict[str, str]()
 
     @property
@@ -88,11 +90,16 @@ class Member:
         """The id under which the last attempt of a request went out, and forget it; empty where none did."""
         return self._sent.pop(_named(request), "")
 
+    def adapter(self, request: Request) -> tuple[str, int]:
+        """The adapter that the last attempt of a request named, and its version; -1 where none. It is forgotten."""
+        return self.swap.used(_named(request))
+
     def _fields(self, request: Request) -> dict[str, Any]:
         own = f"clew-{_named(request)}-{next(self._numbers)}"
         self._sent[_named(request)] = own
         session = {"session_id": f"{request.run}-{request.conversation}"} if request.run else {}
-        return {**self.further, "return_weight_versions": True, "request_id": own, **session}
+        fields = {"return_weight_versions": True, "request_id": own, **session, **self.swap.fields(_named(request))}
+        return {**self.further, **fields}
 
 
 def _named(request: Request) -> str:

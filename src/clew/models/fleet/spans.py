@@ -12,7 +12,7 @@ import numpy as np
 
 from clew.core.errors import Refused
 from clew.core.records import Call
-from clew.core.values import F32, Completion
+from clew.core.values import F32, Completion, Inner
 from clew.models.dialects.completions import MADE, made_by
 
 DIGITS = 18  # of a version: what a column of whole numbers holds
@@ -41,6 +41,28 @@ def told_by(part: Completion, version: int, pushed: bool, where: str) -> Complet
             remedy="Let one trainer alone push weights there; the next push sets the version right.",
         )
     made = part.inner if part.inner and not strange else made_by([(str(version), 0, len(tokens))], tokens)
+    return _spanned(part, made, version, where)
+
+
+def told_under(part: Completion, adapter: str, version: int, where: str) -> Completion:
+    """The same of an answer to a request that named an adapter: all of its tokens are of that one.
+
+    Args:
+        adapter: the name that the answer must have; empty where the server does not tell it.
+
+    Raises:
+        Refused: another model answered.
+    """
+    if adapter and part.model not in ("", adapter):
+        raise Refused(
+            f"{where} was asked for {adapter} and answered as {part.model[:60]!r}",
+            remedy="Let no proxy between rename models, and ask the server itself.",
+        )
+    tokens = part.tokens or ()
+    return _spanned(part, made_by([(str(version), 0, len(tokens))], tokens), version, where)
+
+
+def _spanned(part: Completion, made: Sequence[Inner], version: int, where: str) -> Completion:
     spans = [
         one._replace(model=MADE + where, version=int(one.served_by), served_by=part.model) for one in made if one.tokens
     ]

@@ -57,6 +57,8 @@ class Server:
         self.model, self.names, self.keys = model, tuple(names) or (model.ref,), tuple(keys)
         self.limits, self.recorder = limits or Limits(), recorder
         self.updates = updates
+        if updates is not None:
+            updates.adapters.reserved = self.names
         self.metrics = Metrics(model)
         self.draining = False
         self.busy = 0  # choices in work or waiting
@@ -135,9 +137,15 @@ class Server:
         return await body_of(request, self.limits.body, self.limits.stall)
 
     def _here(self, name: str) -> None:
-        if name not in self.names:
+        if self._named(name) is None:
             told, remedy = f"no model is called {name[:80]!r} here", f"Ask for {' or '.join(self.names)}."
             raise Rejected(told, status=404, code="model_not_found", param="model", remedy=remedy)
+
+    def _named(self, name: str) -> Model | None:
+        """The model that a request asks for: the served one, or it with an adapter; None where nothing has that name."""
+        if name in self.names:
+            return self.model
+        return self.updates.adapters.get(name) if self.updates is not None else None
 
     def _room(self, question: Question) -> None:
         if self.busy + question.choices > self.limits.queue:
@@ -152,9 +160,11 @@ class Server:
         """
         headers: dict[str, str] = {}
         told = [f"ignored {', '.join(question.ignored)}"] if question.ignored else []
-        recorder = self.recorder if question.endpoint != "completions" else None
+        model = self._named(question.asked.model) or self.model
+        recorder = self.recorder if question.endpoint != "completions" and model is self.model else None
         if self.recorder is not None and recorder is None:
-            told.append("not recorded: completions have no messages")
+            why = "completions have no messages" if model is self.model else "an adapter answers"
+            told.append(f"not recorded: {why}")
         sources: list[Items]
         if recorder is not None:
             prompts = [Prompt(())]
@@ -162,26 +172,26 @@ class Server:
             headers["x-clew-run"], answered = taken[0].run, taken[0].name
             sources = [it.items() for it in taken]
         else:
-            asked = await self._requests(question)
-            prompts = await self._prompts(question, asked[:: question.n])
-            sources, answered = [answers.answer(question, self.model, request) for request in asked], ""
+            asked = await self._requests(question, model)
+            prompts = await self._prompts(question, model, asked[:: question.n])
+            sources, answered = [answers.answer(question, model, request) for request in asked], ""
         if told:
             plain = (c if c.isascii() and c.isprintable() else "?" for c in "; ".join(told)[:2000])
             headers["x-clew-warning"] = "".join(plain)
-        writer = Writer(question, self.model, prompts, answered)
+        writer = Writer(question, model, prompts, answered)
         return writer, answers.side_by_side(sources, self.limits.seconds), headers
 
-    async def _requests(self, question: Question) -> list[Asked]:
+    async def _requests(self, question: Question, model: Model) -> list[Asked]:
         if question.endpoint != "completions" and question.asked.extra.get("previous_response_id"):
             told = "earlier answers are not kept"
             remedy = "Start the server with --record, or send the whole input."
             raise Rejected(told, param="previous_response_id", remedy=remedy)
-        found = await questions.beside(question, self.model, self.limits)
-        return [answers.prepared(question, self.model, request) for request in found]
+        found = await questions.beside(question, model, self.limits)
+        return [answers.prepared(question, model, request) for request in found]
 
-    async def _prompts(self, question: Question, asked: Sequence[Asked]) -> list[Prompt]:
+    async def _prompts(self, question: Question, model: Model, asked: Sequence[Asked]) -> list[Prompt]:
         texts = [p if isinstance(p, str) else None for p in question.prompts] or [None]
-        return [await answers.scored(question, self.model, r, t) for r, t in zip(asked, texts, strict=True)]
+        return [await answers.scored(question, model, r, t) for r, t in zip(asked, texts, strict=True)]
 
     def enter(self, question: Question) -> None:
         """A request begins."""
@@ -212,7 +222,12 @@ class Server:
         if context := getattr(self.model, "context", None):
             about["max_model_len"] = context
         if "model" not in request.path_params:
-            return Body({"object": "list", "data": [{"id": n, **about} for n in self.names]})
+            lora = self.updates.adapters.names if self.updates is not None else []
+            rows = [
+                *({"id": n, **about} for n in self.names),
+                *({"id": n, **about, "parent": self.names[0]} for n in lora),
+            ]
+            return Body({"object": "list", "data": rows})
         self._here(name := request.path_params["model"])
         return Body({"id": name, **about})
 
