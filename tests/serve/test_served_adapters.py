@@ -1,4 +1,4 @@
-"""LoRA adapters at servers: one name for each version, replies of the weights that it names, hostile folders refused."""
+"""LoRA adapters at servers: a name for each version, replies of the weights that it names, hostile folders refused."""
 
 from __future__ import annotations
 
@@ -125,8 +125,9 @@ def test_folders_of_strangers_load_nothing(model: Local, root: Path, tmp_path: P
 
     changed("shapes", lambda held: {k: v[:, :1].contiguous() if "lora_B" in k else v for k, v in held.items()})
     table = model.module.get_input_embeddings().weight
-    changed("embedding", lambda _: {"base_model.model.model.embed_tokens.lora_A.weight": torch.zeros(2, table.shape[1]),
-                                    "base_model.model.model.embed_tokens.lora_B.weight": torch.zeros(len(table), 2)})  # fmt: skip
+    pair = {"A": torch.zeros(2, table.shape[1]), "B": torch.zeros(len(table), 2)}
+    embedding = {f"base_model.model.model.embed_tokens.lora_{k}.weight": tensor for k, tensor in pair.items()}
+    changed("embedding", lambda _: embedding)
     (root / "kind" / "adapter_config.json").write_text('{"peft_type": "IA3"}')
     wrong = [
         (outside, "no folder in that of --weight-updates"),

@@ -1,8 +1,8 @@
 """Brings the weights of a training to the servers that sample its runs, before they are asked.
 
 ``Training`` calls ``begin`` before it collects runs. The servers must see the folder under the same path. Of a training
-of LoRA adapters the adapters alone are written, where the servers load such. No run may be sampled under weights that are
-older than those the trainer holds at that moment.
+of LoRA adapters the adapters alone are written, where the servers load such. No run may be sampled under weights that
+are older than those the trainer holds at that moment.
 """
 
 from __future__ import annotations

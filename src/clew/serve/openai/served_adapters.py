@@ -1,8 +1,8 @@
 """LoRA adapters of the served weights, each under a name of its own: loaded and unloaded while the server answers.
 
 ``WeightRoutes`` calls it for `clew serve --weight-updates`, with vLLM's and SGLang's routes, and ``Server`` asks it for
-the model that a request names. A folder is a stranger's: it must lie where weights may lie, and only its safetensors and
-the numbers of its configuration are read. A reply under way keeps the adapter that it began with.
+the model that a request names. A folder is a stranger's: it must lie where weights may lie, and only its safetensors
+and the numbers of its configuration are read. A reply under way keeps the adapter that it began with.
 """
 
 from __future__ import annotations

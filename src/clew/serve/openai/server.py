@@ -142,7 +142,7 @@ class Server:
             raise Rejected(told, status=404, code="model_not_found", param="model", remedy=remedy)
 
     def _named(self, name: str) -> Model | None:
-        """The model that a request asks for: the served one, or it with an adapter; None where nothing has that name."""
+        """The model that a request asks for, the served one or it with an adapter; None where nothing has that name."""
         if name in self.names:
             return self.model
         return self.updates.adapters.get(name) if self.updates is not None else None
