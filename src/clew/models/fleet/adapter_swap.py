@@ -43,7 +43,7 @@ class Swap:
     def __init__(self, control: Control) -> None:
         self.control, self.name, self.version = control, "", 0
         self.routes: tuple[str, str] | None = None
-        self._under: dict[str, tuple[str, int]] = {}  # request under way -> adapter that its last attempt named
+        self._under: dict[int, tuple[str, int]] = {}  # request under way -> adapter that its last attempt named
         self._old: set[str] = set()
 
     async def possible(self) -> bool:
@@ -97,14 +97,14 @@ class Swap:
                 with suppress(ModelError):
                     await self.control.told(self.routes[1], {"lora_name": name})
 
-    def fields(self, request: str) -> Json:
-        """What names the adapter in the body of a request, of which this is an attempt."""
+    def fields(self, request: int) -> Json:
+        """What names the adapter in the body of a request under way (its ``id``), of which this is an attempt."""
         if not self.name:
             return {}
         self._under[request] = self.name, self.version
         return {"lora_path": self.name} if self.routes == SGLANG else {"model": self.name}
 
-    def used(self, request: str) -> tuple[str, int]:
+    def used(self, request: int) -> tuple[str, int]:
         """The adapter that the last attempt of a request named and its version, forgotten with this; empty where none.
 
         The name is empty as well where answers do not say which adapter made them.

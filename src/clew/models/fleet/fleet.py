@@ -23,7 +23,7 @@ from clew.core.records import Request
 from clew.core.values import Attempt, Completion
 from clew.models.fleet.control import How, Mode, in_short
 from clew.models.fleet.member import FIRST_REST, Member
-from clew.models.fleet.spans import joined, number_of, told_by, told_under
+from clew.models.fleet.spans import joined, number_of, told_by, told_under, usable
 
 _log = logging.getLogger("clew.fleet")
 REMEMBERED = 1 << 16  # conversations whose endpoint is remembered
@@ -107,22 +107,22 @@ class Fleet:
             parts.append(part)
             if not _ended_early(part) or len(parts) == HANDS:
                 break
+            given = part.tokens or ()
+            if request.sampling.grammar:  # a server would begin the grammar anew behind these tokens
+                parts[-1], given = part._replace(tokens=(), inner=()), ()
             left = request.deadline
             if left is not None:
                 left = max(0.0, left - (time.monotonic() - began))
             fresh = derive(request.seed, "part", len(parts))  # the noise of the tokens that are there is used up
-            asked = asked._replace(forced=(*asked.forced, *(part.tokens or ())), deadline=left, seed=fresh)
+            asked = asked._replace(forced=(*asked.forced, *given), deadline=left, seed=fresh)
         done = joined(parts)
-        if self.training and done.tokens and done.logprobs is None:
-            raise Refused(
-                f"{member.where} gave no logprobs of the distribution that it sampled from, which training needs",
-                remedy="Sample with temperature 1 and without top_p or top_k; or start vLLM with "
-                "--logprobs-mode processed_logprobs and say logprobs='processed' (`clew doctor URL` tells).",
-            )
+        if self.training and done.tokens:
+            usable(done, request.sampling, member.where)
         return done
 
     async def _asked(self, request: Request) -> tuple[Member, Completion]:
         """One answer, from whichever endpoint gives it."""
+        request = request._replace()  # an object of its own: endpoints tell requests under way apart by it
         end, failures, lapses = time.monotonic() + self.patience, list[ModelError](), 0
         while True:
             member = await self._home(request, failures, end if self.training else 0.0)
@@ -130,6 +130,7 @@ class Fleet:
             version, updates = member.version if member.pushed else self.version, member.updates
             try:
                 await member.connect()
+                await member.learn(request.sampling)
                 part = await member.remote.complete(request)
                 name, adapted = member.adapter(request)
                 if adapted >= 0:
@@ -155,8 +156,8 @@ class Fleet:
                 continue
             finally:
                 member.busy -= 1
+                member.sent(request)
                 member.adapter(request)
-            member.sent(request)
             member.answers()
             await member.swap.tidy()
             return member, part
@@ -251,8 +252,7 @@ class Fleet:
     async def aclose(self) -> None:
         """Close the connections of this event loop; they are closed at its end in any case."""
         for member in self.members:
-            await member.remote.aclose()
-            await member.control.endpoint.aclose()
+            await member.aclose()
 
     # ---- weights ---------------------------------------------------------------------------------------------------
 

@@ -21,13 +21,14 @@ from starlette.routing import Route
 from clew.core.errors import ClewError
 from clew.core.protocols import Model
 from clew.core.records import Request as Asked
-from clew.models.dialects import Json
+from clew.models.dialects import Json, token_route
 from clew.serve.gateway.recorder import Recorder
 from clew.serve.incoming import body_of, caller, parsed
 from clew.serve.openai import answers, questions
 from clew.serve.openai.answers import Indexed, Items, Prompt
 from clew.serve.openai.bodies import Writer
 from clew.serve.openai.delivery import Answer
+from clew.serve.openai.generate_route import TokenWriter, question_of
 from clew.serve.openai.metrics import Metrics
 from clew.serve.openai.questions import WIRE, Limits, Question
 from clew.serve.openai.weight_routes import WeightRoutes
@@ -93,6 +94,7 @@ class Server:
         for base in bases:
             routes += [Route(base + WIRE[e].PATH, self._asked(e), methods=["POST"]) for e in WIRE]
             routes += [Route(f"{base}/models{more}", models) for more in ("", "/{model:path}")]
+        routes.append(Route(token_route.PATH, self._asked(token_route.NAME), methods=["POST"]))
         for path, does in (("/tokenize", self._tokenize), ("/detokenize", self._detokenize)):
             routes += [Route(base + path, self._plain(does), methods=["POST"]) for base in ("", "/v1")]
         if self.updates is not None:
@@ -107,7 +109,11 @@ class Server:
             began = time.monotonic()
             try:
                 name = self._who(request)
-                question = questions.read(endpoint, await self._body(request), self.limits)
+                data = await self._body(request)
+                if endpoint == token_route.NAME:
+                    question = question_of(data, self.limits, self.names[0])
+                else:
+                    question = questions.read(endpoint, data, self.limits)
                 self._here(question.asked.model)
                 if self.updates is not None:
                     self.updates.admit()
@@ -178,7 +184,7 @@ class Server:
         if told:
             plain = (c if c.isascii() and c.isprintable() else "?" for c in "; ".join(told)[:2000])
             headers["x-clew-warning"] = "".join(plain)
-        writer = Writer(question, model, prompts, answered)
+        writer = (TokenWriter if question.ids_alone else Writer)(question, model, prompts, answered)
         return writer, answers.side_by_side(sources, self.limits.seconds), headers
 
     async def _requests(self, question: Question, model: Model) -> list[Asked]:
