@@ -117,6 +117,7 @@ def test_a_training_of_adapters_sends_these_alone(clew, tiny):
     assert names[0][0].endswith(f"-{steps}")
 
 
+@pytest.mark.skipif("CLEW_FLEETS" not in os.environ, reason="trains once more: set CLEW_FLEETS=1")
 def test_adapters_are_merged_for_servers_that_load_none(clew, tiny, monkeypatch):
     pytest.importorskip("peft")
     from clew.models.fleet.adapter_swap import Swap
