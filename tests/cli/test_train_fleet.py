@@ -173,3 +173,22 @@ def test_a_training_at_two_servers_learns_and_goes_on_where_one_dies(clew, tiny)
     assert f"{dying} is left out" in done.stderr
     last = json.loads(done.stdout)["metrics"]
     assert last["19"]["success"] > first["0"]["success"] + 0.4, [values["success"] for values in last.values()]
+
+
+@pytest.mark.skipif("CLEW_FLEETS" not in os.environ, reason="trains for minutes at two servers: set CLEW_FLEETS=1")
+def test_adapters_at_two_servers_go_on_where_one_dies(clew, tiny):
+    """Processes of their own; adapters of so small a model hardly learn, here as on local weights."""
+    pytest.importorskip("peft")
+    with ExitStack() as second:
+        url = second.enter_context(served(tiny))
+        with served(tiny) as dying:
+            line = ("train", "--name", "t", "--rollouts", f"{url},{dying}", *LEARNS, "--lora", 8)
+            first = json.loads(clew(*line, "--iterations", 4).stdout)["metrics"]
+        done = clew(*line, "--iterations", 10)
+        names = [one["id"] for one in httpx.get(f"{url}/v1/models").json()["data"]]
+    assert f"{dying} is left out" in done.stderr
+    metrics = {**first, **json.loads(done.stdout)["metrics"]}
+    steps = [values["step/mismatch"] for values in metrics.values() if "step/mismatch" in values]
+    assert len(steps) > 5
+    assert max(steps) < 1e-4
+    assert len(names) == 2

@@ -21,6 +21,7 @@ from clew.core.values import Sampling
 from clew.fit import adapter_files, adapters
 from clew.models.contract import request
 from clew.models.fleet import Fleet
+from clew.models.fleet.adapter_swap import training_of
 from clew.models.local import Local
 from clew.serve.openai.served_adapters import MOST
 from clew.serve.openai.server import Server
@@ -193,14 +194,14 @@ def test_a_push_lets_replies_under_way_end_under_the_adapter_that_they_named(mod
         one.close()
 
 
-def test_adapters_of_a_training_that_was_killed_are_unloaded(model: Local, root: Path, monkeypatch: Any) -> None:
-    from clew.models.fleet import adapter_swap
-
+def test_adapters_of_a_training_that_was_killed_are_unloaded(model: Local, root: Path) -> None:
     with servers(twin(model), updates=root) as (url,):
-        for once in ("11111111", "22222222"):
-            monkeypatch.setattr(adapter_swap, "ONCE", once)
-            Fleet([url], model.renderer, how="lora").push(root / "adapter-1", 1)
-            assert listed(url)[1:] == [f"{adapter_swap._training(root / 'adapter-1')}{once}-1"]
+        httpx.post(f"{url}/v1/load_lora_adapter", json=body("clew-somebody-else", root / "adapter-1"))
+        for _ in range(2):
+            fleet = Fleet([url], model.renderer, how="lora")
+            fleet.push(root / "adapter-1", 1)
+            assert listed(url)[1:] == ["clew-somebody-else", fleet.members[0].swap.name]
+            assert fleet.members[0].swap.name.startswith(training_of(root / "adapter-1"))
 
 
 def test_vllm_and_sglang_are_told_in_their_own_words_and_another_models_answer_is_refused(

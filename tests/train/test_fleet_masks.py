@@ -92,7 +92,7 @@ async def _none() -> bool:
 def answered(**choice: Any) -> Any:
     """A server of the route of ids, whose answers have these fields."""
     whole = {"index": 0, "token_ids": [5], "finish_reason": "length", **choice}
-    content = [{"token_id": 5, "logprob": -1.0}]
+    content = [{"token_id": whole["token_ids"][0], "logprob": -1.0}]
     return lambda sent, count: (
         {"choices": [{"logprobs": {"content": content}, **whole}]} if sent.get("token_ids") else failing(422)
     )
@@ -116,6 +116,28 @@ def test_a_server_that_tells_no_mask_is_refused_with_the_flag(lead, asked):
         done = asyncio.run(fleet.complete(request(lead, "go", sampling=sampling)))
     assert [ids.tolist() for ids in unpack(done.kept)] == [[5, 7]]
     assert done.logprobs.tolist() == [-0.25]
+
+
+def test_a_reply_that_an_update_ended_goes_on_with_its_sets_and_begins_anew_under_a_grammar(lead):
+    ended = answered(token_ids=[6], finish_reason="abort", sampling_mask=[[6, 8]], sampling_logprobs=[-0.5])
+    whole = answered(sampling_mask=[[5, 7]], sampling_logprobs=[-0.25])
+    for settings, tokens, sets in [({"top_k": 2}, (6, 5), [[6, 8], [5, 7]]), ({"grammar": "regex:a+"}, (5,), [[5, 7]])]:
+        with peer_serving(["completions"], ["inference/v1/generate"]) as peer:
+            sent = list[Any]()
+
+            def answer(body: Any, count: int, sent: Any = sent) -> Any:
+                found = (ended if not sent else whole)(body, count)
+                sent += [body["token_ids"]] if body.get("token_ids") else []
+                return copy.deepcopy(found)
+
+            peer.answer = answer
+            fleet = Fleet([peer.url], lead.renderer, model="m", training=True)
+            asked = request(lead, "go", sampling=Sampling(max_tokens=2, **settings))
+            done = asyncio.run(fleet.complete(asked))
+        assert done.tokens == tokens
+        assert [ids.tolist() for ids in unpack(done.kept)] == sets
+        assert len(done.logprobs) == len(tokens)
+        assert (sent[1] == sent[0]) == ("grammar" in settings)
 
 
 def test_a_servers_processed_logprobs_are_found_out(lead):

@@ -20,15 +20,11 @@ MISSING = (
     "Start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, SGLang with --enable-lora, or `clew serve` "
     "with --weight-updates FOLDER."
 )
-ONCE = secrets.token_hex(4)  # of this process: a training that is taken up again uses no name of the one before
+MOST = 64  # adapters of earlier processes that are unloaded at once: a server may list any number
 
 
-def name_of(folder: Path, version: int) -> str:
-    """The name of an adapter: of the folder that all adapters of its training lie in, this process, and the version."""
-    return f"{_training(folder)}{ONCE}-{version}"
-
-
-def _training(folder: Path) -> str:
+def training_of(folder: Path) -> str:
+    """How the names of all adapters begin that lie beside this one, as those of one training do."""
     return f"clew-{value_digest(str(folder.resolve().parent)).hex()[:8]}-"
 
 
@@ -43,6 +39,7 @@ class Swap:
     def __init__(self, control: Control) -> None:
         self.control, self.name, self.version = control, "", 0
         self.routes: tuple[str, str] | None = None
+        self._own, self._loads = secrets.token_hex(4), 0
         self._under: dict[int, tuple[str, int]] = {}  # request under way -> adapter that its last attempt named
         self._old: set[str] = set()
 
@@ -68,15 +65,12 @@ class Swap:
         if not await self.possible():
             raise Refused(f"{self.control.endpoint.url} loads no LoRA adapters", remedy=MISSING)
         assert self.routes is not None
-        name = name_of(folder, version)
+        self._loads += 1
+        name = f"{training_of(folder)}{self._own}-{self._loads}-{version}"
         body: Json = {"lora_name": name, "lora_path": str(folder.resolve())}
-        held = await self.control.names()
-        if name in held:  # weights of a version do not change
-            pass
-        else:
-            await self.control.told(self.routes[0], body)
-        self._old |= {one for one in held if one.startswith(_training(folder))} | {self.name}
-        self._old -= {name, ""}
+        left = [one for one in await self.control.names() if one.startswith(training_of(folder))]
+        await self.control.told(self.routes[0], body)
+        self._old |= {*left[:MOST], self.name} - {name, ""}
         self.name, self.version = name, version
         await self.tidy()
 
