@@ -26,7 +26,11 @@ def test_our_own_server_has_all_that_a_training_needs(clew, tmp_path):
     assert "--logprobs-mode processed_logprobs" in found["logprobs"][2]
     assert found["weight versions of tokens"][:2] == (True, "return_weight_versions: default")
     assert found["pause and update routes"][:2] == (True, "weights 'default', not paused")
-    assert found["LoRA adapters"][0] is None
+    assert found["LoRA adapters"] == (True, "/v1/load_lora_adapter", "")
+    assert found["token ids in and out"] == (True, "/inference/v1/generate", "")
+    assert found["mask of top_p and top_k"] == (True, "sampling_mask", "")
+    assert found["mask of a grammar"][0] is None, "its words have no fast tokenizer"
+    assert "fast tokenizer" in found["mask of a grammar"][2]
 
 
 def test_a_server_without_the_routes_is_told_its_flag(clew):
@@ -34,6 +38,17 @@ def test_a_server_without_the_routes_is_told_its_flag(clew):
         found = marks(clew("doctor", url, "--json"))
     assert found["pause and update routes"][0] is False
     assert "VLLM_SERVER_DEV_MODE=1" in found["pause and update routes"][2]
+    assert found["LoRA adapters"][:2] == (None, "no route")
+    assert "--enable-lora" in found["LoRA adapters"][2]
+
+
+def test_a_servers_grammar_and_mask_are_found(clew):
+    pytest.importorskip("llguidance")
+    from tests.engine.test_grammar import PLAIN, ChatTemplateRenderer, local, tokenizer
+
+    with servers(local(ChatTemplateRenderer(tokenizer(PLAIN)))) as (url,):
+        found = marks(clew("doctor", url, "--json"))
+    assert found["mask of a grammar"] == (True, "sampling_mask", "")
 
 
 def test_processed_logprobs_and_missing_ids_are_told_apart(clew):
@@ -48,6 +63,10 @@ def test_processed_logprobs_and_missing_ids_are_told_apart(clew):
     assert found["sampled ids"][:2] == (False, "none")
     assert "vLLM 0.10.2 or later" in found["sampled ids"][2]
     assert found["weight versions of tokens"][0] is False
+    for what, flag in [("token ids in and out", "--enable-scale-out"), ("mask of top_p and top_k", "--return-sampling"),
+                       ("mask of a grammar", "--return-sampling-mask")]:  # fmt: skip
+        assert found[what][0] is None
+        assert flag in found[what][2]
 
 
 def test_a_server_that_is_not_there_and_one_that_talks_nonsense(clew):

@@ -88,6 +88,52 @@ def test_a_training_at_servers_learns(clew, tiny):
     assert sum(success[-2:]) > sum(success[:2]) + 0.6, success
 
 
+def test_a_training_of_adapters_sends_these_alone(clew, tiny):
+    pytest.importorskip("peft")
+    kept = tiny / ".clew" / "trainings" / "t" / "weights"
+    with servers(Local(tiny / "tiny"), Local(tiny / "tiny"), updates=tiny) as urls:
+        before = [httpx.get(f"{url}/weight_info").json() for url in urls]
+        line = ("train", "--name", "t", "--rollouts", ",".join(urls), "--lora", 2, *LINE)
+        first = json.loads(clew(*line, "--iterations", 2).stdout)
+        again = json.loads(clew(*line, "--iterations", 4).stdout)
+        assert [httpx.get(f"{url}/weight_info").json() for url in urls] == before, "the base stays as it is"
+        names = [[one["id"] for one in httpx.get(f"{url}/v1/models").json()["data"]][1:] for url in urls]
+    metrics = {**first["metrics"], **again["metrics"]}
+    steps = sum(any(name.startswith("step/") for name in metrics[str(k)]) for k in range(3))
+    assert steps > 0
+    assert all(one["step/mismatch"] < 1e-4 for one in metrics.values() if "step/mismatch" in one)
+    assert all(len(one) == 1 for one in names), names
+    assert {path.name.partition("-")[0] for path in kept.iterdir()} == {"adapter"}
+    for folder in kept.iterdir():
+        assert {path.name for path in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    store = open_store(tiny / ".clew" / "store.db")
+    made = {}
+    for run in store.runs():
+        for call in run.calls:
+            if call.kind == "ask":
+                made.setdefault(run.row.order[0], set()).update(version for version, _, _ in spans_of(call))
+    assert made[0] == {0}
+    assert made[3] == {steps}
+    assert names[0][0].endswith(f"-{steps}")
+
+
+@pytest.mark.skipif("CLEW_FLEETS" not in os.environ, reason="trains once more: set CLEW_FLEETS=1")
+def test_adapters_are_merged_for_servers_that_load_none(clew, tiny, monkeypatch):
+    pytest.importorskip("peft")
+    from clew.models.fleet.adapter_swap import Swap
+
+    async def none(self):
+        return False
+
+    monkeypatch.setattr(Swap, "possible", none)
+    with servers(Local(tiny / "tiny"), updates=tiny) as urls:
+        done = clew("train", "--name", "t", "--rollouts", urls[0], "--lora", 2, *LINE, "--iterations", 2)
+        assert httpx.get(f"{urls[0]}/weight_info").json() == {"weight_version": "1"}
+    assert "all weights are pushed" in done.stderr
+    metrics = json.loads(done.stdout)["metrics"]
+    assert any(one.get("step/mismatch", 1) < 1e-4 for one in metrics.values())
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -127,3 +173,22 @@ def test_a_training_at_two_servers_learns_and_goes_on_where_one_dies(clew, tiny)
     assert f"{dying} is left out" in done.stderr
     last = json.loads(done.stdout)["metrics"]
     assert last["19"]["success"] > first["0"]["success"] + 0.4, [values["success"] for values in last.values()]
+
+
+@pytest.mark.skipif("CLEW_FLEETS" not in os.environ, reason="trains for minutes at two servers: set CLEW_FLEETS=1")
+def test_adapters_at_two_servers_go_on_where_one_dies(clew, tiny):
+    """Processes of their own; adapters of so small a model hardly learn, here as on local weights."""
+    pytest.importorskip("peft")
+    with ExitStack() as second:
+        url = second.enter_context(served(tiny))
+        with served(tiny) as dying:
+            line = ("train", "--name", "t", "--rollouts", f"{url},{dying}", *LEARNS, "--lora", 8)
+            first = json.loads(clew(*line, "--iterations", 4).stdout)["metrics"]
+        done = clew(*line, "--iterations", 10)
+        names = [one["id"] for one in httpx.get(f"{url}/v1/models").json()["data"]]
+    assert f"{dying} is left out" in done.stderr
+    metrics = {**first, **json.loads(done.stdout)["metrics"]}
+    steps = [values["step/mismatch"] for values in metrics.values() if "step/mismatch" in values]
+    assert len(steps) > 5
+    assert max(steps) < 1e-4
+    assert len(names) == 2

@@ -14,11 +14,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("prometheus_client")
 
-from clew.core.errors import ModelError, Refused
+from clew.core.errors import BadRecord, ModelError, Refused
 from clew.core.values import Completion
+from clew.fit import adapter_files, adapters
 from clew.models.contract import request
-from clew.models.dialects import completions
+from clew.models.dialects import completions, token_route
 from clew.models.fleet import Fleet
+from clew.models.kept import listed
 from clew.serve.openai.server import Server
 from clew.serve.openai.updatable import Updatable
 from clew.serve.openai.weight_routes import WeightRoutes
@@ -28,9 +30,10 @@ from tests.serve.fleet_servers import other, tiny
 from tests.serve.serving import using
 
 SHAPES = json.loads((Path(__file__).parent / "vllm_shapes.json").read_text())
+IDS = next(one["answer"] for one in SHAPES["exchanges"] if one["path"] == token_route.PATH)
 REPLY = next(one["answer"] for one in SHAPES["exchanges"] if one["path"] == "/v1/completions")
 FREE = {"id", "created", "owned_by", "text", "finish_reason", "token_ids", "tokens", "token_logprobs", "text_offset",
-        "usage", "end", "max_model_len"}  # fmt: skip
+        "usage", "end", "max_model_len", "logprob", "token_id", "sampling_mask"}  # fmt: skip
 
 
 def differences(theirs: Any, ours: Any, at: str = "") -> list[str]:
@@ -54,12 +57,16 @@ def test_our_server_answers_in_these_shapes(tmp_path: Path) -> None:
     held = Updatable(tiny())
     server = Server(held, names=("m",), updates=WeightRoutes(held, tmp_path))
     folder = other(tmp_path / "weights", 1)
+    lora = adapter_files.write(adapters.attach(tiny().module, {"r": 2}), tmp_path / "adapter", "m")
 
     async def go(client: httpx.AsyncClient) -> list[str]:
         wrong = list[str]()
         for one in SHAPES["exchanges"]:
-            body = json.loads(json.dumps(one.get("body")).replace("FOLDER", str(folder)))
+            body = json.loads(json.dumps(one.get("body")).replace("FOLDER", str(folder)).replace("ADAPTER", str(lora)))
             got = await client.request(one["method"], one["path"], json=body)
+            if "says" in one:
+                wrong += [] if got.text == one["says"] else [got.text]
+                continue
             wrong += [f"{one['path']}{line}" for line in differences(one["answer"], got.json())]
         return wrong
 
@@ -77,6 +84,60 @@ def test_our_client_reads_which_weights_sampled_which_tokens() -> None:
     alone, mixed = completions.completion_from_wire(REPLY), read(SHAPES["span_over_an_update"])
     assert [(one.served_by, one.tokens) for one in alone.inner] == [("8", (5, 6, 7, 5))]
     assert [(one.served_by, one.tokens) for one in mixed.inner] == [("7", (5,)), ("8", (6, 7, 5))]
+
+
+def test_our_client_reads_ids_masks_and_logprobs_and_none_that_do_not_fit() -> None:
+    done = token_route.completion_from_wire(IDS)
+    assert (done.tokens, done.finish, done.model) == ((5, 6, 7, 5), "length", "m")
+    assert done.plain is None
+    assert done.logprobs.tolist() == pytest.approx([-0.5, -0.7, -0.6, -0.8])  # type: ignore[union-attr]
+    assert listed(done.kept) == [[5, 9], [5, 6], [2, 7], [1, 5]]
+    assert [(one.served_by, one.tokens) for one in done.inner] == [("8", (5, 6, 7, 5))]
+
+    def changed(**fields: Any) -> Completion:
+        body = copy.deepcopy(IDS)
+        body["choices"][0] |= fields
+        return token_route.completion_from_wire(body)
+
+    paired = changed(sampling_mask_logprobs=[[-0.1, -2], [-0.2, -2], [-0.3, -2], [-2, -0.4]])
+    assert paired.logprobs.tolist() == pytest.approx([-0.1, -0.2, -0.3, -0.4])  # type: ignore[union-attr]
+    assert paired.plain is not None
+    for odd in ([], [[5], [6], [7]], [[9], [6], [7], [5]], "all", [[5, "x"], [6], [7], [5]]):
+        assert changed(sampling_mask=odd).kept == b""
+    for scores in ([[-1]], "no", [[-0.1], [-0.2], [-0.3], [-0.4]]):
+        assert changed(sampling_mask_logprobs=scores).plain is None
+    entry = {"token": "token_id:6", "logprob": -1.0}
+    for content in ([entry], [entry] * 4, None, [{}] * 4):
+        assert changed(logprobs={"content": content}).logprobs is None
+    for ids in (None, "5", [5, "6"], [True]):
+        with pytest.raises(BadRecord, match="no choice with token_ids"):
+            changed(token_ids=ids)
+    for body in ({}, {"choices": []}, {"choices": ["x"]}):
+        with pytest.raises(BadRecord, match="no choice with token_ids"):
+            token_route.completion_from_wire(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "token_ids is no list of token ids"),
+        ({"token_ids": [1, "2"]}, "token_ids is no list of token ids"),
+        ({"token_ids": [-1]}, "token_ids is no list of token ids"),
+        ({"token_ids": [1]}, "sampling_params is no object"),
+        ({"token_ids": [1], "sampling_params": {"echo": True}}, "sampling_params has 'echo'"),
+        ({"token_ids": [1], "sampling_params": {}, "features": {}}, "the body has 'features'"),
+        ({"token_ids": [1], "sampling_params": {}, "stream": True}, "stream is 'True'"),
+        ({"token_ids": [1], "sampling_params": {"temperature": "hot"}}, "temperature is 'hot'"),
+        ({"token_ids": [1], "sampling_params": {"min_p": 0.5}}, "min_p is not supported"),
+        ({"token_ids": [1], "sampling_params": {}, "model": "other"}, "no model is called 'other'"),
+    ],
+)
+def test_a_wrong_request_of_ids_is_named(body: Any, said: str) -> None:
+    model = tiny()
+    got = using(Server(model, names=("m",)), lambda client: client.post(token_route.PATH, json=body))
+    model.close()
+    assert got.status_code in (400, 404)
+    assert said in got.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("spans", SHAPES["not_covering"], ids=str)
@@ -106,26 +167,22 @@ def test_a_fleet_files_a_mixed_reply_by_versions_and_refuses_garbage() -> None:
     model.close()
 
 
-def test_vllm_loads_a_folder_by_its_own_loader_and_an_adapter_by_its_name(tmp_path: Path) -> None:
+def test_vllm_loads_a_folder_by_its_own_loader(tmp_path: Path) -> None:
     """The steps of a push in their order; where one fails half done, the server stays paused and is left out."""
     model, notes = tiny(), list[str]()
     control = ["pause", "collective_rpc", "reset_prefix_cache", "update_weight_version", "resume"]
-    with peer_serving(["completions", "load_lora_adapter"], control) as peer:
+    with peer_serving(["completions"], control) as peer:
         peer.models = [{"id": "m", "owned_by": "vllm"}]
         peer.answer = lambda sent, count: {}
-        Fleet([peer.url], model.renderer).push(tmp_path, 3)
+        fleet = Fleet([peer.url], model.renderer, note=notes.append)
+        fleet.push(tmp_path, 3)
         assert peer.paths == [f"/{name}" for name in control]
         assert peer.bodies[1] == {"method": "reload_weights", "kwargs": {"weights_path": str(tmp_path.resolve())}}
         assert peer.bodies[3] == {"new_version": "3"}
-        adapted, begun = Fleet([peer.url], model.renderer, how="lora", note=notes.append), len(peer.paths)
-        adapted.push(tmp_path, 4)
-        assert peer.paths[begun + 1] == "/v1/load_lora_adapter"
-        assert peer.bodies[begun + 1]["load_inplace"] is True
-        assert adapted.members[0].remote.model == peer.bodies[begun + 1]["lora_name"]
         begun = len(peer.paths)
-        peer.answer = lambda sent, count: failing(500) if "lora_path" in sent else {}
-        with pytest.raises(ModelError, match="load_lora_adapter answered 500"):
-            adapted.push(tmp_path, 5)
+        peer.answer = lambda sent, count: failing(500) if "method" in sent else {}
+        with pytest.raises(ModelError, match="collective_rpc answered 500"):
+            fleet.push(tmp_path, 5)
         assert "/resume" not in peer.paths[begun:]
     assert "is left out" in notes[0]
     model.close()

@@ -44,7 +44,8 @@ def command(urls: tuple[str, ...], as_json: bool, store_path: str) -> None:
     """Check this machine: packages, threads, accelerator, store. Exit code 1 if the store cannot be used.
 
     With the URLs of inference servers, check instead what each has that a training needs (docs/fleet.md): token ids,
-    logprobs, versions of the weights, and the routes that replace them. Exit code 1 if one does not answer.
+    logprobs, masks, versions of the weights, and the routes that replace them or load adapters. Exit code 1 if one
+    does not answer.
 
     \b
     clew doctor

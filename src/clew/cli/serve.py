@@ -30,7 +30,7 @@ PORT = 8422
 
 LENGTHS_HELP = "How much of a draft is verified: auto, none, fixed(k=3), threshold(least=0.7), scheduler."
 KEYS_HELP = "File of API keys, one per line; clients must send one. Also CLEW_SERVE_KEYS, with commas."
-UPDATES_HELP = "Let a trainer replace the weights by others that lie in this folder (docs/fleet.md)."
+UPDATES_HELP = "Let a trainer replace the weights, or load LoRA adapters, that lie in this folder (docs/fleet.md)."
 FILE, FOLDER = click.Path(exists=True, dir_okay=False), click.Path(exists=True, file_okay=False)
 POSITIVE = click.IntRange(1)
 

@@ -32,7 +32,7 @@ def begin(module: nn.Module, folder: str | Path) -> nn.Module:
     """
     folder = Path(folder)
     settings, saved = _settings(folder), _weights(folder)
-    ranks = {tensor.shape[0] for name, tensor in saved.items() if name.endswith(".lora_A.weight")}
+    ranks = {tensor.shape[0 if name.endswith(".lora_A.weight") else 1] for name, tensor in saved.items()}
     if len(ranks) != 1:
         raise _unserved(folder, f"ranks {sorted(ranks)}")
     layers = sorted({name.rpartition(".lora_")[0] for name in saved})
@@ -41,6 +41,8 @@ def begin(module: nn.Module, folder: str | Path) -> nn.Module:
     if strange:
         raise _foreign(folder, f"it adapts {strange[0]!r}, which this model does not have")
     for name in layers:
+        if not isinstance(known[name], nn.Linear):
+            raise _unserved(folder, f"an adapter of {name!r}, a {type(known[name]).__name__}")
         want = getattr(known[name], "weight", torch.empty(0)).shape
         got = (saved[f"{name}.lora_B.weight"].shape[0], saved[f"{name}.lora_A.weight"].shape[1])
         if tuple(want) != got:

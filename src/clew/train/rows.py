@@ -152,9 +152,10 @@ def _policy_row(
         old[start:stop] = np.where(present, call.logprobs, np.nan)
         source.append((start, Cursor(call.run, call.seq, call.forced)))
         heats.add(_temperature(call))
-        if call.kept and truncates(_sampling(call)):
+        grammar = _sampling(call).grammar
+        if call.kept and (grammar or truncates(_sampling(call))):
             kept.append((start, stop, call.kept))
-        elif call.setup and (grammar := _sampling(call).grammar):
+        elif grammar:
             held.append((start - call.forced, stop, grammar))
         for version, first, last in spans_of(call):
             made[start + first : start + last] = version

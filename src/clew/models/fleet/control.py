@@ -19,7 +19,8 @@ from clew.models.remote.failures import Failed, Failure
 
 Mode = Literal["keep", "wait", "abort"]
 How = Literal["path", "reload", "lora"]
-ADAPTER = "clew-policy"  # name under which servers get adapters
+LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+GENERATE = "/inference/v1/generate"  # token ids in and out, and the sampler's mask
 WAITING = 600.0  # seconds for one step of an update: `wait` lets replies under way end first
 NO_ROUTES = (
     "Start vLLM with VLLM_SERVER_DEV_MODE=1, and `clew serve` with --weight-updates FOLDER, on an address that only "
@@ -53,13 +54,31 @@ class Control:
         Raises:
             Unreachable: nothing does. Refused: the server has no such route, or will not do it.
         """
+        said = await self.told(path, body, query)
+        return self.endpoint.json(said) if said.strip() else {}
+
+    async def told(self, path: str, body: Json | None = None, query: Mapping[str, str] | None = None) -> str:
+        """The text that a route answers; vLLM's routes of adapters give a sentence. Raises what ``post`` raises."""
         asked = Request((), wire=Wire("weights", {}, {}, query or {}))
         try:
             here = await self.endpoint.here()
-            _, said = await self.endpoint.post(here.client, _Route(path), body or {}, asked)
+            return (await self.endpoint.post(here.client, _Route(path), body or {}, asked))[1]
         except Failed as failed:
             raise self._error(path, failed.failure) from None
-        return self.endpoint.json(said) if said.strip() else {}
+
+    async def there(self, path: str) -> bool:
+        """Whether a route is there, without a request that it would fulfil: those that are refuse an empty one.
+
+        Raises:
+            Unreachable: nothing answers.
+        """
+        try:
+            await self.told(path)
+        except Unreachable:
+            raise
+        except ModelError as error:
+            return not any(f"{path} answered {status}" in error.message for status in (404, 405))
+        return True
 
     async def get(self, path: str) -> Json:
         """What a route answers to GET. Raises what ``post`` raises."""
@@ -103,14 +122,14 @@ class Control:
         """Give up requests by their ids, wherever a proxy between would keep them running."""
         await self.post("/abort_requests", {"request_ids": requests})
 
-    async def take(self, folder: Path, label: str, mode: Mode, how: How, adapter: str = ADAPTER) -> None:
+    async def take(self, folder: Path, label: str, mode: Mode, how: How) -> None:
         """Pause, load the weights of a folder under this label, and resume.
 
         Args:
             mode: what becomes of replies under way: ``keep`` goes on with them under the new weights, ``wait`` lets
                 them end first, ``abort`` ends them with what they have.
-            how: ``path`` by the weight-transfer routes (`clew serve`), ``reload`` by vLLM's own loader, ``lora`` as an
-                adapter under the name ``adapter``.
+            how: ``path`` by the weight-transfer routes (`clew serve`), ``reload`` by vLLM's own loader. An adapter
+                needs no pause, see ``adapter_swap``.
 
         Raises:
             Unreachable, Refused: a step failed. The endpoint stays paused where it may have loaded a part.
@@ -123,12 +142,8 @@ class Control:
                 await self.post("/start_weight_update")
                 await self.post("/update_weights", {"update_info": {"path": where}})
                 await self.post("/finish_weight_update", {"weight_version": label})
-            elif how == "reload":
-                await self.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": where}})
             else:
-                named: Json = {"lora_name": adapter, "lora_path": where, "load_inplace": True}
-                await self.post("/v1/load_lora_adapter", named)
-            if how != "path":
+                await self.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": where}})
                 await self.post("/reset_prefix_cache")
                 await self.post("/update_weight_version", {"new_version": label})
         except ModelError:
@@ -138,6 +153,6 @@ class Control:
         await self.post("/resume")
 
 
-def told(error: ModelError) -> str:
+def in_short(error: ModelError) -> str:
     """An error as one line of a note."""
     return json.dumps(error.message)[1:-1][:300]

@@ -21,14 +21,15 @@ from clew.core.keys import derive
 from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.values import Attempt, Completion
-from clew.models.fleet.control import ADAPTER, How, Mode, told
+from clew.models.fleet.control import How, Mode, in_short
 from clew.models.fleet.member import FIRST_REST, Member
-from clew.models.fleet.spans import joined, number_of, told_by
+from clew.models.fleet.spans import joined, number_of, told_by, told_under, usable
 
 _log = logging.getLogger("clew.fleet")
 REMEMBERED = 1 << 16  # conversations whose endpoint is remembered
 PATIENCE = 900.0  # seconds that a paused endpoint is waited for
 LOOK = 1.0  # seconds between two looks at it
+LAPSES = 3  # times that one request waits for an endpoint to get the weights again that it lost
 HANDS = 64  # parts of one reply, at most: each is an update that ended the part before
 
 
@@ -51,7 +52,7 @@ class Fleet:
             answers, so that an outage does not end the runs. Interrupted meanwhile, they are resumed later.
         note: is told, in a sentence, what happened to an endpoint; a warning in the log where not given.
         patience: seconds that a paused endpoint is waited for, or one that does not answer.
-        how: how endpoints take weights, see ``Control.take``; by the kind of server where None.
+        how: how endpoints take weights, see ``Control.take``; ``lora``: as adapters; by the kind of server where None.
         options: of Remote, for all of them: ``logprobs="processed"``, ``concurrency``, ``timeout``, ...
 
     Raises:
@@ -106,33 +107,38 @@ class Fleet:
             parts.append(part)
             if not _ended_early(part) or len(parts) == HANDS:
                 break
+            given = part.tokens or ()
+            if request.sampling.grammar:  # a server would begin the grammar anew behind these tokens
+                parts[-1], given = part._replace(tokens=(), inner=()), ()
             left = request.deadline
             if left is not None:
                 left = max(0.0, left - (time.monotonic() - began))
             fresh = derive(request.seed, "part", len(parts))  # the noise of the tokens that are there is used up
-            asked = asked._replace(forced=(*asked.forced, *(part.tokens or ())), deadline=left, seed=fresh)
+            asked = asked._replace(forced=(*asked.forced, *given), deadline=left, seed=fresh)
         done = joined(parts)
-        if self.training and done.tokens and done.logprobs is None:
-            raise Refused(
-                f"{member.where} gave no logprobs of the distribution that it sampled from, which training needs",
-                remedy="Sample with temperature 1 and without top_p or top_k; or start vLLM with "
-                "--logprobs-mode processed_logprobs and say logprobs='processed' (`clew doctor URL` tells).",
-            )
+        if self.training and done.tokens:
+            usable(done, request.sampling, member.where)
         return done
 
     async def _asked(self, request: Request) -> tuple[Member, Completion]:
         """One answer, from whichever endpoint gives it."""
-        end, failures = time.monotonic() + self.patience, list[ModelError]()
+        request = request._replace()  # an object of its own: endpoints tell requests under way apart by it
+        end, failures, lapses = time.monotonic() + self.patience, list[ModelError](), 0
         while True:
             member = await self._home(request, failures, end if self.training else 0.0)
             member.busy += 1
             version, updates = member.version if member.pushed else self.version, member.updates
             try:
                 await member.connect()
+                await member.learn(request.sampling)
                 part = await member.remote.complete(request)
-                if member.updates != updates and _untold(part, member.mode):
+                name, adapted = member.adapter(request)
+                if adapted >= 0:
+                    part = told_under(part, name, adapted, member.where)
+                elif member.updates != updates and _untold(part, member.mode):
                     continue  # nobody knows which weights sampled it: ask again
-                part = told_by(part, version, member.pushed, member.where)
+                else:
+                    part = told_by(part, version, member.pushed and member.kind != "lora", member.where)
             except Unreachable as error:
                 if _paused(error) and time.monotonic() < end:
                     await asyncio.sleep(LOOK)
@@ -144,13 +150,16 @@ class Fleet:
                 await self._gave_up(member, request)
                 raise
             except Refused:
-                if not await self._lapsed(member):
+                lapses += 1
+                if lapses > LAPSES or not await self._lapsed(member):
                     raise
                 continue
             finally:
                 member.busy -= 1
-            member.sent(request)
+                member.sent(request)
+                member.adapter(request)
             member.answers()
+            await member.swap.tidy()
             return member, part
 
     async def _home(self, request: Request, failures: Sequence[ModelError], end: float) -> Member:
@@ -195,7 +204,7 @@ class Fleet:
             rest = len([other for other in self.members if not other.down and other is not member])
             waits = "its runs wait until it is there again" if self.training else "no other is left"
             then = f"its runs go on at {rest} other endpoints" if rest else waits
-            self.note(f"{member.where} is left out: {told(error)}; {then}")
+            self.note(f"{member.where} is left out: {in_short(error)}; {then}")
         member.failed()
 
     async def _retried(self, member: Member) -> None:
@@ -215,7 +224,10 @@ class Fleet:
         if not member.pushed or self.folder is None:
             return False
         try:
-            if number_of(await member.control.version()) is not None:
+            if member.kind == "lora":
+                if await member.swap.there():
+                    return False
+            elif number_of(await member.control.version()) is not None:
                 return False
         except ModelError:
             return False
@@ -240,15 +252,15 @@ class Fleet:
     async def aclose(self) -> None:
         """Close the connections of this event loop; they are closed at its end in any case."""
         for member in self.members:
-            await member.remote.aclose()
-            await member.control.endpoint.aclose()
+            await member.aclose()
 
     # ---- weights ---------------------------------------------------------------------------------------------------
 
     def push(self, folder: str | Path, version: int, mode: Mode = "wait") -> int:
         """Let all endpoints serve the weights of a folder, which they must see under the same path, as this version.
 
-        One that cannot take them is left out, with a note, until it can. Safe while runs are under way.
+        One that cannot take them is left out, with a note, until it can. Safe while runs are under way. Adapters pause
+        nothing, whatever the mode.
 
         Returns:
             How many endpoints serve them.
@@ -278,17 +290,40 @@ class Fleet:
         try:
             await member.connect()
             how = await member.how()
-            member.updates, member.mode = member.updates + 1, mode
-            await member.control.take(folder, str(version), mode, how)
+            if how == "lora":
+                await member.swap.load(folder, version)
+            else:
+                member.updates, member.mode = member.updates + 1, mode
+                await member.control.take(folder, str(version), mode, how)
         except ModelError as error:
             if errors is not None:
                 errors.append(error)
             self._lost(member, error)
             return False
         member.pushed, member.version = True, version
-        if how == "lora":
-            member.remote.model = ADAPTER
         return True
+
+    def takes_adapters(self) -> bool:
+        """Whether all endpoints that answer load LoRA adapters; then folders that are pushed are adapters from now on.
+
+        Raises:
+            Unreachable: none answers.
+        """
+        return run_sync(self._takes_adapters())
+
+    async def _takes_adapters(self) -> bool:
+        found, errors = list[bool](), list[ModelError]()
+        for member in self.members:
+            try:
+                found.append(await member.swap.possible())
+            except Unreachable as error:
+                errors.append(error)
+        if not found:
+            raise errors[-1]
+        if all(found):
+            for member in self.members:
+                member.kind = "lora"
+        return all(found)
 
 
 def _ended_early(part: Completion) -> bool:

@@ -12,9 +12,14 @@ import numpy as np
 
 from clew.core.errors import Refused
 from clew.core.records import Call
-from clew.core.values import F32, Completion
+from clew.core.values import F32, Completion, Inner, Sampling
 from clew.models.dialects.completions import MADE, made_by
+from clew.models.kept import pack, truncates, unpack
 
+MASK = (
+    "Start vLLM with --enable-scale-out, --return-sampling-mask and --logprobs-mode processed_logprobs, and sample "
+    "with top_k above 0; or leave top_p, top_k and the grammar out (`clew doctor URL` tells what is missing)."
+)
 DIGITS = 18  # of a version: what a column of whole numbers holds
 
 
@@ -41,6 +46,28 @@ def told_by(part: Completion, version: int, pushed: bool, where: str) -> Complet
             remedy="Let one trainer alone push weights there; the next push sets the version right.",
         )
     made = part.inner if part.inner and not strange else made_by([(str(version), 0, len(tokens))], tokens)
+    return _spanned(part, made, version, where)
+
+
+def told_under(part: Completion, adapter: str, version: int, where: str) -> Completion:
+    """The same of an answer to a request that named an adapter: all of its tokens are of that one.
+
+    Args:
+        adapter: the name that the answer must have; empty where the server does not tell it.
+
+    Raises:
+        Refused: another model answered.
+    """
+    if adapter and part.model not in ("", adapter):
+        raise Refused(
+            f"{where} was asked for {adapter} and answered as {part.model[:60]!r}",
+            remedy="Let no proxy between rename models, and ask the server itself.",
+        )
+    tokens = part.tokens or ()
+    return _spanned(part, made_by([(str(version), 0, len(tokens))], tokens), version, where)
+
+
+def _spanned(part: Completion, made: Sequence[Inner], version: int, where: str) -> Completion:
     spans = [
         one._replace(model=MADE + where, version=int(one.served_by), served_by=part.model) for one in made if one.tokens
     ]
@@ -59,6 +86,7 @@ def together(parts: Sequence[Completion]) -> Completion:
         logprobs=_all_of([part.logprobs for part in some]),
         entropies=_all_of([part.entropies for part in some]),
         plain=_all_of([part.plain for part in some]),
+        kept=_sets(some),
         tops=tuple(top for each in tops for top in each) if tops and len(tops) == len(some) else None,
         usage=parts[0].usage._replace(completion=sum(part.usage.completion for part in parts)),
         cost=sum(part.cost for part in parts),
@@ -75,6 +103,33 @@ def joined(parts: Sequence[Completion]) -> Completion:
     versions = {one.version for one in done.inner}
     inner = done.inner if len(versions) > 1 else ()
     return done._replace(version=min(versions, default=done.version), inner=inner)
+
+
+def usable(done: Completion, sampling: Sampling, where: str) -> None:
+    """Check that a reply can train: with logprobs of the law in force, and with the tokens that this law left.
+
+    Raises:
+        Refused: they are missing; the remedy names the flag of the server.
+    """
+    cut = "the grammar" if sampling.grammar else "top_p and top_k" if truncates(sampling) else ""
+    if cut and not done.kept:
+        raise Refused(
+            f"{where} did not say which tokens {cut} left at each place (sampling_mask), which training needs",
+            remedy=MASK,
+        )
+    if done.logprobs is None:
+        raise Refused(
+            f"{where} gave no logprobs of the distribution that it sampled from, which training needs",
+            remedy="Sample with temperature 1 and without top_p, top_k and a grammar; or start vLLM with "
+            "--logprobs-mode processed_logprobs (`clew doctor URL` tells).",
+        )
+
+
+def _sets(parts: Sequence[Completion]) -> bytes:
+    """The tokens that were left at each token of all parts; nothing where one does not say."""
+    if not parts or not all(part.kept for part in parts):
+        return b""
+    return pack([left for part in parts for left in unpack(part.kept)])
 
 
 def _all_of(values: Sequence[F32 | None]) -> F32 | None:

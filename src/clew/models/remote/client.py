@@ -16,17 +16,19 @@ from clew.core.errors import BadInput, BadRecord, ClewError, Refused
 from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Message, Piece, Usage
-from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse
+from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse, token_route
 from clew.models.remote import bounded, prompt_scores
 from clew.models.remote.attempts import InFlight, admitted, tries, unreachable
 from clew.models.remote.endpoint import Endpoint
 from clew.models.remote.failures import GARBLED, OVERFLOW, Failed, Failure, spare_field
 from clew.models.remote.limits import Purse, RateLimiter
 from clew.models.remote.prices import Price, price_of
-from clew.models.remote.request_body import as_sent, held_to, in_force
+from clew.models.remote.request_body import as_sent, in_force, with_grammar
 from clew.models.taps import refuse_taps
 
 DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages, "completions": completions}
+DIALECTS |= {token_route.NAME: token_route}
+OF_IDS = ("completions", token_route.NAME)  # they take and give token ids, which a renderer makes
 CHARACTERS = 3.0  # of a prompt for each of its tokens, on the careful side
 Items = AsyncGenerator[str | Completion, None]
 
@@ -39,7 +41,8 @@ class Remote:
             never shown.
         model: the name the endpoint knows it by.
         api_key: the credential, or a function that gives it, asked before every attempt. Never recorded or shown.
-        dialect: ``chat``, ``responses`` or ``messages`` (Anthropic's); ``completions`` where a renderer is given.
+        dialect: ``chat``, ``responses`` or ``messages`` (Anthropic's); ``completions`` where a renderer is given, or
+            ``generate`` (vLLM's route of token ids, below the server's root and never streamed).
         renderer: messages are then rendered and parsed here and only ids travel (vLLM, SGLang): replies can train.
         stream: receive every reply as a stream, so that a deadline or a lost connection keeps what has arrived.
         logprobs: ask for the sampled tokens' logprobs, as far as the endpoint gives them. Servers report them before
@@ -95,10 +98,10 @@ class Remote:
         version: int = 0,
     ) -> None:
         dialect = dialect or ("completions" if renderer else "chat")
-        if dialect not in DIALECTS or (dialect == "completions") != (renderer is not None):
+        if dialect not in DIALECTS or (dialect in OF_IDS) != (renderer is not None):
             raise BadInput(
                 f"dialect {dialect!r}{' with a renderer' if renderer else ''}",
-                remedy="Use chat, responses or messages; completions goes with a renderer, and only with one.",
+                remedy="Use chat, responses or messages; completions and generate go with a renderer alone.",
             )
         if attempts < 1 or concurrency < 1:
             raise BadInput(f"attempts={attempts}, concurrency={concurrency}", remedy="Both must be at least 1.")
@@ -113,7 +116,8 @@ class Remote:
                 f"max_cost needs a price for {model!r}",
                 remedy="Pass price=(prompt, completion) in US dollars per million tokens.",
             )
-        self.streaming, self.logprobs, self.token_ids, self.prefill = stream, logprobs, token_ids, prefill
+        self.streaming, self.logprobs = stream and dialect != token_route.NAME, logprobs
+        self.token_ids, self.prefill = token_ids, prefill
         self.attempts, self.deadline, self.backoff = attempts, deadline, backoff
         self.further = extra if callable(extra) else None
         self.extra = {} if callable(extra) else dict(extra or {})
@@ -151,7 +155,7 @@ class Remote:
 
     async def stream(self, request: Request) -> AsyncIterator[str | Completion]:
         """Pieces of the reply's text as they arrive, then the Completion. Raises what ``complete`` raises."""
-        async with aclosing(self._answer(request, True)) as items:
+        async with aclosing(self._answer(request, self.dialect != token_route.NAME)) as items:
             async for item in items:
                 yield item
 
@@ -317,7 +321,7 @@ class Remote:
         if self.renderer is not None:
             prompt = [i for node in request.path for i in node.ids or ()] + [*request.head, *request.forced]
             sampling = request.sampling._replace(max_tokens=max(1, request.sampling.max_tokens - len(request.forced)))
-            body = completions.request_to_wire(
+            body = self._wire.request_to_wire(
                 self.model, prompt, sampling, seed, sorted(self.renderer.stop), flight.streaming
             )
         else:
@@ -335,7 +339,7 @@ class Remote:
             body = as_sent(request.wire, self.dialect, asked, self._wire.request_to_wire)
             body = body or self._wire.request_to_wire(asked)
         if request.sampling.grammar:
-            body |= held_to(request.sampling.grammar, self.dialect)
+            body = with_grammar(body, request, self.dialect)
         body |= {**self.extra, **(self.further(request) if self.further is not None else {})}
         if "max_tokens" in without and "max_tokens" in body:
             body["max_completion_tokens"] = body["max_tokens"]
@@ -370,7 +374,7 @@ class Remote:
         elif request.forced_text and not completion.message.text.startswith(request.forced_text):
             message = completion.message
             completion = completion._replace(message=message._replace(text=request.forced_text + message.text))
-        exact = force.temperature == 1 and force.top_p == 1 and not force.top_k
+        exact = force.temperature == 1 and force.top_p == 1 and not force.top_k and not force.grammar
         exact = exact or self.logprobs == "processed" or completion.plain is not None
         logprobs = completion.logprobs if exact else None
         if completion.tokens is not None and logprobs is not None and len(logprobs) != len(completion.tokens):

@@ -6,25 +6,39 @@ import json
 from collections.abc import Callable
 
 from clew.core.errors import BadInput
-from clew.core.records import Wire
+from clew.core.records import Request, Wire
 from clew.core.values import Sampling
 from clew.models.dialects import Asked, Json
 
 
-def held_to(grammar: str, dialect: str) -> Json:
-    """The fields that ask an endpoint to hold its reply to a grammar: OpenAI's for JSON, vLLM's for expressions.
+def with_grammar(body: Json, request: Request, dialect: str) -> Json:
+    """A body with what asks an endpoint to hold its reply to the request's grammar.
 
     Raises:
-        BadInput: this dialect has no words for it.
+        BadInput: this dialect has no words for it, or token ids of the reply are given, which the endpoint would take
+            for the prompt's and begin the grammar behind them.
     """
+    grammar = request.sampling.grammar
+    if request.forced:
+        told = f"a reply whose beginning is given, held to the grammar {grammar[:60]!r} by an endpoint"
+        raise BadInput(told, remedy="Sample the whole reply, or use local weights.")
+    fields = held_to(grammar, dialect)
+    if dialect != "generate":
+        return body | fields
+    return body | {"sampling_params": body["sampling_params"] | fields}
+
+
+def held_to(grammar: str, dialect: str) -> Json:
+    """The fields that ask for a grammar: OpenAI's for JSON with chat, vLLM's elsewhere. Raises BadInput: none."""
     kind, _, text = grammar.partition(":")
     if kind == "json" and dialect == "chat":
         if not text.strip():
             return {"response_format": {"type": "json_object"}}
         schema = {"name": "reply", "schema": json.loads(text), "strict": True}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
-    if kind in ("json", "regex") and dialect in ("chat", "completions"):
-        return {"structured_outputs": {kind: text if kind == "regex" else json.loads(text or "{}")}}
+    if kind in ("json", "regex", "lark") and dialect in ("chat", "completions", "generate"):
+        name = "grammar" if kind == "lark" else kind
+        return {"structured_outputs": {name: json.loads(text or "{}") if kind == "json" else text}}
     raise BadInput(
         f"the {dialect} dialect cannot ask for the grammar {grammar[:60]!r}",
         remedy="Use JSON with a chat endpoint, or local weights.",
@@ -35,6 +49,7 @@ def in_force(asked: Sampling, body: Json) -> Sampling:
     """The sampling that was truly asked of the endpoint: settings it refused fall back to the API's defaults."""
     if not body:
         return asked
+    body = body.get("sampling_params", body)
     return asked._replace(
         temperature=asked.temperature if "temperature" in body else 1.0,
         top_p=asked.top_p if "top_p" in body else 1.0,

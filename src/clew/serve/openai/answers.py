@@ -20,6 +20,7 @@ from clew.models.compose.policy import Policy
 from clew.models.dialects import dumps
 from clew.models.engine.pieces import Text
 from clew.models.replies import held as held_back
+from clew.serve.openai.left_tokens import with_sets
 from clew.serve.openai.questions import Question
 from clew.serve.refusals import Rejected
 
@@ -102,19 +103,26 @@ def held(sampling: Sampling, question: Question, model: Model) -> Sampling:
 async def answer(question: Question, model: Model, request: Request) -> Items:
     """One choice: pieces where they are streamed, then the Completion as it is told."""
     if not (question.asked.stream and isinstance(model, Streams)):
-        yield finished(question, model, request, await model.complete(request))
+        whole = await model.complete(request)
+        yield finished(question, model, request, await _with_law(question, model, request, whole))
         return
     skip = request.forced_text
     async with aclosing(cast(AsyncGenerator[Any, None], model.stream(request))) as items:
         async for item in items:
             if isinstance(item, Completion):
-                yield finished(question, model, request, item)
+                yield finished(question, model, request, await _with_law(question, model, request, item))
             elif isinstance(item, Piece):
                 yield item
             else:  # text alone; a given beginning is not said again
                 text, skip = (item, "") if not skip else _after(skip, item)
                 if text:
                     yield Piece(text)
+
+
+async def _with_law(question: Question, model: Model, request: Request, completion: Completion) -> Completion:
+    """The completion with what a grammar left at each token, where ids are told by which somebody may train."""
+    told = question.endpoint == "completions" and question.asked.token_ids
+    return await with_sets(model, request, completion) if told else completion
 
 
 def _after(skip: str, text: str) -> tuple[str, str]:

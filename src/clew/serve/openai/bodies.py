@@ -126,7 +126,7 @@ class Writer:
                 told = {k: [*before[k], *told[k]] if told[k] is not None else None for k in told}
         out = completions.choice(index, (prompt.text if question.echo else "") + text, completion.finish, told)
         if question.asked.token_ids:
-            out |= {"token_ids": list(completion.tokens or ()), **_law(completion)}
+            out |= {"token_ids": list(completion.tokens or ()), **law_of(completion)}
         return out | self._of_prompt(place) | self._versions(completion)
 
     def _versions(self, completion: Completion) -> Json:
@@ -243,7 +243,7 @@ class Writer:
             told = self._columns(item, sent, len(before)) if question.tops is not None else None
         choice = completions.choice(index, text, finish, told)
         if question.asked.token_ids:
-            choice |= {"token_ids": list(tokens), **(_law(item) if isinstance(item, Completion) else {})}
+            choice |= {"token_ids": list(tokens), **(law_of(item) if isinstance(item, Completion) else {})}
         last = self._of_prompt(place) | self._versions(item) if isinstance(item, Completion) else {}
         yield completions.frame([choice | last], **self.about)
 
@@ -272,7 +272,7 @@ class Writer:
         return event | ({"response": self._response(event["response"])} if "response" in event else {})
 
 
-def _law(completion: Completion) -> Json:
+def law_of(completion: Completion) -> Json:
     """What truncation left at each token and the logprobs (nats) under that law, with which such replies train."""
     if not completion.kept or completion.logprobs is None:
         return {}

@@ -57,7 +57,8 @@ class Question(NamedTuple):
     """One HTTP request. ``prompts`` are those of completions, empty elsewhere; ``n`` choices for each prompt.
 
     tops: likeliest tokens told with each; None where no logprobs are asked for. scored: logprobs of the prompt, with
-    so many likeliest tokens. called: names of tools of which the reply must call one.
+    so many likeliest tokens. called: names of tools of which the reply must call one. ids_alone: the answer is that of
+    ``/inference/v1/generate``.
     """
 
     endpoint: str
@@ -72,6 +73,7 @@ class Question(NamedTuple):
     form: Form | None = None
     called: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    ids_alone: bool = False
 
     @property
     def choices(self) -> int:

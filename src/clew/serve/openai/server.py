@@ -21,13 +21,14 @@ from starlette.routing import Route
 from clew.core.errors import ClewError
 from clew.core.protocols import Model
 from clew.core.records import Request as Asked
-from clew.models.dialects import Json
+from clew.models.dialects import Json, token_route
 from clew.serve.gateway.recorder import Recorder
 from clew.serve.incoming import body_of, caller, parsed
 from clew.serve.openai import answers, questions
 from clew.serve.openai.answers import Indexed, Items, Prompt
 from clew.serve.openai.bodies import Writer
 from clew.serve.openai.delivery import Answer
+from clew.serve.openai.generate_route import TokenWriter, question_of
 from clew.serve.openai.metrics import Metrics
 from clew.serve.openai.questions import WIRE, Limits, Question
 from clew.serve.openai.weight_routes import WeightRoutes
@@ -57,6 +58,8 @@ class Server:
         self.model, self.names, self.keys = model, tuple(names) or (model.ref,), tuple(keys)
         self.limits, self.recorder = limits or Limits(), recorder
         self.updates = updates
+        if updates is not None:
+            updates.adapters.reserved = self.names
         self.metrics = Metrics(model)
         self.draining = False
         self.busy = 0  # choices in work or waiting
@@ -91,6 +94,7 @@ class Server:
         for base in bases:
             routes += [Route(base + WIRE[e].PATH, self._asked(e), methods=["POST"]) for e in WIRE]
             routes += [Route(f"{base}/models{more}", models) for more in ("", "/{model:path}")]
+        routes.append(Route(token_route.PATH, self._asked(token_route.NAME), methods=["POST"]))
         for path, does in (("/tokenize", self._tokenize), ("/detokenize", self._detokenize)):
             routes += [Route(base + path, self._plain(does), methods=["POST"]) for base in ("", "/v1")]
         if self.updates is not None:
@@ -105,7 +109,11 @@ class Server:
             began = time.monotonic()
             try:
                 name = self._who(request)
-                question = questions.read(endpoint, await self._body(request), self.limits)
+                data = await self._body(request)
+                if endpoint == token_route.NAME:
+                    question = question_of(data, self.limits, self.names[0])
+                else:
+                    question = questions.read(endpoint, data, self.limits)
                 self._here(question.asked.model)
                 if self.updates is not None:
                     self.updates.admit()
@@ -135,9 +143,15 @@ class Server:
         return await body_of(request, self.limits.body, self.limits.stall)
 
     def _here(self, name: str) -> None:
-        if name not in self.names:
+        if self._named(name) is None:
             told, remedy = f"no model is called {name[:80]!r} here", f"Ask for {' or '.join(self.names)}."
             raise Rejected(told, status=404, code="model_not_found", param="model", remedy=remedy)
+
+    def _named(self, name: str) -> Model | None:
+        """The model that a request asks for, the served one or it with an adapter; None where nothing has that name."""
+        if name in self.names:
+            return self.model
+        return self.updates.adapters.get(name) if self.updates is not None else None
 
     def _room(self, question: Question) -> None:
         if self.busy + question.choices > self.limits.queue:
@@ -152,9 +166,11 @@ class Server:
         """
         headers: dict[str, str] = {}
         told = [f"ignored {', '.join(question.ignored)}"] if question.ignored else []
-        recorder = self.recorder if question.endpoint != "completions" else None
+        model = self._named(question.asked.model) or self.model
+        recorder = self.recorder if question.endpoint != "completions" and model is self.model else None
         if self.recorder is not None and recorder is None:
-            told.append("not recorded: completions have no messages")
+            why = "completions have no messages" if model is self.model else "an adapter answers"
+            told.append(f"not recorded: {why}")
         sources: list[Items]
         if recorder is not None:
             prompts = [Prompt(())]
@@ -162,26 +178,26 @@ class Server:
             headers["x-clew-run"], answered = taken[0].run, taken[0].name
             sources = [it.items() for it in taken]
         else:
-            asked = await self._requests(question)
-            prompts = await self._prompts(question, asked[:: question.n])
-            sources, answered = [answers.answer(question, self.model, request) for request in asked], ""
+            asked = await self._requests(question, model)
+            prompts = await self._prompts(question, model, asked[:: question.n])
+            sources, answered = [answers.answer(question, model, request) for request in asked], ""
         if told:
             plain = (c if c.isascii() and c.isprintable() else "?" for c in "; ".join(told)[:2000])
             headers["x-clew-warning"] = "".join(plain)
-        writer = Writer(question, self.model, prompts, answered)
+        writer = (TokenWriter if question.ids_alone else Writer)(question, model, prompts, answered)
         return writer, answers.side_by_side(sources, self.limits.seconds), headers
 
-    async def _requests(self, question: Question) -> list[Asked]:
+    async def _requests(self, question: Question, model: Model) -> list[Asked]:
         if question.endpoint != "completions" and question.asked.extra.get("previous_response_id"):
             told = "earlier answers are not kept"
             remedy = "Start the server with --record, or send the whole input."
             raise Rejected(told, param="previous_response_id", remedy=remedy)
-        found = await questions.beside(question, self.model, self.limits)
-        return [answers.prepared(question, self.model, request) for request in found]
+        found = await questions.beside(question, model, self.limits)
+        return [answers.prepared(question, model, request) for request in found]
 
-    async def _prompts(self, question: Question, asked: Sequence[Asked]) -> list[Prompt]:
+    async def _prompts(self, question: Question, model: Model, asked: Sequence[Asked]) -> list[Prompt]:
         texts = [p if isinstance(p, str) else None for p in question.prompts] or [None]
-        return [await answers.scored(question, self.model, r, t) for r, t in zip(asked, texts, strict=True)]
+        return [await answers.scored(question, model, r, t) for r, t in zip(asked, texts, strict=True)]
 
     def enter(self, question: Question) -> None:
         """A request begins."""
@@ -212,7 +228,12 @@ class Server:
         if context := getattr(self.model, "context", None):
             about["max_model_len"] = context
         if "model" not in request.path_params:
-            return Body({"object": "list", "data": [{"id": n, **about} for n in self.names]})
+            lora = self.updates.adapters.names if self.updates is not None else []
+            rows = [
+                *({"id": n, **about} for n in self.names),
+                *({"id": n, **about, "parent": self.names[0]} for n in lora),
+            ]
+            return Body({"object": "list", "data": rows})
         self._here(name := request.path_params["model"])
         return Body({"id": name, **about})
 

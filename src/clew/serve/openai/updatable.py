@@ -86,6 +86,10 @@ class Updatable(Forwarding):
         for flight in self._flights:
             flight.go.set()
 
+    async def idle(self) -> None:
+        """Wait until no reply is under way."""
+        await asyncio.gather(*[flight.over.wait() for flight in list(self._flights)])
+
     async def abort(self, names: Sequence[str]) -> int:
         """End the replies to requests of these ids, or all where none is named; gives how many those are."""
         meant = [flight for flight in self._flights if not names or flight.request.idempotency in names]

@@ -1,4 +1,4 @@
-"""The routes by which a trainer gives a server new weights, with the names and answers of vLLM's.
+"""The routes by which a trainer gives a server new weights or adapters, with the names and answers of vLLM's.
 
 ``clew serve --weight-updates FOLDER`` adds them to a Server. A path that a client names must lie in that folder: they
 are for the trainer alone, on this machine or behind a key.
@@ -6,17 +6,19 @@ are for the trainer alone, on this machine or behind a key.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import get_args
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from clew.models.dialects import Json
 from clew.models.dialects.completions import LABEL
 from clew.serve.incoming import parsed
+from clew.serve.openai.served_adapters import Adapters
 from clew.serve.openai.updatable import Mode, Updatable
 from clew.serve.refusals import Body, Handler, Rejected
 
@@ -32,7 +34,13 @@ class WeightRoutes:
 
     def __init__(self, model: Updatable, folder: Path) -> None:
         self.model, self.folder = model, folder.resolve()
+        self.adapters = Adapters(model, self._inside)
         self._updating = self._loaded = False
+
+    @property
+    def served(self) -> list[Updatable]:
+        """The weights alone, and with each adapter."""
+        return [self.model, *self.adapters.held]
 
     def admit(self) -> None:
         """Refuse a request that would have to wait for new weights.
@@ -60,6 +68,15 @@ class WeightRoutes:
 
             return Route(path, checked(route))
 
+        def told(path: str, does: Callable[[Json], Awaitable[str]], done: str) -> Route:
+            """A route of vLLM's that answers with a sentence."""
+
+            async def route(request: Request) -> Response:
+                name = await does(parsed(await body(request)))
+                return PlainTextResponse(f"Success: LoRA adapter '{name}' {done} successfully.")
+
+            return Route(path, checked(route), methods=["POST"])
+
         return [
             post("/pause", self._pause),
             post("/resume", self._resume),
@@ -70,6 +87,10 @@ class WeightRoutes:
             post("/finish_weight_update", self._finish),
             post("/update_weight_version", self._label),
             post("/reset_prefix_cache", self._reset),
+            told("/v1/load_lora_adapter", self._load, "added"),
+            told("/v1/unload_lora_adapter", self.adapters.unload, "removed"),
+            post("/load_lora_adapter", self._sglang_load),
+            post("/unload_lora_adapter", self._sglang_unload),
             get("/is_paused", lambda: {"is_paused": bool(self.model.paused)}),
             get("/weight_info", lambda: {"weight_version": self.model.label}),
             get("/get_world_size", lambda: {"world_size": 1}),
@@ -79,19 +100,33 @@ class WeightRoutes:
         mode = request.query_params.get("mode", "abort")
         if mode not in get_args(Mode):
             raise Rejected(f"mode is {mode[:60]!r}", remedy="Use keep, wait or abort.", param="mode")
-        await self.model.pause(mode)  # type: ignore[arg-type]
+        await asyncio.gather(*[one.pause(mode) for one in self.served])  # type: ignore[arg-type]
         return {"status": "paused"}
 
     async def _resume(self, body: Json, request: Request) -> Json:
         self._updating = self._loaded = False
-        self.model.resume()
+        for one in self.served:
+            one.resume()
         return {"status": "resumed"}
 
     async def _abort(self, body: Json, request: Request) -> Json:
         names = body.get("request_ids") or []
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise Rejected("request_ids is no list of texts", remedy="Send the ids.", param="request_ids")
-        return {"status": "aborted", "aborted": await self.model.abort(names)}
+        return {"status": "aborted", "aborted": sum([await one.abort(names) for one in self.served])}
+
+    async def _load(self, body: Json) -> str:
+        if self._updating:
+            raise Rejected("a weight update is under way", remedy="Finish it first.", status=409, code="updating")
+        return await self.adapters.load(body)
+
+    async def _sglang_load(self, body: Json, request: Request) -> Json:
+        await self._load(body)
+        return {"success": True, "error_message": "", "loaded_adapters": {n: n for n in self.adapters.names}}
+
+    async def _sglang_unload(self, body: Json, request: Request) -> Json:
+        await self.adapters.unload(body)
+        return {"success": True, "error_message": "", "loaded_adapters": {n: n for n in self.adapters.names}}
 
     async def _init(self, body: Json, request: Request) -> Json:
         if not isinstance(body.get("init_info"), dict):
@@ -111,7 +146,7 @@ class WeightRoutes:
         if not isinstance(path, str):
             told = "update_info has no path"
             raise Rejected(told, remedy='Send {"update_info": {"path": FOLDER}}.', param="body.update_info")
-        await self.model.take(self._inside(path))
+        await self.model.take(self._inside(path, "body.update_info"))
         self._loaded = True
         return {"message": "Weights updated"}
 
@@ -136,7 +171,7 @@ class WeightRoutes:
         if not self._updating:
             raise Rejected("no weight update is under way", remedy="Call /start_weight_update first.", code="updating")
 
-    def _inside(self, path: str) -> Path:
+    def _inside(self, path: str, param: str) -> Path:
         """The folder that a client names, where it lies in ours whatever links lead there.
 
         Raises:
@@ -149,7 +184,7 @@ class WeightRoutes:
             inside = False
         if not inside:
             told = f"{path[:200]!r} is no folder in that of --weight-updates"
-            raise Rejected(told, remedy="Save the weights below it.", param="body.update_info", code="path")
+            raise Rejected(told, remedy="Save the weights below it.", param=param, code="path")
         return found
 
 
