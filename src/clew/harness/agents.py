@@ -57,14 +57,16 @@ def _recent(run: LiveRun, chat: Conversation, window: int) -> Conversation:
 async def tool_user(run: LiveRun, system: str = "", max_turns: int = 30) -> str:
     """Works on the task by calling tools until the model replies without a call; that reply is noted and returned.
 
-    Several calls of one reply are performed in order.
+    The task is the messages of ``task.data`` where there are any, else its prompt. Several calls of one reply are
+    performed in order.
 
     Args:
         system: first message; empty for none.
         max_turns: replies after which it gives up.
     """
     chat = run.chat(system or None, tools=run.tools)
-    chat.say("user", run.task.prompt or run.view.text)
+    for message in run.task.data.get("messages") or ({"role": "user", "content": run.task.prompt or run.view.text},):
+        chat.say(message["role"], message["content"])
     for _ in range(max_turns):
         reply = await chat.ask()
         if not reply.calls:

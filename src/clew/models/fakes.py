@@ -26,7 +26,7 @@ Answer = str | Message | Completion | BaseException
 Answers = Answer | Callable[[Request], Answer | Awaitable[Answer]]
 
 
-def tool_call(name: str, *, id: str = "call_0", text: str = "", **arguments: Any) -> Message:
+def tool_call(name: str, /, *, id: str = "call_0", text: str = "", **arguments: Any) -> Message:
     """An assistant message that uses one tool."""
     return Message("assistant", text, calls=(ToolCall(id, name, json.dumps(arguments)),))
 
