@@ -41,12 +41,12 @@ class ClewData(vf.TaskData):  # type: ignore[misc]
 class ClewTask(vf.Task[ClewData]):  # type: ignore[misc]
     """A Clew task. The reward is what the taskset's judge said of the run; its other figures are metrics."""
 
-    @vf.reward
+    @vf.reward  # type: ignore[untyped-decorator]
     async def reward(self, trace: Any) -> float:
         """As judged. An undecided run, or one that was cut before it was judged, has none and counts as 0."""
         return float(trace.info.get(HERE, {}).get("reward") or 0.0)
 
-    @vf.metric
+    @vf.metric  # type: ignore[untyped-decorator]
     async def steps(self, trace: Any) -> float:
         """Actions performed in the world."""
         return float(trace.info.get(HERE, {}).get("steps", 0))

@@ -50,9 +50,10 @@ class VerifiersTasks:
         self, name: str, settings: Mapping[str, Any] | None = None, *, most: int = MOST, seconds: float = 60.0
     ) -> None:
         self._name, self._about = name, f"the verifiers taskset {name!r}"
-        given = {"name": name, "settings": dict(settings or {}), "most": most, "seconds": seconds}
+        told = dict(settings or {})
+        given = {"name": name, "settings": told, "most": most, "seconds": seconds}
         self.ref = make_ref("verifiers", given, {"settings": {}, "most": MOST, "seconds": 60.0})
-        self._tasks = self._loaded(given["settings"], most)
+        self._tasks = self._loaded(told, most)
         rows = [_row(number, task) for number, task in enumerate(self._tasks)]
         self._data, self._seconds = Dataset(rows, prompt="messages", id="id"), seconds
 
