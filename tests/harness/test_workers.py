@@ -35,7 +35,7 @@ from clew.worlds.toys import Notepad
 
 LENIENT = f"{Path(__file__).parent / 'lenient.py'}:Lenient"
 REMEMBERER = LENIENT.replace("Lenient", "rememberer")
-KILLS = int(os.environ.get("CLEW_KILLS", "2"))
+KILLS = int(os.environ.get("CLEW_KILLS", "1"))
 
 
 @pytest.fixture(scope="module")
