@@ -360,12 +360,12 @@ def test_forks_of_served_runs_draw_anew_and_with_the_same_seed_the_same() -> Non
     place = next(c.seq for c in Run(recorder.store, run).calls if c.kind == "ask")
 
     async def again(client: Client) -> list[str]:
-        same, fresh, other = (*recorder.fork(Cursor(run, place), seed="same"), *recorder.fork(Cursor(run, place), 2))
-        return [text(await client.post(f"/r/{s.name}{CHAT}", json=HI)) for s in (same, fresh, other)]
+        forked = (*recorder.fork(Cursor(run, place), seed="same"), *recorder.fork(Cursor(run, place), 6))
+        return [text(await client.post(f"/r/{s.name}{CHAT}", json=HI)) for s in forked]
 
-    same, fresh, other = using(it, again)
+    same, *fresh = using(it, again)
     assert same == first
-    assert len({first, fresh, other}) == 3
+    assert len({first, *fresh}) > 3, "of seven draws some may be equal by chance"
 
 
 def test_conversations_that_are_quiet_end_and_are_forgotten() -> None:

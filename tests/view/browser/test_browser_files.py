@@ -153,7 +153,7 @@ def test_the_tree_marks_what_changed_and_shows_files(chrome: Any, base: Any, siz
     look.press("j", "j", "Enter")
     shows(look, ".filehead", "src/total.py")
     assert until(lambda: look.route == "#/files/first@9?path=src/total.py")
-    assert look.texts(".cl .tx")[5] == "return sum(numbers)"
+    assert until(lambda: look.texts(".cl .tx")[5:6] == ["return sum(numbers)"])
     assert look.page.locator(".cl .no").nth(5).get_attribute("data-n") == "6"
     assert "321 B, mode 644" in look.page.locator(".filehead").inner_text()
     look.press("[", "[")
