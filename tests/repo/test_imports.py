@@ -181,3 +181,16 @@ def test_import_clew_is_quiet_and_light():
     assert done.stderr == ""
     assert seen["opened"] == []
     assert set(seen["modules"]) <= {"clew", "numpy"} | {m for m in seen["modules"] if m.startswith("__editable__")}
+
+
+SERVERS = """
+import sys
+import clew.serve.openai.server, clew.serve.openai.weight_routes
+sys.stdout.write(" ".join(sorted({"torch", "transformers"} & set(sys.modules))))
+"""
+
+
+def test_a_server_over_an_endpoint_needs_no_pytorch():
+    pytest.importorskip("starlette", reason="did not run: the server needs clew[serve]")
+    done = subprocess.run([sys.executable, "-c", SERVERS], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == ""

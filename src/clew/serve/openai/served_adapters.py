@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clew.core.errors import BadInput
-from clew.fit import adapter_files
 from clew.models.dialects import Json
 from clew.models.dialects.completions import LABEL
 from clew.serve.openai.updatable import Updatable
@@ -98,6 +97,8 @@ class Adapters:
 
     def _made(self, folder: Path, name: str) -> Updatable:
         """The weights with this adapter, as a model beside the served one."""
+        from clew.fit import adapter_files  # PyTorch comes with it, which a server over an endpoint does without
+
         model = copy.deepcopy(self.base.local)
         try:
             adapter_files.begin(model.module, folder)
