@@ -1,15 +1,17 @@
-"""A training step over the trie of a group of forks, beside the same step over its rows one by one.
+"""A training step over packed rows (the trie of a group of forks), beside the same step over padded micro-batches.
 
     python benchmarks/tree_forward.py [--forks 16] [--length 600] [--shares .1 .33 .67] [--rounds 7] [--json FILE]
+    python benchmarks/tree_forward.py --shortest 40 --shares 0    # rows of unequal length that share nothing
 
 One process, one thread; an untrained Qwen3 of 8 layers, d=256, 4 heads over 2 of keys, feed-forward 768, 1,024 words,
-float32. A group is one run and its forks: rows of ``length`` tokens whose first ``share`` is the same. The ends are
-trained, and the shared part in the first row. A step is ``Trainer.step``: forward, loss, backward, clip and AdamW, at a
-rate of 0, and both arms are given the same rows. They are taken in turn in every round; the first round is not counted.
+float32. A group is one run and its forks: rows of ``length`` tokens whose first ``share`` is the same. With
+``--shortest`` their lengths lie between that and ``length``, uniform by their logarithm. The ends are trained, and the
+shared part in the first row. A step is ``Trainer.step``: forward, loss, backward, clip and AdamW, at a rate of 0, and
+both arms are given the same rows. They are taken in turn in every round; the first round is not counted.
 
 Printed for each share: seconds of process time (all threads) and of wall time of both arms as median [lowest, highest]
-over the rounds, the ratio (trie by rows) within a round, the share of the tokens that passed the model, and the largest
-difference of a gradient between the two, by the largest gradient.
+over the rounds, the ratio (trie by rows) within a round, the share of the rows' tokens that the trie has, and the
+largest difference of a gradient between the two, by the largest gradient.
 """
 
 from __future__ import annotations
@@ -55,11 +57,13 @@ class Served:
         raise NotImplementedError
 
 
-def group(forks: int, length: int, share: float, rng: np.random.Generator) -> list[LossRow]:
+def group(options: argparse.Namespace, share: float, rng: np.random.Generator) -> list[LossRow]:
     """Rows of one group."""
-    prefix = rng.integers(3, WORDS, round(share * length))
+    shortest = options.shortest or options.length
+    prefix = rng.integers(3, WORDS, round(share * shortest))
     out = []
-    for i in range(forks):
+    for i in range(options.forks):
+        length = round(np.exp(rng.uniform(np.log(shortest), np.log(options.length))))
         ids = np.concatenate([prefix, rng.integers(3, WORDS, length - len(prefix))]).astype(np.int32)
         sampled = np.arange(length) >= (len(prefix) if i else 1)
         old = np.where(sampled, -np.log(WORDS), np.nan).astype(np.float32)
@@ -78,9 +82,9 @@ def measured(options: argparse.Namespace, share: float) -> dict[str, object]:
     how = {"lr": 0.0, "clip": 1.0, "precision": options.precision, "steady": options.device == "cpu"}
     trainers = {arm: Trainer(models[arm], shared_prefixes=mode, **how) for arm, mode in ARMS.items()}  # type: ignore[arg-type]
     took: dict[str, list[tuple[float, float]]] = {arm: [] for arm in ARMS}
-    apart, rows = 0.0, group(options.forks, options.length, share, rng)
+    apart, rows = 0.0, group(options, share, rng)
     for number in range(options.rounds + 1):
-        rows = group(options.forks, options.length, share, rng)
+        rows = group(options, share, rng)
         for arm in list(ARMS)[:: 1 if number % 2 else -1]:
             cpu, wall = time.process_time(), time.perf_counter()
             trainers[arm].step(rows)
@@ -89,7 +93,11 @@ def measured(options: argparse.Namespace, share: float) -> dict[str, object]:
             took[arm].append((time.process_time() - cpu, time.perf_counter() - wall))
         one, other = (gradients(models[arm]) for arm in ARMS)
         apart = max(apart, float((one - other).abs().max() / one.abs().max()))
-    result: dict[str, object] = {"share": share, "tokens": trie.share(rows), "apart": apart}
+    result: dict[str, object] = {
+        "share": share,
+        "tokens": trie.size_of(rows) / sum(len(row.ids) for row in rows),
+        "apart": apart,
+    }
     for i, clock in enumerate(("process", "wall")):
         times = {arm: [pair[i] for pair in took[arm][1:]] for arm in ARMS}
         result |= {f"{arm} {clock}": spread(times[arm]) for arm in ARMS}
@@ -105,6 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--forks", type=int, default=16)
     parser.add_argument("--length", type=int, default=600)
+    parser.add_argument("--shortest", type=int)
     parser.add_argument("--shares", type=float, nargs="+", default=[0, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", default="cpu")

@@ -87,7 +87,8 @@ def trained(
 
 
 HOW: dict[str, dict[str, Any]] = {
-    "adamw": {"weight_by": "run", "recompute": True},
+    "adamw": {"weight_by": "run", "recompute": True, "shared_prefixes": "off"},
+    "packed": {"weight_by": "run", "recompute": True, "shared_prefixes": "on"},
     "muon": {"optimizer": "muon"},
     "double": {"dtype": torch.float64, "steps": 6},
     "lora": {"lora": {"r": 2}, "steps": 6},

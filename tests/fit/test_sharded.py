@@ -17,8 +17,8 @@ from . import sharded
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST = int(os.environ.get("CLEW_RANKS", "2"))
-JOBS = ("adamw", "muon", "lora", *(["double"] if MOST > 2 else []))
-ALIKE = {"adamw": 1e-5, "double": 1e-12, "lora": 1e-5}  # largest difference of a weight at the end
+JOBS = ("adamw", "packed", "muon", "lora", *(["double"] if MOST > 2 else []))
+ALIKE = {"adamw": 1e-5, "packed": 1e-5, "double": 1e-12, "lora": 1e-5}  # largest difference of a weight at the end
 
 
 def launched(world: int, folder: Path, *jobs: str) -> Path:

@@ -137,6 +137,11 @@ def plan(rows: Sequence[LossRow], tokens: int, waste: float = 0.25, at_least: in
     return out
 
 
+def padded(rows: Sequence[LossRow], part: Sequence[int]) -> int:
+    """The tokens of a micro-batch of these rows, its padding counted."""
+    return len(part) * max(len(rows[i].ids) for i in part)
+
+
 def blank(device: torch.device) -> Micro:
     """A micro-batch that weighs nothing: for a rank that must pass through the model because the others do."""
     none = np.zeros(2, dtype=bool)

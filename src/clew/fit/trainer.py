@@ -17,7 +17,7 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Policy, Tracker
 from clew.core.records import LossRow
 from clew.fit import adapter_files, adapters, checkpoint, forward, norms, optim, weighing
-from clew.fit.collate import Micro, Tokens, blank, check, collate, plan
+from clew.fit.collate import Micro, Tokens, blank, check, collate, padded, plan
 from clew.fit.forbidden import forbidden
 from clew.fit.forward import CHUNK, Scored, Scorer
 from clew.fit.prefixes import trie
@@ -49,16 +49,16 @@ class Trainer:
         weight_by: what counts as one in every loss: "token", "row" or "run" (a run counts once, however many rows its
             forks, compactions and sub-agents make); None leaves it to each loss. See clew.fit.weighing.
         clip: largest gradient norm, None for no limit.
-        batch_tokens: padded tokens of a micro-batch, those that rows share counted once where they pass once; a step of
-            more is cut, and gradients are accumulated.
+        batch_tokens: tokens of a micro-batch, with its padding where rows are not packed; a step of more is cut, and
+            gradients are accumulated.
         lora: settings of peft.LoraConfig, for instance ``{"r": 8}``; only the adapters are then trained.
         adapter: folder of a LoRA adapter of this model, which is trained on, instead of ``lora``.
         precision: "auto" is bfloat16 autocast on a GPU and float32 elsewhere.
         tolerance: largest |sampler - trainer| logprob allowed, nats; None takes 1e-4, or 0.05 under autocast.
         steady: one thread and deterministic kernels, so that a step taken again gives the same bits.
         chunk: logits held at once, in numbers.
-        shared_prefixes: whether tokens at the beginning of several rows pass the model once: "auto" where that pays and
-            the model can, "on" always, "off" never. See clew.fit.prefixes.tree_attention.
+        shared_prefixes: whether rows are packed: no padding, and tokens at the beginning of several rows pass the model
+            once. "auto" where that pays and the model can, "on" always, "off" never. See clew.fit.prefixes.
         seed: what new adapters begin with, and their dropout; None leaves torch's own state.
         recompute: activation checkpointing (arXiv 1604.06174): less memory, a third more time, the same numbers.
         masters: train a float32 copy, from which served weights of lower precision are rounded after each step.
@@ -213,14 +213,17 @@ class Trainer:
             share = {n: weighing.shares(rows, n, by, _told(loss, "measure", "tokens")) for n, loss in losses.items()}
         guide = getattr(self.model, "guide", None)
 
+        parts = plan(rows, self.batch_tokens, at_least=self.ranks.world)
+        packed = self.sharing.takes(rows, padded=sum(padded(rows, part) for part in parts))
+        if packed:
+            parts = trie.plan(rows, self.batch_tokens, at_least=self.ranks.world)
+
         def micro(part: list[int]) -> Micro:
             mine, shares = [rows[i] for i in part], {n: s[part] for n, s in share.items()}
             banned = forbidden(mine, guide, self.vocabulary)
-            return collate(mine, self.model.version, self.device, shares, banned)
+            made = collate(mine, self.model.version, self.device, shares, banned)
+            return laid_out(made, mine) if packed else made
 
-        if self.sharing.takes(rows):
-            return [laid_out(micro(part), [rows[i] for i in part]) for part in trie.plan(rows, self.batch_tokens)]
-        parts = plan(rows, self.batch_tokens, at_least=self.ranks.world)
         return [micro(part) if part else blank(self.device) for part in shards.dealt(parts, [], self.ranks)]
 
     @torch.no_grad()

@@ -24,8 +24,9 @@ ABOVE, SHARE = common.Amount(float, 0, above=True), common.Amount(float, 0, 1)
 SCHEDULES = "constant linear cosine"
 ADAPTER_HELP = "Begin from this LoRA adapter, a folder that peft or an earlier --lora training saved."
 TRACK_HELP = "Send metrics to tensorboard, trackio, wandb or jsonl; with a place, as in wandb:PROJECT. May be repeated."
-BATCH_HELP = "Padded tokens of a micro-batch; more are accumulated."
-SHARED_HELP = "Tokens at the beginning of several rows pass the model once. auto: where that pays and the model can."
+BATCH_HELP = "Tokens of a micro-batch, padding counted; more are accumulated."
+SHARED_HELP = """Pack rows: no padding, and tokens at the beginning of several rows pass the model once. auto: where
+that pays and the model can."""
 RECOMPUTE_HELP = "Compute activations again in the backward pass: less memory for about a third more time."
 STEADY_HELP = "One thread and deterministic kernels: a training taken up again ends with the same bits."
 

@@ -1,1 +1,1 @@
-"""Rows that share beginnings, laid out as a trie whose tokens pass the model once."""
+"""Rows packed without padding, as a trie whose shared tokens pass the model once."""

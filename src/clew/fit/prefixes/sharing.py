@@ -1,6 +1,6 @@
-"""Whether the rows of a step pass the model over their trie, each shared token once, or one by one.
+"""Whether the rows of a step pass the model packed, each shared token once and without padding, or as a padded batch.
 
-``Trainer`` asks at each step. transformers is loaded where a trie is first used, and not before.
+``Trainer`` asks at each step. transformers is loaded where rows are first packed, and not before.
 """
 
 from __future__ import annotations
@@ -18,47 +18,50 @@ from clew.fit.forward import Scorer
 from clew.fit.prefixes import trie
 
 Mode = Literal["auto", "on", "off"]
-PAYS = 0.75  # share of the rows' tokens up to which a trie is taken: above, runs of its own cost what it saves
+PAYS = 0.75  # share of the padded tokens up to which rows are packed: above, runs of their own cost what it saves
 
 
 class Sharing:
-    """What one trainer does about beginnings that its rows share.
+    """What one trainer does about padding, and about beginnings that its rows share.
 
     Args:
-        mode: ``auto`` takes the trie where it pays and the model can; ``on`` always, and refuses a model that cannot;
+        mode: ``auto`` packs rows where it pays and the model can; ``on`` always, and refuses a model that cannot;
             ``off`` never.
-        ranks: how many processes train together; several take the rows one by one.
+        ranks: how many processes train together. Of several, this is made before the module is cut among them: whether
+            a model can is found by forward passes.
 
     Raises:
-        BadInput: an unknown mode, or ``on`` with several ranks.
+        BadInput: an unknown mode.
     """
 
     def __init__(self, mode: Mode, scorer: Scorer, ranks: int = 1) -> None:
         if mode not in ("auto", "on", "off"):
             raise BadInput(f"shared_prefixes={mode!r}", remedy="Write auto, on or off.")
-        if mode == "on" and ranks > 1:
-            told = f"shared_prefixes='on' with {ranks} ranks"
-            raise BadInput(told, remedy="Leave it at auto: the ranks take the rows one by one.")
-        self.mode, self._scorer = mode if ranks == 1 else "off", scorer
+        self.mode, self._scorer = mode, scorer
         self._objection: str | None = None  # not yet asked for
+        if ranks > 1 and mode != "off":
+            self._objection = self._asked()
 
-    def takes(self, rows: Sequence[LossRow]) -> bool:
-        """Whether these rows pass over their trie.
+    def takes(self, rows: Sequence[LossRow], padded: int) -> bool:
+        """Whether these rows are packed, which as a padded batch are so many tokens; every rank says the same.
 
         Raises:
             BadInput: they must, and the model cannot.
         """
-        if self.mode == "off" or (self.mode == "auto" and trie.share(rows) > PAYS):
+        if self.mode == "off" or (self.mode == "auto" and trie.size_of(rows) > PAYS * padded):
             return False
         if self._objection is None:
-            from clew.fit.prefixes.tree_attention import objection
-
-            module, body = self._scorer.module, self._scorer.body
-            self._objection = objection(module, body) if self._scorer.direct else "its head does more than multiply"
+            self._objection = self._asked()
         if self._objection and self.mode == "on":
             told = f"the model cannot compute shared prefixes once: {self._objection}"
             raise BadInput(told, remedy="Train with shared_prefixes='auto' or 'off'.")
         return not self._objection
+
+    def _asked(self) -> str:
+        from clew.fit.prefixes.tree_attention import objection
+
+        module, body = self._scorer.module, self._scorer.body
+        return objection(module, body) if self._scorer.direct else "its head does more than multiply"
 
     def attending(self, micros: Sequence[Micro]) -> AbstractContextManager[None]:
         """Holds while these micro-batches pass the model, forward and backward."""

@@ -1,7 +1,8 @@
-"""Rows that share beginnings as one sequence in which each shared token stands once: a trie in depth-first order.
+"""Rows as one sequence without padding, in which each token that rows share stands once: a trie in depth-first order.
 
-``Trainer`` lays micro-batches of forks out by it, and clew.fit.prefixes.tree_attention computes attention over it. Rows
-that hold the same tokens up to a place have the same hidden states there, whatever follows, so that one is enough.
+``Trainer`` packs micro-batches by it, and clew.fit.prefixes.tree_attention computes attention over it. Rows that hold
+the same tokens up to a place have the same hidden states there, whatever follows, so that one is enough. Rows that
+share nothing stand one after another.
 """
 
 from __future__ import annotations
@@ -57,10 +58,11 @@ def lay(rows: Sequence[npt.NDArray[np.integer]]) -> Trie:
     return Trie(np.concatenate(ids), np.concatenate(depth), where, runs)
 
 
-def plan(rows: Sequence[LossRow], tokens: int) -> list[list[int]]:
+def plan(rows: Sequence[LossRow], tokens: int, at_least: int = 1) -> list[list[int]]:
     """Micro-batches as lists of row numbers: rows that share beginnings together, at most ``tokens`` of a trie each.
 
-    Rows of one ``set`` stay together. The order depends on the rows only.
+    Rows of one ``set`` stay together. The order depends on the rows only. Where there are fewer batches than
+    ``at_least``, the number of ranks, they are cut again into smaller ones.
     """
     units: dict[object, list[int]] = {}
     for i, row in enumerate(rows):
@@ -75,14 +77,15 @@ def plan(rows: Sequence[LossRow], tokens: int) -> list[list[int]]:
             size = 0
         out[-1] += unit
         size, before = size + added, last
+    if len(out) < at_least and (share := -(-size_of(rows) // at_least)) < tokens:
+        return plan(rows, share)
     return out
 
 
-def share(rows: Sequence[LossRow]) -> float:
-    """The share of the rows' tokens that a trie has: 1 where no two rows begin alike."""
+def size_of(rows: Sequence[LossRow]) -> int:
+    """How many tokens the trie of these rows has."""
     ordered = sorted((row.ids for row in rows), key=_bytes)
-    shared = sum(common(a, b) for a, b in pairwise(ordered))
-    return 1 - shared / sum(map(len, ordered))
+    return sum(map(len, ordered)) - sum(common(a, b) for a, b in pairwise(ordered))
 
 
 def common(a: npt.NDArray[np.integer], b: npt.NDArray[np.integer]) -> int:
