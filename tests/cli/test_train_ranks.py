@@ -1,7 +1,8 @@
-"""`clew train --nproc 2`: the weights of one process, and nothing lost or left running whatever ends it."""
+"""`clew train --nproc 2` and `clew tune`: one process's weights, nothing lost or left running, whatever ends it."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -78,6 +79,22 @@ def test_two_ranks_learn_as_one_process_does_which_goes_on_from_them(shell):
     start = load_file(shell.folder / "tiny/model.safetensors")
     assert max(float((weights(shell, "one")[name] - w).abs().max()) for name, w in start.items()) > 1e-3
     assert filed(shell, "one") == filed(shell, "two") == 12
+
+
+@MANY
+@pytest.mark.parametrize("more", ["--loss dpo", "--loss sft --lora 2"])
+def test_two_ranks_learn_from_a_file_as_one_process_does(shell, more):
+    words = Household(rooms=2, receptacles=2, objects=2, closed=1, steps=3).vocabulary()
+    rows = [{"prompt": " ".join(words[i : i + 9]), "chosen": words[i + 2], "rejected": words[i + 3]} for i in range(12)]
+    shell.write(pairs_jsonl="".join(json.dumps(row) + "\n" for row in rows))
+    line = f"clew tune --data pairs.jsonl --model tiny --batch 4 --lr 1e-3 {more}"
+    line += " --prompt prompt --answer chosen" if "sft" in more else ""
+    said = shell(f"{line} --name two --nproc 2")
+    assert said.count("tokens with loss") == 2, "before and after, by rank 0 alone"
+    shell(f"{line} --name one")
+    start = load_file(shell.folder / "tiny/model.safetensors")
+    assert max(float((weights(shell, "one")[name] - w).abs().max()) for name, w in start.items()) > 1e-4
+    assert apart(shell, "one", "two") < 1e-5
 
 
 @MANY

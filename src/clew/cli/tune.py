@@ -10,12 +10,15 @@ import click
 
 from clew.cli.shared import common, data_options, option, run_options, trainer_options
 from clew.cli.shared.next_lines import command_line
+from clew.cli.shared.ranks import rank
 from clew.cli.shared.trainer_options import OF_LORA, OF_OPTIMISER
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.core.records import LossRow
     from clew.exchange.dataset.tasks import Dataset
+    from clew.fit.sharding.ranks import Ranks
+    from clew.fit.trainer import Trainer
     from clew.models.local import Local
     from clew.store import Keeper, Run
     from clew.train.recipes import Offline
@@ -54,6 +57,7 @@ FIELDS = f"lr schedule warmup epochs batch beta weight_by seed {OF_OPTIMISER} {O
 @trainer_options.adapter_options
 @option("--checkpoint-every", default=20, help="Steps between two checkpoints.")
 @trainer_options.track_option
+@rank.ranks_option
 @option("--by-labels", is_flag=True, help=LABELS_HELP)
 @common.verdicts_option
 @option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
@@ -75,17 +79,20 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     clew tune 'name=first/* return>0.5' --loss sft --name third --model FOLDER
     clew tune has=label --loss dpo --by-labels --name preferred --model FOLDER
     clew tune --data questions.jsonl --loss sft --name taught --model FOLDER --schedule linear --lora 8
+    clew tune --data questions.jsonl --loss sft --name wide --model FOLDER --nproc 4
     clew tune --plans 256 --config '{"workers": ["a", "b"]}' --loss sft --name cold --model FOLDER
     """
-    from clew.fit.trainer import Trainer
     from clew.train.loop import default_folder
     from clew.train.offline import Passes, fit
-    from clew.train.rows import reference
 
     trainer_options.check_adapters(options)
+    ranks = rank.begin(options["nproc"])
+    if ranks is None or not ranks.leads:
+        _follow(options, ranks)
+        return
     store = common.open_store(store_path, create=bool(options["data"] or options["plans"]))
     chosen, data = _source(store, runs, options)
-    model = run_options.trainable(options["model"])
+    model = rank.model(options["model"], ranks)
     rows = _learnt(chosen, data, model, options)
     recipe, sources = _settle(options, model)
     if not as_json:
@@ -93,25 +100,23 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     if doubt := _doubt(options, model, recipe):
         common.say(f"warning: {doubt}")
     if "beta" in recipe.settings:
-        begin = model if options["adapter"] is None else trainer_options.frozen(options["model"], options["adapter"])
-        reference(rows, begin)  # from the weights as they are named; a checkpoint is loaded after it
-    losses = recipe.losses(beta=options["beta"])
-    how = {"weight_by": options["weight_by"], **trainer_options.trainer_settings(options)}
+        _reference(rows, model, options)
     folder = default_folder(store.path, name)
-    trainer = Trainer(model, options["lr"], losses, **how)
+    trainer = _trainer(options, model, ranks)
     passes = Passes(**common.pick(options, "epochs batch seed warmup schedule checkpoint_every"))
     total, counted = len(passes.steps(rows)), sum(int(row.weights[options["loss"]].sum()) for row in rows)
     tokens = passes.epochs * sum(len(row.ids) for row in rows)
     common.say(f"{len(rows)} rows, {counted} tokens with loss, {total} steps, {tokens:,} tokens")
     last: dict[str, float] = {}
     track = trainer_options.trackers(options, name, folder)
-    with run_options.interruptible("the same line again"), common.bar("training", total) as move:
+    with run_options.interruptible("the same line again"), rank.telling(), common.bar("training", total) as move:
         for done, _, report in fit(trainer, rows, passes, folder, settings=_recorded(options)):
             last = report.metrics()
             store.put_metrics(name, done, {f"step/{k}": v for k, v in last.items()})
             if track is not None:
                 track.log(last, done)
             move(completed=done, note=f"loss {report.loss[options['loss']]:.4f}")
+        rank.release(trainer)
     checkpoint = folder / "checkpoint" if folder is not None else None
     if as_json:
         told = {"name": name, "checkpoint": checkpoint, "rows": len(rows), "loss tokens": counted, "last": last}
@@ -120,6 +125,32 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
     common.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}")
     lines = _next(chosen, data, checkpoint, {**options, "name": name})
     common.echo("\n".join(["\nNext:", *(f"  {line}" for line in lines)]) if lines else "")
+
+
+def _follow(options: Mapping[str, Any], ranks: Ranks | None) -> None:
+    """All that a rank other than the first does; nothing in the process that started them."""
+    if ranks is not None:
+        with rank.telling():
+            rank.follow(_trainer(options, rank.model(options["model"], ranks), ranks))
+
+
+def _reference(rows: Sequence[LossRow], model: Local, options: Mapping[str, Any]) -> None:
+    """Give the rows DPO's reference, from the weights as they are named: a checkpoint is loaded after it."""
+    from clew.train.rows import reference
+
+    begin = model if options["adapter"] is None else trainer_options.frozen(options["model"], options["adapter"])
+    reference(rows, begin)
+
+
+def _trainer(options: Mapping[str, Any], model: Local, ranks: Ranks) -> Trainer:
+    """The trainer of a rank; of several ranks the first hands on the settings, some of which it has chosen."""
+    from clew.fit.sharding.leading import kind
+    from clew.train import recipes
+
+    o = ranks.told(dict(options))
+    losses = recipes.offline(o["loss"]).losses(beta=o["beta"])
+    how = {"weight_by": o["weight_by"], **trainer_options.trainer_settings(o)}
+    return kind(ranks)(model, o["lr"], losses, ranks=ranks, **how)
 
 
 def _source(store: Keeper, runs: Sequence[str], options: dict[str, Any]) -> tuple[list[Run], Dataset | None]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clew.models.local import Local
 
 NPROC_HELP = """Processes that train together, one for each GPU (or for a share of the cores): each holds a part of the
-weights. The first samples and keeps the store."""
+weights. The first reads and writes the store."""
 LATER = 3.0  # seconds that a rank waits before it tells an error which another one tells better
 BROKEN = ("Connection closed", "Connection reset", "gloo", "NCCL")  # in errors of the connections between ranks
 
