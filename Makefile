@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Tests wait for processes, browsers and clocks as much as they compute: one more at a time than there are cores.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 3 ? n + 1 : 4)))
 
-.PHONY: quickstart test nightly lint ledger wheel bench docs site extras frameworks verifiers clean
+.PHONY: quickstart test nightly lint ledger wheel bench docs site extras frameworks verifiers openenv clean
 
 quickstart: .venv/.local
 	$(BIN)/clew quickstart
@@ -71,6 +71,12 @@ verifiers: .venv/.dev
 	test -x .venv/verifiers/bin/python || $(PYTHON) -m venv .venv/verifiers
 	.venv/verifiers/bin/python -m pip install -q verifiers==0.4.0 uv -e . pytest pytest-timeout pytest-socket hypothesis
 	.venv/verifiers/bin/python -m pytest tests/integrations/test_verifiers.py
+
+# openenv-core brings a server of many parts: an environment of its own, in which its client plays Clew's worlds.
+openenv: .venv/.dev
+	test -x .venv/openenv/bin/python || $(PYTHON) -m venv .venv/openenv
+	.venv/openenv/bin/python -m pip install -q openenv-core==0.3.0 -e . pytest pytest-timeout pytest-socket hypothesis
+	.venv/openenv/bin/python -m pytest tests/integrations/test_openenv.py
 
 # torch is installed first and alone: what comes after finds it there and pulls in nothing of its own choosing.
 .venv/.local: constraints.txt pyproject.toml

@@ -1,4 +1,4 @@
-"""clew worlds: list worlds, and show tasks of one."""
+"""clew worlds: list worlds, show tasks of one, or serve one as an OpenEnv environment."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Taskset
 from clew.core.registry import Kind
 
+OPENENV_HELP = """Serve REF, or your data, as an OpenEnv environment at this port: a client of OpenEnv is the policy,
+and each episode is a run in the store.  (pip install openenv-core)"""
+
 
 @click.command(short_help="List worlds (environments), and show tasks of one.")
 @click.argument("ref", required=False)
@@ -19,8 +22,11 @@ from clew.core.registry import Kind
 @option("--seed", default=0, help="Seed of the tasks.")
 @option("--split", default="train", help="train, eval (checks during a training) or test, as the world has.")
 @data_options.data_options
-@common.json_option
-def command(ref: str | None, n: int, seed: int, split: str, as_json: bool, **options: Any) -> None:
+@option("--openenv", metavar="PORT", type=click.IntRange(0, 65535), help=OPENENV_HELP)
+@common.output_options
+def command(
+    ref: str | None, n: int, seed: int, split: str, openenv: int | None, as_json: bool, store_path: str, **options: Any
+) -> None:
     """List the worlds (environments) that are installed, or show a few tasks of the world REF or of
     your own data.
 
@@ -28,6 +34,7 @@ def command(ref: str | None, n: int, seed: int, split: str, as_json: bool, **opt
     clew worlds
     clew worlds 'household(rooms=2)' -n 5
     clew worlds --data questions.jsonl --prompt '{question} Be brief.'
+    clew worlds 'household(rooms=2)' --openenv 8000
     """
     from clew.core import registry
 
@@ -38,8 +45,13 @@ def command(ref: str | None, n: int, seed: int, split: str, as_json: bool, **opt
         taskset: Taskset = data
     elif ref is not None:
         taskset = registry.build("tasksets", run_options.with_names(ref))
+    elif openenv is not None:
+        raise BadInput("--openenv without a world", remedy="Name one of `clew worlds`, or --data FILE.")
     else:
         print_registered("tasksets", "world", as_json)
+        return
+    if openenv is not None:
+        _serve(taskset, openenv, split, store_path)
         return
     tasks = taskset.sample(n, seed=seed, split=split)
     shown = []
@@ -59,6 +71,21 @@ def command(ref: str | None, n: int, seed: int, split: str, as_json: bool, **opt
             common.echo(f"  sees: {row['first']}\n  may: {', '.join(row['legal']) or 'anything'}")
         else:
             common.echo("  no world: the agent answers, and the judge reads the answer")
+
+
+def _serve(taskset: Taskset, port: int, split: str, store: str) -> None:
+    """Serve it to OpenEnv clients of this machine until Ctrl-C."""
+    import uvicorn
+
+    from clew.integrations.openenv_app import app
+    from clew.view.serving import listen
+
+    made, listener = app(taskset, split=split, store=store), listen("127.0.0.1", port)
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    common.echo(f"serving {taskset.ref} as an OpenEnv environment at {address}  (runs into {store}; Ctrl-C ends)")
+    common.echo(f'\nNext, in another program:\n  GenericEnvClient("{address}").reset(seed=0)\n  clew log model=openenv')
+    quiet = "critical"  # openenv-core 0.3.0 fails, harmlessly, at each client that leaves; a step's errors it sends
+    uvicorn.Server(uvicorn.Config(made, log_level=quiet)).run([listener])
 
 
 def print_registered(kind: Kind, title: str, as_json: bool) -> None:
