@@ -11,8 +11,8 @@ from clew.core.registry import register
 from clew.credit.tree import tree
 from clew.models.drafters import folder as folders
 from clew.models.drafters import load
+from clew.models.engine.forwards.weights import weights_digest
 from clew.models.engine.speculation.costs import Costs, hardware
-from clew.models.engine.weights import weights_digest
 from clew.models.local import Local, small
 from clew.worlds.sums import Sums
 

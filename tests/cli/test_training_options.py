@@ -142,7 +142,7 @@ def test_a_world_without_held_out_tasks_is_trained_on_all_the_same(clew, tiny):
 
 def test_a_line_stopped_on_its_way_goes_on_as_if_never_stopped(clew, tiny, monkeypatch):
     """Schedule, warm-up, minibatches, dropout in adapters: the state of all of them is kept."""
-    from clew.models.engine.weights import weights_digest
+    from clew.models.engine.forwards.weights import weights_digest
     from clew.train.loop import Training
 
     more = ("--recipe", "gspo", "--schedule", "cosine", "--warmup", 1, "--lora", 2, "--lora-dropout", 0.1,

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from clew.core.errors import BadInput
-from clew.models.engine.fast import CHUNK, Fast
-from clew.models.engine.generic import Generic
+from clew.models.engine.forwards.fast import CHUNK, Fast
+from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.taps.blocks import blocks_of, quantised
 from clew.models.local import Local
 from clew.models.rendering import WordRenderer

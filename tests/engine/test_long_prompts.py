@@ -13,7 +13,7 @@ import torch
 from clew.core.values import Completion
 from clew.models.engine.admission import PIECE
 from clew.models.engine.engine import Engine
-from clew.models.engine.fast import CHUNK
+from clew.models.engine.forwards.fast import CHUNK
 from clew.models.engine.live_batch import Batch
 from clew.models.engine.speculation.lengths import Fixed
 from clew.models.engine.state import Result, Waiting

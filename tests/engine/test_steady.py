@@ -10,7 +10,7 @@ import torch
 
 from clew.core.records import Request
 from clew.core.values import Completion
-from clew.models.engine.weights import attended, products
+from clew.models.engine.forwards.weights import attended, products
 from clew.models.local import Local
 from tests.engine.helpers import WORDS, Talk, ask
 

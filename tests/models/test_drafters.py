@@ -14,7 +14,7 @@ from clew.core.errors import BadInput, UnknownName
 from clew.core.values import Sampling
 from clew.models.drafters import calibration, folder, load, ready
 from clew.models.drafters.plain import Lookup
-from clew.models.engine.weights import weights_digest
+from clew.models.engine.forwards.weights import weights_digest
 from clew.models.sampling import Laws
 
 transformers = pytest.importorskip("transformers")

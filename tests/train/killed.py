@@ -16,7 +16,7 @@ import clew.credit
 from clew.fit.trainer import Trainer
 from clew.harness import Runner
 from clew.harness.agents import player
-from clew.models.engine.weights import weights_digest
+from clew.models.engine.forwards.weights import weights_digest
 from clew.models.local import Local, small
 from clew.store import Run, open_store
 from clew.train.drafters.refresh import Drafting

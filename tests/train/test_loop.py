@@ -310,8 +310,8 @@ def test_killed_at_any_moment_the_weights_come_out_the_same(tmp_path):
 def test_killed_under_drafts_nothing_is_lost_or_done_twice(tmp_path):
     """Which noise drew a token is not promised under drafts; every run, once, is, and a drafter that was refreshed."""
     from clew.models.drafters import folder as folders
+    from clew.models.engine.forwards.weights import weights_digest
     from clew.models.engine.speculation.costs import Costs, hardware
-    from clew.models.engine.weights import weights_digest
     from tests.train.killed import Lenient, policy
 
     model = policy(Lenient(rooms=2, receptacles=2, objects=2, closed=1, steps=4))

@@ -17,8 +17,8 @@ from clew.harness import Runner
 from clew.harness.agents import player
 from clew.models.drafters import folder as folders
 from clew.models.drafters import load
+from clew.models.engine.forwards.weights import weights_digest
 from clew.models.engine.speculation.costs import FILE, Costs, hardware
-from clew.models.engine.weights import weights_digest
 from clew.models.local import Local, small
 from clew.train.drafters.drafter_losses import Schooling
 from clew.train.drafters.refresh import FOLDER, Drafting, Trial

@@ -22,8 +22,8 @@ from clew.core.errors import BadInput
 from clew.core.values import F32
 from clew.fit import small
 from clew.models.compose.backbone import Backbone
+from clew.models.engine.forwards.weights import unwrap
 from clew.models.engine.taps.blocks import blocks_of
-from clew.models.engine.weights import unwrap
 from clew.models.local import singular_scales
 from clew.models.taps import States, read
 

@@ -26,7 +26,7 @@ from clew.fit.seen import Seen
 from clew.fit.seen import StepReport as StepReport
 from clew.fit.sharding import shard_files, shards
 from clew.fit.sharding.ranks import Group, Ranks, rows_digest
-from clew.models.engine.weights import weights_digest
+from clew.models.engine.forwards.weights import weights_digest
 
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
 T = TypeVar("T")

@@ -34,7 +34,7 @@ def of(model: Local, ref: str, options: Mapping[str, Any]) -> Drafting:
     from clew.models import drafters
     from clew.models.drafters import calibration
     from clew.models.drafters import folder as folders
-    from clew.models.engine.weights import weights_digest
+    from clew.models.engine.forwards.weights import weights_digest
 
     if not hasattr(model, "module"):
         raise BadInput(f"{ref} has no weights in this process to verify drafts", remedy="Serve a folder of weights.")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from clew.models.engine.forwards.weights import text_config
 from clew.models.engine.speculation.proposal import Drafter
-from clew.models.engine.weights import text_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from clew.core.errors import BadInput
 from clew.models.drafters.layers import Trained
-from clew.models.engine.weights import weights_digest
+from clew.models.engine.forwards.weights import weights_digest
 
 FILE = "calibration.json"
 

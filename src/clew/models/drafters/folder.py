@@ -19,7 +19,7 @@ from clew.models.drafters.eagle import Eagle
 from clew.models.drafters.independent import Independent
 from clew.models.drafters.layers import Design, Trained
 from clew.models.drafters.parallel import DSpark
-from clew.models.engine.weights import matrices, text_config, weights_digest
+from clew.models.engine.forwards.weights import matrices, text_config, weights_digest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

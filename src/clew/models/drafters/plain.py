@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from clew.models.drafters.cache import packed
 from clew.models.drafters.drawing import draw_each
-from clew.models.engine.fast import Fast
-from clew.models.engine.generic import Generic
+from clew.models.engine.forwards.choosing import forward_of
+from clew.models.engine.forwards.weights import text_config
 from clew.models.engine.speculation.proposal import F64, I64, Proposal
-from clew.models.engine.weights import shape_of, text_config
 from clew.models.sampling import Laws, in_force
 
 
@@ -28,8 +27,7 @@ class Independent:
 
     def __init__(self, inner: nn.Module, block: int, context: int) -> None:
         self.block, self.vocabulary = block, int(text_config(inner).vocab_size)
-        shape, room = shape_of(inner), context + block
-        self._forward: Fast | Generic = Generic(inner, room) if shape is None else Fast(inner, shape, room)
+        self._forward = forward_of(inner, context + block)
         self._forward.use(self._forward.read())
 
     def resize(self, rows: int, size: int) -> None:

@@ -13,8 +13,8 @@ from clew.models.drafters.drawing import draw_block, draw_chain, draw_each, draw
 from clew.models.drafters.eagle import Eagle, First
 from clew.models.drafters.layers import Attention, Block, Norm, Trained, turn
 from clew.models.drafters.parallel import DSpark, MarkovHead
+from clew.models.engine.forwards.weights import pack, times
 from clew.models.engine.speculation.proposal import F64, I64, Proposal
-from clew.models.engine.weights import pack, times
 from clew.models.sampling import Laws, in_force
 
 TABLE = 4096  # vocabularies up to this size have the Markov head's biases of every token computed beforehand

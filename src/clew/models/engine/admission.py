@@ -14,8 +14,8 @@ from clew.core.errors import BadInput, ContextOverflow
 from clew.core.records import Request
 from clew.core.values import check_sampling
 from clew.models.engine.cache_rows import ROOM, Rows
-from clew.models.engine.fast import CHUNK, Fast
-from clew.models.engine.generic import Generic
+from clew.models.engine.forwards.fast import CHUNK, Fast
+from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.slots import NOBODY
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.state import Ended, Joining, Waiting

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clew.models.engine.fast import STEADY_SPAN, Fast
-from clew.models.engine.generic import Generic
+from clew.models.engine.forwards.fast import STEADY_SPAN, Fast
+from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.slots import Slots
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.state import Joining

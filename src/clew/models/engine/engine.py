@@ -20,8 +20,8 @@ from clew.core.errors import BadInput, Busy, ClewError
 from clew.core.protocols import Done, Renderer
 from clew.core.records import Request
 from clew.core.values import Completion
-from clew.models.engine.fast import Fast
-from clew.models.engine.generic import Generic
+from clew.models.engine.forwards.fast import Fast
+from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.grammar import Grammars, Guide
 from clew.models.engine.handover import Answered, as_model_error, close_at_exit, deliver, send, settle, shut
 from clew.models.engine.live_batch import Batch

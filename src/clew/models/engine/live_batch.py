@@ -16,8 +16,8 @@ from clew.models.engine.admission import PIECE, Filling, place, prefill
 from clew.models.engine.cache_rows import LEAST, Rows
 from clew.models.engine.detokenizer import Answers
 from clew.models.engine.extras import asking, forbid, fresh, note_kept, plain_law, rank, stuck_error
-from clew.models.engine.fast import CHUNK, Fast
-from clew.models.engine.generic import Generic
+from clew.models.engine.forwards.fast import CHUNK, Fast
+from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Verdict, judge, ragged, uniforms

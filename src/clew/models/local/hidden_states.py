@@ -15,13 +15,13 @@ from torch import Tensor
 from clew.core.errors import BadInput
 from clew.core.records import Tapped
 from clew.core.values import F32
-from clew.models.engine.fast import CHUNK, I64, similar
-from clew.models.engine.generic import Generic
+from clew.models.engine.forwards.fast import CHUNK, I64, similar
+from clew.models.engine.forwards.generic import Generic
+from clew.models.engine.forwards.weights import unwrap
 from clew.models.engine.taps.blocks import watched
 from clew.models.engine.taps.deep import Deep
 from clew.models.engine.taps.placing import Write, apart, check_target, no_layer, placed
 from clew.models.engine.taps.writes import apply
-from clew.models.engine.weights import unwrap
 from clew.models.local.shared_prefix import clusters
 
 ROOM = 1 << 30  # bytes of keys and values that are held at once

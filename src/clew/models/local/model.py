@@ -25,13 +25,12 @@ except ImportError as missing:
     raise MissingExtra("torch is not installed", remedy='Run pip install "clew[local]".') from missing
 
 from clew.models.engine.engine import Engine
-from clew.models.engine.fast import Fast
-from clew.models.engine.generic import Generic
+from clew.models.engine.forwards.choosing import forward_of
+from clew.models.engine.forwards.weights import shape_of, text_config, unwrap, weights_digest
 from clew.models.engine.grammar import Grammars, Guide
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.stream import Stream
 from clew.models.engine.taps.deep import Deep
-from clew.models.engine.weights import shape_of, text_config, unwrap, weights_digest
 from clew.models.local import hidden_states, token_scores, weight_files
 from clew.models.local.fetching import SETTINGS, load, renderer_of
 
@@ -106,15 +105,10 @@ class Local:
         self.vocabulary: int = self._config.vocab_size
         own = getattr(self._config, "max_position_embeddings", None) or 4096
         self.context = min(context or own, own)
-        shape = shape_of(self.module)
-        self._caches = shape is not None  # an attention model of the usual form, whose cache can be copied
-        if fast and shape is None:
+        self._caches = shape_of(self.module) is not None  # of the usual form, whose cache can be copied
+        if fast and not self._caches:
             raise BadInput(f"{type(self.module).__name__} has no fast forward", remedy="Leave out fast=True.")
-        forward: Fast | Generic = (
-            Generic(self.module, self.context, steady)
-            if shape is None or fast is False
-            else Fast(self.module, shape, self.context, steady)
-        )
+        forward = forward_of(self.module, self.context, steady, fast)
         words: Any = tokenizer if tokenizer is not None else getattr(self.renderer, "tokenizer", None)
         fast_one = hasattr(words, "backend_tokenizer") and not isinstance(self.renderer, WordRenderer)
         grammars = Grammars(words, tuple(self.renderer.stop), forward.vocabulary) if fast_one else None

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from clew.core.errors import BadInput
 from clew.core.values import F32
+from clew.models.engine.forwards.weights import unwrap
 from clew.models.engine.taps.blocks import blocks_of, quantised
-from clew.models.engine.weights import unwrap
 
 LEAST = 0.05  # of 1 + d: a singular value is never turned over, nor lost
 

@@ -16,7 +16,7 @@ from clew.fit import checkpoint
 from clew.models.drafters import calibration, ready
 from clew.models.drafters import folder as folders
 from clew.models.drafters.layers import Design, Trained
-from clew.models.engine.weights import text_config, weights_digest
+from clew.models.engine.forwards.weights import text_config, weights_digest
 from clew.models.local.model import Local
 from clew.train.drafters import acceptance, drafter_losses, temperature_scaling
 from clew.train.drafters.drafter_losses import Schooling, Step, Taps

@@ -19,7 +19,7 @@ from clew.core.keys import derive
 from clew.fit import checkpoint
 from clew.fit.small import Course, fit, taken_up
 from clew.models.drafters.layers import Design, Trained
-from clew.models.engine.weights import matrices, unwrap
+from clew.models.engine.forwards.weights import matrices, unwrap
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

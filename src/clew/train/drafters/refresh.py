@@ -24,11 +24,11 @@ from clew.models.drafters import load, ready
 from clew.models.drafters.eagle import Eagle
 from clew.models.drafters.layers import Trained
 from clew.models.drafters.parallel import DSpark
+from clew.models.engine.forwards.weights import matrices, weights_digest
 from clew.models.engine.speculation.costs import Costs
 from clew.models.engine.speculation.lengths import Fixed, Held, Scheduler
 from clew.models.engine.speculation.profile import measure
 from clew.models.engine.speculation.proposal import Drafter
-from clew.models.engine.weights import matrices, weights_digest
 from clew.models.local.model import Local
 from clew.train.drafters import drafter_losses, target_text
 from clew.train.drafters.drafter_job import CE_ONLY

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from clew.core.errors import BadInput
-from clew.models.engine.fast import Fast
-from clew.models.engine.generic import Generic
+from clew.models.engine.forwards.fast import Fast
+from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.speculation.lengths import Paying
 from clew.models.engine.speculation.proposal import F64, I64, Drafter, Lengths, Proposal
 from clew.models.engine.speculation.verification import MOST, Drafted, Uniforms

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from clew.models.engine.fast import Fast
-from clew.models.engine.generic import Generic
+from clew.models.engine.forwards.choosing import forward_of
+from clew.models.engine.forwards.fast import Fast
+from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.speculation.costs import Costs, hardware
 from clew.models.engine.speculation.proposal import Drafter
 from clew.models.engine.speculation.verification import judge, uniforms
-from clew.models.engine.weights import shape_of
 from clew.models.local.model import Local
 from clew.models.sampling import Laws, draw
 
@@ -50,8 +50,7 @@ def measure(
         max_rows: most rows at once, fewer where ``cache_bytes`` hold no more.
         advance: called before each size with what is measured, how many are done, and how many there are.
     """
-    shape = shape_of(model.module)
-    forward = Generic(model.module, model.context) if shape is None else Fast(model.module, shape, model.context)
+    forward = forward_of(model.module, model.context)
     forward.use(forward.read())
     block = drafter.block if drafter is not None else 7
     context = min(context, forward.context - block - 2)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from clew.core.errors import BadInput
+from clew.models.engine.forwards.weights import text_config, unwrap
 from clew.models.engine.taps.placing import Target
-from clew.models.engine.weights import text_config, unwrap
 
 Seen = Callable[[int, Tensor], Tensor]  # layer and its output; gives what takes its place
 STORED = (torch.int8, torch.uint8, torch.int32)

@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clew.models.engine.forwards.weights import Layer, Shape, Weights, attended, packed, packs, products, read
 from clew.models.engine.taps.blocks import target_of
 from clew.models.engine.taps.writes import Plan, Writes, apply
-from clew.models.engine.weights import Layer, Shape, Weights, attended, packed, packs, products, read
 
 I64 = npt.NDArray[np.int64]
 CHUNK = 512  # longest stretch of one row in a packed prefill

@@ -1,0 +1,341 @@
+"""The batched forward of any Hugging Face decoder whose attention transformers lets us replace.
+
+The module's own blocks compute, over the new tokens of many rows packed into one sequence; attention is computed here,
+over a cache that the engine owns. ``forward_of`` chooses it where ``objection`` finds nothing. It must never be used
+where a row's numbers would depend on the rows beside it: that is what ``objection`` finds out.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from clew.models.engine.forwards.fast import CHUNK, I64, SPAN, similar
+from clew.models.engine.forwards.generic import Generic
+from clew.models.engine.forwards.weights import FIXED_ROPE, text_config
+from clew.models.engine.taps.blocks import watched
+from clew.models.engine.taps.writes import apply
+
+NAME = "clew_rows"
+KINDS = {"full_attention", "sliding_attention"}
+NO_MATTER = re.compile("dropout|is_causal|position_ids|use_cache|cache_position|output_.*")  # to one pass of attention
+
+
+class Pass(NamedTuple):
+    """One pass over N new tokens of m rows, of which none has more than ``longest``.
+
+    new: flat places of the tokens in the cache, int64 [N]. rows: the rows of the cache, first and number where they are
+    neighbours, else int64 [m]. pad: int64 [m, longest], places among the N, padding repeats a row's last; back: int64
+    [N], places among the m * longest. at: positions, int64 [m, longest]. masks: by window, made when first asked for.
+    """
+
+    cache: Cache
+    new: Tensor
+    rows: tuple[int, int] | Tensor
+    span: int
+    pad: Tensor
+    back: Tensor
+    at: Tensor
+    masks: dict[int | None, Tensor]
+
+    def mask(self, window: int | None) -> Tensor:
+        """Bool [m, 1, longest, span]: which cached positions a token sees, all up to its own or the last ``window``."""
+        if window not in self.masks:
+            position = torch.arange(self.span, device=self.at.device)
+            seen = position <= self.at[..., None]
+            if window is not None:
+                seen &= position > self.at[..., None] - window
+            self.masks[window] = seen[:, None]
+        return self.masks[window]
+
+
+class Cache:
+    """Keys and values of all layers, by the number of a layer: [rows, size, key-value heads, width of a head]."""
+
+    def __init__(self) -> None:
+        self.rows, self.size = 0, 0
+        self.layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self.windows: set[int | None] = set()  # that layers have asked for
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a position, once every layer has been passed."""
+        return sum(t[0, 0].numel() * t.element_size() for pair in self.layers.values() for t in pair)
+
+    def resize(self, rows: int, size: int) -> None:
+        """Make room, keeping what is cached."""
+        kept, length = min(rows, self.rows), min(size, self.size)
+        for number, pair in self.layers.items():
+            larger = tuple(t.new_zeros(rows, size, *t.shape[2:]) for t in pair)
+            for new, old in zip(larger, pair, strict=True):
+                new[:kept, :length] = old[:kept, :length]
+            self.layers[number] = larger[0], larger[1]
+        self.rows, self.size = rows, size
+
+    def clear(self) -> None:
+        """Zeros: what is masked is multiplied by 0, which does not mend a NaN."""
+        for pair in self.layers.values():
+            for one in pair:
+                one.zero_()
+
+    def move(self, sources: Tensor, targets: Tensor, length: int) -> None:
+        for pair in self.layers.values():
+            for one in pair:
+                one[targets, :length] = one[sources, :length]
+
+    def store(self, number: int, key: Tensor, value: Tensor, at: Tensor) -> None:
+        """Keys and values [1, heads, N, width] of a layer, to flat places [N]."""
+        if number not in self.layers:
+            pair = [t.new_zeros(self.rows, self.size, t.shape[1], t.shape[3]) for t in (key, value)]
+            self.layers[number] = pair[0], pair[1]
+        for into, new in zip(self.layers[number], (key, value), strict=True):
+            into.view(-1, *into.shape[2:]).index_copy_(0, at, new[0].transpose(0, 1))
+
+    def read(self, number: int, rows: tuple[int, int] | Tensor, span: int) -> tuple[Tensor, Tensor]:
+        """What a layer has cached of some rows, [m, heads, span, width] each: views where they are neighbours."""
+        keys, values = self.layers[number]
+        if isinstance(rows, Tensor):
+            keys, values = (t[:, :span].index_select(0, rows) for t in (keys, values))
+        else:
+            keys, values = (t[rows[0] : rows[0] + rows[1], :span] for t in (keys, values))
+        return keys.transpose(1, 2), values.transpose(1, 2)
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    clew_rows: Pass,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """The function in transformers' table: [1, heads, N, width] each, gives [1, N, heads, width].
+
+    Raises:
+        TypeError: the layer asks for what is not computed here.
+    """
+    if asked := [name for name, value in settings.items() if value is not None and not NO_MATTER.fullmatch(name)]:
+        raise TypeError(f"attention with {asked[0]}")
+    now, layer = clew_rows, int(module.layer_idx)  # type: ignore[arg-type]
+    now.cache.windows.add(sliding_window)
+    now.cache.store(layer, key, value, now.new)
+    keys, values = now.cache.read(layer, now.rows, now.span)
+    m, longest = now.pad.shape
+    queries = query[0].index_select(1, now.pad.view(-1)).view(-1, m, longest, query.shape[-1]).transpose(0, 1)
+    seen, scale = now.mask(sliding_window), query.shape[-1] ** -0.5 if scaling is None else scaling
+    if softcap is None and s_aux is None:
+        shared = queries.shape[1] != keys.shape[1]
+        out = scaled_dot_product_attention(queries, keys, values, seen, scale=scale, enable_gqa=shared)
+    else:
+        out = _plainly(queries, keys, values, seen, scale, softcap, s_aux)
+    out = out.transpose(1, 2).reshape(m * longest, -1, values.shape[-1])
+    return out.index_select(0, now.back)[None], None
+
+
+def _plainly(
+    queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float, cap: float | None, sinks: Tensor | None
+) -> Tensor:
+    """Attention with capped scores (Gemma 2) or with a logit for each head that takes weight from all (gpt-oss)."""
+    m, heads, longest, width = queries.shape
+    group = heads // keys.shape[1]
+    scores = (queries.reshape(m, -1, group * longest, width) @ keys.mT).view(m, heads, longest, -1) * scale
+    if cap is not None:
+        scores = torch.tanh(scores / cap) * cap
+    scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+    if sinks is not None:
+        scores = torch.cat((scores, sinks.view(1, -1, 1, 1).expand(m, -1, longest, 1).to(scores.dtype)), -1)
+    share = scores.float().softmax(-1).to(queries.dtype)[..., : seen.shape[-1]]
+    return (share.reshape(m, -1, group * longest, share.shape[-1]) @ values).view(m, heads, longest, -1)
+
+
+class Batched(Generic):
+    """Same methods as ``Fast``, over the module's own blocks; see ``Generic`` for what they share.
+
+    Args:
+        module: one in which ``objection`` finds nothing.
+        context: most positions of a row.
+    """
+
+    def __init__(self, module: nn.Module, context: int) -> None:
+        super().__init__(module, context)
+        self.reuses = True
+        self._cache = Cache()
+        self.use(module)
+        self.resize(1, SPAN)
+        self.verify(np.zeros(1, np.int64), [[0]], np.zeros(1, np.int64))  # every layer tells its size
+        self.token_bytes, self.windows = self._cache.token_bytes, self._cache.windows
+
+    def twin(self) -> Generic:
+        """A forward of the module's own kind over the weights in use, for another thread."""
+        other = Generic(self.module, self.context)
+        other.use(self.module)
+        return other
+
+    def use(self, weights: Any) -> None:
+        """Compute with this module from now on; what is cached is void."""
+        self.module = weights
+        self._run: Any = replaced(weights)
+        self.clear()
+
+    @torch.inference_mode()
+    def clear(self) -> None:
+        """Forget what is cached."""
+        self._cache.clear()
+
+    @torch.inference_mode()
+    def resize(self, rows: int, size: int) -> None:
+        """Make room for ``rows`` rows of ``size`` positions, keeping what is cached."""
+        self._cache.resize(rows, size)
+        self.rows, self.size = rows, size
+
+    @torch.inference_mode()
+    def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
+        """Copy the first ``length`` positions of rows onto others; all are read before any is written."""
+        self._cache.move(self._ids(sources), self._ids(targets), length)
+
+    def decode(self, rows: I64, tokens: I64, positions: I64) -> Tensor:
+        """Logits [n, V] after one token for each of n rows, at its position."""
+        return self._pass(rows, [[token] for token in tokens.tolist()], positions, every=True)
+
+    def verify(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
+        """Cache tokens of rows, each from its start; logits [N, V] after every one of them, row after row."""
+        return self._pass(rows, ids, starts, every=True)
+
+    def prefill(self, slots: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
+        """Cache new tokens of rows ``slots``, each from its start; logits [m, V] after the last token of each."""
+        counts = np.array([len(row) for row in ids], dtype=np.int64)
+        first = counts.cumsum() - counts
+        logits: list[Tensor | None] = [None] * len(ids)
+        kept: list[tuple[I64, Tensor]] = []  # tapped outputs, and where they belong
+        for low in range(0, int(counts.max()), CHUNK):
+            left = np.flatnonzero(counts > low)
+            for group in similar(np.minimum(counts[left] - low, CHUNK)):
+                which = left[group]
+                pieces = [ids[i][low : low + CHUNK] for i in which.tolist()]
+                found = self._pass(slots[which], pieces, starts[which] + low, every=False)
+                spans = [first[i] + low + np.arange(len(p)) for i, p in zip(which.tolist(), pieces, strict=True)]
+                kept.append((np.concatenate(spans), self.hidden))
+                for i, one in zip(which.tolist(), found, strict=True):
+                    logits[i] = one
+        if len(kept) > 1:
+            order = np.concatenate([places for places, _ in kept]).argsort()
+            self.hidden = torch.cat([part for _, part in kept])[self._ids(order)]
+        return torch.stack([one for one in logits if one is not None])
+
+    @torch.inference_mode()
+    def _pass(self, slots: I64, ids: Sequence[Sequence[int]], starts: I64, every: bool) -> Tensor:
+        """Logits after every token of a pass, or after each row's last."""
+        counts = np.array([len(row) for row in ids], dtype=np.int64)
+        ends, m = counts.cumsum(), len(counts)
+        row = np.repeat(np.arange(m), counts)
+        offset = np.arange(ends[-1]) - (ends - counts)[row]
+        at = starts[row] + offset
+        now = self._planned(slots, starts, counts, row, offset)
+        tokens = np.fromiter(chain.from_iterable(ids), np.int64, int(ends[-1]))
+        given = {"input_ids": self._ids(tokens)[None], "position_ids": self._ids(at)[None], "use_cache": False}
+        wanted = {} if every else {"logits_to_keep": self._ids(ends - 1)}
+        with self._steered(slots[row], at) if self.writes else nullcontext():
+            out = self._run(**given, **wanted, output_hidden_states=bool(self.taps), clew_rows=now)
+        if self.taps:
+            self.hidden = torch.cat([out.hidden_states[i + 1][0] for i in self.taps], -1)
+        else:
+            self.hidden = torch.empty(int(ends[-1]), 0, device=self.device)
+        logits: Tensor = out.logits[0]
+        return logits
+
+    def _planned(self, slots: I64, starts: I64, counts: I64, row: I64, offset: I64) -> Pass:
+        m, longest = len(slots), int(counts.max())
+        span = min(self.size, -(-int((starts + counts).max()) // SPAN) * SPAN)
+        padded = np.minimum(np.arange(longest), counts[:, None] - 1)
+        neighbours = slots[-1] - slots[0] == m - 1 and bool((slots[1:] > slots[:-1]).all())
+        return Pass(
+            self._cache,
+            self._ids(slots[row] * self.size + starts[row] + offset),
+            (int(slots[0]), m) if neighbours else self._ids(slots),
+            span,
+            self._ids((counts.cumsum() - counts)[:, None] + padded),
+            self._ids(row * longest + offset),
+            self._ids(starts[:, None] + padded),
+            {},
+        )
+
+    def _steered(self, rows: I64, at: I64) -> AbstractContextManager[None]:
+        """What these tokens write into hidden states, while they pass."""
+        plan = self.writes.plan(rows, at)
+        return watched(self._run, plan.keys(), lambda number, x: apply(plan[number], x[0].clone())[None])
+
+    def _ids(self, values: Any) -> Tensor:
+        return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
+
+
+def replaced(module: nn.Module) -> nn.Module:
+    """The same module over the same parameters, whose attention is computed here; the module keeps its own."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(NAME, attention)
+    shared = {id(t): t for t in chain(module.parameters(), module.buffers())}
+    made = copy.deepcopy(module, shared)
+    for config in (made.config, text_config(made)):
+        config._attn_implementation = NAME
+    return made.eval()
+
+
+def objection(module: nn.Module, context: int) -> str:
+    """Why the rows of this module must pass one by one, or nothing."""
+    config: Any = text_config(module)
+    if getattr(config, "_attn_implementation", None) not in ("sdpa", "eager"):
+        return "its attention is neither sdpa nor eager"
+    if strange := {*(getattr(config, "layer_types", None) or ())} - KINDS:
+        return f"it has layers of other kinds: {', '.join(sorted(map(str, strange)))}"
+    rope = getattr(config, "rope_parameters", None) or {}
+    each = [rope, *(one for one in rope.values() if isinstance(one, dict))]
+    if any(one.get("rope_type", "default") not in FIXED_ROPE for one in each):
+        return "its rotary positions depend on the longest row of a batch"
+    kinds, window = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
+    windowed = "sliding_attention" in kinds if kinds else window is not None
+    agrees = _agrees(module, context, {window} if windowed else set())
+    return "" if agrees else "its layers ask for more than can be replaced, or are no attention"
+
+
+@torch.inference_mode()
+def _agrees(module: nn.Module, context: int, windows: set[int | None]) -> bool:
+    """Whether rows have the same logits together, in pieces, as each by itself, and layers name these windows."""
+    model: Any = module
+    training, size = module.training, min(40, context)
+    module.eval()
+    try:
+        vocabulary = int(text_config(module).vocab_size)
+        rows = [[(7 * i * i + 3 * k) % vocabulary for i in range(n)] for k, n in enumerate((size, 3, size // 2))]
+        device = next(module.parameters()).device
+        alone = [model(input_ids=torch.tensor([row], device=device), use_cache=False).logits[0] for row in rows]
+        forward = Batched(module, context)
+        forward.resize(3, size)
+        slots, cut = np.array([2, 0, 1]), [size - 4, 2, 1]
+        first = forward.prefill(slots, [row[:n] for row, n in zip(rows, cut, strict=True)], np.zeros(3, np.int64))
+        rest = [row[n:] for row, n in zip(rows, cut, strict=True)]
+        after = torch.split(forward.verify(slots, rest, np.array(cut)), [len(row) for row in rest])
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RuntimeError, NotImplementedError):
+        return False  # a module of another make: it computes row by row, as ever
+    finally:
+        module.train(training)
+    if not windows <= forward.windows:
+        return False  # they are in masks of the module's own, which rows as short as these do not show
+    near = 1e-3 if first.dtype in (torch.float32, torch.float64) else 1e-1
+    pairs = [(one[n - 1], found) for one, n, found in zip(alone, cut, first, strict=True)]
+    pairs += [(one[n:], found) for one, n, found in zip(alone, cut, after, strict=True)]
+    return all(torch.allclose(one, found, atol=near * float(one.abs().max()), rtol=near) for one, found in pairs)
