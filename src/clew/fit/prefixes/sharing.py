@@ -18,7 +18,7 @@ from clew.fit.forward import Scorer
 from clew.fit.prefixes import trie
 
 Mode = Literal["auto", "on", "off"]
-PAYS = 0.75  # share of the padded tokens up to which rows are packed: above, runs of their own cost what it saves
+PAYS = 0.9  # share of the padded tokens up to which rows are packed: above, runs of their own cost what it saves
 
 
 class Sharing:

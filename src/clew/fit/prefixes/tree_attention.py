@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,24 +20,31 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from clew.core.errors import BadInput
-from clew.fit.prefixes.trie import Run, Trie, lay
-from clew.models.engine.weights import text_config
+from clew.fit.prefixes.trie import Trie, lay
+from clew.models.engine.forwards.weights import text_config
 
 NAME = "clew_tree"
 
 
 class Piece(NamedTuple):
-    """A run and which of the tokens it sees: bool [stop - start, seen], None where it begins a row."""
+    """A run: the parts that it sees, its own the last, and which of their tokens: bool [new, seen], None where it
+    begins a row."""
 
-    run: Run
+    parts: list[int]
     mask: Tensor | None
 
 
 class Tree(NamedTuple):
-    """What a forward pass over a trie needs beside its ids: position ids int64 [1, N], and the pieces."""
+    """What a forward pass over a trie needs beside its ids: position ids int64 [1, N], and a piece for each run.
+
+    runs: how many tokens each has. parts: lengths of the stretches of the N that no run sees in part; keys and values
+    are cut into them once, so that the backward pass fills no whole tensor for each run.
+    """
 
     positions: Tensor
     pieces: list[Piece]
+    runs: list[int]
+    parts: list[int]
 
     def arguments(self) -> dict[str, Any]:
         """Of the module's forward; ``attending`` must hold."""
@@ -44,12 +52,16 @@ class Tree(NamedTuple):
 
 
 def tree(trie: Trie, device: torch.device) -> Tree:
-    pieces = []
+    ends = sorted({place for run in trie.runs for pair in (*run.before, run[:2]) for place in pair})
+    number, pieces = {place: i for i, place in enumerate(ends)}, []
     for run in trie.runs:
         new, before = run.stop - run.start, sum(stop - start for start, stop in run.before)
         mask = torch.ones(new, before + new, dtype=torch.bool, device=device).tril(before) if before else None
-        pieces.append(Piece(run, mask))
-    return Tree(torch.from_numpy(trie.depth)[None].to(device), pieces)
+        seen = [part for start, stop in (*run.before, run[:2]) for part in range(number[start], number[stop])]
+        pieces.append(Piece(seen, mask))
+    parts = [stop - start for start, stop in pairwise(ends)]
+    runs = [run.stop - run.start for run in trie.runs]
+    return Tree(torch.from_numpy(trie.depth)[None].to(device), pieces, runs, parts)
 
 
 @contextmanager
@@ -88,18 +100,15 @@ def attention(
         raise BadInput(told, remedy="Train with shared_prefixes='off'.")
     groups = query.shape[1] // key.shape[1]
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
-    out = []
-    for (start, stop, before), mask in clew_tree.pieces:
-        seen = (*before, (start, stop))
-        keys, values = (_gather(states, seen) for states in (key, value))
-        one = query[:, :, start:stop]
-        scale = settings.get("scaling")
-        out.append(scaled_dot_product_attention(one, keys, values, mask, is_causal=mask is None, scale=scale))
+    keys, values = (torch.split(states, clew_tree.parts, 2) for states in (key, value))
+    out, scale = [], settings.get("scaling")
+    for one, (parts, mask) in zip(torch.split(query, clew_tree.runs, 2), clew_tree.pieces, strict=True):
+        k, v = (_together([states[i] for i in parts]) for states in (keys, values))
+        out.append(scaled_dot_product_attention(one, k, v, mask, is_causal=mask is None, scale=scale))
     return torch.cat(out, 2).transpose(1, 2), None
 
 
-def _gather(states: Tensor, ranges: tuple[tuple[int, int], ...]) -> Tensor:
-    parts = [states[:, :, start:stop] for start, stop in ranges]
+def _together(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
