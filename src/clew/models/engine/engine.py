@@ -44,7 +44,7 @@ class Engine:
     """Answers token requests in batches; implements ``Batches`` and ``complete``.
 
     Args:
-        forward: computes; a ``Fast``, or a ``Generic`` for modules that have no fast forward.
+        forward: computes; see ``forward_of``.
         renderer: parses replies and names the stop tokens; needs ``decode`` where stop strings are used.
         steady: results depend on nothing but the request, whatever runs beside it; rows are ordered by
             ``Request.order``.
