@@ -279,7 +279,7 @@ class Batched(Generic):
         plan = self.writes.plan(rows, at)
         return watched(self._run, plan.keys(), lambda number, x: apply(plan[number], x[0].clone())[None])
 
-    def _ids(self, values: Any) -> Tensor:
+    def _ids(self, values: Sequence[int] | I64) -> Tensor:
         return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
 
 
