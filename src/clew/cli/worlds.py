@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from clew.cli.shared import common, data_options, option, run_options
+from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 from clew.core.protocols import Taskset
 from clew.core.registry import Kind
@@ -83,7 +84,8 @@ def _serve(taskset: Taskset, port: int, split: str, store: str) -> None:
     made, listener = app(taskset, split=split, store=store), listen("127.0.0.1", port)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     common.echo(f"serving {taskset.ref} as an OpenEnv environment at {address}  (runs into {store}; Ctrl-C ends)")
-    common.echo(f'\nNext, in another program:\n  GenericEnvClient("{address}").reset(seed=0)\n  clew log model=openenv')
+    ask = f'GenericEnvClient("{address}").reset(seed=0)'
+    common.echo(f"\nNext, in another program:\n  {ask}\n  {command_line('log', 'model=openenv')}")
     quiet = "critical"  # openenv-core 0.3.0 fails, harmlessly, at each client that leaves; a step's errors it sends
     uvicorn.Server(uvicorn.Config(made, log_level=quiet)).run([listener])
 
