@@ -239,3 +239,34 @@ def test_pieces_say_ids_that_were_never_seen_and_lose_nothing(tmp_path: Path) ->
     again = Local(tmp_path)
     assert isinstance(again.renderer, PieceRenderer)
     assert (again.renderer.ref, again.renderer.encode(new)) == (renderer.ref, renderer.encode(new))
+
+
+THINKS = """{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}
+{%- if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}{%- endif %}{%- endif %}"""
+
+
+def test_variables_of_a_template_are_set_kept_and_part_of_its_name(tmp_path: Path) -> None:
+    plain, quiet = (
+        ChatTemplateRenderer(tokenizer(THINKS), (), template) for template in ({}, {"enable_thinking": False})
+    )
+    assert plain.decode(plain.head()) == "<|im_start|>assistant\n"
+    assert quiet.decode(quiet.head()) == "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    assert plain.ref != quiet.ref
+    assert "template" not in plain.settings()
+    model = small(WORDS, d=16, layers=1, heads=2, kv_heads=1, context=128)
+    chat = Local(model.module, tokenizer=tokenizer(THINKS), template={"enable_thinking": False}, ref="quiet")
+    assert chat.renderer.ref == quiet.ref
+    chat.save(tmp_path / "saved")
+    again = Local(tmp_path / "saved")
+    assert again.renderer.ref == quiet.ref
+    with pytest.raises(BadInput, match="the model has no chat template"):
+        Local(str(_words(tmp_path)), template={"enable_thinking": False})
+    with pytest.raises(BadInput, match="variable 'messages' is not free"):
+        ChatTemplateRenderer(tokenizer(THINKS), (), {"messages": []})
+
+
+def _words(folder: Path) -> Path:
+    model = small(WORDS, d=16, layers=1, heads=2, kv_heads=1, context=128)
+    model.save(folder / "words")
+    return folder / "words"

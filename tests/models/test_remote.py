@@ -22,6 +22,7 @@ from clew.models.fakes import Markov
 from clew.models.remote import Price, Remote
 from clew.models.remote.failures import pause_of
 from clew.models.remote.limits import Purse, RateLimiter
+from clew.models.shaping import written
 
 from .helpers import ask
 from .server import chat, chunks, failing, serving
@@ -137,6 +138,19 @@ def test_fields_the_server_refuses_are_left_out_from_then_on(peer):
     assert done.in_force == Sampling(30, 1.0)
     assert peer.bodies[-1]["max_completion_tokens"] == 30
     assert len(run(model, ask("q")).attempts) == 1
+
+
+def test_shapes_are_sent_by_their_names_and_a_server_that_refuses_one_is_believed(peer):
+    shape = written({"min_p": 0.1, "logit_bias": {"3": 2}, "presence_penalty": 0.5})
+    done = run(remote(peer), ask("q", sampling=Sampling(30, shape=shape)))
+    sent = {name: peer.bodies[-1][name] for name in ("min_p", "logit_bias", "presence_penalty")}
+    assert sent == {"min_p": 0.1, "logit_bias": {"3": 2}, "presence_penalty": 0.5}
+    assert (done.in_force, done.logprobs) == (None, None), "logprobs of the model's own law are not those in force"
+    peer.answer = lambda body, count: failing(400, "Unrecognized request argument supplied: min_p")
+    with pytest.raises(Refused, match="min_p"):
+        run(remote(peer), ask("q", sampling=Sampling(30, shape=shape)))
+    with pytest.raises(BadInput, match="the messages dialect cannot ask for min_p"):
+        run(remote(peer, dialect="messages"), ask("q", sampling=Sampling(30, shape=written({"min_p": 0.1}))))
 
 
 def test_failures_that_may_pass_are_tried_again(peer):

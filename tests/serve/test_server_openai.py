@@ -151,7 +151,7 @@ def test_responses(client: Any) -> None:
 
 def test_errors_are_the_clients_own(client: Any) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(**SAME, logit_bias={"3": 5})
+        client.chat.completions.create(**SAME, logit_bias={"three": 5})
     assert refused.value.param == "logit_bias"
     with pytest.raises(openai.NotFoundError, match="no model is called 'other'"):
         client.chat.completions.create(**{**SAME, "model": "other"})

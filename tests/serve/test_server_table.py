@@ -35,6 +35,7 @@ VALUES: dict[str, Any] = {  # a value that is not neutral
     "echo": True, "prompt_logprobs": 1, "return_token_ids": True, "return_tokens_as_token_ids": True,
     "continue_final_message": True, "metadata": {"a": "b"}, "presence_penalty": 0.5, "frequency_penalty": 0.5,
     "repetition_penalty": 1.1, "logit_bias": {"3": 5}, "min_p": 0.1, "min_tokens": 2, "ignore_eos": True,
+    "allowed_token_ids": [1, 2, 3],
     "use_beam_search": True, "bad_words": ["no"], "add_generation_prompt": "no", "modalities": ["audio"], "best_of": 2,
     "suffix": "end", "truncation": "auto", "background": True, "functions": [LOOK], "function_call": "auto",
     "chat_template_kwargs": {"thinking": False}, "skip_special_tokens": True, "add_special_tokens": True,

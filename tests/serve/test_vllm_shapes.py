@@ -128,7 +128,7 @@ def test_our_client_reads_ids_masks_and_logprobs_and_none_that_do_not_fit() -> N
         ({"token_ids": [1], "sampling_params": {}, "features": {}}, "the body has 'features'"),
         ({"token_ids": [1], "sampling_params": {}, "stream": True}, "stream is 'True'"),
         ({"token_ids": [1], "sampling_params": {"temperature": "hot"}}, "temperature is 'hot'"),
-        ({"token_ids": [1], "sampling_params": {"min_p": 0.5}}, "min_p is not supported"),
+        ({"token_ids": [1], "sampling_params": {"min_p": 2}}, "min_p=2 has no meaning"),
         ({"token_ids": [1], "sampling_params": {}, "model": "other"}, "no model is called 'other'"),
     ],
 )

@@ -36,6 +36,7 @@ CUTS = {
     "top_p": {"top_p": 0.9},
     "top_k": {"top_k": 20},
     "both": {"top_p": 0.9, "top_k": 20},
+    "min_p": {"min_p": 0.05, "top_p": 0.9, "min_tokens": 3},
     "temperature": {"top_p": 0.9, "top_k": 20, "temperature": 0.7},
     "grammar": {"top_p": 0.9, "top_k": 20, "temperature": 1.3, "grammar": "regex:[a-z ]{3,12}"},
 }
@@ -74,7 +75,8 @@ def law(logits, sampling, banned=None):
     if banned is not None:
         logits = logits.masked_fill(torch.from_numpy(banned), -torch.inf)
     order = sorted(range(len(logits)), key=lambda i: (-float(logits[i].detach()), i))
-    order = [i for i in order if torch.isfinite(logits[i])][: sampling["top_k"] or None]
+    least = float(logits.detach().max()) + np.log(max(sampling["min_p"], 1e-300))
+    order = [i for i in order if torch.isfinite(logits[i]) and logits[i] >= least][: sampling["top_k"] or None]
     p, some, total = logits[order].softmax(0).tolist(), [], 0.0
     for i, share in zip(order, p, strict=True):
         some.append(i)
@@ -86,7 +88,7 @@ def law(logits, sampling, banned=None):
 
 def directly(model, made, sampling, ref=None):
     """The loss of rows, token by token: policy gradient, entropy and a penalty towards a reference."""
-    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "grammar": ""} | sampling
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "grammar": "", "min_p": 0.0, "min_tokens": 0} | sampling
     total, count, chosen_of = 0.0, 0, []
     for row in made:
         ids = torch.from_numpy(row.ids.astype(np.int64))
@@ -97,6 +99,8 @@ def directly(model, made, sampling, ref=None):
             guide = model.guide(sampling["grammar"]) if sampling["grammar"] else None
             for place in range(first, stop):
                 banned = guide.banned() if guide else None
+                if place - first < sampling["min_tokens"]:
+                    banned = np.isin(np.arange(logits.shape[1]), sorted(model.renderer.stop))
                 some, logp = law(logits[place - 1], sampling, banned)
                 mine = logp[some.index(int(ids[place]))]
                 chosen_of.append(float(mine.detach()))
@@ -212,3 +216,15 @@ class OnlyScores:
 
     def score(self, ids, temperature=1.0):
         return [np.zeros(len(row) - 1, np.float32) for row in ids]
+
+
+def test_penalties_are_recorded_and_do_not_train(house, lead, tmp_path):
+    groups, values = collected(lead(), house, store=tmp_path / "kept.db", presence_penalty=1.5, logit_bias={"70": 2})
+    run = groups.runs[0]
+    with SQLiteStore(tmp_path / "kept.db") as store:
+        asks = [call for call in store.run(run.id).calls if call.kind == "ask"]
+        assert {call.setup.asked.shape for call in asks} == {'{"logit_bias": {"70": 2}, "presence_penalty": 1.5}'}
+        assert list(store.verify()) == []
+    assert Runner(player, house, None, store=tmp_path / "kept.db").replay(run.id).calls == len(run.calls)
+    with pytest.raises(BadInput, match="bends the model's law: a trainer cannot compute it again"):
+        rows(groups, values)

@@ -31,6 +31,7 @@ PORT = 8422
 LENGTHS_HELP = "How much of a draft is verified: auto, none, fixed(k=3), threshold(least=0.7), scheduler."
 KEYS_HELP = "File of API keys, one per line; clients must send one. Also CLEW_SERVE_KEYS, with commas."
 UPDATES_HELP = "Let a trainer replace the weights, or load LoRA adapters, that lie in this folder (docs/fleet.md)."
+TEMPLATE_HELP = "Variables of the model's chat template, as in '{\"enable_thinking\": false}'."
 FILE, FOLDER = click.Path(exists=True, dir_okay=False), click.Path(exists=True, file_okay=False)
 POSITIVE = click.IntRange(1)
 
@@ -61,6 +62,7 @@ POSITIVE = click.IntRange(1)
 @option("--timeout", default=600.0, help="Most seconds for one request.")
 @option("--stall", default=30.0, help="Most seconds in which a client sends or reads nothing.")
 @option("--drain", default=30.0, help="Seconds to finish open requests after Ctrl-C.")
+@option("--template", metavar="JSON", help=TEMPLATE_HELP)
 @option("--context", type=click.IntRange(2), help="Most tokens in prompt and reply.  [default: the model's]")
 @option("--dtype", help="Type of the weights: float32, bfloat16, ...")
 @option("--device", help="Device of the weights: cpu, cuda or auto.")
@@ -192,6 +194,7 @@ def load(ref: str, options: Mapping[str, Any]) -> Local:
     """The model, loaded with the dtype, device and context that the options name."""
     given = common.json_object(options["model_options"], "--model-options")
     given |= {k: options[k] for k in ("context", "dtype", "device", "max_rows") if options[k] is not None}
+    given |= {"template": common.json_object(options["template"], "--template")} if options["template"] else {}
     model = run_options.load_model(ref, {**options, "model_options": json.dumps(given)})
     if options["threads"] and hasattr(model, "module"):
         sys.modules["torch"].set_num_threads(options["threads"])

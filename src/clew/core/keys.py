@@ -110,9 +110,8 @@ def pack_ids(ids: Sequence[int]) -> bytes:
 
 
 def sampling_form(sampling: Sampling) -> dict[str, Any]:
-    """The settings as a request's digest has them: a grammar only where there is one."""
-    form = sampling._asdict()
-    return form if sampling.grammar else {name: value for name, value in form.items() if name != "grammar"}
+    """The settings as a request's digest has them: a grammar and a shape only where there is one."""
+    return {name: value for name, value in sampling._asdict().items() if value != "" or name == "stop"}
 
 
 def _message_pieces(message: Message) -> list[bytes]:

@@ -135,10 +135,10 @@ def _prefixed(pieces: Sequence[bytes]) -> bytes:
 
 
 def _sampling_pieces(sampling: Sampling) -> list[bytes]:
-    tokens, temperature, top_p, top_k, stop, grammar = sampling
-    count = len(stop) | (1 << 31 if grammar else 0)  # a record without a grammar keeps its digest
+    tokens, temperature, top_p, top_k, stop, *more = sampling
+    count = len(stop) | sum(1 << 31 - i for i, text in enumerate(more) if text)  # a record without keeps its digest
     pieces = [_sampling(tokens, temperature, top_p, top_k), count.to_bytes(4, "little"), *map(encode, stop)]
-    return [*pieces, encode(grammar)] if grammar else pieces
+    return [*pieces, *(encode(text) for text in more if text)]
 
 
 def _sample_pieces(sample: Sample) -> list[bytes]:

@@ -75,7 +75,8 @@ class Sampling(NamedTuple):
     """Sampling settings. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 do not truncate.
 
     ``grammar``, empty for none, is what the whole reply must match: ``json`` (any JSON value), ``json:`` and a JSON
-    Schema, ``regex:`` and a regular expression, or ``lark:`` and a grammar in Lark's notation.
+    Schema, ``regex:`` and a regular expression, or ``lark:`` and a grammar in Lark's notation. ``shape``, empty for
+    none, is JSON of penalties, biases and the like; clew.models.shaping writes and reads it.
     """
 
     max_tokens: int = 256
@@ -84,6 +85,7 @@ class Sampling(NamedTuple):
     top_k: int = 0
     stop: tuple[str, ...] = ()
     grammar: str = ""
+    shape: str = ""
 
 
 def check_sampling(asked: Sampling) -> Sampling:
@@ -99,17 +101,6 @@ def check_sampling(asked: Sampling) -> Sampling:
             f"cannot sample with {asked}", remedy="Use temperature >= 0, 0 < top_p <= 1, top_k >= 0, max_tokens >= 0."
         )
     return asked
-
-
-def sampling_with(base: Sampling, changes: Mapping[str, Any]) -> Sampling:
-    """Settings with some of them changed.
-
-    Raises:
-        BadInput: there is no such setting, or it is given a value without a meaning.
-    """
-    for name in set(changes) - set(Sampling._fields):
-        raise BadInput(f"unknown sampling setting {name!r}", remedy=f"Known: {', '.join(Sampling._fields)}.")
-    return check_sampling(base._replace(**changes))
 
 
 class Usage(NamedTuple):

@@ -16,7 +16,7 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Judge, Model, Taskset, World
 from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow
 from clew.core.sources import changed, file_of
-from clew.core.values import Limits, Sampling, StopReason, Task, sampling_with
+from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.blame import agent_failed
 from clew.harness.collecting import Collecting, ended, open_groups
 from clew.harness.executors import IN_LOOP, Executor
@@ -32,6 +32,7 @@ from clew.harness.run.spec import Models, OnRun, RunSpec, sampling_of
 from clew.harness.toolbox import again, given, recorded, told_of_tools
 from clew.harness.tools import Tool, as_tools
 from clew.harness.verdicts import verdict
+from clew.models.shaping import sampling_with
 from clew.models.taps.tap import Tap
 from clew.store import Group, Groups, Run, open_store
 from clew.store.base import Keeper

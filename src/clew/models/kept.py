@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from clew.core.errors import BadInput
 from clew.core.values import F32, Sampling
+from clew.models.shaping import shape_of
 
 I64 = npt.NDArray[np.int64]
 Span = tuple[int, int, bytes]  # first place, stop, sets as packed
@@ -119,8 +120,9 @@ def _is_id(value: object) -> bool:
 
 
 def truncates(sampling: Sampling) -> bool:
-    """Whether top-k or top-p may cut tokens off; greedy sampling leaves one, which nobody needs to be told."""
-    return sampling.temperature > 0 and (sampling.top_p < 1 or sampling.top_k > 0)
+    """Whether top-k, top-p or a shape may cut tokens off; greedy sampling leaves one, which nobody needs to be told."""
+    cuts = sampling.top_p < 1 or sampling.top_k > 0 or shape_of(sampling.shape).cuts
+    return sampling.temperature > 0 and cuts
 
 
 def _leb128(numbers: I64) -> bytes:

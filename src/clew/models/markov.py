@@ -155,6 +155,8 @@ class Markov:
         refuse_taps(request, self.ref)
         self.calls += 1
         began, sampling = time.perf_counter(), request.sampling
+        if sampling.shape:
+            raise BadInput(f"{self.ref} knows no {sampling.shape[:80]}", remedy="Use local weights or an endpoint.")
         prompt = self._prompt(request)
         forced = request.forced or (self.words.encode(request.forced_text) if request.forced_text else ())
         reply, logprobs, entropies = list(forced), [], []

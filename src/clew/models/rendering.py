@@ -159,12 +159,19 @@ class ChatTemplateRenderer:
     Args:
         tokenizer: with a ``chat_template``.
         stop: ids that end a reply, beside the tokenizer's own end token.
+        template: variables of the chat template, such as ``{"enable_thinking": False}``.
 
     Raises:
         BadInput: no chat template, or one that cannot render a user message and a reply.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, stop: Iterable[int] = ()) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, stop: Iterable[int] = (), template: Mapping[str, object] | None = None
+    ) -> None:
+        self.template = dict(template or {})
+        if taken := self.template.keys() & {"messages", "tools", "tokenize", "add_generation_prompt"}:
+            told = f"the chat template's variable {min(taken)!r} is not free"
+            raise BadInput(told, remedy="Set others, such as enable_thinking.")
         if not tokenizer.chat_template:
             raise BadInput(
                 "the tokenizer has no chat template", remedy="Set tokenizer.chat_template, or pass renderer=."
@@ -181,7 +188,8 @@ class ChatTemplateRenderer:
         if not self.stop:
             raise BadInput("the tokenizer names no end token", remedy="Set tokenizer.eos_token, or pass stop ids.")
         self._head = self.encode(self._head_text)
-        digest = value_digest([self._vocabulary(), str(tokenizer.chat_template), sorted(self.stop)])
+        parts = [self._vocabulary(), str(tokenizer.chat_template), sorted(self.stop)]
+        digest = value_digest([*parts, self.template] if self.template else parts)
         self.ref = f"chat:{digest.hex()[:16]}"
         self.rewrites = self._finds_rewriting()
 
@@ -266,13 +274,14 @@ class ChatTemplateRenderer:
         return ""
 
     def settings(self) -> dict[str, Any]:
-        return {"kind": "chat", "stop": sorted(self.stop)}
+        return {"kind": "chat", "stop": sorted(self.stop)} | ({"template": self.template} if self.template else {})
 
     def _text(self, messages: list[dict[str, Any]], tools: list[Json] | None = None, head: bool = False) -> str:
         import jinja2
 
         try:
-            return self.tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=head)
+            how = {"tools": tools, "tokenize": False, "add_generation_prompt": head, **self.template}
+            return str(self.tokenizer.apply_chat_template(messages, **how))
         except jinja2.TemplateError as error:
             roles = ", ".join(m["role"] for m in messages)
             raise BadInput(f"the chat template refuses the roles {roles}: {error}") from error

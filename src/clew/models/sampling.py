@@ -16,6 +16,7 @@ from torch import Tensor
 
 from clew.core.keys import uniforms
 from clew.core.values import Sampling
+from clew.models.shaping import shape_of
 
 LOWEST = -1e30  # stands for log 0 where it is multiplied by 0
 
@@ -28,13 +29,15 @@ class Laws:
     greedy: Tensor | None = None
     top_k: Tensor | None = None  # vocabulary size where not asked for
     top_p: Tensor | None = None
+    min_p: Tensor | None = None  # 0 where not asked for
 
     @classmethod
     def of(cls, asked: Sequence[Sampling], device: torch.device | str = "cpu") -> Laws:
         """Gather settings of several requests."""
         first = asked[0]
+        least = [shape_of(a.shape).min_p for a in asked]
         same = all(a is first or a[1:4] == first[1:4] for a in asked)
-        if same and first[1:4] == (1.0, 1.0, 0):
+        if same and first[1:4] == (1.0, 1.0, 0) and not any(least):
             return _PLAIN
         heat = torch.tensor([a.temperature for a in asked], dtype=torch.float64, device=device)
         top_k = torch.tensor([a.top_k or 2**31 for a in asked], device=device)
@@ -45,13 +48,14 @@ class Laws:
             greedy if bool(greedy.any()) else None,
             top_k if bool((top_k < 2**31).any()) else None,
             top_p if bool((top_p < 1).any()) else None,
+            torch.tensor(least, dtype=torch.float64, device=device) if any(least) else None,
         )
 
     def take(self, index: npt.NDArray[np.int64]) -> Laws:
         """The laws of rows ``index``, which may repeat."""
         if self is _PLAIN:
             return self
-        parts = (self.temperature, self.greedy, self.top_k, self.top_p)
+        parts = (self.temperature, self.greedy, self.top_k, self.top_p, self.min_p)
         where = torch.from_numpy(index)
         return Laws(*(None if part is None else part[where.to(part.device)] for part in parts))
 
@@ -69,11 +73,14 @@ def noise(seeds: npt.NDArray[np.uint64], start: npt.NDArray[np.uint64], count: i
 def in_force(logits: Tensor, laws: Laws) -> Tensor:
     """Log-probabilities (nats) of the distribution in force, [n, V]; -inf where it puts nothing.
 
-    Temperature, then top-k, then top-p on what is left, renormalised; greedy is a point mass.
+    Temperature, then min-p (2407.01082), then top-k, then top-p on what is left, renormalised; greedy is a point mass.
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
     if laws.temperature is not None:
         logits = logits / laws.temperature[:, None].to(logits.dtype)
+    if laws.min_p is not None:
+        edge = logits.amax(-1, keepdim=True) + laws.min_p.log().to(logits.dtype)[:, None]
+        logits = logits.masked_fill(logits < edge, float("-inf"))
     if laws.top_k is not None or laws.top_p is not None:
         logits = logits.masked_fill(~_kept(logits, laws), float("-inf"))
     if laws.greedy is not None:

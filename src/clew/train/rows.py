@@ -21,6 +21,7 @@ from clew.core.values import F32, Message, Sampling
 from clew.harness.run.asks import of_run
 from clew.models.fleet.spans import spans_of
 from clew.models.kept import ScoresKept, truncates
+from clew.models.shaping import shape_of
 from clew.models.taps.forms import forms_of
 from clew.store.paths import Span, leaves
 
@@ -172,6 +173,12 @@ def _policy_row(
 
 def _temperature(call: Call) -> float:
     sampling = _sampling(call)
+    if shape_of(sampling.shape).bends:
+        raise BadInput(
+            f"sampled with {sampling.shape[:200]}, which bends the model's law: a trainer cannot compute it again",
+            remedy="Collect without penalties and biases (min_p and the like train); or use sft_rows.",
+            at=f"{call.run}@{call.seq}",
+        )
     if sampling.temperature <= 0 or (truncates(sampling) and not call.kept):
         raise BadInput(
             f"sampled with temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, top_k {sampling.top_k}: "

@@ -11,10 +11,11 @@ from typing import Any
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.records import Call, Cursor, Edit, Intervention, Node, RunRow, Segment
-from clew.core.values import Message, Sampling, sampling_with
+from clew.core.values import Message, Sampling
 from clew.harness.memory.recalled import first_recall
 from clew.harness.run.nodes import Said, as_message, message_json
 from clew.harness.run.tape import unanswered
+from clew.models.shaping import sampling_with
 from clew.models.taps.forms import form_of, taps_of
 from clew.models.taps.tap import Tap
 from clew.store.names import new_id

@@ -20,6 +20,7 @@ from clew.models.engine.slots import NOBODY
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.state import Ended, Joining, Waiting
 from clew.models.engine.taps.placing import Write, apart, placed
+from clew.models.shaping import shape_of
 
 PIECE = 128  # tokens of a long prompt that are prefilled between two decode steps
 SHARE = 16  # shortest prefix for which a request waits until another of the same tick has cached it
@@ -37,6 +38,7 @@ def place(rows: Rows, entry: Waiting, stops: npt.NDArray[np.bool_], clock: int) 
     """
     request, slots, forward = entry.request, rows.slots, rows.forward
     check_sampling(request.sampling)
+    shape_of(request.sampling.shape)
     forced = request.forced
     limit = request.sampling.max_tokens - len(forced)
     own = slots.where.get(request.holder) if request.run else None

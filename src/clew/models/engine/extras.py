@@ -11,9 +11,21 @@ from torch import Tensor
 from clew.core.errors import ModelError
 from clew.models.engine.cache_rows import Rows
 from clew.models.engine.state import Fresh, Inbox, Live, Waiting
+from clew.models.kept import truncates
 from clew.models.sampling import LOWEST
+from clew.models.shaping import PLAIN, shape_of
 
 Places = list[tuple[int, Waiting]]  # among the live rows, and their requests
+
+
+def sort_out(live: Live, entries: Places) -> None:
+    """Note which of the live rows ask for what, by their places."""
+    live.guided = [i for i, entry in entries if entry.guide is not None]
+    live.listed = [i for i, entry in entries if entry.request.tops is not None]
+    live.truncated = [i for i, entry in entries if truncates(entry.request.sampling)]
+    shapes = [(i, shape_of(entry.request.sampling.shape)) for i, entry in entries]
+    live.shaped = [i for i, shape in shapes if shape is not PLAIN and shape._replace(min_p=0.0) != PLAIN]
+    live.told = [i for i, entry in entries if entry.inbox is not None]
 
 
 def asking(rows: Rows, live: Live, places: Sequence[int]) -> Places:

@@ -15,14 +15,14 @@ from clew.core.protocols import Renderer
 from clew.models.engine.admission import PIECE, Filling, place, prefill
 from clew.models.engine.cache_rows import LEAST, Rows
 from clew.models.engine.detokenizer import Answers
-from clew.models.engine.extras import asking, forbid, fresh, note_kept, plain_law, rank, stuck_error
+from clew.models.engine.extras import Places, asking, fresh, note_kept, plain_law, rank, sort_out
 from clew.models.engine.forwards.fast import CHUNK, Fast
 from clew.models.engine.forwards.generic import Generic
+from clew.models.engine.shaped_laws import restrict
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Verdict, judge, ragged, uniforms
 from clew.models.engine.state import I64, Counts, Fresh, Inbox, Joining, Live, Result, Waiting, answer
-from clew.models.kept import truncates
 from clew.models.sampling import Laws, draw, in_force, noise
 
 NOTHING = np.zeros(0, np.float32), np.zeros(0, np.float32)  # logprobs and entropies of no tokens
@@ -192,6 +192,8 @@ class Batch:
         guided = [(int(np.searchsorted(run, i)), entry) for i, entry in asking(self._rows, live, live.guided)]
         free = np.ones(len(run), bool)
         free[[i for i, _ in guided]] = False  # a drafter knows no grammar
+        bent = [(int(np.searchsorted(run, i)), entry) for i, entry in asking(self._rows, live, live.shaped)]
+        free[[i for i, _ in bent]] = False
         free &= ~live.steered[run]  # nor writes into hidden states, of which each token counts once
         index = self._rows.offset[rows] + count.astype(np.uint64)
         noise_of = partial(uniforms, self._rows.seed[rows], index, drafts.drafter.block)
@@ -204,9 +206,8 @@ class Batch:
         ids = [[a, *tokens[i][:n]] for i, (a, n) in enumerate(zip(last.tolist(), lengths.tolist(), strict=True))]
         logits = self.forward.verify(rows, ids, at)
         plain = plain_law(logits, range(len(logits))) if live.listed else None
-        for _, entry in forbid(logits, [(int(first[i]), entry) for i, entry in guided]):
-            live.act[live.rows == entry.slot] = False
-            self._fail(entry, stuck_error(entry), results)
+        held, changed = ([(int(first[i]), entry) for i, entry in places] for places in (guided, bent))
+        self._restrict(live, logits, held, changed, count[[i for i, _ in bent]], results)
         logp = in_force(logits, laws.take(np.repeat(np.arange(len(run)), lengths + 1)))
         verdict = judge(logp, proposed, logq, lengths, u)
         kept, finishes = self._note(live, run, verdict)
@@ -288,11 +289,8 @@ class Batch:
             live.laws = Laws.of([(r or some).sampling for r in asked], self.forward.device)
         live.watched = any(r is not None and (r.sampling.stop or r.deadline is not None) for r in asked)
         entries = [(i, j.entry) for i, j in enumerate(joined) if j is not None]
-        live.guided = [i for i, entry in entries if entry.guide is not None]
-        live.listed = [i for i, entry in entries if entry.request.tops is not None]
-        live.truncated = [i for i, entry in entries if truncates(entry.request.sampling)]
+        sort_out(live, entries)
         live.steered = np.array([r is not None and bool(r.taps) for r in asked], bool)
-        live.told = [i for i, entry in entries if entry.inbox is not None]
         live.ahead = AHEAD
         return live
 
@@ -332,10 +330,10 @@ class Batch:
         listed = asking(self._rows, live, live.listed) if live.listed else []
         guided = asking(self._rows, live, live.guided) if live.guided else []
         law = plain_law(logits, [i for i, _ in listed]) if listed else None
-        for i, entry in forbid(logits, guided):
-            live.act[i] = False
-            self._fail(entry, stuck_error(entry), results)
-        *numbers, in_law = draw(logits, live.laws, u, bool(guided))
+        bent = asking(self._rows, live, live.shaped) if live.shaped else []
+        if guided or bent:
+            self._restrict(live, logits, guided, bent, live.count[[i for i, _ in bent]], results)
+        *numbers, in_law = draw(logits, live.laws, u, bool(guided or bent))
         drawn, logprobs, negentropies = (t.cpu().numpy() for t in numbers)
         drawn, logprobs, rows, count = drawn[:, 0], logprobs[:, 0], live.rows, live.count
         if np.isnan(logprobs.sum()):
@@ -366,13 +364,17 @@ class Batch:
                     live.act[i] = False
                     self._finish(rows[i : i + 1], count[i : i + 1], [finish], results)
 
-    def _fail(self, entry: Waiting, error: ClewError, results: list[Result]) -> None:
-        """Answer one request with an error, and let its row go."""
-        self._rows.joined[entry.slot] = None
-        self.forward.writes.drop(entry.slot)
-        self._rows.slots.busy[entry.slot] = False
-        self.active -= 1
-        answer(entry, error, results)
+    def _restrict(
+        self, live: Live, logits: Tensor, guided: Places, bent: Places, counts: I64, results: list[Result]
+    ) -> None:
+        """Hold rows of logits to grammars and shapes; who has nothing left to draw gets an error, and its row goes."""
+        for entry, error in restrict(logits, guided, bent, counts.tolist(), self._rows, self._stops):
+            live.act[live.rows == entry.slot] = False
+            self._rows.joined[entry.slot] = None
+            self.forward.writes.drop(entry.slot)
+            self._rows.slots.busy[entry.slot] = False
+            self.active -= 1
+            answer(entry, error, results)
 
     def _finish(self, rows: I64, counts: I64, finishes: Sequence[str], results: list[Result]) -> None:
         """Answer the requests of some rows, [n] each, and let the rows go."""

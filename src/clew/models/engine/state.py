@@ -132,4 +132,5 @@ class Live:
     listed: list[int]  # places of rows that ask for the likeliest tokens
     truncated: list[int]  # places of rows whose law top-k or top-p cuts
     steered: npt.NDArray[np.bool_]  # bool, writes into hidden states
+    shaped: list[int]  # places of rows whose logits are changed before a token is drawn
     told: list[int]  # places of rows whose tokens go out as they come

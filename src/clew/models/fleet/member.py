@@ -101,7 +101,7 @@ class Member:
         Raises:
             Unreachable: nobody answers.
         """
-        free = sampling.temperature == 1 and not sampling.grammar and not truncates(sampling)
+        free = sampling.temperature == 1 and not sampling.grammar and not sampling.shape and not truncates(sampling)
         if self._law is None and not free:
             self._law = (await law(self.control, self.remote.model)).ok
             self.remote.logprobs = "processed" if self._law else True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,15 +99,19 @@ def _reach_hub(source: str) -> None:
         raise UnknownName(told, remedy=remedy) from error
 
 
-def renderer_of(settings: dict[str, Any], tokenizer: Tokenizer | None) -> Renderer:
-    """The renderer that the settings describe, else that of the tokenizer's chat template.
+def renderer_of(
+    settings: dict[str, Any], tokenizer: Tokenizer | None, template: Mapping[str, object] | None = None
+) -> Renderer:
+    """The renderer that the settings describe, else that of the tokenizer's chat template, with these variables.
 
     Raises:
-        BadInput: neither is there.
+        BadInput: neither is there, or variables are given where there is no chat template.
     """
     saved = settings.get("renderer", {})
+    if template and (saved.get("kind") in ("words", "pieces") or tokenizer is None):
+        raise BadInput("the model has no chat template, whose variables could be set", remedy="Leave out template.")
     if (kind := saved.get("kind")) in ("words", "pieces"):
         return PieceRenderer(saved["words"]) if kind == "pieces" else WordRenderer(saved["words"])
     if tokenizer is None:
         raise BadInput("no tokenizer was found", remedy="Pass tokenizer= or renderer=.")
-    return ChatTemplateRenderer(tokenizer, saved.get("stop", ()))
+    return ChatTemplateRenderer(tokenizer, saved.get("stop", ()), saved.get("template", {}) | dict(template or {}))

@@ -46,6 +46,7 @@ class Local:
         dtype: of the weights when they are loaded, float32 where not given.
         device: "cpu", "cuda", or "auto" for cuda where there is one.
         steady: see Engine.
+        template: variables of the chat template, such as ``{"enable_thinking": False}``.
         max_rows: most requests in a batch.
         max_waiting: requests that may wait beside these, see Engine; None: no limit.
         cache_bytes: most memory for cached keys and values, see Engine.
@@ -73,6 +74,7 @@ class Local:
         *,
         tokenizer: Tokenizer | None = None,
         renderer: Renderer | None = None,
+        template: Mapping[str, object] | None = None,
         ref: str = "",
         dtype: torch.dtype | str | None = None,
         device: str = "cpu",
@@ -97,7 +99,7 @@ class Local:
             self.module, tokenizer, settings = load(str(source), tokenizer, dtype or torch.float32, device)
         self.module.eval()
         self.tokenizer = tokenizer
-        self.renderer: Renderer = renderer or renderer_of(settings, tokenizer)
+        self.renderer: Renderer = renderer or renderer_of(settings, tokenizer, template)
         self.ref = ref or (str(source) if not isinstance(source, nn.Module) else f"module:{_digest(self.module)}")
         self.weights_name = _content_name(self.module) if Path(self.ref).is_dir() else ""
         self.version = 0

@@ -23,7 +23,7 @@ from clew.models.remote.endpoint import Endpoint
 from clew.models.remote.failures import GARBLED, OVERFLOW, Failed, Failure, spare_field
 from clew.models.remote.limits import Purse, RateLimiter
 from clew.models.remote.prices import Price, price_of
-from clew.models.remote.request_body import as_sent, in_force, with_grammar
+from clew.models.remote.request_body import as_sent, in_force, with_grammar, with_shape
 from clew.models.taps import refuse_taps
 
 DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages, "completions": completions}
@@ -340,6 +340,8 @@ class Remote:
             body = body or self._wire.request_to_wire(asked)
         if request.sampling.grammar:
             body = with_grammar(body, request, self.dialect)
+        if request.sampling.shape:
+            body = with_shape(body, request.sampling.shape, self.dialect)
         body |= {**self.extra, **(self.further(request) if self.further is not None else {})}
         if "max_tokens" in without and "max_tokens" in body:
             body["max_completion_tokens"] = body["max_tokens"]
@@ -375,6 +377,7 @@ class Remote:
             message = completion.message
             completion = completion._replace(message=message._replace(text=request.forced_text + message.text))
         exact = force.temperature == 1 and force.top_p == 1 and not force.top_k and not force.grammar
+        exact = exact and not force.shape
         exact = exact or self.logprobs == "processed" or completion.plain is not None
         logprobs = completion.logprobs if exact else None
         if completion.tokens is not None and logprobs is not None and len(logprobs) != len(completion.tokens):

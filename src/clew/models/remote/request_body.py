@@ -9,6 +9,7 @@ from clew.core.errors import BadInput
 from clew.core.records import Request, Wire
 from clew.core.values import Sampling
 from clew.models.dialects import Asked, Json
+from clew.models.shaping import written
 
 
 def with_grammar(body: Json, request: Request, dialect: str) -> Json:
@@ -45,6 +46,21 @@ def held_to(grammar: str, dialect: str) -> Json:
     )
 
 
+def with_shape(body: Json, shape: str, dialect: str) -> Json:
+    """A body with the settings of ``Sampling.shape``, by their own names, as vLLM, SGLang and `clew serve` take them.
+
+    Raises:
+        BadInput: this dialect has no words for them.
+    """
+    fields: Json = json.loads(shape)
+    if dialect == "generate":
+        return body | {"sampling_params": body["sampling_params"] | fields}
+    if dialect in ("chat", "completions"):
+        return body | fields
+    told = f"the {dialect} dialect cannot ask for {', '.join(fields)}"
+    raise BadInput(told, remedy="Leave them out, or use a chat or completions endpoint.")
+
+
 def in_force(asked: Sampling, body: Json) -> Sampling:
     """The sampling that was truly asked of the endpoint: settings it refused fall back to the API's defaults."""
     if not body:
@@ -55,6 +71,7 @@ def in_force(asked: Sampling, body: Json) -> Sampling:
         top_p=asked.top_p if "top_p" in body else 1.0,
         top_k=asked.top_k if "top_k" in body else 0,
         stop=asked.stop if {"stop", "stop_sequences"} & body.keys() else (),
+        shape=written({name: body.get(name) for name in json.loads(asked.shape or "{}")}),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from clew.models import shaping
 from clew.serve.refusals import Rejected
 
 Endpoint = Literal["chat", "completions", "responses"]
@@ -38,12 +39,9 @@ ANY = {
     **_all("user safety_identifier service_tier prompt_cache_key prompt_cache_options prompt_cache_retention",
            Rule("ignored")),
     **_all("moderation context_management", NO),
-    **_all("presence_penalty frequency_penalty", Rule("refused", (0,))),
-    "repetition_penalty": Rule("refused", (1,)),
-    "logit_bias": Rule("refused", ({},)),
-    **_all("min_p min_tokens", Rule("refused", (0,))),
-    **_all("ignore_eos use_beam_search", Rule("refused", (False,))),
-    **_all("bad_words allowed_token_ids logits_processors", Rule("refused", ([],))),
+    **dict.fromkeys(shaping.NAMES, YES),
+    "use_beam_search": Rule("refused", (False,)),
+    **_all("bad_words logits_processors", Rule("refused", ([],))),
     **_all("include_stop_str_in_output early_stopping", Rule("refused", (False,))),
     "truncate_prompt_tokens": Rule("refused", (), "Shorten the prompt."),
     "length_penalty": Rule("refused", (1,)),
@@ -67,7 +65,8 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         "best_of": Rule("refused", (1,), "Ask for n."),
         "echo": Rule("refused", (False,)),
         "add_special_tokens": Rule("refused", (False,), "The chat template has them."),
-        **_all("chat_template chat_template_kwargs", Rule("refused", ({},), "The model's own template is used.")),
+        "chat_template": Rule("refused", (), "The model's own template is used."),
+        "chat_template_kwargs": Rule("refused", ({},), "Set them for all requests: clew serve --template JSON."),
     },
     "completions": {
         **ANY,

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Model
 from clew.core.records import Node, Request
 from clew.core.values import Message, Sampling
 from clew.harness.run.nodes import make_node
+from clew.models import shaping
 from clew.models.dialects import Asked, Json, chat, completions, media, responses, tags
 from clew.serve.incoming import in_dialect, question_of
 from clew.serve.openai.parameters import check
@@ -176,7 +178,16 @@ def _sampling(endpoint: str, body: Json, read: Sampling, limits: Limits) -> Samp
         raise Rejected(told, remedy=f"Send at most {STOPS} of at most {STOP} characters.", param="stop")
     if given is None and endpoint != "completions":
         read = read._replace(max_tokens=limits.output or LARGEST)
-    return read._replace(top_k=max(0, read.top_k), stop=stops)
+    return read._replace(top_k=max(0, read.top_k), stop=stops, shape=_shape(body))
+
+
+def _shape(body: Json) -> str:
+    given = {name: body.get(name) for name in shaping.NAMES}
+    try:
+        return shaping.written(given)
+    except BadInput as error:
+        wrong = next((name for name in given if str(error).startswith(f"{name}=")), "")
+        raise Rejected(error.message, remedy=error.remedy, param=wrong) from None
 
 
 def _roles(asked: Asked) -> None:

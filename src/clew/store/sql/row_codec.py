@@ -312,12 +312,12 @@ def _read_list(body: bytes) -> tuple[str, ...]:
 
 
 def _sampling(sampling: Sampling | None) -> list[Any] | None:
-    """A grammar is written only where there is one: records without are as they were before there were any."""
-    return None if sampling is None else list(sampling if sampling.grammar else sampling[:5])
+    """Grammar and shape are written only where there are: records without are as they were before there were any."""
+    return None if sampling is None else list(sampling[: 7 if sampling.shape else 6 if sampling.grammar else 5])
 
 
 def _read_sampling(fields: list[Any] | None) -> Sampling | None:
-    return None if fields is None else Sampling._make([*fields[:4], tuple(fields[4]), *(fields[5:] or [""])])
+    return None if fields is None else Sampling._make([*fields[:4], tuple(fields[4]), *fields[5:], *("", "")][:7])
 
 
 def _inner(one: Inner) -> list[Any]:
