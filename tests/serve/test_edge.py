@@ -143,7 +143,7 @@ def test_a_prompt_far_too_long_is_refused_before_it_is_tokenised(recorded: bool)
 
 
 SETTINGS = {
-    "allowed_token_ids": [1], "truncate_prompt_tokens": 4, "include_stop_str_in_output": True, "length_penalty": 2.0,
+    "truncate_prompt_tokens": 4, "include_stop_str_in_output": True, "length_penalty": 2.0,
     "logits_processors": ["x"], "best_of": 3, "of_tomorrow": 1,
 }  # fmt: skip
 
