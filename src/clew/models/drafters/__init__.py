@@ -27,7 +27,8 @@ def load(
     """A saved drafter, ready for the engine of this target.
 
     Args:
-        folder: what ``clew draft train`` wrote, or "lookup" for prompt lookup, which needs no training.
+        folder: what ``clew draft train`` wrote, an EAGLE-3 drafter as others publish it, or "lookup" for prompt
+            lookup, which needs no training.
         target: the Hugging Face causal LM it drafts for. tokenizer: the target's; None leaves it unchecked.
         temperature: of sampling, for which the table of ``clew draft calibrate`` is then used; None uses none.
 
@@ -35,12 +36,14 @@ def load(
         UnknownName: no drafter there. BadInput: made for another tokenizer, vocabulary, width or weights; or its
             calibration was fitted for another drafter or block, or not for this temperature.
     """
-    from clew.models.drafters import calibration
+    from clew.models.drafters import calibration, published
     from clew.models.drafters import folder as folders
     from clew.models.drafters.plain import Lookup
 
     if str(folder) == "lookup":
         return Lookup(text_config(target).vocab_size)
+    if published.is_published(folder):
+        return ready(published.read(folder, target))
     module = folders.read(folder, target, tokenizer)
     table = None if temperature is None else calibration.find(folder, module, temperature)
     return ready(module, table.temperatures if table else None)

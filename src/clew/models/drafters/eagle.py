@@ -21,13 +21,18 @@ class First(nn.Module):
         super().__init__()
         self.self_attn, self.mlp = Attention(design, 2 * design.width), Feed(design)
         self.input_layernorm, self.hidden_norm = Norm(design.width, design.eps), Norm(design.width, design.eps)
-        self.post_attention_layernorm = Norm(design.width, design.eps)
+        self.post_attention_layernorm, self.norm_first = Norm(design.width, design.eps), design.norm_first
+
+    def residual(self, state: Tensor) -> Tensor:
+        """What attention is added to."""
+        kept: Tensor = self.hidden_norm(state) if self.norm_first else state
+        return kept
 
     def read(self, embedded: Tensor, state: Tensor) -> Tensor:
         return torch.cat((self.input_layernorm(embedded), self.hidden_norm(state)), -1)
 
     def rest(self, state: Tensor, attended: Tensor) -> Tensor:
-        x = state + attended
+        x = self.residual(state) + attended
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
@@ -37,9 +42,10 @@ class Eagle(Trained):
 
     Args:
         embed, head: the target's embedding and output matrices [V, width], copied and frozen.
+        known: the target's token ids of the rows of ``head``, int64, where it has fewer than the target.
     """
 
-    def __init__(self, design: Design, embed: Tensor, head: Tensor) -> None:
+    def __init__(self, design: Design, embed: Tensor, head: Tensor, known: Tensor | None = None) -> None:
         super().__init__()
         if design.layers != 1 or design.rank or design.confidence:
             remedy = "It has one layer, no sequential and no confidence head."
@@ -49,10 +55,19 @@ class Eagle(Trained):
         self.fc = nn.Linear(len(d.taps) * d.width, d.width, bias=False)
         self.layers: Any = nn.ModuleList([First(d)])
         self.norm = Norm(d.width, d.eps)
+        self.known = known
         self.cos: Tensor
         self.sin: Tensor
         for name, table in zip(("cos", "sin"), rotary(d), strict=True):
             self.register_buffer(name, table, persistent=False)
+
+    def widened(self, logits: Tensor) -> Tensor:
+        """Logits [..., V] of the head's own; tokens that it does not know are never proposed."""
+        if self.known is None:
+            return logits
+        out = logits.new_full((*logits.shape[:-1], self.design.vocabulary), float("-inf"))
+        out[..., self.known.to(logits.device)] = logits
+        return out
 
     def forward(self, taps: Tensor, ids: Tensor, anchors: Tensor) -> tuple[Tensor, None]:
         """Logits [B, A, block, V] behind anchors [B, A], the true tokens fed at every step (training-time test).
@@ -76,5 +91,5 @@ class Eagle(Trained):
             new = layer.self_attn.pairs(y, *turned)
             k, v, seen = torch.cat((k, new[0]), 2), torch.cat((v, new[1]), 2), torch.cat((seen, own), -1)
             state = layer.rest(state, layer.self_attn.attend(layer.self_attn.queries(y, *turned), k, v, seen))
-            logits.append(self.lm_head(self.norm(state)))
+            logits.append(self.widened(self.lm_head(self.norm(state))))
         return torch.stack(logits, 2), None

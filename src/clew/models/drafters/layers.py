@@ -29,6 +29,8 @@ class Design:
         rank: of the Markov head; 0 for none. head: "vanilla", "gated" or "rnn".
         confidence: whether the chance of acceptance has a head of its own.
         mask: token id that stands where nothing is known yet.
+        head_norm: whether each head of queries and keys has a norm, as Qwen3's. norm_first: whether the residual of
+            Eagle's layer is the state behind its norm. Published drafters differ in both.
     """
 
     kind: str = "dspark"
@@ -48,6 +50,8 @@ class Design:
     context: int = 4096
     theta: float = 10_000.0
     eps: float = 1e-6
+    head_norm: bool = True
+    norm_first: bool = False
 
     def __post_init__(self) -> None:
         if self.head not in HEADS:
@@ -104,7 +108,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(into, d.kv * d.dim, bias=False)
         self.v_proj = nn.Linear(into, d.kv * d.dim, bias=False)
         self.o_proj = nn.Linear(d.heads * d.dim, d.width, bias=False)
-        self.q_norm, self.k_norm = Norm(d.dim, d.eps), Norm(d.dim, d.eps)
+        self.q_norm, self.k_norm = (Norm(d.dim, d.eps) if d.head_norm else nn.Identity() for _ in range(2))
 
     def queries(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """[B, heads, T, dim] of x [B, T, width]; cos, sin [B, T, dim] or [T, dim]."""

@@ -28,7 +28,9 @@ class _Layer:
         self.heads, self.kv, self.dim = a.heads, a.kv, a.dim
         qkv = torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)).detach().t()
         self.qkv, self.pairs = pack(qkv), pack(qkv[:, a.heads * a.dim :])
-        self.norms = torch.cat((a.q_norm.weight.expand(a.heads, -1), a.k_norm.weight.expand(a.kv, -1))).detach()
+        self.norms: Tensor | None = None
+        if isinstance(a.q_norm, Norm) and isinstance(a.k_norm, Norm):
+            self.norms = torch.cat((a.q_norm.weight.expand(a.heads, -1), a.k_norm.weight.expand(a.kv, -1))).detach()
         self.gate_up = pack(torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight)).detach().t())
         self.out, self.down = pack(a.o_proj.weight.detach().t()), pack(layer.mlp.down_proj.weight.detach().t())
         self.after: Norm = layer.post_attention_layernorm
@@ -38,14 +40,17 @@ class _Layer:
         """Queries [..., heads, dim] and pairs [..., kv, 2 dim] of y [..., into]; cos, sin [..., 1, dim]."""
         whole = times(y, self.qkv).view(*y.shape[:-1], -1, self.dim)
         z = whole[..., : self.heads + self.kv, :]
-        z = turn(F.rms_norm(z, (self.dim,), None, self.eps) * self.norms, cos, sin)
+        z = turn(self._normed(z, self.norms), cos, sin)
         return z[..., : self.heads, :], torch.cat((z[..., self.heads :, :], whole[..., -self.kv :, :]), -1)
 
     def context(self, y: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Pairs [N, kv, 2 dim] alone."""
         k, v = times(y, self.pairs).view(len(y), -1, self.dim).chunk(2, -2)
-        k = F.rms_norm(k, (self.dim,), None, self.eps) * self.norms[self.heads :]
+        k = self._normed(k, None if self.norms is None else self.norms[self.heads :])
         return torch.cat((turn(k, cos, sin), v), -1)
+
+    def _normed(self, z: Tensor, weights: Tensor | None) -> Tensor:
+        return z if weights is None else F.rms_norm(z, (self.dim,), None, self.eps) * weights
 
     def attend(self, q: Tensor, pairs: Tensor, mask: Tensor | None) -> Tensor:
         """[n, T, heads * dim]: q [n, T, heads, dim] over pairs [n, S, kv, 2 dim]; mask boolean [n, 1, T or 1, S]."""
@@ -225,8 +230,8 @@ class Autoregressive(_Tapped):
             if len(rows) > 1:
                 mask = (torch.arange(span, device=self._device) <= where[:, None])[:, None, None]
             a = layer.attend(q[:, None], self._cache.view()[0][index, :span], mask)
-            state = layer.rest(state, a[:, 0])
-            logp = in_force(times(m.norm(state), self._head), laws)
+            state = layer.rest(m.layers[0].residual(state), a[:, 0])
+            logp = in_force(m.widened(times(m.norm(state), self._head)), laws)
             tokens = draw_each(logp, noise[:, k])
             drawn.append(tokens)
             logps.append(logp)
