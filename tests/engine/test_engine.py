@@ -179,7 +179,7 @@ def test_new_weights_between_two_turns_never_meet_an_old_cache(make: Make) -> No
     np.testing.assert_allclose(new.logprobs, expected(model.module, talk.request(2), new.tokens or ()), atol=1e-4)
 
 
-def test_weights_bumped_while_a_batch_runs_wait_for_its_end(make: Make) -> None:
+def test_weights_bumped_in_the_middle_of_a_reply_are_not_its_own(make: Make) -> None:
     model = make()
     before = model.module.state_dict()
     twin = make()

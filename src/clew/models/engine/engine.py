@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from clew.core.errors import BadInput, Busy, ClewError
+from clew.core.errors import BadInput, ClewError
 from clew.core.protocols import Done, Renderer
 from clew.core.records import Request
 from clew.core.values import Completion
 from clew.models.engine.forwards.fast import Fast
 from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.grammar import Grammars, Guide
-from clew.models.engine.handover import Answered, as_model_error, close_at_exit, deliver, send, settle, shut
+from clew.models.engine.handover import Answered, as_model_error, busy, close_at_exit, deliver, send, settle, shut
 from clew.models.engine.live_batch import Batch
 from clew.models.engine.speculation.drafts import check
 from clew.models.engine.speculation.lengths import Paying
@@ -31,13 +31,13 @@ from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Drafted
 from clew.models.engine.state import Inbox, Result, Stats, Waiting
 from clew.models.engine.stream import Stream
+from clew.models.engine.succession import Succession
 from clew.models.engine.taps.deep import Deep
 
 LINGER = 1.0  # seconds an idle thread waits before it ends
 HOLD = 0.05  # seconds the first result waits for others, as each hand-back costs the caller a commit
 FIRST_TICK = 0.02  # seconds, the assumed length of a tick before one was measured
 PATIENCE = 10.0  # seconds, the longest wait for a step when Python ends
-SLOWEST = 60.0  # seconds, the longest pause that is asked of a request that was refused
 
 
 class Engine:
@@ -79,7 +79,7 @@ class Engine:
         draft: Drafter | None = None,
         lengths: Lengths | None = None,
     ) -> None:
-        self._batch = Batch(forward, renderer, model, steady, max_rows, cache_bytes)
+        self._all = Succession(forward, renderer, model, steady, max_rows, cache_bytes)
         self._batch.use(version, forward.read())
         if draft is not None:
             self._batch.attach(draft, lengths or Paying(draft.block))
@@ -100,6 +100,10 @@ class Engine:
         self._tick = FIRST_TICK
         self._asked: dict[asyncio.AbstractEventLoop, list[Waiting]] = {}
         close_at_exit(self)
+
+    @property
+    def _batch(self) -> Batch:
+        return self._all.batch
 
     @property
     def drafted(self) -> Drafted | None:
@@ -138,7 +142,8 @@ class Engine:
                     self._thread.start()
                 self._change.notify()
             if over := fit[room:]:
-                refused += [Result(entry, shut() if self._closed else self._busy()) for entry in over]
+                told = busy(self._open, (self._open - self._all.active) * self._pace)
+                refused += [Result(entry, shut() if self._closed else told) for entry in over]
                 self._batch.counts.refused += len(over)
         deliver(refused)
 
@@ -154,17 +159,9 @@ class Engine:
             )
         return self._grammars.guide(grammar)
 
-    def _busy(self) -> Busy:
-        error = Busy(
-            f"{self._open} requests run or wait, and no more may", remedy="Send the request again a little later."
-        )
-        error.wait = min(SLOWEST, max(1.0, (self._open - self._batch.active) * self._pace))
-        return error
-
     def stats(self) -> Stats:
         """What the engine does now and has done so far; for any thread, at any time, at little cost."""
-        batch = self._batch
-        running = batch.active
+        batch, running = self._batch, self._all.active
         return Stats(running, max(0, self._open - running), *batch.room(), copy.deepcopy(batch.counts))
 
     def seat(self, change: int) -> None:
@@ -190,7 +187,8 @@ class Engine:
         return found
 
     def load(self, version: int) -> None:
-        """Serve the module's present weights, copied now, from the next tick that starts afresh; caches are void."""
+        """Serve the module's present weights, copied now, to what is admitted from now on; replies under way end under
+        those that they began with. With a drafter, from the next tick that starts afresh. Caches are void."""
         weights = self._batch.forward.read()
         with self._change:
             self._next = version, weights
@@ -274,7 +272,7 @@ class Engine:
             try:
                 self._run(taken, results)
             except Exception as error:
-                self._batch.abandon()
+                self._all.abandon()
                 answer = as_model_error(error)
                 results += [Result(entry, answer) for entry in taken if not entry.answered]
                 for entry in taken:
@@ -308,15 +306,17 @@ class Engine:
         return self._waiting[0].arrived + self._tick
 
     def _take(self, results: list[Result]) -> list[Waiting]:
-        """What waits, to be admitted now; new weights come into force where nothing runs."""
+        """What waits, to be admitted now; new weights come into force, and drafts where nothing runs."""
         with self._change:
             entries, self._waiting = self._waiting, []
             released, self._released = self._released, set()
             weights = drafting = None
-            if not self._batch.active:
-                (weights, self._next), (drafting, self._drafting) = (self._next, None), (self._drafting, None)
+            if self._all.open:
+                weights, self._next = self._next, None
+            if not self._all.active:
+                drafting, self._drafting = self._drafting, None
         if weights is not None:
-            self._batch.use(*weights)
+            self._all.use(*weights)
         if drafting is not None:
             self._batch.attach(*drafting)
         if released:
@@ -328,17 +328,18 @@ class Engine:
 
     def _run(self, taken: list[Waiting], results: list[Result]) -> None:
         """Admit, then decode until the batch is empty, handing back and admitting more on the way."""
-        batch, held = self._batch, time.monotonic()
+        running, held = self._all, time.monotonic()
         blocked = self._admit(taken, results)
         self._tell(results)
-        while batch.active and not self._left:
+        while running.active and not self._left:
             held = held if results else time.monotonic()
-            batch.step(results)
+            running.step(results)
             self._tell(results)
-            enough = results and len(results) >= self._hand_back * (len(results) + batch.active)
-            if enough and batch.active and time.monotonic() - held > HOLD:
+            enough = results and len(results) >= self._hand_back * (len(results) + running.active)
+            if enough and running.active and time.monotonic() - held > HOLD:
                 self._answer(results)
-            if self._waiting and batch.active < blocked and self._joins(len(results)):
+            room = self._batch.active < blocked or self._next is not None
+            if self._waiting and room and self._joins(len(results)):
                 more = self._take(results)
                 taken += more
                 blocked = self._admit(more, results)
@@ -348,7 +349,7 @@ class Engine:
         """Send what somebody waits for at once: pieces of streams, and the answers of those who asked alone."""
         if self._dropped:
             self._cut(results)
-        send(self._batch.fresh())
+        send(self._all.fresh())
         if results and any(result.entry.live for result in results):
             now = [result for result in results if result.entry.live]
             results[:] = [result for result in results if not result.entry.live]
@@ -362,7 +363,7 @@ class Engine:
             self._waiting = [entry for entry in self._waiting if not entry.dropped]
         for entry in waiting:
             self._batch.refuse(entry, results)
-        self._batch.cut(dropped, results)
+        self._all.cut(dropped, results)
 
     def _admit(self, entries: list[Waiting], results: list[Result]) -> float:
         """Admit requests; those without a row wait on until fewer run than the number given back."""
@@ -374,11 +375,12 @@ class Engine:
         return self._batch.active
 
     def _joins(self, undelivered: int) -> bool:
-        """Whether what waits should join the batch under way; not while newer weights or drafts wait for its end."""
+        """Whether what waits should join what runs; not while weights or drafts that are newer wait for its end."""
         with self._change:
-            if not self._waiting or self._closed or self._next is not None or self._drafting is not None:
+            late = self._drafting is not None or (self._next is not None and not self._all.open)
+            if not self._waiting or self._closed or late:
                 return False
-            return self._due(self._batch.active + undelivered) <= time.monotonic()
+            return self._due(self._all.active + undelivered) <= time.monotonic()
 
     def _answer(self, results: list[Result]) -> None:
         """Hand results back, and count them; empties the list."""

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from clew.core.errors import ClewError, ModelError, Refused
+from clew.core.errors import Busy, ClewError, ModelError, Refused
 from clew.core.protocols import Done
 from clew.core.records import Request
 from clew.core.values import Completion
@@ -17,6 +17,7 @@ from clew.models.engine.grammar import Guide
 from clew.models.engine.state import Fresh, Inbox, Result, Waiting
 
 T = TypeVar("T")
+SLOWEST = 60.0  # seconds, the longest pause that is asked of a request that was refused
 _log = logging.getLogger(__name__)
 
 
@@ -101,6 +102,13 @@ def settle(future: asyncio.Future[Completion], answer: Completion | BaseExceptio
 
 def shut() -> Refused:
     return Refused("the engine is closed", remedy="Open the model again.")
+
+
+def busy(taken: int, wait: float) -> Busy:
+    """The refusal of a request that comes while so many are taken; ``wait`` seconds are asked for, within bounds."""
+    error = Busy(f"{taken} requests run or wait, and no more may", remedy="Send the request again a little later.")
+    error.wait = min(SLOWEST, max(1.0, wait))
+    return error
 
 
 def as_model_error(error: BaseException) -> BaseException:

@@ -186,6 +186,10 @@ class Batched(Generic):
         other.use(self.module)
         return other
 
+    def again(self) -> Generic:
+        """Another forward of the same module, with caches of its own."""
+        return Batched(self._source, self.context)
+
     def use(self, weights: Any) -> None:
         """Compute with this module from now on; what is cached is void."""
         self.module = weights

@@ -86,6 +86,10 @@ class Fast:
         self._kv, self.hidden = torch.empty(0), torch.empty(0)
         self.writes = Writes(target_of(module, shape.layers, shape.width, context), self.device, self.dtype)
 
+    def again(self) -> Fast:
+        """Another forward of the same module, without weights yet and with a cache of its own."""
+        return Fast(self._module, self.shape, self.context, self._steady)
+
     def read(self) -> Weights:
         """A snapshot of the module's present weights, for ``use``."""
         return read(self._module, self.shape, self.context)

@@ -54,6 +54,10 @@ class Generic:
         other.writes = Writes(self.writes.target, self.device, self.dtype)
         return other
 
+    def again(self) -> Generic:
+        """Another forward of the same module, without weights yet and with caches of its own."""
+        return Generic(self._source, self.context, self._steady)
+
     def read(self) -> Any:
         """A copy of the module, for ``use``."""
         return copy.deepcopy(self._source).eval()
