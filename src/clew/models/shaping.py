@@ -90,11 +90,22 @@ def sampling_with(base: Sampling, changes: Mapping[str, Any]) -> Sampling:
     Raises:
         BadInput: there is no such setting, or it is given a value without a meaning.
     """
+    return check_sampling(changed(base, changes))
+
+
+def changed(base: Sampling, changes: Mapping[str, Any]) -> Sampling:
+    """The same, where a model says whether temperature and truncation have a meaning: its error is part of a record.
+
+    Raises:
+        BadInput: there is no such setting, or one of ``Shape`` is given a value without a meaning.
+    """
     known = (*(name for name in Sampling._fields if name != "shape"), *NAMES)
     for name in set(changes) - {*known, "shape"}:
         raise BadInput(f"unknown sampling setting {name!r}", remedy=f"Known: {', '.join(known)}.")
     plain = {name: value for name, value in changes.items() if name not in NAMES}
-    made = check_sampling(base._replace(**plain))
+    made = base._replace(**plain)
+    if not changes.keys() & {*NAMES}:
+        return made
     now = {name: value for name, value in shape_of(made.shape)._asdict().items() if value != getattr(PLAIN, name)}
     return made._replace(shape=written(now | {name: changes[name] for name in changes if name in NAMES}))
 

@@ -37,7 +37,7 @@ from clew.harness.run.run_state import RunState
 from clew.harness.run.spec import OnRun, RunSpec, sampling_of
 from clew.harness.run.tape import Tape, unanswered
 from clew.harness.verdicts import judged
-from clew.models.shaping import sampling_with
+from clew.models.shaping import changed
 from clew.store.base import Keeper
 from clew.store.run import Run
 from clew.worlds.world_asks import open_world
@@ -124,7 +124,7 @@ def begin(
     limits = merged(task.limits, Limits(**known.get("limits", {})))
     if "fork_limits" in known:
         limits = Limits(**known["fork_limits"])
-    how = sampling_with(Sampling(), sampling_of(known))
+    how = changed(Sampling(), sampling_of(known))
     made = partial(RunState, spec, dispatch, row, replace(task, secret=None), tape=tape, edits=changes)
     return made(replay=replay, kept=kept, sampling=how, limits=limits)
 

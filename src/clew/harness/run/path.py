@@ -18,7 +18,7 @@ from clew.harness.run import notes
 from clew.harness.run.nodes import edited, make_node
 from clew.harness.run.run_state import RunState
 from clew.models.images import Source, image, unnamed, with_images
-from clew.models.shaping import sampling_with
+from clew.models.shaping import changed
 
 
 class Path:
@@ -118,7 +118,7 @@ class Path:
     def resolve(self, base: Sampling, overrides: dict[str, Any], edits: dict[str, Any]) -> Sampling:
         """Sampling settings of one ask: the run's, then the conversation's, the ask's, and what edits change."""
         changes = {**self.defaults, **overrides, **edits}
-        return sampling_with(base, changes) if changes else base
+        return changed(base, changes) if changes else base
 
     def setup(self, model: Model | None, sampling: Sampling) -> Setup:
         """What is equal over the asks of this conversation, one object per sampling."""
