@@ -119,6 +119,7 @@ class Verbs(click.Group):
         args = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in args
         os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars would tear ours
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it a steady training on a GPU ends
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # models and broken files do produce lone surrogates
