@@ -18,12 +18,15 @@ from tests.serve.serving import HI, LOOK, talker, using
 pytest.importorskip("prometheus_client")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serve.md"
 ENDPOINTS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "responses": "/v1/responses"}
+ENDPOINTS["messages"] = "/v1/messages"
 FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"const": 1}, "strict": True}}
 TOOL = {"type": "function", "function": LOOK}
+ANTHROPIC = {"name": "look", "description": "looks", "input_schema": LOOK["parameters"]}
 FULL = {
     "chat": HI | {"logprobs": True, "tools": [TOOL]},
     "completions": {"model": "m", "prompt": "hi", "max_tokens": 4, "seed": 3},
     "responses": {"model": "m", "input": "hi", "max_output_tokens": 4, "tools": [{"type": "function", **LOOK}]},
+    "messages": {"model": "m", "messages": HI["messages"], "max_tokens": 4, "tools": [ANTHROPIC]},
 }
 VALUES: dict[str, Any] = {  # a value that is not neutral
     "model": "m", "messages": HI["messages"], "prompt": [1, 2], "input": "so", "instructions": "be so", "max_tokens": 3,
@@ -39,13 +42,13 @@ VALUES: dict[str, Any] = {  # a value that is not neutral
     "use_beam_search": True, "bad_words": ["no"], "add_generation_prompt": "no", "modalities": ["audio"], "best_of": 2,
     "suffix": "end", "truncation": "auto", "background": True, "functions": [LOOK], "function_call": "auto",
     "chat_template_kwargs": {"thinking": False}, "skip_special_tokens": True, "add_special_tokens": True,
-    "policy": {}, "request_id": "r1", "return_weight_versions": True,
+    "system": "be so", "stop_sequences": ["x"], "policy": {}, "request_id": "r1", "return_weight_versions": True,
 }  # fmt: skip
 
 
 def table() -> dict[tuple[str, str], str]:
     """What the page says of each (endpoint, parameter)."""
-    rows = re.findall(r"^\| `(\w+)` \|(.*)\|(.*)\|(.*)\|$", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|(.*)\|(.*)\|(.*)\|$", PAGE.read_text(), re.MULTILINE)
     return {
         (e, row[0]): cell.strip() for row in rows for e, cell in zip(ENDPOINTS, row[1:], strict=True) if cell.strip()
     }
@@ -66,6 +69,8 @@ def test_a_server_does_what_the_page_says() -> None:
             value = VALUES.get(name, {"a": 1})
             if (endpoint, name) == ("completions", "logprobs"):
                 value = 1
+            if endpoint == "messages" and name in ("tools", "tool_choice"):
+                value = [ANTHROPIC] if name == "tools" else {"type": "auto"}
             if (endpoint, name) == ("responses", "tools"):
                 value = FULL["responses"]["tools"]
             if name == "stop_token_ids":

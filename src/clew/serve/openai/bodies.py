@@ -11,14 +11,15 @@ from typing import Any
 from clew.core.errors import ClewError
 from clew.core.protocols import Model
 from clew.core.values import Completion, Message, Piece, Usage
-from clew.models.dialects import Json, chat, completions, responses, sse
+from clew.models.dialects import Json, chat, completions, messages, responses, sse
 from clew.models.dialects.logprobs import columns, spelt
 from clew.models.kept import listed
 from clew.serve.openai.answers import Indexed, Prompt, Raw, raw
 from clew.serve.openai.questions import Question
 from clew.serve.refusals import error_event
 
-PREFIX = {"chat": "chatcmpl-", "completions": "cmpl-", "responses": "resp_"}
+PREFIX = {"chat": "chatcmpl-", "completions": "cmpl-", "responses": "resp_", "messages": "msg_"}
+NAMED = ("responses", "messages")  # streams whose events have names
 
 
 class Writer:
@@ -52,6 +53,8 @@ class Writer:
             return completions.frame(choices, **self.about, usage=self.usage(found))
         if self.question.endpoint == "responses":
             return self._response(responses.completion_to_wire(self._told(found[0]), **self.about, shown=self.shown))
+        if self.question.endpoint == "messages":
+            return messages.completion_to_wire(self._told(found[0]), **self.about)
         bodies = [chat.completion_to_wire(self._told(c), **self.about, shown=self.shown) for c in found]
         out = bodies[0] | {"choices": [b["choices"][0] | {"index": i} for i, b in enumerate(bodies)]}
         return self._own(out) | self._of_prompt(0) | {"usage": chat.usage_to_wire(self.usage(found))}
@@ -155,19 +158,17 @@ class Writer:
 
     async def events(self, items: Indexed) -> AsyncIterator[str]:
         """The answer as server-sent events."""
-        write = {"chat": self._chat, "completions": self._completions, "responses": self._responses}
-        number = 0
+        write = {"chat": self._chat, "completions": self._completions}.get(self.question.endpoint, self._blocks)
+        named, number = self.question.endpoint in NAMED, 0
         async for index, item in items:
             if isinstance(item, Completion):
                 self.done[index] = item
-            for event in write[self.question.endpoint](index, item):
+            for event in write(index, item):
                 if self.question.endpoint == "responses":
                     event["sequence_number"], number = number, number + 1
-                    yield sse.write(event, str(event["type"]))
-                else:
-                    yield sse.write(event)
+                yield sse.write(event, str(event["type"]) if named else "")
         found = [self.done[i] for i in sorted(self.done)]
-        if self.question.endpoint == "responses":
+        if named:
             return
         if self.question.usage:
             usage = self.usage(found)
@@ -180,7 +181,7 @@ class Writer:
     def failed(self, error: ClewError) -> str:
         """The end of a stream that cannot go on."""
         endpoint = self.question.endpoint
-        return sse.write(error_event(error, endpoint), "error" if endpoint == "responses" else "")
+        return sse.write(error_event(error, endpoint), "error" if endpoint in NAMED else "")
 
     def _chat(self, index: int, item: Piece | Completion) -> Iterator[Json]:
         for event in self._begun(index) if isinstance(item, Piece) else ():
@@ -251,7 +252,9 @@ class Writer:
         prompt = self.prompts[place]
         return completions.choice(index, prompt.text, None, self._echoed(prompt))
 
-    def _responses(self, index: int, item: Piece | Completion) -> Iterator[Json]:
+    def _blocks(self, index: int, item: Piece | Completion) -> Iterator[Json]:
+        """Events of responses and of Anthropic's messages: of blocks, of which a thought stands before the text."""
+        dialect: Any = responses if self.question.endpoint == "responses" else messages
         if isinstance(item, Piece):
             thought = self._thought[index] = self._thought.get(index, "") + item.reasoning
             if not item:
@@ -259,14 +262,13 @@ class Writer:
             if not self._sent.get(index):
                 self._before[index] = item.before or Message("assistant", str(item), thought)
                 self._sent[index] = ""
-                begun = responses.begin(**self.about, before=self._before[index])
-                yield from map(self._whole_response, begun)
+                yield from map(self._whole_response, dialect.begin(**self.about, before=self._before[index]))
             self._sent[index] += item
-            yield responses.piece(str(item), **self.about, before=self._before[index])
+            yield dialect.piece(str(item), **self.about, before=self._before[index])
             return
-        sent, before = self._sent.get(index, ""), self._before.get(index)
-        ended = responses.events(self._told(item), **self.about, sent=sent, shown=self.shown, before=before)
-        yield from map(self._whole_response, ended)
+        more: Json = {"sent": self._sent.get(index, ""), "before": self._before.get(index)}
+        more |= {"shown": self.shown} if dialect is responses else {}
+        yield from map(self._whole_response, dialect.events(self._told(item), **self.about, **more))
 
     def _whole_response(self, event: Json) -> Json:
         return event | ({"response": self._response(event["response"])} if "response" in event else {})

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from clew.models import shaping
 from clew.serve.refusals import Rejected
 
-Endpoint = Literal["chat", "completions", "responses"]
+Endpoint = Literal["chat", "completions", "responses", "messages"]
 
 
 class Rule(NamedTuple):
@@ -89,6 +89,12 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         "n": Rule("refused", (1,), "Send n requests."),
         **_all("max_tokens max_completion_tokens", Rule("refused", (), "Send max_output_tokens.")),
         "response_format": Rule("refused", ({"type": "text"},), "Send text.format."),
+    },
+    "messages": {  # Anthropic's
+        **_all("model messages system max_tokens temperature top_p top_k stop_sequences stream tools tool_choice", YES),
+        **_all("seed policy request_id", YES),
+        **_all("metadata service_tier thinking cache_control inference_geo", Rule("ignored")),
+        **_all("container mcp_servers context_management output_config output_format", NO),
     },
 }
 

@@ -18,8 +18,9 @@ from clew.core.records import Node, Request
 from clew.core.values import Message, Sampling
 from clew.harness.run.nodes import make_node
 from clew.models import shaping
-from clew.models.dialects import Asked, Json, chat, completions, media, responses, tags
+from clew.models.dialects import Asked, Json, chat, completions, media, messages, responses, tags
 from clew.serve.incoming import in_dialect, question_of
+from clew.serve.openai import tool_choice
 from clew.serve.openai.parameters import check
 from clew.serve.refusals import Rejected
 
@@ -28,8 +29,8 @@ LONG = 100_000  # characters of a prompt that is tokenised beside the event loop
 TOPS = 20  # most likeliest tokens told with each
 STOPS, STOP = 16, 256  # most stop strings, and most characters of one
 LARGEST = 1_000_000  # tokens of a reply whose length is left to the model
-WIRE: Mapping[str, Any] = {"chat": chat, "completions": completions, "responses": responses}
-LIMIT = {"completions": "max_tokens", "responses": "max_output_tokens"}
+WIRE: Mapping[str, Any] = {"chat": chat, "completions": completions, "responses": responses, "messages": messages}
+LIMIT = {"completions": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
 
 
 class Limits(NamedTuple):
@@ -264,29 +265,13 @@ def _tools(question: Question) -> Question:
     Raises:
         Rejected: a tool that is no function, or a choice that names none of them.
     """
-    asked, choice = question.asked, question.body.get("tool_choice")
-    given = question.body.get("tools") or []
-    if any(not isinstance(t, dict) or t.get("type", "function") != "function" for t in given):
-        raise Rejected("a tool that is no function", remedy="This server runs no tools of its own.", param="tools")
-    names = tuple(t.name for t in asked.tools)
-    if choice in (None, "auto"):
-        return question
-    if choice == "none":
-        return question._replace(asked=asked._replace(tools=()))
-    if choice == "required":
-        called = names
-    elif isinstance(choice, dict) and choice.get("type") == "function":
-        called = ((choice.get("function") or choice).get("name", ""),)
-    else:
-        told = f"tool_choice is {str(choice)[:60]!r}"
-        raise Rejected(told, remedy="Use none, auto, required or name a function.", param="tool_choice")
-    if not called or not set(called) <= set(names):
-        told = f"tool_choice asks for {called or 'a tool'}, tools has {names or 'none'}"
-        raise Rejected(told, remedy="Choose one that is offered.", param="tool_choice")
-    if question.form is not None:
+    asked, choice = question.asked, tool_choice.read(question.endpoint, question.body, question.asked.tools)
+    if choice.called and question.form is not None:
         told = "a tool must be called, and the reply must have another form"
         raise Rejected(told, remedy="Ask for one of both.", param="tool_choice")
-    return question._replace(called=called)
+    body = question.body | ({"parallel_tool_calls": False} if choice.single else {})
+    asked = asked if choice.offered else asked._replace(tools=())
+    return question._replace(asked=asked, body=body, called=choice.called)
 
 
 def _unkept(question: Question) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from clew.core.protocols import Model
 from clew.core.records import Request as Asked
 from clew.models.dialects import Json, token_route
 from clew.serve.gateway.recorder import Recorder
-from clew.serve.incoming import body_of, caller, parsed
+from clew.serve.incoming import body_of, caller, in_dialect, parsed
 from clew.serve.openai import answers, questions
 from clew.serve.openai.answers import Indexed, Items, Prompt
 from clew.serve.openai.bodies import Writer
@@ -95,6 +95,7 @@ class Server:
             routes += [Route(base + WIRE[e].PATH, self._asked(e), methods=["POST"]) for e in WIRE]
             routes += [Route(f"{base}/models{more}", models) for more in ("", "/{model:path}")]
         routes.append(Route(token_route.PATH, self._asked(token_route.NAME), methods=["POST"]))
+        routes.append(Route(f"/v1{WIRE['messages'].PATH}/count_tokens", self._plain(self._count), methods=["POST"]))
         for path, does in (("/tokenize", self._tokenize), ("/detokenize", self._detokenize)):
             routes += [Route(base + path, self._plain(does), methods=["POST"]) for base in ("", "/v1")]
         if self.updates is not None:
@@ -266,6 +267,13 @@ class Server:
             ids += self.model.renderer.head() if body.get("add_generation_prompt", True) else ()
         most = getattr(self.model, "context", None)
         return {"tokens": list(ids), "count": len(ids), "max_model_len": most}
+
+    def _count(self, body: Json) -> Json:
+        """Tokens of the messages, as Anthropic's API counts them beforehand."""
+        assert self.model.renderer is not None
+        asked = in_dialect("messages", WIRE["messages"].request_from_wire, body)
+        nodes = questions.rendered(self.model, asked)
+        return {"input_tokens": sum(len(n.ids or ()) for n in nodes) + len(self.model.renderer.head())}
 
     def _detokenize(self, body: Json) -> Json:
         tokens = body.get("tokens")
