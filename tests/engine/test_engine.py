@@ -98,7 +98,7 @@ def test_long_prompts_pass_in_chunks_and_unlike_ones_in_groups(
     parts.resize(8, 128)
     expected_logits = whole.prefill(rows, ids, zero)
     monkeypatch.setattr("clew.models.engine.forwards.fast.CHUNK", 36)
-    monkeypatch.setattr("clew.models.engine.forwards.fast.PACK", 50)
+    monkeypatch.setattr("clew.models.engine.forwards.packed_rows.PACK", 50)
     torch.testing.assert_close(parts.prefill(rows, ids, zero), expected_logits, rtol=0, atol=1e-12)
     torch.testing.assert_close(parts._kv, whole._kv, rtol=0, atol=1e-12)
 

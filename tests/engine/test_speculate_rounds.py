@@ -100,7 +100,7 @@ def test_taps_of_long_and_unlike_prompts_come_row_after_row(make: Make, monkeypa
     forward.prefill(np.array([4, 0, 2, 1, 3]), ids, np.zeros(5, np.int64))
     whole = forward.hidden.clone()
     monkeypatch.setattr("clew.models.engine.forwards.fast.CHUNK", 36)
-    monkeypatch.setattr("clew.models.engine.forwards.fast.PACK", 50)
+    monkeypatch.setattr("clew.models.engine.forwards.packed_rows.PACK", 50)
     forward.prefill(np.array([4, 0, 2, 1, 3]), ids, np.zeros(5, np.int64))
     torch.testing.assert_close(forward.hidden, whole, rtol=0, atol=1e-12)
 

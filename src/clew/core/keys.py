@@ -111,7 +111,7 @@ def pack_ids(ids: Sequence[int]) -> bytes:
 
 def sampling_form(sampling: Sampling) -> dict[str, Any]:
     """The settings as a request's digest has them: a grammar and a shape only where there is one."""
-    return {name: value for name, value in sampling._asdict().items() if value != "" or name == "stop"}
+    return {name: value for name, value in sampling._asdict().items() if value != ""}
 
 
 def _message_pieces(message: Message) -> list[bytes]:

@@ -103,11 +103,8 @@ def changed(base: Sampling, changes: Mapping[str, Any]) -> Sampling:
     for name in set(changes) - {*known, "shape"}:
         raise BadInput(f"unknown sampling setting {name!r}", remedy=f"Known: {', '.join(known)}.")
     plain = {name: value for name, value in changes.items() if name not in NAMES}
-    made = base._replace(**plain)
-    if not changes.keys() & {*NAMES}:
-        return made
-    now = {name: value for name, value in shape_of(made.shape)._asdict().items() if value != getattr(PLAIN, name)}
-    return made._replace(shape=written(now | {name: changes[name] for name in changes if name in NAMES}))
+    made, more = base._replace(**plain), {name: value for name, value in changes.items() if name in NAMES}
+    return made._replace(shape=written(shape_of(made.shape)._asdict() | more)) if more else made
 
 
 def _checked(given: Mapping[str, Any]) -> Shape:

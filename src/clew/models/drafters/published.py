@@ -28,10 +28,8 @@ SHARED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight"}  # tensors t
 def is_published(folder: str | Path) -> bool:
     """Whether a folder holds an EAGLE-3 drafter that Clew did not write."""
     config = _config(Path(folder))
-    named = (
-        f"{config.get('speculators_model_type', '')} {' '.join(map(str, config.get('architectures') or ()))}".lower()
-    )
-    return "clew" not in config and "eagle3" in named
+    named = [config.get("speculators_model_type"), *(config.get("architectures") or ())]
+    return "clew" not in config and any("eagle3" in str(name).lower() for name in named)
 
 
 def read(folder: str | Path, target: nn.Module) -> Eagle:

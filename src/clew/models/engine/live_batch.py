@@ -331,8 +331,7 @@ class Batch:
         guided = asking(self._rows, live, live.guided) if live.guided else []
         law = plain_law(logits, [i for i, _ in listed]) if listed else None
         bent = asking(self._rows, live, live.shaped) if live.shaped else []
-        if guided or bent:
-            self._restrict(live, logits, guided, bent, live.count[[i for i, _ in bent]], results)
+        self._restrict(live, logits, guided, bent, live.count[[i for i, _ in bent]], results)
         *numbers, in_law = draw(logits, live.laws, u, bool(guided or bent))
         drawn, logprobs, negentropies = (t.cpu().numpy() for t in numbers)
         drawn, logprobs, rows, count = drawn[:, 0], logprobs[:, 0], live.rows, live.count
@@ -368,7 +367,8 @@ class Batch:
         self, live: Live, logits: Tensor, guided: Places, bent: Places, counts: I64, results: list[Result]
     ) -> None:
         """Hold rows of logits to grammars and shapes; who has nothing left to draw gets an error, and its row goes."""
-        for entry, error in restrict(logits, guided, bent, counts.tolist(), self._rows, self._stops):
+        failed = restrict(logits, guided, bent, counts.tolist(), self._rows, self._stops) if guided or bent else ()
+        for entry, error in failed:
             live.act[live.rows == entry.slot] = False
             self._rows.joined[entry.slot] = None
             self.forward.writes.drop(entry.slot)

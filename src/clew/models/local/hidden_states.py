@@ -15,8 +15,9 @@ from torch import Tensor
 from clew.core.errors import BadInput
 from clew.core.records import Tapped
 from clew.core.values import F32
-from clew.models.engine.forwards.fast import CHUNK, I64, similar
+from clew.models.engine.forwards.fast import CHUNK
 from clew.models.engine.forwards.generic import Generic
+from clew.models.engine.forwards.packed_rows import I64, similar
 from clew.models.engine.forwards.weights import unwrap
 from clew.models.engine.taps.blocks import watched
 from clew.models.engine.taps.deep import Deep

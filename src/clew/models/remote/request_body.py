@@ -23,10 +23,7 @@ def with_grammar(body: Json, request: Request, dialect: str) -> Json:
     if request.forced:
         told = f"a reply whose beginning is given, held to the grammar {grammar[:60]!r} by an endpoint"
         raise BadInput(told, remedy="Sample the whole reply, or use local weights.")
-    fields = held_to(grammar, dialect)
-    if dialect != "generate":
-        return body | fields
-    return body | {"sampling_params": body["sampling_params"] | fields}
+    return _asking(body, held_to(grammar, dialect), dialect)
 
 
 def held_to(grammar: str, dialect: str) -> Json:
@@ -53,12 +50,15 @@ def with_shape(body: Json, shape: str, dialect: str) -> Json:
         BadInput: this dialect has no words for them.
     """
     fields: Json = json.loads(shape)
-    if dialect == "generate":
-        return body | {"sampling_params": body["sampling_params"] | fields}
-    if dialect in ("chat", "completions"):
-        return body | fields
-    told = f"the {dialect} dialect cannot ask for {', '.join(fields)}"
-    raise BadInput(told, remedy="Leave them out, or use a chat or completions endpoint.")
+    if dialect not in ("chat", "completions", "generate"):
+        told = f"the {dialect} dialect cannot ask for {', '.join(fields)}"
+        raise BadInput(told, remedy="Leave them out, or use a chat or completions endpoint.")
+    return _asking(body, fields, dialect)
+
+
+def _asking(body: Json, fields: Json, dialect: str) -> Json:
+    """A body with further fields of sampling, where the dialect has them."""
+    return body | (fields if dialect != "generate" else {"sampling_params": body["sampling_params"] | fields})
 
 
 def in_force(asked: Sampling, body: Json) -> Sampling:

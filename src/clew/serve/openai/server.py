@@ -21,6 +21,7 @@ from starlette.routing import Route
 from clew.core.errors import ClewError
 from clew.core.protocols import Model
 from clew.core.records import Request as Asked
+from clew.models import dialects
 from clew.models.dialects import Json, token_route
 from clew.serve.gateway.recorder import Recorder
 from clew.serve.incoming import body_of, caller, in_dialect, parsed
@@ -262,8 +263,7 @@ class Server:
         if isinstance(body.get("prompt"), str):
             ids = self.model.renderer.encode(body["prompt"])
         else:
-            asked = WIRE["chat"].request_from_wire(body)
-            ids = tuple(i for n in questions.rendered(self.model, asked) for i in n.ids or ())
+            ids = self._ids(WIRE["chat"].request_from_wire(body))
             ids += self.model.renderer.head() if body.get("add_generation_prompt", True) else ()
         most = getattr(self.model, "context", None)
         return {"tokens": list(ids), "count": len(ids), "max_model_len": most}
@@ -272,8 +272,11 @@ class Server:
         """Tokens of the messages, as Anthropic's API counts them beforehand."""
         assert self.model.renderer is not None
         asked = in_dialect("messages", WIRE["messages"].request_from_wire, body)
-        nodes = questions.rendered(self.model, asked)
-        return {"input_tokens": sum(len(n.ids or ()) for n in nodes) + len(self.model.renderer.head())}
+        return {"input_tokens": len(self._ids(asked)) + len(self.model.renderer.head())}
+
+    def _ids(self, asked: dialects.Asked) -> tuple[int, ...]:
+        """The messages of a request as the model gets them."""
+        return tuple(i for node in questions.rendered(self.model, asked) for i in node.ids or ())
 
     def _detokenize(self, body: Json) -> Json:
         tokens = body.get("tokens")

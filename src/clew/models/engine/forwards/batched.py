@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from clew.models.engine.forwards.fast import CHUNK, I64, SPAN, similar
+from clew.models.engine.forwards.fast import CHUNK, SPAN
 from clew.models.engine.forwards.generic import Generic
+from clew.models.engine.forwards.packed_rows import I64, Pack, neighbours, similar
 from clew.models.engine.forwards.weights import FIXED_ROPE, text_config
 from clew.models.engine.taps.blocks import watched
 from clew.models.engine.taps.writes import apply
@@ -244,37 +245,29 @@ class Batched(Generic):
     @torch.inference_mode()
     def _pass(self, slots: I64, ids: Sequence[Sequence[int]], starts: I64, every: bool) -> Tensor:
         """Logits after every token of a pass, or after each row's last."""
-        counts = np.array([len(row) for row in ids], dtype=np.int64)
-        ends, m = counts.cumsum(), len(counts)
-        row = np.repeat(np.arange(m), counts)
-        offset = np.arange(ends[-1]) - (ends - counts)[row]
-        at = starts[row] + offset
-        now = self._planned(slots, starts, counts, row, offset)
-        tokens = np.fromiter(chain.from_iterable(ids), np.int64, int(ends[-1]))
-        given = {"input_ids": self._ids(tokens)[None], "position_ids": self._ids(at)[None], "use_cache": False}
-        wanted = {} if every else {"logits_to_keep": self._ids(ends - 1)}
-        with self._steered(slots[row], at) if self.writes else nullcontext():
-            out = self._run(**given, **wanted, output_hidden_states=bool(self.taps), clew_rows=now)
+        pack = Pack.of(slots, ids, starts, lambda length: min(self.size, -(-length // SPAN) * SPAN))
+        given = {"input_ids": self._ids(pack.tokens)[None], "position_ids": self._ids(pack.at)[None]}
+        wanted = {} if every else {"logits_to_keep": self._ids(pack.counts.cumsum() - 1)}
+        how = {"use_cache": False, "output_hidden_states": bool(self.taps), "clew_rows": self._planned(pack)}
+        with self._steered(slots[pack.row], pack.at) if self.writes else nullcontext():
+            out = self._run(**given, **wanted, **how)
         if self.taps:
             self.hidden = torch.cat([out.hidden_states[i + 1][0] for i in self.taps], -1)
         else:
-            self.hidden = torch.empty(int(ends[-1]), 0, device=self.device)
+            self.hidden = torch.empty(len(pack.tokens), 0, device=self.device)
         logits: Tensor = out.logits[0]
         return logits
 
-    def _planned(self, slots: I64, starts: I64, counts: I64, row: I64, offset: I64) -> Pass:
-        m, longest = len(slots), int(counts.max())
-        span = min(self.size, -(-int((starts + counts).max()) // SPAN) * SPAN)
-        padded = np.minimum(np.arange(longest), counts[:, None] - 1)
-        neighbours = slots[-1] - slots[0] == m - 1 and bool((slots[1:] > slots[:-1]).all())
+    def _planned(self, pack: Pack) -> Pass:
+        padded = pack.padded
         return Pass(
             self._cache,
-            self._ids(slots[row] * self.size + starts[row] + offset),
-            (int(slots[0]), m) if neighbours else self._ids(slots),
-            span,
-            self._ids((counts.cumsum() - counts)[:, None] + padded),
-            self._ids(row * longest + offset),
-            self._ids(starts[:, None] + padded),
+            self._ids(pack.slots[pack.row] * self.size + pack.at),
+            neighbours(pack.slots) or self._ids(pack.slots),
+            pack.span,
+            self._ids(pack.first[:, None] + padded),
+            self._ids(pack.row * padded.shape[1] + pack.offset),
+            self._ids(pack.starts[:, None] + padded),
             {},
         )
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,37 +19,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clew.models.engine.forwards.packed_rows import I64, Pack, neighbours, similar
 from clew.models.engine.forwards.weights import Layer, Shape, Weights, attended, packed, packs, products, read
 from clew.models.engine.taps.blocks import target_of
 from clew.models.engine.taps.writes import Plan, Writes, apply
 
-I64 = npt.NDArray[np.int64]
 CHUNK = 512  # longest stretch of one row in a packed prefill
-PACK = 8192  # most padded positions of a packed prefill
 SPAN, STEADY_SPAN = 16, 64  # attention reads a multiple of this many positions
 SLAB = 32  # tokens of each row whose masks are made at once
 BLOCK = 32  # most tokens of a row that attention takes as decode does
 TABLE = 4096  # vocabularies up to this size have what the first layer makes of each token computed beforehand
-
-
-class Pack(NamedTuple):
-    """The new tokens of some rows, one after the other."""
-
-    slots: I64  # [m], cache rows
-    starts: I64  # [m], first new position
-    counts: I64  # [m], new tokens
-    row: I64  # [N], which of the m
-    offset: I64  # [N], place among the row's new tokens
-    span: int  # positions that attention reads
-
-    @property
-    def first(self) -> I64:
-        return self.counts.cumsum() - self.counts
-
-    @property
-    def padded(self) -> I64:
-        """[m, longest]: places in the rows' new tokens; padding repeats a row's last."""
-        return np.minimum(np.arange(int(self.counts.max())), self.counts[:, None] - 1)
 
 
 class Fast:
@@ -192,14 +170,9 @@ class Fast:
         With ``depth`` every token passes so many layers, and their last outputs are given.
         """
         every = depth is not None
-        counts = np.array([len(i) for i in ids], dtype=np.int64)
-        ends = counts.cumsum()
-        tokens = np.fromiter(chain.from_iterable(ids), np.int64, int(ends[-1]))
-        row = np.repeat(np.arange(len(slots)), counts)
-        offset, last = np.arange(ends[-1]) - (ends - counts)[row], ends - 1
-        pack = Pack(slots, starts, counts, row, offset, self._span(int((starts + counts).max())))
-        at = starts[row] + offset
-        given, index = self._ids(tokens), self._ids(self._base[slots[row]] + at[:, None]).view(-1)
+        pack = Pack.of(slots, ids, starts, self._span)
+        at, row, counts = pack.at, pack.row, pack.counts
+        given, index = self._ids(pack.tokens), self._ids(self._base[slots[row]] + at[:, None]).view(-1)
         turn = self._w.turn.index_select(0, self._ids(at))
         x, where = self._w.embed.index_select(0, given), self._where(slots)
         attend = self._attention(pack, every)
@@ -215,7 +188,7 @@ class Fast:
         self._store(number, self._project(layer, x, keys_only=True), turn, index)
         if not wanted:
             return x
-        read = self._ids(last)
+        read = self._ids(counts.cumsum() - 1)
         x = x.index_select(0, read)
         q = self._turn(self._project(layer, x, queries_only=True), turn.index_select(0, read))
         mask = self._mask(starts + counts - 1, pack.span)
@@ -362,10 +335,7 @@ class Fast:
 
     def _where(self, slots: I64) -> tuple[int, int] | Tensor:
         """Neighbouring rows as first and number, others as indices."""
-        first, m = int(slots[0]), len(slots)
-        if slots[-1] - first == m - 1 and bool((slots[1:] > slots[:-1]).all()):
-            return first, m
-        return self._ids(slots)
+        return neighbours(slots) or self._ids(slots)
 
     def _rows(self, number: int, where: tuple[int, int] | Tensor, span: int) -> Tensor:
         """What a layer has cached of some rows, [m, kv, span, 2 dim]: a view where they are neighbours, else a copy."""
@@ -383,18 +353,3 @@ class Fast:
 
     def _ids(self, values: Sequence[int] | npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
-
-
-def similar(counts: I64) -> list[I64]:
-    """Split rows so that padding a group to its longest wastes little and fits into ``PACK`` positions."""
-    order = np.argsort(-counts, kind="stable")
-    groups: list[I64] = []
-    start = 0
-    while start < len(order):
-        longest = int(counts[order[start]])
-        stop = start + max(1, PACK // longest)
-        worth = counts[order[start:stop]] * 3 >= longest if longest > 32 else np.ones(len(order[start:stop]), bool)
-        stop = start + (len(worth) if worth.all() else int(worth.argmin()))
-        groups.append(np.sort(order[start:stop]))
-        start = stop
-    return groups

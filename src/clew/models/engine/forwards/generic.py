@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clew.models.engine.forwards.fast import I64
+from clew.models.engine.forwards.packed_rows import I64
 from clew.models.engine.forwards.weights import text_config
 from clew.models.engine.taps.blocks import target_of, watched
 from clew.models.engine.taps.writes import Writes, apply

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clew.models.engine.forwards.fast import I64, Fast
+from clew.models.engine.forwards.fast import Fast
+from clew.models.engine.forwards.packed_rows import I64
 from clew.models.engine.taps.writes import Writes
 
 
