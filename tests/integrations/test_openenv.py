@@ -21,7 +21,7 @@ import uvicorn
 from openenv.cli._validation import validate_running_environment
 from openenv.core.generic_client import GenericEnvClient
 
-from clew.integrations.openenv_app import app
+from clew.integrations.openenv_app import ClewAction, app, environments
 from clew.store import open_store
 from clew.worlds.household import Household
 
@@ -123,6 +123,21 @@ def test_an_episode_that_a_client_leaves_is_kept_with_the_reason(store):
     assert "the client began another episode" in told[0]
     assert "the client left the episode" in told[1]
     assert (first.reward, second.reward) == (None, None)
+
+
+def test_an_environment_that_is_closed_while_its_world_computes_leaves_no_run_waiting(store):
+    async def closed():
+        env = environments(f"slow(of='{SHORT}', seconds=0.5)", store=store)()
+        await env.reset_async(seed=1)
+        step = asyncio.ensure_future(env.step_async(ClewAction(text="look")))
+        await asyncio.sleep(0.1)
+        env.close()
+        return await asyncio.wait_for(step, 10)
+
+    seen = asyncio.run(closed())
+    assert (seen.done, seen.reward, seen.stop) == (True, None, "model_error")
+    [run] = store.runs()
+    assert "the client left the episode" in next(call.error for call in run.calls if call.error)
 
 
 def test_clients_play_side_by_side(store):

@@ -78,6 +78,7 @@ class _Episode:
         self.task, self.steps = task, 0
         self._asked: asyncio.Queue[Request] = asyncio.Queue()
         self._reply: asyncio.Future[Message] | None = None
+        self._why = ""  # the client says no more
         self._playing = asyncio.ensure_future(self._played(runner, task, seed))
 
     async def _played(self, runner: Runner, task: Task, seed: int) -> Run:
@@ -87,6 +88,8 @@ class _Episode:
         return run
 
     async def _said(self, request: Request) -> Message:
+        if self._why:
+            raise self._cut_off()
         self._reply = asyncio.get_running_loop().create_future()
         self._asked.put_nowait(request)
         return await self._reply
@@ -112,9 +115,13 @@ class _Episode:
         self._reply.set_result(message)
 
     def cut(self, why: str) -> None:
-        """End the run, which stays in the store with this as its error."""
+        """End the run, now or where it asks next; it stays in the store with this as its error."""
+        self._why = self._why or why
         if self._reply is not None and not self._reply.done():
-            self._reply.set_exception(ModelError(why, remedy="See the client's own log."))
+            self._reply.set_exception(self._cut_off())
+
+    def _cut_off(self) -> ModelError:
+        return ModelError(self._why, remedy="See the client's own log.")
 
     async def over(self, why: str) -> None:
         """``cut``, and wait for the record to be complete."""
