@@ -13,6 +13,12 @@ from clew.models.local import Local, small
 from tests.engine.helpers import WORDS, sharpen
 
 
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of these small contexts have stretches of several lengths, as those of real ones have."""
+    monkeypatch.setattr("clew.models.engine.forwards.arena.SHORT", 64)
+
+
 @pytest.fixture(scope="session")
 def base() -> torch.nn.Module:
     model = small(WORDS, d=32, seed=1, context=256)

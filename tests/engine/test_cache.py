@@ -12,6 +12,7 @@ import pytest
 from clew.core.records import Request
 from clew.core.values import Completion, Limits, Task
 from clew.harness import LiveRun, Runner
+from clew.models.engine.state import Waiting
 from clew.models.local import Local
 from clew.worlds.toys import Counter
 from tests.engine.helpers import WORDS, Talk, ask, sharpen
@@ -102,35 +103,67 @@ def test_rows_grow_with_their_replies(make: Make, monkeypatch: pytest.MonkeyPatc
     requests = [Talk(model).say(w).request(i, max_tokens=240) for i, w in enumerate(WORDS[:5])]
     for local in (whole, model):
         local.engine._batch._stops[:] = False
+    monkeypatch.setattr("clew.models.engine.forwards.arena.SHORT", 256)
     expected = ask(whole, requests)
-    for place in ("cache_rows", "admission"):
-        monkeypatch.setattr(f"clew.models.engine.{place}.ROOM", 16)
-    sizes = [model.engine._batch._rows.slots.size]
+    monkeypatch.setattr("clew.models.engine.forwards.arena.SHORT", 64)
+    arena, sizes = model.engine._batch.forward.arena, list[int]()
+    take = arena.take
+    monkeypatch.setattr(arena, "take", lambda *given: sizes.append(given[1]) or take(*given))  # type: ignore[func-returns-value]
     got = ask(model, requests)
-    sizes.append(model.engine._batch._rows.slots.size)
-    assert sizes[0] < sizes[1]
+    assert sizes == [64] * 5 + [128] * 5 + [256] * 5
     for one, other in zip(got, expected, strict=True):
         assert one.tokens == other.tokens
         if steady:
             np.testing.assert_array_equal(one.logprobs, other.logprobs)
 
 
-def test_one_long_prompt_does_not_make_every_row_long(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("cache_rows", "admission"):
-        monkeypatch.setattr(f"clew.models.engine.{place}.ROOM", 16)
-    model = make(max_rows=64)
-    rows, token = model.engine._batch._rows, model.engine._batch.forward.token_bytes
-    limit = 32 * 128 * token
-    model.engine.close()
-    model = make(max_rows=64, cache_bytes=limit)
-    rows = model.engine._batch._rows
+def test_one_long_prompt_does_not_make_every_row_long(make: Make) -> None:
+    """Memory for 32 short rows: a long one takes the place of some of them, and goes where they are wanted again."""
+    limit = 32 * 64
+    model = make(max_rows=64, cache_bytes=limit * make().engine._batch.forward.token_bytes)
+    arena = model.engine._batch.forward.arena
     short = [Talk(model).say(WORDS[i]).request(i, max_tokens=8) for i in range(40)]
     expected = [c.tokens for c in ask(make(), short)]
     assert [c.tokens for c in ask(model, short)] == expected
-    assert rows.slots.rows >= 32
-    (long,) = ask(model, [Talk(model).say(" ".join(WORDS * 5)).request(1, max_tokens=8)])
-    assert long.usage.prompt > 200
-    assert rows.slots.rows * rows.slots.size * token <= limit
-    assert [c.tokens for c in ask(model, short)] == expected  # and rows are short again where many are wanted
-    assert rows.slots.rows > 16
-    assert rows.slots.rows * rows.slots.size * token <= limit
+    assert (np.count_nonzero(arena.room), arena.total) == (32, limit)
+    (long,) = ask(model, [Talk(model).say(" ".join(WORDS * 4)).request(1, max_tokens=8)])
+    assert long.usage.prompt > 128
+    assert (sorted(set(arena.room.tolist())), arena.total) == ([0, 64, 256], limit)
+    assert np.count_nonzero(arena.room) >= 24
+    assert [c.tokens for c in ask(model, short)] == expected
+    assert arena.total == limit
+
+
+def test_what_runs_may_take_more_than_the_memory_and_gives_it_back(make: Make) -> None:
+    """Replies grow until they no longer fit; each is whole all the same, and the next batch has the limit again."""
+    whole = make()
+    model = make(max_rows=4, cache_bytes=4 * 64 * whole.engine._batch.forward.token_bytes)
+    requests = [Talk(model).say(w).request(i, max_tokens=90) for i, w in enumerate(WORDS[:4])]
+    for local in (whole, model):
+        local.engine._batch._stops[:] = False
+    expected = [c.tokens for c in ask(whole, requests)]
+    assert [c.tokens for c in ask(model, requests)] == expected
+    arena = model.engine._batch.forward.arena
+    assert arena.total > 4 * 64
+    model.publish()
+    ask(model, [Talk(model).say("w1").request(9, max_tokens=4)])
+    assert arena.total <= 4 * 64
+
+
+def test_memory_is_that_of_the_rows_and_a_search_costs_only_rows_that_share(make: Make) -> None:
+    """One row of some 240 tokens among 31 of some 55: at most 1.3 times what they hold together."""
+    model = make()
+    batch, rng = model.engine._batch, np.random.default_rng(0)
+    lengths = [236, *[50] * 31]
+    prompts = [Talk(model, str(n)).say(" ".join(rng.choice(WORDS, k))) for n, k in enumerate(lengths)]
+    requests = [talk.request(n, max_tokens=8) for n, talk in enumerate(prompts)]
+    assert not batch.admit([Waiting(r, 0, lambda _: None, 0.0) for r in requests], [])
+    rows, held, room = batch.room()
+    assert (rows, held) == (32, sum(len(prompt(r)) for r in requests))
+    assert room <= 1.3 * held
+    looked, slots = [], batch._rows.slots
+    common = slots._common
+    slots._common = lambda rows, ids, written: looked.append(len(rows)) or common(rows, ids, written)  # type: ignore[method-assign,func-returns-value]
+    slots.match(np.array(prompt(requests[3]), np.int32), 5)
+    slots.match(np.array([9] * 40, np.int32), 5)
+    assert looked == [2, 1]

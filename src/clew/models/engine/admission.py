@@ -23,7 +23,7 @@ from clew.models.engine.taps.placing import Write, apart, placed
 from clew.models.shaping import shape_of
 
 PIECE = 128  # tokens of a long prompt that are prefilled between two decode steps
-SHARE = 16  # shortest prefix for which a request waits until another of the same tick has cached it
+REPLY = 256  # tokens of a reply that can be noted at first; more when they are sampled
 
 
 def place(rows: Rows, entry: Waiting, stops: npt.NDArray[np.bool_], clock: int) -> Joining | Ended | None:
@@ -65,19 +65,20 @@ def place(rows: Rows, entry: Waiting, stops: npt.NDArray[np.bool_], clock: int) 
             remedy="Shorten the conversation, for instance with `player(window=4)`.",
         )
     limit = min(limit, forward.context - total)
-    slot = own if own is not None and not slots.busy[own] else rows.vacant(total + ROOM + 1)
-    if slot is None:
+    need = total + min(limit, ROOM) + 1
+    slot = rows.vacant(need) if own is None or slots.busy[own] else own
+    if slot is None or (slot == own and not rows.fit(own, need)):
         return None
-    reply = min(limit, ROOM)
-    rows.fit(total + reply + 1, reply + 1, slot)
+    rows.replies(min(limit, REPLY) + 1)
     source, wave = slot, 0
     if ids is not None:
         source, start, wave = _shared(rows, np.array(ids, np.int32), slot, written)
-        new, rows.pinned = ids[start:], max(rows.pinned, source)
+        new = ids[start:]
+        rows.pinned.add(source)
     rows.count[slot] = 0
-    slots.tokens[slot, start:total] = new
     if source != slot:
-        slots.tokens[slot, :start] = slots.tokens[source, :start]
+        slots.write(slot, 0, slots.tokens[source, :start])
+    slots.write(slot, start, new)
     slots.hold(slot, request.holder if own is None or own == slot else NOBODY)
     slots.path[slot], slots.busy[slot], slots.used[slot], slots.length[slot] = (), True, clock, total
     slots.ready[slot], slots.wave[slot] = start if source == slot else 0, wave
@@ -120,7 +121,6 @@ class Filling:
             rows.slots.length[j.slot] = rows.slots.ready[j.slot] = 0 if j.wave else j.start
             j.entry.slot = j.slot
         self._queue += [j if j.wave else j._replace(source=j.slot) for j in late]
-        self._note()
         return [j if j.wave else j._replace(source=j.slot) for j in joining if j not in late]
 
     def fill(self, most: int) -> Joining | None:
@@ -129,7 +129,6 @@ class Filling:
         at = int(rows.slots.length[j.slot])
         if len(j.new) - (at - j.start) <= most:
             self._queue.remove(j)
-            self._note()
             return j
         new = np.array([j.slot]), [j.new[at - j.start :][:most]], np.array([at])
         rows.forward.prefill(*new)
@@ -158,16 +157,11 @@ class Filling:
                 self._rows.slots.busy[j.slot] = False
                 self._rows.forward.writes.drop(j.slot)
                 self.follow()
-                self._note()
                 return j
         return None
 
     def clear(self) -> None:
         self._queue.clear()
-        self._note()
-
-    def _note(self) -> None:
-        self._rows.promised = max((j.start + len(j.new) for j in self._queue), default=0)
 
 
 def copy(forward: Fast | Generic, joining: list[Joining], drafts: Drafts | None) -> None:
@@ -210,7 +204,9 @@ def _shared(rows: Rows, ids: npt.NDArray[np.int32], slot: int, written: tuple[Wr
     ready = int(rows.slots.ready[source])
     if start <= ready:
         return source, start, 0
-    return (source, start, int(rows.slots.wave[source]) + 1) if start >= SHARE else (source, min(start, ready), 0)
+    if source == slot:
+        return slot, ready, 0
+    return source, start, int(rows.slots.wave[source]) + 1
 
 
 def _prompt(request: Request) -> list[int]:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from clew.core.errors import ClewError, ModelError
@@ -18,6 +17,7 @@ from clew.models.engine.detokenizer import Answers
 from clew.models.engine.extras import Places, asking, fresh, note_kept, plain_law, rank, sort_out
 from clew.models.engine.forwards.fast import CHUNK, Fast
 from clew.models.engine.forwards.generic import Generic
+from clew.models.engine.forwards.transfers import read, sent
 from clew.models.engine.shaped_laws import restrict
 from clew.models.engine.speculation.drafts import Drafts
 from clew.models.engine.speculation.proposal import Drafter, Lengths
@@ -58,7 +58,7 @@ class Batch:
             self._rows.drafts, self.drafts, self.forward.taps = None, None, ()
             return
         drafts = Drafts(drafter, lengths, self.forward, self._steady)
-        self._rows.slots.clear()
+        self._rows.clear()
         drafts.resize(self._rows.slots.rows, self._rows.slots.size)
         self._rows.drafts = self.drafts = drafts
 
@@ -69,7 +69,7 @@ class Batch:
         self.version = version
 
     def _forget(self) -> None:
-        self._rows.slots.clear()
+        self._rows.clear()
         if self.drafts is not None:
             self.drafts.clear()
 
@@ -91,13 +91,12 @@ class Batch:
         """Prefill requests and sample their first tokens. Gives back those for which there is no row yet."""
         self._clock += 1
         if self.drafts is not None and not self.drafts.on and not self.active:
-            self._rows.slots.clear()
+            self._rows.clear()
             self.drafts.restart()
         self._gather()
-        self._rows.pinned = 0
+        self._rows.pinned.clear()
         slots = self._rows.slots
-        slots.ready[:] = slots.length
-        slots.wave[:] = 0
+        slots.ready[:], slots.wave[:] = slots.length, 0
         if self._steady:
             entries = sorted(entries, key=lambda e: (e.request.order, e.request.holder, e.request.seed))
         joining: list[Joining] = []
@@ -126,15 +125,12 @@ class Batch:
 
     def _fill(self, results: list[Result]) -> None:
         """Prefill a piece of a long prompt; with the last one its request joins."""
-        running, slots = self.active - len(self._filling), self._rows.slots
-        filled = self._filling.fill(PIECE if running else CHUNK)
-        if filled is not None:
+        slots, most = self._rows.slots, PIECE if self.active > len(self._filling) else CHUNK
+        if (filled := self._filling.fill(most)) is not None:
             at = int(slots.length[filled.slot])
             slots.length[filled.slot] = filled.start + len(filled.new)
             self._join([filled], results, [filled._replace(start=at, new=filled.new[at - filled.start :])])
             self._filling.follow()
-        idle = ~self._live.act  # these compute in vain, and must do so behind what they hold
-        self._live.at[idle] = slots.length[self._live.rows[idle]]
 
     def cut(self, entries: Sequence[Waiting], results: list[Result]) -> None:
         """End what these requests sample; what they have is their answer, finish ``cut``."""
@@ -157,7 +153,7 @@ class Batch:
     def room(self) -> tuple[int, int, int]:
         """Rows of the cache, tokens that lie in it, and tokens it has room for."""
         slots = self._rows.slots
-        return slots.rows, int(slots.length.sum()), slots.rows * slots.size
+        return slots.rows, int(slots.length.sum()), self.forward.arena.total
 
     def fresh(self) -> list[tuple[Inbox, Fresh]]:
         """Tokens of streams that have not gone out."""
@@ -172,9 +168,8 @@ class Batch:
             return
         if len(self._live.rows) > LEAST and 2 * running <= len(self._live.rows):
             self._gather()
+        self._make_room(2 if self.drafts is None else self.drafts.drafter.block + 2)
         live = self._live
-        ahead = 2 if self.drafts is None else self.drafts.drafter.block + 2
-        self._rows.fit(int(live.at.max()) + ahead, int(live.count.max()) + ahead, int(live.rows[-1]))
         if self.drafts is not None and self._verified(self.drafts, live, results):
             return
         logits = self.forward.decode(live.rows, live.last, live.at)
@@ -183,6 +178,17 @@ class Batch:
             self.drafts.plain(live.rows[run], live.last[run], live.at[run], run)
         live.at += live.act
         self._sample(live, logits, results)
+
+    def _make_room(self, ahead: int) -> None:
+        """Room for so many more tokens in each row that runs."""
+        rows, live = self._rows, self._live
+        rows.replies(int(live.count.max()) + ahead)
+        need = np.minimum(live.at + ahead, self.forward.context + 1)
+        short = live.act & (need > self.forward.arena.room[live.rows])
+        if short.any():
+            for slot, positions, at in zip(*(a[short].tolist() for a in (live.rows, need, live.at)), strict=True):
+                rows.fit(slot, positions, at)
+            self._gather()
 
     def _verified(self, drafts: Drafts, live: Live, results: list[Result]) -> bool:
         """A round of drafting and verification, several tokens for a row; False where there is no draft."""
@@ -265,15 +271,9 @@ class Batch:
         return kept, finishes
 
     def _gather(self) -> None:
-        """Decode neighbours where at least half of them run: views of the cache instead of copies."""
+        """Decode the rows that run, and no others."""
         self._put_back()
-        run = np.flatnonzero([j is not None for j in self._rows.joined])
-        if not run.size:
-            self._live = self._lively(run)
-            return
-        between = np.arange(run[0], run[-1] + 1)
-        rows = between if 2 * len(run) > len(between) else run
-        self._live = self._lively(rows)
+        self._live = self._lively(np.flatnonzero([j is not None for j in self._rows.joined]))
 
     def _lively(self, rows: I64) -> Live:
         live, slots = Live(), self._rows.slots
@@ -325,7 +325,7 @@ class Batch:
             start = self._rows.offset[live.rows] + live.count.astype(np.uint64)
             live.noise = np.ascontiguousarray(noise(self._rows.seed[live.rows], start, AHEAD).T)[..., None]
             live.ahead = 0
-        u = torch.from_numpy(live.noise[live.ahead]).to(logits.device)
+        u = sent(live.noise[live.ahead], logits.device)
         live.ahead += 1
         listed = asking(self._rows, live, live.listed) if live.listed else []
         guided = asking(self._rows, live, live.guided) if live.guided else []
@@ -333,7 +333,7 @@ class Batch:
         bent = asking(self._rows, live, live.shaped) if live.shaped else []
         self._restrict(live, logits, guided, bent, live.count[[i for i, _ in bent]], results)
         *numbers, in_law = draw(logits, live.laws, u, bool(guided or bent))
-        drawn, logprobs, negentropies = (t.cpu().numpy() for t in numbers)
+        drawn, logprobs, negentropies = read(numbers)
         drawn, logprobs, rows, count = drawn[:, 0], logprobs[:, 0], live.rows, live.count
         if np.isnan(logprobs.sum()):
             raise ModelError("the logits are not numbers", remedy="The weights have diverged: load earlier ones.")
@@ -393,7 +393,7 @@ class Batch:
             answer(entry, done, results)
             every.joined[slot] = None
             slots.length[slot] = prompt + count - 1
-            slots.tokens[slot, prompt : prompt + count - 1] = tokens[i, : count - 1]
+            slots.write(slot, prompt, tokens[i, : count - 1])
             if request.run and slots.holder[slot] == request.holder:
                 slots.path[slot], slots.reply[slot] = request.path, request.head + request.forced + ids
         slots.busy[rows] = False

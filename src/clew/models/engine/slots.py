@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from clew.models.engine.taps.placing import Write, apart
 
 I32 = npt.NDArray[np.int32]
 Holder = tuple[str, int, int]  # as of ``Request``: run, conversation, sample
+SHARE = 16  # shortest prefix that a row takes from another: a shorter one is sooner computed
 NOBODY: Holder = ("", -1, -1)
 
 
@@ -21,7 +23,8 @@ class Slots:
     Per row: ``tokens`` int32 [rows, size], of which the first ``length`` are cached; ``used``, the last tick it was
     used in; ``holder``, who comes back to it; ``busy``, whether a request runs in it. ``ready`` tokens can be copied
     at once, the others when the prefill of wave ``wave`` is done. ``written`` is what was written into hidden states
-    while the tokens were computed: rows share a prefix no further than their writes are the same.
+    while the tokens were computed: rows share a prefix no further than their writes are the same. Rows whose first
+    ``SHARE`` tokens are the same are found by these: those that share nothing cost a search nothing.
     """
 
     def __init__(self) -> None:
@@ -37,14 +40,17 @@ class Slots:
         self.reply: list[tuple[int, ...]] = []
         self.written: list[tuple[Write, ...]] = []
         self.where: dict[Holder, int] = {}
+        self._first: list[bytes] = []  # of each row, its first tokens
+        self._alike: dict[bytes, list[int]] = {}  # rows by their first tokens
 
     def resize(self, rows: int, size: int) -> None:
         """Add or cut rows at the end; change the number of positions."""
         kept, length = min(rows, self.rows), min(size, self.size)
         tokens = np.zeros((rows, size), np.int32)
         tokens[:kept, :length] = self.tokens[:kept, :length]
-        for holder in self.holder[kept:]:
-            self.where.pop(holder, None)
+        for slot in range(kept, self.rows):
+            self.where.pop(self.holder[slot], None)
+            self._know(slot, b"")
         more = rows - kept
         for name in ("length", "used", "busy", "ready", "wave"):
             old = getattr(self, name)[:kept]
@@ -53,14 +59,31 @@ class Slots:
         self.path = self.path[:kept] + [()] * more
         self.reply = self.reply[:kept] + [()] * more
         self.written = self.written[:kept] + [()] * more
+        self._first = self._first[:kept] + [b""] * more
         self.tokens, self.rows, self.size = tokens, rows, size
 
-    def clear(self) -> None:
-        """Forget what idle rows hold: the weights have changed, or a computation failed."""
-        for slot in np.flatnonzero(~self.busy):
-            self.free(int(slot))
+    def write(self, slot: int, start: int, tokens: Sequence[int] | npt.NDArray[Any]) -> None:
+        """Note tokens of a row from a position on."""
+        self.tokens[slot, start : start + len(tokens)] = tokens
+        if start < SHARE:
+            end = start + len(tokens)
+            self._know(slot, self.tokens[slot, :SHARE].tobytes() if end >= SHARE else b"")
+
+    def _know(self, slot: int, first: bytes) -> None:
+        """Note the first tokens of a row, nothing where it has fewer than are looked up."""
+        if (old := self._first[slot]) == first:
+            return
+        if old:
+            self._alike[old].remove(slot)
+            if not self._alike[old]:
+                del self._alike[old]
+        self._first[slot] = first
+        if first:
+            self._alike.setdefault(first, []).append(slot)
 
     def free(self, slot: int) -> None:
+        """Forget what a row holds."""
+        self._know(slot, b"")
         self.where.pop(self.holder[slot], None)
         self.holder[slot], self.path[slot], self.reply[slot], self.written[slot] = NOBODY, (), (), ()
         self.length[slot] = self.ready[slot] = self.used[slot] = 0
@@ -80,11 +103,6 @@ class Slots:
             self.holder[slot] = holder
         if holder != NOBODY:
             self.where[holder] = slot
-
-    def idle(self) -> int | None:
-        """An unheld row, else the least used one that is not busy; None where all are busy."""
-        open_ = np.flatnonzero(~self.busy)
-        return int(open_[self.used[open_].argmin()]) if open_.size else None
 
     def continued(self, slot: int, request: Request) -> list[int] | None:
         """New tokens of a request that goes on from the reply this row ended with, else None.
@@ -108,16 +126,25 @@ class Slots:
     def match(self, ids: I32, own: int, written: tuple[Write, ...] = ()) -> tuple[int, int]:
         """The row that shares the longest prefix with ``ids`` under the same writes, and its length.
 
-        Of equals ``own``, then ready rows.
+        Of equals ``own``, then ready rows. Rows other than ``own`` share at least ``SHARE`` tokens or none.
         """
-        reach = min(len(ids) - 1, int(self.length.max(initial=0)))
-        if reach <= 0:
-            return own, 0
-        same = self.tokens[:, :reach] == ids[:reach]
-        common = np.minimum(np.where(same.all(1), reach, same.argmin(1)), self.length)
-        if written or any(self.written):
-            common = np.minimum(common, [apart(written, other) for other in self.written])
-        score = (common << 16) - np.where(common > self.ready, self.wave + 1, 0)
-        score[own] += 1
+        if len(ids) <= SHARE:
+            return own, int(self._common(np.array([own]), ids, written)[0])
+        rows = np.array([own, *(r for r in self._alike.get(ids[:SHARE].tobytes(), ()) if r != own)])
+        common = self._common(rows, ids, written)
+        score = (common << 16) - np.where(common > self.ready[rows], self.wave[rows] + 1, 0)
+        score[0] += 1
         best = int(score.argmax())
-        return best, int(common[best])
+        return int(rows[best]), int(common[best])
+
+    def _common(self, rows: npt.NDArray[np.int64], ids: I32, written: tuple[Write, ...]) -> npt.NDArray[np.int64]:
+        """How many tokens of ``ids``, but the last, each of these rows has cached under the same writes: [n]."""
+        reach = min(len(ids) - 1, int(self.length[rows].max()))
+        if reach <= 0:
+            return np.zeros(len(rows), np.int64)
+        same = self.tokens[rows, :reach] == ids[:reach]
+        common = np.minimum(np.where(same.all(1), reach, same.argmin(1)), self.length[rows])
+        if written or any(self.written[row] for row in rows.tolist()):
+            common = np.minimum(common, [apart(written, self.written[row]) for row in rows.tolist()])
+        found: npt.NDArray[np.int64] = common
+        return found

@@ -13,6 +13,7 @@ from torch import nn
 
 from clew.core.errors import BadInput, UnknownName, need
 from clew.core.protocols import Renderer
+from clew.models.local.devices import placed, type_of
 from clew.models.rendering import ChatTemplateRenderer, PieceRenderer, WordRenderer
 
 if TYPE_CHECKING:
@@ -23,9 +24,11 @@ SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
 
 
 def load(
-    source: str, tokenizer: Tokenizer | None, dtype: torch.dtype, device: str
+    source: str, tokenizer: Tokenizer | None, dtype: torch.dtype | str, device: str | None
 ) -> tuple[nn.Module, Any, dict[str, Any]]:
     """The module, its tokenizer (None where there is none) and the settings that ``Local.save`` wrote beside it.
+
+    dtype, device: see ``devices.placed``.
 
     Raises:
         UnknownName: no model there.
@@ -37,7 +40,8 @@ def load(
     if folder.exists() and not (folder / "config.json").exists():
         raise UnknownName(f"{source} has no config.json", remedy="Give the folder that save or save_pretrained wrote.")
     try:
-        module = _fetched(transformers.AutoModelForCausalLM, source, dtype=dtype).to(device)
+        kind = dtype if dtype == "auto" else type_of(dtype)
+        module = placed(_fetched(transformers.AutoModelForCausalLM, source, dtype=kind), dtype, device)
     except (OSError, ValueError) as error:
         raise UnknownName(
             f"no causal language model {source!r}: {str(error).splitlines()[0]}",

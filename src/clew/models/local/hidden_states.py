@@ -100,8 +100,9 @@ def fast_states(forward: Deep, rows: Sequence[Row], layers: Sequence[int]) -> li
             size = -(-max(len(rows[i].ids) for i in group) // STEP) * STEP
             take = max(1, ROOM // (forward.token_bytes * size))
             group, part = group[:-take], group[-take:]
-            if forward.rows < len(part) or forward.size < size:
-                forward.resize(max(forward.rows, len(part)), max(forward.size, size))
+            room = forward.arena.room
+            if len(room) < len(part) or room.max() < size:
+                forward.resize(max(len(room), len(part)), max(int(room.max(initial=0)), size))
             _read(forward, rows, part, shared, layers, out)
     return out
 

@@ -31,7 +31,8 @@ from clew.models.engine.grammar import Grammars, Guide
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.stream import Stream
 from clew.models.engine.taps.deep import Deep
-from clew.models.local import hidden_states, token_scores, weight_files
+from clew.models.local import devices, hidden_states, token_scores, weight_files
+from clew.models.local.devices import placed
 from clew.models.local.fetching import SETTINGS, load, renderer_of
 
 
@@ -43,13 +44,16 @@ class Local:
         tokenizer: Hugging Face tokenizer; found beside the weights where not given.
         renderer: turns messages into tokens; from the saved settings or the tokenizer's chat template where not given.
         ref: the name that rebuilds the model; the path where not given.
-        dtype: of the weights when they are loaded, float32 where not given.
-        device: "cpu", "cuda", or "auto" for cuda where there is one.
+        dtype: of the weights when they are loaded, float32 where not given, in which training loses nothing; "auto":
+            on a GPU the checkpoint's own, on a CPU float32. A module keeps its own where not given.
+        device: "cpu", "cuda", or "auto" for cuda where there is one. Where not given a module stays where it is, and
+            weights that are loaded go to cuda if there is one and they have 20 million parameters or more.
         steady: see Engine.
         template: variables of the chat template, such as ``{"enable_thinking": False}``.
         max_rows: most requests in a batch.
         max_waiting: requests that may wait beside these, see Engine; None: no limit.
-        cache_bytes: most memory for cached keys and values, see Engine.
+        cache_bytes: most memory for cached keys and values, see Engine; where not given 2 GiB on a CPU, and half of
+            what is free on a GPU once the weights are there.
         context: most tokens of prompt and reply; the model's own limit where not given.
         fast: None chooses; False takes the module's own forward, row by row.
         draft, lengths: see Engine.
@@ -77,27 +81,26 @@ class Local:
         template: Mapping[str, object] | None = None,
         ref: str = "",
         dtype: torch.dtype | str | None = None,
-        device: str = "cpu",
+        device: str | None = None,
         steady: bool = False,
         max_rows: int = 256,
         max_waiting: int | None = None,
-        cache_bytes: int = 2 << 30,
+        cache_bytes: int | None = None,
         context: int | None = None,
         fast: bool | None = None,
         draft: Drafter | None = None,
         lengths: Lengths | None = None,
     ) -> None:
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-        self._how: dict[str, Any] = {"steady": steady, "max_rows": max_rows, "max_waiting": max_waiting}
-        self._how |= {"cache_bytes": cache_bytes, "context": context, "fast": fast, "device": device}
         settings: dict[str, Any] = {}
         if isinstance(source, nn.Module):
-            self.module: nn.Module = source.to(device=device, dtype=dtype)
+            self.module: nn.Module = placed(source, dtype, device or str(next(source.parameters()).device))
         else:
             self.module, tokenizer, settings = load(str(source), tokenizer, dtype or torch.float32, device)
         self.module.eval()
+        where = next(self.module.parameters()).device
+        cache_bytes = devices.cache_bytes(where) if cache_bytes is None else cache_bytes
+        self._how: dict[str, Any] = {"steady": steady, "max_rows": max_rows, "max_waiting": max_waiting}
+        self._how |= {"cache_bytes": cache_bytes, "context": context, "fast": fast, "device": str(where)}
         self.tokenizer = tokenizer
         self.renderer: Renderer = renderer or renderer_of(settings, tokenizer, template)
         self.ref = ref or (str(source) if not isinstance(source, nn.Module) else f"module:{_digest(self.module)}")

@@ -11,6 +11,7 @@ import copy
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -19,9 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from clew.models.engine.forwards.fast import CHUNK, SPAN
+from clew.models.engine.forwards.arena import Arena, Bank, Layout
+from clew.models.engine.forwards.attention import SPAN
+from clew.models.engine.forwards.fast import CHUNK
 from clew.models.engine.forwards.generic import Generic
-from clew.models.engine.forwards.packed_rows import I64, Pack, neighbours, similar
+from clew.models.engine.forwards.packed_rows import I64, Pack, as_came, similar
+from clew.models.engine.forwards.transfers import sent_ids
 from clew.models.engine.forwards.weights import FIXED_ROPE, text_config
 from clew.models.engine.taps.blocks import watched
 from clew.models.engine.taps.writes import apply
@@ -31,17 +35,17 @@ KINDS = {"full_attention", "sliding_attention"}
 NO_MATTER = re.compile("dropout|is_causal|position_ids|use_cache|cache_position|output_.*")  # to one pass of attention
 
 
-class Pass(NamedTuple):
-    """One pass over N new tokens of m rows, of which none has more than ``longest``.
+class Part(NamedTuple):
+    """New tokens of m rows of one bank, of which none has more than ``longest``.
 
-    new: flat places of the tokens in the cache, int64 [N]. rows: the rows of the cache, first and number where they are
-    neighbours, else int64 [m]. pad: int64 [m, longest], places among the N, padding repeats a row's last; back: int64
-    [N], places among the m * longest. at: positions, int64 [m, longest]. masks: by window, made when first asked for.
+    tokens: these among the pass's. among: which of the bank's stretches are the rows', None for all. pad: int64
+    [m, longest], places among the tokens, padding repeats a row's last; back: int64 [n], places among the m * longest.
+    at: positions, int64 [m, longest]. masks: by window, made when first asked for.
     """
 
-    cache: Cache
-    new: Tensor
-    rows: tuple[int, int] | Tensor
+    bank: Bank
+    tokens: slice
+    among: Tensor | None
     span: int
     pad: Tensor
     back: Tensor
@@ -59,56 +63,36 @@ class Pass(NamedTuple):
         return self.masks[window]
 
 
-class Cache:
-    """Keys and values of all layers, by the number of a layer: [rows, size, key-value heads, width of a head]."""
+class Pass(NamedTuple):
+    """One pass over N new tokens: where they lie, and what layers tell of themselves.
 
-    def __init__(self) -> None:
-        self.rows, self.size = 0, 0
-        self.layers: dict[int, tuple[Tensor, Tensor]] = {}
-        self.windows: set[int | None] = set()  # that layers have asked for
+    rows, at: int64 [N], row and position of each. places: flat places by number of heads. windows: that layers have
+    asked for.
+    """
 
-    @property
-    def token_bytes(self) -> int:
-        """Bytes of a position, once every layer has been passed."""
-        return sum(t[0, 0].numel() * t.element_size() for pair in self.layers.values() for t in pair)
+    arena: Arena
+    parts: list[Part]
+    rows: I64
+    at: I64
+    places: dict[int, Tensor]
+    windows: set[int | None]
 
-    def resize(self, rows: int, size: int) -> None:
-        """Make room, keeping what is cached."""
-        kept, length = min(rows, self.rows), min(size, self.size)
-        for number, pair in self.layers.items():
-            larger = tuple(t.new_zeros(rows, size, *t.shape[2:]) for t in pair)
-            for new, old in zip(larger, pair, strict=True):
-                new[:kept, :length] = old[:kept, :length]
-            self.layers[number] = larger[0], larger[1]
-        self.rows, self.size = rows, size
+    def store(self, layer: int, key: Tensor, value: Tensor) -> None:
+        """Keep keys and values [1, heads, N, width] of a layer."""
+        heads = key.shape[1]
+        if heads not in self.places:
+            self.places[heads] = sent_ids(self.arena.places(self.rows, self.at, heads), key.device).view(-1)
+        for which, new in enumerate((key, value)):
+            self.arena.hold((layer, which), heads, new.shape[-1], new)
+            self.arena.store((layer, which), self.places[heads], new[0].transpose(0, 1).reshape(-1, new.shape[-1]))
 
-    def clear(self) -> None:
-        """Zeros: what is masked is multiplied by 0, which does not mend a NaN."""
-        for pair in self.layers.values():
-            for one in pair:
-                one.zero_()
-
-    def move(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        for pair in self.layers.values():
-            for one in pair:
-                one[targets, :length] = one[sources, :length]
-
-    def store(self, number: int, key: Tensor, value: Tensor, at: Tensor) -> None:
-        """Keys and values [1, heads, N, width] of a layer, to flat places [N]."""
-        if number not in self.layers:
-            pair = [t.new_zeros(self.rows, self.size, t.shape[1], t.shape[3]) for t in (key, value)]
-            self.layers[number] = pair[0], pair[1]
-        for into, new in zip(self.layers[number], (key, value), strict=True):
-            into.view(-1, *into.shape[2:]).index_copy_(0, at, new[0].transpose(0, 1))
-
-    def read(self, number: int, rows: tuple[int, int] | Tensor, span: int) -> tuple[Tensor, Tensor]:
-        """What a layer has cached of some rows, [m, heads, span, width] each: views where they are neighbours."""
-        keys, values = self.layers[number]
-        if isinstance(rows, Tensor):
-            keys, values = (t[:, :span].index_select(0, rows) for t in (keys, values))
-        else:
-            keys, values = (t[rows[0] : rows[0] + rows[1], :span] for t in (keys, values))
-        return keys.transpose(1, 2), values.transpose(1, 2)
+    def read(self, layer: int, part: Part) -> tuple[Tensor, Tensor]:
+        """What a layer has kept of some rows, [m, heads, span, width] each: views where no others lie between."""
+        found = self.arena.read(part.bank, part.span)
+        keys, values = found[layer, 0], found[layer, 1]
+        if part.among is None:
+            return keys, values
+        return keys.index_select(0, part.among), values.index_select(0, part.among)
 
 
 def attention(
@@ -132,20 +116,24 @@ def attention(
     """
     if asked := [name for name, value in settings.items() if value is not None and not NO_MATTER.fullmatch(name)]:
         raise TypeError(f"attention with {asked[0]}")
-    now, layer = clew_rows, int(module.layer_idx)  # type: ignore[arg-type]
-    now.cache.windows.add(sliding_window)
-    now.cache.store(layer, key, value, now.new)
-    keys, values = now.cache.read(layer, now.rows, now.span)
-    m, longest = now.pad.shape
-    queries = query[0].index_select(1, now.pad.view(-1)).view(-1, m, longest, query.shape[-1]).transpose(0, 1)
-    seen, scale = now.mask(sliding_window), query.shape[-1] ** -0.5 if scaling is None else scaling
-    if softcap is None and s_aux is None:
-        shared = queries.shape[1] != keys.shape[1]
-        out = scaled_dot_product_attention(queries, keys, values, seen, scale=scale, enable_gqa=shared)
-    else:
-        out = _plainly(queries, keys, values, seen, scale, softcap, s_aux)
-    out = out.transpose(1, 2).reshape(m * longest, -1, values.shape[-1])
-    return out.index_select(0, now.back)[None], None
+    layer = int(module.layer_idx)  # type: ignore[arg-type]
+    clew_rows.windows.add(sliding_window)
+    clew_rows.store(layer, key, value)
+    scale, found = query.shape[-1] ** -0.5 if scaling is None else scaling, []
+    for part in clew_rows.parts:
+        keys, values = clew_rows.read(layer, part)
+        m, longest = part.pad.shape
+        queries = query[0, :, part.tokens].index_select(1, part.pad.view(-1))
+        queries = queries.view(-1, m, longest, query.shape[-1]).transpose(0, 1)
+        seen = part.mask(sliding_window)
+        if softcap is None and s_aux is None:
+            shared = queries.shape[1] != keys.shape[1]
+            out = scaled_dot_product_attention(queries, keys, values, seen, scale=scale, enable_gqa=shared)
+        else:
+            out = _plainly(queries, keys, values, seen, scale, softcap, s_aux)
+        out = out.transpose(1, 2).reshape(m * longest, -1, values.shape[-1])
+        found.append(out.index_select(0, part.back))
+    return (found[0] if len(found) == 1 else torch.cat(found))[None], None
 
 
 def _plainly(
@@ -175,11 +163,11 @@ class Batched(Generic):
     def __init__(self, module: nn.Module, context: int) -> None:
         super().__init__(module, context)
         self.reuses = True
-        self._cache = Cache()
+        self.windows: set[int | None] = set()
         self.use(module)
         self.resize(1, SPAN)
         self.verify(np.zeros(1, np.int64), [[0]], np.zeros(1, np.int64))  # every layer tells its size
-        self.token_bytes, self.windows = self._cache.token_bytes, self._cache.windows
+        self.token_bytes = self.arena.token_bytes
 
     def twin(self) -> Generic:
         """A forward of the module's own kind over the weights in use, for another thread."""
@@ -200,18 +188,22 @@ class Batched(Generic):
     @torch.inference_mode()
     def clear(self) -> None:
         """Forget what is cached."""
-        self._cache.clear()
+        self.arena.clear()
+
+    @torch.inference_mode()
+    def take(self, row: int, size: int, length: int, limit: int = 0) -> None:
+        """Give a row another stretch of the arena; see ``Arena.take``."""
+        self.arena.take(row, size, length, limit)
 
     @torch.inference_mode()
     def resize(self, rows: int, size: int) -> None:
-        """Make room for ``rows`` rows of ``size`` positions, keeping what is cached."""
-        self._cache.resize(rows, size)
-        self.rows, self.size = rows, size
+        """Make room for ``rows`` rows of ``size`` positions each, keeping what is cached."""
+        self.arena.even(rows, size)
 
     @torch.inference_mode()
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Copy the first ``length`` positions of rows onto others; all are read before any is written."""
-        self._cache.move(self._ids(sources), self._ids(targets), length)
+        self.arena.move(sources, targets, length)
 
     def decode(self, rows: I64, tokens: I64, positions: I64) -> Tensor:
         """Logits [n, V] after one token for each of n rows, at its position."""
@@ -245,31 +237,42 @@ class Batched(Generic):
     @torch.inference_mode()
     def _pass(self, slots: I64, ids: Sequence[Sequence[int]], starts: I64, every: bool) -> Tensor:
         """Logits after every token of a pass, or after each row's last."""
-        pack = Pack.of(slots, ids, starts, lambda length: min(self.size, -(-length // SPAN) * SPAN))
+        lay, back = self.arena.layout(slots), None
+        if lay.order is not None:
+            back = as_came(lay.order, [len(row) for row in ids])
+            ids, starts = [ids[i] for i in lay.order.tolist()], starts[lay.order]
+        packs = [Pack.of(lay.rows[b.part], ids[b.part], starts[b.part], partial(_span, b.room)) for b in lay.banks]
+        pack = Pack.joined(packs)
         given = {"input_ids": self._ids(pack.tokens)[None], "position_ids": self._ids(pack.at)[None]}
-        wanted = {} if every else {"logits_to_keep": self._ids(pack.counts.cumsum() - 1)}
-        how = {"use_cache": False, "output_hidden_states": bool(self.taps), "clew_rows": self._planned(pack)}
-        with self._steered(slots[pack.row], pack.at) if self.writes else nullcontext():
+        last = pack.counts.cumsum() - 1
+        wanted = {} if every else {"logits_to_keep": self._ids(last if lay.back is None else last[lay.back])}
+        how = {
+            "use_cache": False,
+            "output_hidden_states": bool(self.taps),
+            "clew_rows": self._planned(lay, packs, pack),
+        }
+        with self._steered(pack.slots[pack.row], pack.at) if self.writes else nullcontext():
             out = self._run(**given, **wanted, **how)
         if self.taps:
             self.hidden = torch.cat([out.hidden_states[i + 1][0] for i in self.taps], -1)
         else:
             self.hidden = torch.empty(len(pack.tokens), 0, device=self.device)
         logits: Tensor = out.logits[0]
+        if back is not None:
+            self.hidden = self.hidden.index_select(0, self._ids(back))
+            logits = logits.index_select(0, self._ids(back)) if every else logits
         return logits
 
-    def _planned(self, pack: Pack) -> Pass:
-        padded = pack.padded
-        return Pass(
-            self._cache,
-            self._ids(pack.slots[pack.row] * self.size + pack.at),
-            neighbours(pack.slots) or self._ids(pack.slots),
-            pack.span,
-            self._ids(pack.first[:, None] + padded),
-            self._ids(pack.row * padded.shape[1] + pack.offset),
-            self._ids(pack.starts[:, None] + padded),
-            {},
-        )
+    def _planned(self, lay: Layout, packs: list[Pack], pack: Pack) -> Pass:
+        parts, first = [], 0
+        for bank, one in zip(lay.banks, packs, strict=True):
+            padded, n = one.padded, len(one.tokens)
+            among = None if bank.at is None else self._ids(bank.at)
+            pad, back = self._ids(one.first[:, None] + padded), self._ids(one.row * padded.shape[1] + one.offset)
+            at = self._ids(one.starts[:, None] + padded)
+            parts.append(Part(bank, slice(first, first + n), among, one.span, pad, back, at, {}))
+            first += n
+        return Pass(self.arena, parts, pack.slots[pack.row], pack.at, {}, self.windows)
 
     def _steered(self, rows: I64, at: I64) -> AbstractContextManager[None]:
         """What these tokens write into hidden states, while they pass."""
@@ -277,7 +280,12 @@ class Batched(Generic):
         return watched(self._run, plan.keys(), lambda number, x: apply(plan[number], x[0].clone())[None])
 
     def _ids(self, values: Sequence[int] | I64) -> Tensor:
-        return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
+        return sent_ids(values, self.device)
+
+
+def _span(room: int, length: int) -> int:
+    """How many positions attention reads of rows with so much room, of which the longest has ``length``."""
+    return min(room, -(-length // SPAN) * SPAN)
 
 
 def replaced(module: nn.Module) -> nn.Module:

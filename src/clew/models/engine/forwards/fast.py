@@ -1,16 +1,15 @@
-"""The fast forward: packed prefill and batched decode over one slotted key-value cache.
+"""The fast forward: packed prefill and batched decode over a key-value cache in blocks (``Arena``).
 
-Cache layout [layers, rows, kv heads, positions, key then value]. Decode reads neighbouring rows as views, with one
-grouped matrix product for all heads that share a key; prefill packs the new tokens of all rows and runs the last layer,
-and the vocabulary head, only for the token of each row that is read. Verification is a prefill of which every token is
-read, with the attention of decode over the few tokens of each row.
+A position holds key then value of each head. Decode reads rows with blocks of one length as a view, with one grouped
+matrix product for all heads that share a key; prefill packs the new tokens of all rows and runs the last layer, and the
+vocabulary head, only for the token of each row that is read. Verification is a prefill of which every token is read,
+with the attention of decode over the few tokens of each row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clew.models.engine.forwards.packed_rows import I64, Pack, neighbours, similar
-from clew.models.engine.forwards.weights import Layer, Shape, Weights, attended, packed, packs, products, read
+from clew.models.engine.forwards.arena import Arena, Layout
+from clew.models.engine.forwards.attention import Attention
+from clew.models.engine.forwards.packed_rows import I64, as_came, similar
+from clew.models.engine.forwards.transfers import sent_ids
+from clew.models.engine.forwards.weights import Layer, Shape, Weights, packed, packs, products, read
 from clew.models.engine.taps.blocks import target_of
 from clew.models.engine.taps.writes import Plan, Writes, apply
 
 CHUNK = 512  # longest stretch of one row in a packed prefill
-SPAN, STEADY_SPAN = 16, 64  # attention reads a multiple of this many positions
-SLAB = 32  # tokens of each row whose masks are made at once
-BLOCK = 32  # most tokens of a row that attention takes as decode does
 TABLE = 4096  # vocabularies up to this size have what the first layer makes of each token computed beforehand
 
 
@@ -60,8 +59,8 @@ class Fast:
         self.device, self.dtype = parameter.device, parameter.dtype
         self.token_bytes = 2 * shape.layers * shape.kv * shape.dim * parameter.element_size()
         self.vocabulary, self.layers, self.width = shape.vocabulary, shape.layers, shape.width
-        self.rows, self.size = 0, 0
-        self._kv, self.hidden = torch.empty(0), torch.empty(0)
+        self.hidden = torch.empty(0)
+        self._reserve()
         self.writes = Writes(target_of(module, shape.layers, shape.width, context), self.device, self.dtype)
 
     def again(self) -> Fast:
@@ -86,50 +85,70 @@ class Fast:
         small = self.vocabulary <= TABLE and s.layers > 1
         self._first = self._project(self._w.layers[0], weights.embed) if small else None
 
+    def _reserve(self) -> None:
+        """Begin with a cache of no rows."""
+        self.arena, s = Arena(), self.shape
+        for number in range(s.layers):
+            self.arena.hold(number, s.kv, 2 * s.dim, torch.empty(0, dtype=self.dtype, device=self.device))
+        self._attention = Attention(self.arena, s, self.dtype, self.device, self._steady)
+
     @torch.inference_mode()
     def clear(self) -> None:
-        """Forget what is cached: a masked position is multiplied by 0, which does not mend a NaN."""
-        self._kv.zero_()
+        """Forget what is cached."""
+        self.arena.clear()
 
     @torch.inference_mode()
     def resize(self, rows: int, size: int) -> None:
-        """Make room for ``rows`` rows of ``size`` positions, keeping what is cached."""
-        s = self.shape
-        kv = torch.zeros(s.layers, rows, s.kv, size, 2 * s.dim, dtype=self.dtype, device=self.device)
-        if self.rows:
-            kept, length = min(rows, self.rows), min(size, self.size)
-            kv[:, :kept, :, :length] = self._kv[:, :kept, :, :length]
-        self._kv, self.rows, self.size = kv, rows, size
-        self._views: tuple[tuple[int, int, int], list[Tensor]] = ((0, 0, 0), [])
-        self._base = np.arange(rows * s.kv).reshape(rows, s.kv) * size
-        self._range = torch.arange(size, device=self.device)
-        self._zero = torch.zeros((), dtype=self.dtype, device=self.device)
-        self._never = torch.full((), float("-inf"), dtype=self.dtype, device=self.device)
+        """Make room for ``rows`` rows of ``size`` positions each, keeping what is cached."""
+        self.arena.even(rows, size)
+
+    @torch.inference_mode()
+    def take(self, row: int, size: int, length: int, limit: int = 0) -> None:
+        """Give a row another stretch of the arena; see ``Arena.take``."""
+        self.arena.take(row, size, length, limit)
+
+    @torch.inference_mode()
+    def shrink(self) -> None:
+        """Let the memory go that no row at the end needs."""
+        self.arena.shrink()
+
+    def free(self, row: int) -> None:
+        """Nothing of this row is needed any more."""
+        self.arena.free(row)
 
     @torch.inference_mode()
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Copy the first ``length`` positions of rows onto others; all are read before any is written."""
-        take, put = self._ids(sources), self._ids(targets)
-        self._kv[:, put, :, :length] = self._kv[:, take, :, :length]
+        self.arena.move(sources, targets, length)
 
     @torch.inference_mode()
     def decode(self, rows: I64, tokens: I64, positions: I64) -> Tensor:
         """Logits [n, V] after one token for each of n rows, at its position."""
-        span = self._span(int(positions.max()) + 1)
-        given, index = self._ids(tokens), self._ids(self._base[rows] + positions[:, None]).view(-1)
-        turn, mask = self._w.turn.index_select(0, self._ids(positions)), self._mask(positions, span)
-        x, where = self._w.embed.index_select(0, given), self._where(rows)
-        plan = self.writes.plan(rows, positions) if self.writes else {}
+        lay = self.arena.layout(rows)
+        if lay.order is not None:
+            tokens, positions = tokens[lay.order], positions[lay.order]
+        given, index = self._ids(tokens), self._places(lay.rows, positions)
+        turn, attend = self._w.turn.index_select(0, self._ids(positions)), self._attention.one(lay, positions)
+        x = self._w.embed.index_select(0, given)
+        plan = self.writes.plan(lay.rows, positions) if self.writes else {}
+        back = self._picked = None if lay.back is None else self._ids(lay.back)
         for number, layer in enumerate(self._w.layers):
             q = self._store(number, self._projected(number, layer, x, given), turn, index)
-            x = self._rest(layer, x, self._attend_one(q, self._rows(number, where, span), mask))
+            x = self._rest(layer, x, attend(number, q))
             self._keep(number, x, plan)
-        return self._logits(x)
+        self._picked = None
+        return self._logits(x if back is None else x.index_select(0, back))
 
     @torch.inference_mode()
     def verify(self, rows: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
         """Cache tokens of rows, each from its start; logits [N, V] after every one of them, row after row."""
-        return self._logits(self._packed(rows, ids, starts, depth=self.shape.layers))
+        lay = self.arena.layout(rows)
+        if lay.order is None:
+            return self._logits(self._packed(lay, ids, starts, depth=self.shape.layers))
+        back = self._ids(as_came(lay.order, [len(i) for i in ids]))
+        x = self._packed(lay, [ids[i] for i in lay.order.tolist()], starts[lay.order], depth=self.shape.layers)
+        self.hidden = self.hidden.index_select(0, back) if self.taps else self.hidden
+        return self._logits(x.index_select(0, back))
 
     @torch.inference_mode()
     def prefill(self, slots: I64, ids: Sequence[Sequence[int]], starts: I64) -> Tensor:
@@ -138,49 +157,51 @@ class Fast:
         starts, ids, first = starts.copy(), list(ids), counts.cumsum() - counts
         kept: list[tuple[I64, Tensor]] = []  # outputs of tapped layers, and where they belong
 
-        def run(which: I64, pieces: list[Sequence[int]], wanted: bool = True) -> Tensor:
-            out = self._packed(slots[which], pieces, starts[which], wanted)
+        def run(which: I64, wanted: bool = True) -> Tensor:
+            lay = self.arena.layout(slots[which])
+            which = which if lay.order is None else which[lay.order]
+            pieces = [ids[i][:CHUNK] for i in which.tolist()]
+            out = self._packed(lay, pieces, starts[which], wanted)
             if self.taps:
                 passed = zip(first[which].tolist(), map(len, pieces), strict=True)
                 kept.append((np.concatenate([np.arange(at, at + n) for at, n in passed]), self.hidden))
-            return out
+            return out if lay.back is None or not wanted else out.index_select(0, self._ids(lay.back))
 
         while (long := np.flatnonzero(counts > CHUNK)).size:
             for i in long:  # only keys and values are wanted of these
-                run(np.array([i]), [ids[i][:CHUNK]], False)
+                run(np.array([i]), wanted=False)
                 ids[i], starts[i], counts[i] = ids[i][CHUNK:], starts[i] + CHUNK, counts[i] - CHUNK
                 first[i] += CHUNK
         groups = similar(counts)
         if len(groups) == 1:
-            logits = run(np.arange(len(ids)), ids)
+            logits = run(np.arange(len(ids)))
         else:
             logits = torch.empty(len(slots), self.vocabulary, dtype=self.dtype, device=self.device)
             for group in groups:
-                logits[self._ids(group)] = run(group, [ids[i] for i in group])
-        if len(kept) > 1:
+                logits[self._ids(group)] = run(group)
+        if kept:
             order = np.concatenate([index for index, _ in kept]).argsort()
             self.hidden = torch.cat([part for _, part in kept])[self._ids(order)]
         return logits
 
     def _packed(
-        self, slots: I64, ids: Sequence[Sequence[int]], starts: I64, wanted: bool = True, depth: int | None = None
+        self, lay: Layout, ids: Sequence[Sequence[int]], starts: I64, wanted: bool = True, depth: int | None = None
     ) -> Tensor:
-        """One pass over the new tokens of some rows, packed; logits after each row's last if wanted.
+        """One pass over the new tokens of some rows, packed as they lie; logits after each row's last if wanted.
 
         With ``depth`` every token passes so many layers, and their last outputs are given.
         """
         every = depth is not None
-        pack = Pack.of(slots, ids, starts, self._span)
-        at, row, counts = pack.at, pack.row, pack.counts
-        given, index = self._ids(pack.tokens), self._ids(self._base[slots[row]] + at[:, None]).view(-1)
+        pack, attend = self._attention.packed(lay, ids, starts, every)
+        at, rows, last = pack.at, pack.slots[pack.row], starts + pack.counts - 1
+        given, index = self._ids(pack.tokens), self._places(rows, at)
         turn = self._w.turn.index_select(0, self._ids(at))
-        x, where = self._w.embed.index_select(0, given), self._where(slots)
-        attend = self._attention(pack, every)
-        plan = self.writes.plan(slots[row], at, last=every) if self.writes else {}
+        x = self._w.embed.index_select(0, given)
+        plan = self.writes.plan(rows, at, last=every) if self.writes else {}
         self._keep(-1, x, {})
         for number, layer in enumerate(self._w.layers[: self.shape.layers - 1 if depth is None else depth]):
             q = self._store(number, self._projected(number, layer, x, given), turn, index)
-            x = self._rest(layer, x, attend(q, self._rows(number, where, pack.span)))
+            x = self._rest(layer, x, attend(number, q))
             self._keep(number, x, plan)
         if every:
             return x
@@ -188,14 +209,12 @@ class Fast:
         self._store(number, self._project(layer, x, keys_only=True), turn, index)
         if not wanted:
             return x
-        read = self._ids(counts.cumsum() - 1)
+        read = self._ids(pack.counts.cumsum() - 1)
         x = x.index_select(0, read)
         q = self._turn(self._project(layer, x, queries_only=True), turn.index_select(0, read))
-        mask = self._mask(starts + counts - 1, pack.span)
-        a = self._attend_one(q, self._rows(number, where, pack.span), mask)
-        x = self._rest(layer, x, a)
+        x = self._rest(layer, x, self._attention.one(lay, last)(number, q))
         if self.writes:
-            self._keep(number, x, self.writes.at_last(slots, starts + counts - 1))
+            self._keep(number, x, self.writes.at_last(lay.rows, last))
         return self._logits(x)
 
     def _keep(self, number: int, x: Tensor, plan: Plan) -> None:
@@ -209,60 +228,6 @@ class Fast:
                 self._kept = x.new_empty(len(x), len(self.taps), x.shape[-1])
                 self.hidden = self._kept.flatten(1)  # of no token too
             self._kept[:, self.taps.index(number)] = x
-
-    def _attention(self, pack: Pack, every: bool) -> Callable[[Tensor, Tensor], Tensor]:
-        """Attention of packed queries [N, heads, dim] over what a layer has cached of their rows: [N, heads * dim]."""
-        if self._steady:
-            return partial(self._by_offset, pack=pack)
-        if not every or int(pack.counts.max()) > BLOCK:
-            return partial(self._at_once, pack=pack)
-        s, m, here = self.shape, len(pack.slots), pack.padded
-        longest = here.shape[1]
-        even = len(pack.row) == m * longest  # nothing to pad
-        spread = None if even else self._ids(pack.first[:, None] + here).view(-1)
-        back = None if even else self._ids(pack.row * longest + pack.offset)
-        last = self._ids(np.repeat(pack.starts[:, None] + here, s.group, 1)).view(m, 1, -1, 1)
-        mask = torch.where(self._range[: pack.span] > last, self._never, self._zero)
-        mask = mask.expand(m, s.kv, -1, -1).reshape(m * s.kv, longest * s.group, -1)
-
-        def attend(q: Tensor, kv: Tensor) -> Tensor:
-            q = q if spread is None else q.index_select(0, spread)
-            q = q.view(m, longest, s.kv, s.group, s.dim).transpose(1, 2).reshape(m * s.kv, -1, s.dim)
-            flat = kv.reshape(m * s.kv, -1, 2 * s.dim)
-            scores = torch.baddbmm(mask, q, flat[..., : s.dim].transpose(1, 2))
-            a = torch.bmm(scores.softmax(-1), flat[..., s.dim :])
-            a = a.view(m, s.kv, longest, -1).transpose(1, 2).reshape(m * longest, -1)
-            return a if back is None else a.index_select(0, back)
-
-        return attend
-
-    def _at_once(self, q: Tensor, kv: Tensor, pack: Pack) -> Tensor:
-        """Attention of packed queries [N, heads, dim], padded to the longest row: [N, heads * dim]."""
-        s, m, longest = self.shape, len(pack.counts), int(pack.counts.max())
-        here = pack.padded
-        padded = q.index_select(0, self._ids(pack.first[:, None] + here).view(-1)).view(m, longest, s.heads, s.dim)
-        unseen = self._range[: pack.span] > self._ids(pack.starts[:, None] + here)[..., None]  # [m, longest, span]
-        mask = torch.where(unseen, self._never, self._zero)[:, None]
-        keys, values = kv[..., : s.dim], kv[..., s.dim :]
-        a = F.scaled_dot_product_attention(
-            padded.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0, enable_gqa=True
-        )
-        a = a.transpose(1, 2).reshape(m * longest, s.heads * s.dim)
-        return a.index_select(0, self._ids(pack.row * longest + pack.offset))
-
-    def _by_offset(self, q: Tensor, kv: Tensor, pack: Pack) -> Tensor:
-        """The same, one token of each row at a time, as decode does it: the same bits in whatever pieces."""
-        s, m, longest = self.shape, len(pack.counts), int(pack.counts.max())
-        flat = kv.reshape(m * s.kv, -1, 2 * s.dim)
-        keys, values = flat[..., : s.dim].transpose(1, 2), flat[..., s.dim :]
-        out = q.new_empty(longest, m * s.kv, s.group, s.dim)
-        for t in range(0, longest, SLAB):
-            here = np.minimum(np.arange(t, min(t + SLAB, longest))[:, None], pack.counts - 1)  # [slab, m]
-            slab = q.index_select(0, self._ids(pack.first + here).view(-1)).view(-1, m * s.kv, s.group, s.dim)
-            masks = self._mask((pack.starts + here).reshape(-1), pack.span).view(-1, m * s.kv, 1, pack.span)
-            for mask, queries, a in zip(masks, slab, out[t:], strict=False):
-                a.copy_(attended(mask, queries, keys, values, steady=True))
-        return out.view(longest * m, -1).index_select(0, self._ids(pack.offset * m + pack.row))
 
     def _projected(self, number: int, layer: Layer, x: Tensor, tokens: Tensor) -> Tensor:
         """Queries, keys and values of a layer; those of the first depend on the token alone."""
@@ -305,20 +270,8 @@ class Fast:
         s = self.shape
         self._turn(y[:, : -s.kv], turn)
         new = torch.cat((y[:, -2 * s.kv : -s.kv], y[:, -s.kv :]), -1)
-        self._kv[number].view(-1, 2 * s.dim).index_copy_(0, index, new.view(-1, 2 * s.dim))
+        self.arena.store(number, index, new.view(-1, 2 * s.dim))
         return y[:, : -2 * s.kv]
-
-    def _attend_one(self, q: Tensor, kv: Tensor, mask: Tensor) -> Tensor:
-        """One query for each row: q [n, heads, dim], kv [n, kv, span, 2 dim], mask [n * kv, 1, span]."""
-        s, n = self.shape, len(q)
-        flat = kv.reshape(n * s.kv, -1, 2 * s.dim)
-        queries, keys, values = q.reshape(n * s.kv, s.group, s.dim), flat[..., : s.dim].mT, flat[..., s.dim :]
-        return attended(mask, queries, keys, values, self._steady).reshape(n, -1)
-
-    def _mask(self, at: I64, span: int) -> Tensor:
-        """Additive [n * kv, 1, span]: queries at positions ``at`` see those up to their own."""
-        last = self._ids(np.repeat(at, self.shape.kv)).view(-1, 1, 1)
-        return torch.where(self._range[:span] > last, self._never, self._zero)
 
     def _rest(self, layer: Layer, x: Tensor, a: Tensor) -> Tensor:
         """Output projection and feed-forward, each with its residual; changes x in place."""
@@ -333,23 +286,8 @@ class Fast:
     def _logits(self, x: Tensor) -> Tensor:
         return self._times(self._unit(x, self._least).mul_(self._w.norm), self._w.head, self._w.head_bias)
 
-    def _where(self, slots: I64) -> tuple[int, int] | Tensor:
-        """Neighbouring rows as first and number, others as indices."""
-        return neighbours(slots) or self._ids(slots)
-
-    def _rows(self, number: int, where: tuple[int, int] | Tensor, span: int) -> Tensor:
-        """What a layer has cached of some rows, [m, kv, span, 2 dim]: a view where they are neighbours, else a copy."""
-        if isinstance(where, Tensor):
-            return self._kv[number, :, :, :span].index_select(0, where)
-        key = *where, span
-        if key != self._views[0]:
-            first, m = where
-            self._views = key, list(self._kv[:, first : first + m, :, :span])
-        return self._views[1][number]
-
-    def _span(self, length: int) -> int:
-        step = STEADY_SPAN if self._steady else SPAN
-        return min(self.size, -(-length // step) * step)
+    def _places(self, rows: I64, positions: I64) -> Tensor:
+        return self._ids(self.arena.places(rows, positions, self.shape.kv)).view(-1)
 
     def _ids(self, values: Sequence[int] | npt.NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.asarray(values, dtype=np.int64)).to(self.device)
+        return sent_ids(values, self.device)

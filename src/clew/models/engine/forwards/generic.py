@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from clew.models.engine.forwards.arena import Arena
 from clew.models.engine.forwards.packed_rows import I64
 from clew.models.engine.forwards.weights import text_config
 from clew.models.engine.taps.blocks import target_of, watched
@@ -41,16 +42,16 @@ class Generic:
         parameter = next(module.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         self.token_bytes = 2 * self.layers * self.width * parameter.element_size()
-        self.rows, self.size = 0, 0
+        self.arena = Arena()  # says how much room each row has; the numbers are in the rows' own caches
         self.hidden = torch.empty(0)
-        self._caches: list[Any] = []  # past_key_values, or the row's token ids where there are none
+        self._caches: dict[int, Any] = {}  # past_key_values, or the row's token ids where there are none
         self.reuses = False
         self.writes = Writes(target_of(module, self.layers, self.width, context), self.device, self.dtype)
 
     def twin(self) -> Generic:
         """Another forward over the module in use, with caches and writes of its own, for another thread."""
         other = copy.copy(self)
-        other.rows, other.size, other._caches, other.taps = 0, 0, [], ()
+        other.arena, other._caches, other.taps = Arena(), {}, ()
         other.writes = Writes(self.writes.target, self.device, self.dtype)
         return other
 
@@ -70,18 +71,30 @@ class Generic:
 
     def clear(self) -> None:
         """Forget what is cached."""
-        self._caches = [None] * self.rows
+        self._caches.clear()
 
     def resize(self, rows: int, size: int) -> None:
-        """Make room for ``rows`` rows."""
-        self._caches = (self._caches + [None] * rows)[:rows]
-        self.rows, self.size = rows, size
+        """Make room for ``rows`` rows of ``size`` positions each."""
+        self.arena.even(rows, size)
+
+    def take(self, row: int, size: int, length: int, limit: int = 0) -> None:
+        """Give a row more room, or less; see ``Arena.take``."""
+        self.arena.take(row, size, length, limit)
+
+    @torch.inference_mode()
+    def shrink(self) -> None:
+        """Let the memory go that no row at the end needs."""
+        self.arena.shrink()
+
+    def free(self, row: int) -> None:
+        """Nothing of this row is needed any more."""
+        self._caches.pop(row, None)
+        self.arena.free(row)
 
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Copy rows onto others; all are read before any is written."""
-        copies = [copy.deepcopy(self._caches[i]) for i in sources]
-        for i, cache in zip(targets, copies, strict=True):
-            self._caches[i] = cache
+        copies = [copy.deepcopy(self._caches.get(i)) for i in sources]
+        self._caches.update(zip(targets, copies, strict=True))
 
     def decode(self, rows: I64, tokens: I64, positions: I64) -> Tensor:
         """Logits [n, V] after one token for each of n rows, at its position."""
@@ -114,7 +127,7 @@ class Generic:
     @torch.inference_mode()
     def _forward(self, row: int, ids: list[int], start: int) -> tuple[Tensor, Tensor]:
         """Logits [n, V] and tapped outputs [n, taps * width] of a row's new tokens."""
-        new, cache = len(ids), self._caches[row] if start else None
+        new, cache = len(ids), self._caches.get(row) if start else None
         if isinstance(cache, list):
             ids, cache = cache[:start] + ids, None
         elif cache is not None and self.reuses and (surplus := cache.get_seq_length() - start) > 0:
@@ -137,7 +150,7 @@ class Generic:
 
     def _cuts_back(self) -> bool:
         """Whether a cache cut to a prefix continues as a fresh one does."""
-        kept, self._caches, self.reuses = self._caches, [None], True
+        kept, self._caches, self.reuses = self._caches, {}, True
         try:
             whole, _ = self._forward(0, [0, 1, 0, 1], 0)
             # Sliding and recurrent layers pass the test below as long as the row is short.

@@ -36,6 +36,19 @@ class Pack(NamedTuple):
         tokens = np.fromiter(chain.from_iterable(ids), np.int64, len(row))
         return cls(tokens, slots, starts, counts, row, offset, span(int((starts + counts).max())))
 
+    @classmethod
+    def joined(cls, packs: Sequence[Pack]) -> Pack:
+        """Several one after the other; ``span`` is the longest."""
+        if len(packs) == 1:
+            return packs[0]
+        before = np.cumsum([0, *(len(pack.slots) for pack in packs)])
+        row = np.concatenate([pack.row + n for pack, n in zip(packs, before, strict=False)])
+        tokens, slots, starts, counts, offset = (
+            np.concatenate([getattr(pack, name) for pack in packs])
+            for name in ("tokens", "slots", "starts", "counts", "offset")
+        )
+        return cls(tokens, slots, starts, counts, row, offset, max(pack.span for pack in packs))
+
     @property
     def first(self) -> I64:
         return self.counts.cumsum() - self.counts
@@ -51,10 +64,16 @@ class Pack(NamedTuple):
         return np.minimum(np.arange(int(self.counts.max())), self.counts[:, None] - 1)
 
 
-def neighbours(slots: I64) -> tuple[int, int] | None:
-    """The first of rows and their number, where each follows the one before."""
-    first, m = int(slots[0]), len(slots)
-    return (first, m) if slots[-1] - first == m - 1 and bool((slots[1:] > slots[:-1]).all()) else None
+def as_came(order: I64, counts: Sequence[int]) -> I64:
+    """Places, among the tokens of rows taken in ``order``, of those of the rows as they came: int64 [N].
+
+    counts: tokens of each row, as they came.
+    """
+    many: I64 = np.asarray(counts, dtype=np.int64)
+    before, first = np.cumsum(many) - many, np.empty(len(many), np.int64)
+    first[order] = np.cumsum(many[order]) - many[order]
+    found: I64 = np.repeat(first - before, many) + np.arange(int(many.sum()))
+    return found
 
 
 def similar(counts: I64) -> list[I64]:

@@ -20,7 +20,8 @@ class Deep(Fast):
 
     def __init__(self, forward: Fast) -> None:
         self.__dict__.update(forward.__dict__)
-        self.rows, self.size, self._kv, self.hidden, self.taps = 0, 0, torch.empty(0), torch.empty(0), ()
+        self.hidden, self.taps = torch.empty(0), ()
+        self._reserve()
         self.writes = Writes(forward.writes.target, self.device, self.dtype)
 
     @torch.inference_mode()
@@ -31,9 +32,11 @@ class Deep(Fast):
 
         ``layers`` rise; -1 are the embeddings, and the number of layers is what the last norm gives.
         """
+        lay = self.arena.layout(rows)
+        assert lay.order is None, "rows of a reader lie in their order"
         self.taps, self._picked = tuple(layers), self._ids(picked)
         try:
-            x = self._packed(rows, ids, starts, depth=min(layers[-1] + 1, self.shape.layers))
+            x = self._packed(lay, ids, starts, depth=min(layers[-1] + 1, self.shape.layers))
             if layers[-1] == self.shape.layers:
                 self._keep(layers[-1], self._unit(x, self._least).mul_(self._w.norm), {})
             return self.hidden.view(len(picked), len(layers), self.shape.width)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from clew.core.values import Reach
+from clew.models.engine.forwards.transfers import sent_ids
 from clew.models.engine.taps.placing import Target, Write
 from clew.models.taps.tap import VECTORS, Tap
 
@@ -211,4 +212,4 @@ class Writes:
         plan.setdefault(of.op.layer, []).append(Step(of.op, places, self._ids(which) if of.many else None))
 
     def _ids(self, values: I64) -> Tensor:
-        return torch.from_numpy(values).to(self._device)
+        return sent_ids(values, self._device)

@@ -1,0 +1,260 @@
+"""The key-value cache in blocks: every row has a stretch of positions of its own length in one arena.
+
+``Fast`` and ``Batched`` keep their tensors here, and ``Rows`` gives the stretches out. A stretch starts at a multiple
+of its length, so rows whose stretches are equally long are read as one view, [rows, heads, positions, width], and a
+long row lengthens no other. It must never read a row's tokens: what lies where is the business of ``Slots``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+I64 = npt.NDArray[np.int64]
+GRAIN = 64  # positions; every stretch is a multiple
+SHORT = 256  # positions of the shortest stretch: rows are read together by length, and few lengths are few reads
+MORE = 16  # an arena that is full grows by at least this part of itself, so that it is seldom copied
+
+
+class Bank(NamedTuple):
+    """Rows with stretches of one length, as they lie.
+
+    part: these rows in the Layout. low, many: the stretches that hold them, counted in their own length. at: int64
+    [n], which of these stretches are theirs; None where all are.
+    """
+
+    room: int
+    part: slice
+    low: int
+    many: int
+    at: I64 | None
+
+    @property
+    def dense(self) -> bool:
+        """Whether reading all stretches costs less than copying those of the rows."""
+        return self.at is None or self.many <= 2 * len(self.at)
+
+
+class Layout(NamedTuple):
+    """Some rows in the order in which they lie: ``order`` int64 [n], None where they came so."""
+
+    rows: I64
+    order: I64 | None
+    banks: list[Bank]
+
+    @property
+    def back(self) -> I64 | None:
+        """Places in this order of the rows as they came."""
+        return None if self.order is None else self.order.argsort()
+
+
+class Arena:
+    """Stretches of positions, and the tensors over them: for each key [positions * heads, width].
+
+    Within a stretch of n positions head h has places h * n to h * n + n - 1.
+
+    Attributes:
+        total: positions. base, room: int64 [rows], where each row's stretch begins, and its positions; 0: it has none.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.base, self.room = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._used = np.zeros(0, bool)  # of each GRAIN of positions
+        self._kept: dict[Hashable, tuple[int, Tensor]] = {}  # heads, and the numbers
+        self._asked: tuple[I64 | None, Layout | None] = None, None
+        self._starts: dict[int, I64] = {}  # flat places of each row's first position, [rows, heads], by heads
+        self._views: dict[tuple[int, int, int, int], dict[Hashable, Tensor]] = {}
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a position in all tensors."""
+        return sum(heads * one.shape[1] * one.element_size() for heads, one in self._kept.values())
+
+    def hold(self, key: Hashable, heads: int, width: int, like: Tensor) -> None:
+        """Keep numbers of one more kind, of the type and on the device of ``like``; nothing where it is kept."""
+        if key not in self._kept:
+            self._kept[key] = heads, like.new_zeros(self.total * heads, width)
+            self._views.clear()
+
+    def number(self, rows: int) -> None:
+        """There are so many rows from now on; those beyond lose their stretches."""
+        for row in range(rows, len(self.room)):
+            self.free(row)
+        more = np.zeros(max(0, rows - len(self.room)), np.int64)
+        self.base, self.room = (np.concatenate([old[:rows], more]) for old in (self.base, self.room))
+        self._changed()
+
+    def even(self, rows: int, size: int) -> None:
+        """Stretches of at least ``size`` for ``rows`` rows, side by side, keeping what they hold."""
+        size = _rounded(size)
+        if len(self.room) == rows and bool((self.room == size).all()):
+            return
+        before, kept = (self.base, self.room), self._tensors()
+        self.total, self._used = rows * size, np.ones(rows * size // GRAIN, bool)
+        self.base, self.room = np.arange(rows) * size, np.full(rows, size, np.int64)
+        self._changed()
+        self._kept = {key: (heads, one.new_zeros(self.total * heads, one.shape[1])) for key, (heads, one) in kept}
+        for (key, (heads, old)), row in ((k, r) for k in kept for r in range(min(rows, len(before[0])))):
+            if room := int(before[1][row]):
+                n, start = min(room, size), int(before[0][row]) * heads
+                self.stretches(key, size)[row, :, :n] = old[start : start + room * heads].view(heads, room, -1)[:, :n]
+
+    def fits(self, size: int, limit: int) -> bool:
+        """Whether a stretch of ``size`` is free, or the arena may grow by one within ``limit`` positions."""
+        start, _ = self._find(size)
+        return start + size <= max(limit, self.total)
+
+    def take(self, row: int, size: int, length: int, limit: int = 0) -> None:
+        """Give a row a stretch of ``size`` positions, with the first ``length`` that it holds, for the one it has.
+
+        The arena grows where none is free; by more than is needed only up to ``limit``.
+        """
+        start, free = self._find(size)
+        if not free:
+            self._grow(max(start + size, min(self.total + self.total // MORE, limit)))
+        self._used[start // GRAIN : (start + size) // GRAIN] = True
+        old, room = int(self.base[row]), int(self.room[row])
+        if length and room:
+            n = min(length, size, room)
+            for heads, one in self._synced().values():
+                from_, to = (
+                    one[at * heads : (at + many) * heads].view(heads, many, -1)[:, :n]
+                    for at, many in ((old, room), (start, size))
+                )
+                to.copy_(from_)
+        self.free(row)
+        self.base[row], self.room[row] = start, size
+        self._changed()
+
+    def free(self, row: int) -> None:
+        """Take a row's stretch back."""
+        start, size = int(self.base[row]), int(self.room[row])
+        self._used[start // GRAIN : (start + size) // GRAIN] = False
+        self.room[row] = 0
+        self._changed()
+
+    def clear(self) -> None:
+        """Zeros: a masked position is multiplied by 0, which does not mend a NaN."""
+        for _, one in self._kept.values():
+            one.zero_()
+
+    def shrink(self) -> None:
+        """Let the memory go behind the last stretch that a row has."""
+        end = int((self.base + self.room)[self.room > 0].max(initial=0))
+        self._kept = {k: (heads, one[: end * heads].clone()) for k, (heads, one) in self._synced().items()}
+        self.total, self._used = end, self._used[: end // GRAIN]
+        self._changed()
+
+    def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
+        """Copy the first ``length`` positions of rows onto others, as far as both reach; all are read first."""
+        pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for source, target in zip(sources, targets, strict=True):
+            rooms = int(self.room[source]), int(self.room[target])
+            pairs.setdefault(rooms, []).append((self.base[source] // rooms[0], self.base[target] // rooms[1]))
+        for key in self._synced():
+            read = []
+            for (here, there), places in pairs.items():
+                take, put = torch.tensor(places, device=self._kept[key][1].device).T
+                n = min(length, here, there)
+                read.append((there, put, n, self.stretches(key, here)[:, :, :n].index_select(0, take)))
+            for there, put, n, numbers in read:
+                self.stretches(key, there)[put, :, :n] = numbers
+
+    def layout(self, rows: I64) -> Layout:
+        """How these rows lie. Asked again with the same array, the answer is the same object until something moves."""
+        asked, found = self._asked
+        if asked is rows and found is not None:
+            return found
+        room, place = self.room[rows], self.base[rows] // np.maximum(self.room[rows], 1)
+        order: I64 | None = np.lexsort((place, room))
+        if order is not None and bool((order[1:] > order[:-1]).all()):
+            order = None
+        came = rows
+        if order is not None:
+            rows, room, place = rows[order], room[order], place[order]
+        ends = [*(np.flatnonzero(room[1:] != room[:-1]) + 1).tolist(), len(rows)]
+        banks = []
+        for start, end in zip([0, *ends], ends, strict=False):
+            low, many = int(place[start]), int(place[end - 1] - place[start]) + 1
+            at = None if many == end - start else place[start:end] - low
+            banks.append(Bank(int(room[start]), slice(start, end), low, many, at))
+        found = Layout(rows, order, banks)
+        self._asked = came, found
+        return found
+
+    def places(self, rows: I64, positions: I64, heads: int) -> I64:
+        """Flat places of a position of each row, one for each head: [n, heads]."""
+        if (starts := self._starts.get(heads)) is None:
+            starts = self.base[:, None] * heads + self.room[:, None] * np.arange(heads)
+            self._starts[heads] = starts
+        found: I64 = starts[rows]
+        found += positions[:, None]
+        return found
+
+    def store(self, key: Hashable, at: Tensor, new: Tensor) -> None:
+        """Write [n * heads, width] to flat places [n * heads]."""
+        self._synced()[key][1].index_copy_(0, at, new)
+
+    def stretches(self, key: Hashable, room: int) -> Tensor:
+        """All that the arena holds of one kind as if every stretch were ``room`` long: [n, heads, room, width]."""
+        heads, one = self._synced()[key]
+        n = self.total // room
+        return one[: n * room * heads].view(n, heads, room, -1)
+
+    def read(self, bank: Bank, span: int) -> dict[Hashable, Tensor]:
+        """The first ``span`` positions of a bank's stretches: for each key a view [many, heads, span, width]."""
+        key = bank.room, bank.low, bank.many, span
+        if (found := self._views.get(key)) is None:
+            if len(self._views) > 64:
+                self._views.clear()
+            part = slice(bank.low, bank.low + bank.many)
+            found = {one: self.stretches(one, bank.room)[part, :, :span] for one in self._synced()}
+            self._views[key] = found
+        return found
+
+    def _find(self, size: int) -> tuple[int, bool]:
+        """Where a stretch of ``size`` can begin, and whether it lies within the arena."""
+        grains, n = size // GRAIN, self.total // size
+        taken = self._used[: n * grains].reshape(n, grains).any(1)
+        if not taken.all():
+            return int(taken.argmin()) * size, True
+        behind = self._used[n * grains :]  # what is free at the end counts with what the arena grows by
+        return (n if not behind.any() else n + 1) * size, False
+
+    def _grow(self, total: int) -> None:
+        total = -(-total // GRAIN) * GRAIN
+        self._used = np.concatenate([self._used, np.zeros(total // GRAIN - len(self._used), bool)])
+        self.total = total
+
+    def _synced(self) -> dict[Hashable, tuple[int, Tensor]]:
+        """The tensors, which grow with the arena when they are next used: many rows may come at once."""
+        for key, (heads, one) in self._kept.items():
+            if len(one) != self.total * heads:
+                new = one.new_zeros(self.total * heads, one.shape[1])
+                new[: len(one)] = one
+                self._kept[key] = heads, new
+                self._views.clear()
+        return self._kept
+
+    def _tensors(self) -> list[tuple[Hashable, tuple[int, Tensor]]]:
+        return list(self._synced().items())
+
+    def _changed(self) -> None:
+        self._asked = None, None
+        self._starts.clear()
+        self._views.clear()
+
+
+def stretch(positions: int, context: int) -> int:
+    """Length of the stretch for a row of so many positions: a power of two, or what the context needs."""
+    return min(max(SHORT, 1 << (positions - 1).bit_length()), _rounded(context + 1))
+
+
+def _rounded(positions: int) -> int:
+    return max(1, -(-positions // GRAIN)) * GRAIN

@@ -1,0 +1,164 @@
+"""Attention over the cache in blocks: what ``Fast`` computes between a layer's projections.
+
+Rows are read bank by bank, that is those whose blocks are equally long together. It must never write into the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clew.models.engine.forwards.arena import Arena, Bank, Layout
+from clew.models.engine.forwards.packed_rows import I64, Pack
+from clew.models.engine.forwards.transfers import sent_ids
+from clew.models.engine.forwards.weights import Shape, attended
+
+SPAN, STEADY_SPAN = 16, 64  # attention reads a multiple of this many positions
+SLAB = 32  # tokens of each row whose masks are made at once
+BLOCK = 32  # most tokens of a row that attention takes as decode does
+Attend = Callable[[int, Tensor], Tensor]  # a layer's number and queries [n, heads, dim] give [n, heads * dim]
+Reader = tuple[slice, Attend]  # attention for some of a pass's tokens
+
+
+class Attention:
+    """Attention for rows of ``arena``, whose layers are kept under their numbers; arguments as of ``Fast``."""
+
+    def __init__(self, arena: Arena, shape: Shape, dtype: torch.dtype, device: torch.device, steady: bool) -> None:
+        self.arena, self.shape, self.device, self._steady = arena, shape, device, steady
+        self._range = torch.arange(0, device=device)
+        self._zero = torch.zeros((), dtype=dtype, device=device)
+        self._never = torch.full((), float("-inf"), dtype=dtype, device=device)
+
+    def one(self, lay: Layout, at: I64) -> Attend:
+        """Attention for one query of each row, at these positions [n]."""
+
+        def reader(bank: Bank) -> Reader:
+            here = at[bank.part]
+            span = self._span(bank.room, int(here.max()) + 1)
+            if bank.at is not None and bank.dense:  # others that lie between compute in vain
+                here = np.zeros(bank.many, np.int64)
+                here[bank.at] = at[bank.part]
+            mask, among = self._mask(here, span), None if bank.at is None else self._ids(bank.at)
+
+            def attend(number: int, q: Tensor) -> Tensor:
+                kv = self.arena.read(bank, span)[number]
+                if among is None:
+                    return self._attend_one(q, kv, mask)
+                if not bank.dense:
+                    return self._attend_one(q, kv.index_select(0, among), mask)
+                every = q.new_zeros(bank.many, *q.shape[1:]).index_copy_(0, among, q)
+                return self._attend_one(every, kv, mask).index_select(0, among)
+
+            return bank.part, attend
+
+        return _together([reader(bank) for bank in lay.banks])
+
+    def packed(self, lay: Layout, ids: Sequence[Sequence[int]], starts: I64, every: bool) -> tuple[Pack, Attend]:
+        """New tokens of rows, from ``starts`` on, and attention for their queries; ``every``: all outputs are read."""
+        packs = [Pack.of(lay.rows[b.part], ids[b.part], starts[b.part], partial(self._span, b.room)) for b in lay.banks]
+
+        def reader(bank: Bank, pack: Pack, first: int) -> Reader:
+            attend, among = self._within(pack, every), None if bank.at is None else self._ids(bank.at)
+
+            def read(number: int, q: Tensor) -> Tensor:
+                kv = self.arena.read(bank, pack.span)[number]
+                return attend(q, kv if among is None else kv.index_select(0, among))
+
+            return slice(first, first + len(pack.tokens)), read
+
+        firsts = np.cumsum([0, *(len(pack.tokens) for pack in packs)]).tolist()
+        readers = [reader(bank, pack, first) for bank, pack, first in zip(lay.banks, packs, firsts, strict=False)]
+        return Pack.joined(packs), _together(readers)
+
+    def _within(self, pack: Pack, every: bool) -> Callable[[Tensor, Tensor], Tensor]:
+        """Attention of packed queries [N, heads, dim] over what a layer has cached of their rows: [N, heads * dim]."""
+        if self._steady:
+            return partial(self._by_offset, pack=pack)
+        if not every or int(pack.counts.max()) > BLOCK:
+            return partial(self._at_once, pack=pack)
+        s, m, here = self.shape, len(pack.slots), pack.padded
+        longest = here.shape[1]
+        even = len(pack.row) == m * longest  # nothing to pad
+        spread = None if even else self._ids(pack.first[:, None] + here).view(-1)
+        back = None if even else self._ids(pack.row * longest + pack.offset)
+        last = self._ids(np.repeat(pack.starts[:, None] + here, s.group, 1)).view(m, 1, -1, 1)
+        mask = torch.where(self._up_to(pack.span) > last, self._never, self._zero)
+        mask = mask.expand(m, s.kv, -1, -1).reshape(m * s.kv, longest * s.group, -1)
+
+        def attend(q: Tensor, kv: Tensor) -> Tensor:
+            q = q if spread is None else q.index_select(0, spread)
+            q = q.view(m, longest, s.kv, s.group, s.dim).transpose(1, 2).reshape(m * s.kv, -1, s.dim)
+            flat = kv.reshape(m * s.kv, -1, 2 * s.dim)
+            scores = torch.baddbmm(mask, q, flat[..., : s.dim].transpose(1, 2))
+            a = torch.bmm(scores.softmax(-1), flat[..., s.dim :])
+            a = a.view(m, s.kv, longest, -1).transpose(1, 2).reshape(m * longest, -1)
+            return a if back is None else a.index_select(0, back)
+
+        return attend
+
+    def _at_once(self, q: Tensor, kv: Tensor, pack: Pack) -> Tensor:
+        """Attention of packed queries [N, heads, dim], padded to the longest row: [N, heads * dim]."""
+        s, m, longest = self.shape, len(pack.counts), int(pack.counts.max())
+        here = pack.padded
+        padded = q.index_select(0, self._ids(pack.first[:, None] + here).view(-1)).view(m, longest, s.heads, s.dim)
+        unseen = self._up_to(pack.span) > self._ids(pack.starts[:, None] + here)[..., None]  # [m, longest, span]
+        mask = torch.where(unseen, self._never, self._zero)[:, None]
+        keys, values = kv[..., : s.dim], kv[..., s.dim :]
+        a = F.scaled_dot_product_attention(
+            padded.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0, enable_gqa=True
+        )
+        a = a.transpose(1, 2).reshape(m * longest, s.heads * s.dim)
+        return a.index_select(0, self._ids(pack.row * longest + pack.offset))
+
+    def _by_offset(self, q: Tensor, kv: Tensor, pack: Pack) -> Tensor:
+        """The same, one token of each row at a time, as decode does it: the same bits in whatever pieces."""
+        s, m, longest = self.shape, len(pack.counts), int(pack.counts.max())
+        flat = kv.reshape(m * s.kv, -1, 2 * s.dim)
+        keys, values = flat[..., : s.dim].transpose(1, 2), flat[..., s.dim :]
+        out = q.new_empty(longest, m * s.kv, s.group, s.dim)
+        for t in range(0, longest, SLAB):
+            here = np.minimum(np.arange(t, min(t + SLAB, longest))[:, None], pack.counts - 1)  # [slab, m]
+            slab = q.index_select(0, self._ids(pack.first + here).view(-1)).view(-1, m * s.kv, s.group, s.dim)
+            masks = self._mask((pack.starts + here).reshape(-1), pack.span).view(-1, m * s.kv, 1, pack.span)
+            for mask, queries, a in zip(masks, slab, out[t:], strict=False):
+                a.copy_(attended(mask, queries, keys, values, steady=True))
+        return out.view(longest * m, -1).index_select(0, self._ids(pack.offset * m + pack.row))
+
+    def _attend_one(self, q: Tensor, kv: Tensor, mask: Tensor) -> Tensor:
+        """One query for each row: q [n, heads, dim], kv [n, kv, span, 2 dim], mask [n * kv, 1, span]."""
+        s, n = self.shape, len(q)
+        flat = kv.reshape(n * s.kv, -1, 2 * s.dim)
+        queries, keys, values = q.reshape(n * s.kv, s.group, s.dim), flat[..., : s.dim].mT, flat[..., s.dim :]
+        return attended(mask, queries, keys, values, self._steady).reshape(n, -1)
+
+    def _mask(self, at: I64, span: int) -> Tensor:
+        """Additive [n * kv, 1, span]: queries at positions ``at`` see those up to their own."""
+        last = self._ids(np.repeat(at, self.shape.kv)).view(-1, 1, 1)
+        return torch.where(self._up_to(span) > last, self._never, self._zero)
+
+    def _up_to(self, span: int) -> Tensor:
+        if len(self._range) < span:
+            self._range = torch.arange(2 * span, device=self.device)
+        return self._range[:span]
+
+    def _span(self, room: int, length: int) -> int:
+        """How many positions attention reads of rows with so much room, of which the longest has ``length``."""
+        step = STEADY_SPAN if self._steady else SPAN
+        return min(room, -(-length // step) * step)
+
+    def _ids(self, values: Sequence[int] | npt.NDArray[Any]) -> Tensor:
+        return sent_ids(values, self.device)
+
+
+def _together(readers: list[Reader]) -> Attend:
+    """Attention for all queries of a pass, bank by bank."""
+    if len(readers) == 1:
+        return readers[0][1]
+    return lambda number, q: torch.cat([attend(number, q[part]) for part, attend in readers])

@@ -1,0 +1,43 @@
+"""Where a model computes, in which type, and how much memory its cache may take, where the user does not say.
+
+``Local`` and the loading of weights ask. Nothing that the user says is overruled here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+LARGE = 20_000_000  # parameters; a smaller model answers sooner on a CPU, as a step on a GPU costs its launches
+CPU_CACHE = 2 << 30  # bytes
+SHARE = 2  # the cache may take this part of what is free on a GPU: a trainer beside it needs the rest
+
+
+def device_for(module: nn.Module, asked: str | None) -> str:
+    """Name of a device: the one asked for; "auto" is cuda where there is one, None also asks for a large model."""
+    if asked not in (None, "auto"):
+        return str(asked)
+    if not torch.cuda.is_available():
+        return "cpu"
+    return "cuda" if asked == "auto" or sum(p.numel() for p in module.parameters()) >= LARGE else "cpu"
+
+
+def placed(module: nn.Module, dtype: torch.dtype | str | None, device: str | None) -> nn.Module:
+    """The module on its device and in its type; "auto" is the type it came in on a GPU, and float32 on a CPU."""
+    where = device_for(module, device)
+    own = torch.float32 if where == "cpu" else None
+    return module.to(device=where, dtype=own if dtype == "auto" else type_of(dtype))
+
+
+def type_of(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """The type of a name that torch knows."""
+    found: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    return found
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Memory for cached keys and values on this device, once the weights are there."""
+    if device.type != "cuda":
+        return CPU_CACHE
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free) // SHARE
