@@ -5,9 +5,11 @@
 A tiny untrained model is served by a process of its own, which records what it serves. First every question is asked
 once while nothing else is going on; the questions are seeded, and the model is loaded ``steady``, so that each has one
 right answer. Then they come at random, whole and streamed, among clients that hang up, read slowly or not at all, send
-broken bodies, prompts and bodies that are too large, or a wrong key, and bursts of twice what the queue holds. In the
-middle the server is killed with SIGKILL and started again; clients ask again where a connection broke or they were told
-to wait. At the end SIGTERM comes while streams are under way.
+broken bodies, prompts and bodies that are too large, a wrong key, or half a header, and bursts of twice what the queue
+holds. In the middle the server is killed with SIGKILL and started again; clients ask again where a connection broke or
+they were told to wait. When the load is over its sockets and rows must be free again. At the end SIGTERM comes while
+streams are under way. Printed too: the median and the 99th percentile of the time from one event of a stream to the
+next, over all streams that were read at once.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import secrets
 import signal
 import socket
@@ -36,6 +39,7 @@ from scipy.stats import theilslopes
 QUEUE, PROMPT, OUTPUT, BODY = 24, 200, 96, 1  # limits of the server: choices, tokens, tokens, MB
 STALL = 8.0  # seconds; a busy machine may keep a client that reads from reading for a while
 WORDS = [f"w{i}" for i in range(300)]
+PATIENCE = 60.0  # seconds in which a server gives up a header, and is quiet again
 TRIES = 400  # of one question, before its answer counts as lost
 
 
@@ -81,6 +85,12 @@ class Server:
             return
         self.spent = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
         self.sizes[-1].append((time.monotonic() - self.born, pages * os.sysconf("SC_PAGE_SIZE") / 2**20))
+
+    def sockets(self) -> int:
+        """Open sockets of the server's process."""
+        assert self.process is not None
+        files = Path(f"/proc/{self.process.pid}/fd")
+        return sum(os.readlink(files / name).startswith("socket:") for name in os.listdir(files))
 
     def end(self, how: int) -> int:
         assert self.process is not None
@@ -158,6 +168,7 @@ class Soak:
         self.right: list[Any] = []
         self.counts: Counter[str] = Counter()
         self.faults: list[str] = []
+        self.gaps: list[float] = []  # seconds between the events of streams
         self.draw = random.Random(1)
         self.client = httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=200))
         self.base = f"http://127.0.0.1:{server.port}/v1"
@@ -191,8 +202,13 @@ class Soak:
                 if reply.status_code != 200:
                     await reply.aread()
                     return self.refused(reply)
+                last = None
                 async for line in reply.aiter_lines():
                     lines.append(line)
+                    if line.startswith("data: {"):
+                        now = time.monotonic()
+                        self.gaps += [] if last is None else [now - last]
+                        last = now
             return joined(path, lines)
         except httpx.HTTPError:
             self.counts["connections that broke"] += 1
@@ -250,7 +266,7 @@ class Soak:
             "a wrong type": json.dumps(good | {"temperature": "hot"}).encode(),
             "no messages": json.dumps(good | {"messages": 7}).encode(),
             "an unknown model": json.dumps(good | {"model": "huge"}).encode(),
-            "a refused parameter": json.dumps(good | {"logit_bias": {"3": 100}}).encode(),
+            "a refused parameter": json.dumps(good | {"use_beam_search": True}).encode(),
             "a prompt too long": json.dumps(good | {"messages": [{"role": "user", "content": "w1 " * 900}]}).encode(),
             "a reply too long": json.dumps(good | {"max_tokens": OUTPUT + 1}).encode(),
             "a body too large": json.dumps(
@@ -268,6 +284,42 @@ class Soak:
         self.reason(reply)
         if not 400 <= reply.status_code < 500:
             self.fault(f"{what} was answered {reply.status_code}")
+
+    async def half(self) -> None:
+        """A client that sends the beginning of a header and nothing more: the server must end its connection."""
+        raw, loop = socket.socket(), asyncio.get_running_loop()
+        raw.setblocking(False)
+        try:
+            await loop.sock_connect(raw, ("127.0.0.1", self.server.port))
+            await loop.sock_sendall(raw, b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthoriz")
+            async with asyncio.timeout(PATIENCE):
+                while await loop.sock_recv(raw, 1 << 14):
+                    pass
+            self.counts["half a header, let go"] += 1
+        except TimeoutError:
+            self.fault(f"half a header held its connection for {PATIENCE:g} s")
+        except OSError:
+            self.counts["connections that broke"] += 1
+        finally:
+            raw.close()
+
+    async def quiet(self, before: int) -> None:
+        """When nobody asks any more: sockets as before the load, and no request in work."""
+        async with asyncio.timeout(PATIENCE):
+            while (left := self.server.sockets()) > before + 1 or await self.busy():
+                await self.client.aclose()
+                self.client = httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=200))
+                await asyncio.sleep(0.5)
+        self.counts["sockets of the server before the load"] = before
+        self.counts["sockets of the server after it"] = left
+
+    async def busy(self) -> float:
+        """Choices in work, and requests that hold a row, by the server's own metrics."""
+        told = (await self.client.get(self.base.removesuffix("/v1") + "/metrics", headers=self.headers)).text
+        found = re.findall(r"^clew_choices_in_work\S* (\S+)$", told, re.MULTILINE)
+        found += re.findall(r'^clew_engine{.*what="running".*} (\S+)$', told, re.MULTILINE)
+        assert len(found) == 2, found
+        return sum(map(float, found))
 
     async def slow(self, pause: float) -> None:
         """A client that reads a long stream slowly, or stops reading for longer than the server allows."""
@@ -312,6 +364,8 @@ def deed(soak: Soak) -> Callable[[], Any]:
         return soak.ask
     if u < 0.80:
         return soak.hang_up
+    if u < 0.81:
+        return soak.half
     if u < 0.97:
         what = soak.draw.choice(BAD)
         return lambda: soak.bad(what)
@@ -368,7 +422,12 @@ async def run(seconds: float, rate: float, folder: Path) -> Soak:
             soak.right.append(await soak.once(k, stream=False))
         if None in soak.right:
             raise SystemExit("the quiet run failed")
+        before = server.sockets()
         await load(soak, seconds, rate)
+        try:
+            await soak.quiet(before)
+        except TimeoutError:
+            soak.fault(f"{server.sockets()} sockets and {await soak.busy():g} choices stay; {before} sockets before")
         last = [asyncio.ensure_future(soak.once(k, stream=True)) for k in range(8)]
         await asyncio.sleep(0.1)
         code = await asyncio.to_thread(server.end, signal.SIGTERM)
@@ -409,6 +468,9 @@ def report(soak: Soak, seconds: float) -> int:
         if sizes:
             print(f"life {life}: {sizes[0][1]:.0f} to {sizes[-1][1]:.0f} MB in {sizes[-1][0]:.0f} s, "
                   f"{rate:+.1f} [{low:+.1f}, {high:+.1f}] MB/h (n={n} samples)")  # fmt: skip
+    if soak.gaps:
+        middle, late = np.quantile(soak.gaps, [0.5, 0.99]) * 1e3
+        print(f"gap between two events of a stream: median {middle:.0f} ms, p99 {late:.0f} ms (n={len(soak.gaps)})")
     print(
         f"{soak.server.work:.0f} CPU s of the server in {seconds:.0f} s; {runs} runs recorded, {len(damaged)} damaged"
     )

@@ -6,6 +6,8 @@ whatever a chat template would make of the whole history (DESIGN.md rule 7).
 
 from __future__ import annotations
 
+import copy
+import inspect
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -168,27 +170,48 @@ class ChatTemplateRenderer:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, stop: Iterable[int] = (), template: Mapping[str, object] | None = None
     ) -> None:
-        self.template = dict(template or {})
-        if taken := self.template.keys() & {"messages", "tools", "tokenize", "add_generation_prompt"}:
-            told = f"the chat template's variable {min(taken)!r} is not free"
-            raise BadInput(told, remedy="Set others, such as enable_thinking.")
         if not tokenizer.chat_template:
             raise BadInput(
                 "the tokenizer has no chat template", remedy="Set tokenizer.chat_template, or pass renderer=."
             )
         self.tokenizer: Any = tokenizer
+        self._parts = [self._vocabulary(), str(tokenizer.chat_template)]
+        self._extra = frozenset(stop)
+        self._read(dict(template or {}))
+
+    def varied(self, template: Mapping[str, object]) -> ChatTemplateRenderer:
+        """This renderer with more variables of the chat template, or other values of its own.
+
+        Raises:
+            BadInput: a name that is not free, or the template cannot render a user message and a reply under them.
+        """
+        other = copy.copy(self)
+        other._read({**self.template, **template})
+        return other
+
+    def _read(self, template: dict[str, object]) -> None:
+        """Find out how the chat template writes messages under these variables."""
+        own = inspect.signature(self.tokenizer.apply_chat_template).parameters
+        if taken := template.keys() & {
+            "messages",
+            "tools",
+            *(n for n, p in own.items() if p.kind is not p.VAR_KEYWORD),
+        }:
+            told = f"the chat template's variable {min(taken)!r} is not free"
+            raise BadInput(told, remedy="Set others, such as enable_thinking.")
+        self.template = template
         self._user = {"role": "user", "content": "hi"}
         asked = self._text([self._user])
         self._head_text = self._after(asked, self._text([self._user], head=True), "the generation prompt")
         self._tail = self._text([self._user, {"role": "assistant", "content": SENTINEL}]).partition(SENTINEL)[2]
-        tail, own = self.encode(self._tail), tokenizer.eos_token_id
-        special = set(tokenizer.all_special_ids)
-        ends = [i for i in tail[:1] if i in special or i == own]
-        self.stop = frozenset([*stop, *ends, *([] if own is None else [own])])
+        tail, end = self.encode(self._tail), self.tokenizer.eos_token_id
+        special = set(self.tokenizer.all_special_ids)
+        ends = [i for i in tail[:1] if i in special or i == end]
+        self.stop = frozenset([*self._extra, *ends, *([] if end is None else [end])])
         if not self.stop:
             raise BadInput("the tokenizer names no end token", remedy="Set tokenizer.eos_token, or pass stop ids.")
         self._head = self.encode(self._head_text)
-        parts = [self._vocabulary(), str(tokenizer.chat_template), sorted(self.stop)]
+        parts = [*self._parts, sorted(self.stop)]
         digest = value_digest([*parts, self.template] if self.template else parts)
         self.ref = f"chat:{digest.hex()[:16]}"
         self.rewrites = self._finds_rewriting()

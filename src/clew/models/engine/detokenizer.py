@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,7 @@ class Answers:
             if len(self._parsed) >= PARSED:
                 self._parsed.clear()
             message = self._parsed[whole] = self._renderer.parse(whole)
-        for stop in request.sampling.stop:
-            message = message._replace(text=message.text.partition(stop)[0])
+        message = stopped(message, request.sampling.stop)
         asked, most = request.sampling, len(request.forced) + self._context - prompt
         in_force = asked._replace(max_tokens=most) if most < asked.max_tokens else None
         usage, seconds = Usage(prompt, len(ids), cached), time.monotonic() - entry.arrived
@@ -67,3 +67,10 @@ class Answers:
             return Completion(*done, reached=entry.reached, kept=kept)
         plain, tops = np.array(entry.plain, np.float32), tuple(entry.tops)
         return Completion(*done, plain=plain, tops=tops, reached=entry.reached, kept=kept)
+
+
+def stopped(message: Message, stops: Sequence[str]) -> Message:
+    """A reply up to the first of its stop strings."""
+    for stop in stops:
+        message = message._replace(text=message.text.partition(stop)[0])
+    return message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -39,11 +40,19 @@ class Stream:
     ``aclose`` the attribute ``completion`` holds the answer: whole, or what had arrived, with finish ``cut``. It stays
     None where the stream never started or its request failed.
 
-    A reader that is slower than the engine gets what has come meanwhile as one piece.
+    A reader that is slower than the engine gets what has come meanwhile as one piece. ``reads`` makes of the engine's
+    Completion the one that is given, where another renderer than the engine's reads the reply.
     """
 
-    def __init__(self, engine: Queue, request: Request, renderer: Renderer) -> None:
+    def __init__(
+        self,
+        engine: Queue,
+        request: Request,
+        renderer: Renderer,
+        reads: Callable[[Completion], Completion] = lambda done: done,
+    ) -> None:
         self.completion: Completion | None = None
+        self._reads = reads
         self._engine, self._request = engine, request
         self._settled = Settled(renderer, request.sampling.stop, request.forced)
         self._arrived: _Arrived | None = None
@@ -83,7 +92,7 @@ class Stream:
             arrived.some.clear()
             await arrived.some.wait()
         if isinstance(arrived.answer, Completion):
-            self.completion = arrived.answer
+            self.completion = self._reads(arrived.answer)
 
     def __del__(self) -> None:
         if self._entry is not None:
@@ -117,7 +126,7 @@ class Stream:
         if not isinstance(answer, Completion):
             self._over = True
             raise answer if answer is not None else StopAsyncIteration
-        self.completion = answer
+        answer = self.completion = self.completion or self._reads(answer)
         tokens, start = (answer.tokens or ())[self._given :], self._given
         text, reasoning = self._settled.rest(answer.message)
         if not (tokens or text or reasoning):

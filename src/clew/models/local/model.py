@@ -105,6 +105,7 @@ class Local:
         self.renderer: Renderer = renderer or renderer_of(settings, tokenizer, template)
         self.ref = ref or (str(source) if not isinstance(source, nn.Module) else f"module:{_digest(self.module)}")
         self.weights_name = _content_name(self.module) if Path(self.ref).is_dir() else ""
+        self.renderings: dict[str, ChatTemplateRenderer] = {}  # under other variables of the template, see Templated
         self.version = 0
         self._config = text_config(self.module)
         self.vocabulary: int = self._config.vocab_size

@@ -53,7 +53,7 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         **ANY,
         **_all("messages max_tokens max_completion_tokens n stop stream_options logprobs top_logprobs tools", YES),
         **_all("tool_choice response_format prompt_logprobs return_token_ids return_tokens_as_token_ids", YES),
-        **_all("continue_final_message stop_token_ids policy", YES),
+        **_all("continue_final_message stop_token_ids policy chat_template_kwargs", YES),
         "add_generation_prompt": Rule("refused", (True, False), "The reply begins as the chat template says."),
         "modalities": Rule("refused", (["text"],), "Ask for text."),
         **_all("metadata store reasoning_effort verbosity prediction", Rule("ignored")),
@@ -66,7 +66,6 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         "echo": Rule("refused", (False,)),
         "add_special_tokens": Rule("refused", (False,), "The chat template has them."),
         "chat_template": Rule("refused", (), "The model's own template is used."),
-        "chat_template_kwargs": Rule("refused", ({},), "Set them for all requests: clew serve --template JSON."),
     },
     "completions": {
         **ANY,

@@ -32,6 +32,7 @@ from clew.serve.openai.delivery import Answer
 from clew.serve.openai.generate_route import TokenWriter, question_of
 from clew.serve.openai.metrics import Metrics
 from clew.serve.openai.questions import WIRE, Limits, Question
+from clew.serve.openai.template_variables import with_variables
 from clew.serve.openai.weight_routes import WeightRoutes
 from clew.serve.refusals import Body, Handler, Rejected, guarded, refused
 
@@ -168,10 +169,12 @@ class Server:
         """
         headers: dict[str, str] = {}
         told = [f"ignored {', '.join(question.ignored)}"] if question.ignored else []
-        model = self._named(question.asked.model) or self.model
+        served = self._named(question.asked.model) or self.model
+        model = await with_variables(served, question.body if question.endpoint == "chat" else {})
         recorder = self.recorder if question.endpoint != "completions" and model is self.model else None
         if self.recorder is not None and recorder is None:
-            why = "completions have no messages" if model is self.model else "an adapter answers"
+            why = "an adapter answers" if served is not self.model else "its chat template has other variables"
+            why = "completions have no messages" if model is self.model else why
             told.append(f"not recorded: {why}")
         sources: list[Items]
         if recorder is not None:
@@ -248,44 +251,45 @@ class Server:
 
         return guarded(route)
 
-    def _plain(self, does: Callable[[Json], Json]) -> Handler:
+    def _plain(self, does: Callable[[Model, Json], Json]) -> Handler:
         async def route(request: Request) -> Response:
             body = parsed(await self._body(request))
             if self.model.renderer is None:
                 raise answers.Lacking(self.model, "shows no tokens")
-            return Body(does(body))
+            return Body(does(await with_variables(self.model, body), body))
 
         return self._checked(route)
 
-    def _tokenize(self, body: Json) -> Json:
+    def _tokenize(self, model: Model, body: Json) -> Json:
         """``prompt``, a text, or ``messages`` as the model gets them."""
-        assert self.model.renderer is not None
+        assert model.renderer is not None
         if isinstance(body.get("prompt"), str):
-            ids = self.model.renderer.encode(body["prompt"])
+            ids = model.renderer.encode(body["prompt"])
         else:
-            ids = self._ids(WIRE["chat"].request_from_wire(body))
-            ids += self.model.renderer.head() if body.get("add_generation_prompt", True) else ()
-        most = getattr(self.model, "context", None)
+            ids = _ids(model, WIRE["chat"].request_from_wire(body))
+            ids += model.renderer.head() if body.get("add_generation_prompt", True) else ()
+        most = getattr(model, "context", None)
         return {"tokens": list(ids), "count": len(ids), "max_model_len": most}
 
-    def _count(self, body: Json) -> Json:
+    def _count(self, model: Model, body: Json) -> Json:
         """Tokens of the messages, as Anthropic's API counts them beforehand."""
-        assert self.model.renderer is not None
+        assert model.renderer is not None
         asked = in_dialect("messages", WIRE["messages"].request_from_wire, body)
-        return {"input_tokens": len(self._ids(asked)) + len(self.model.renderer.head())}
+        return {"input_tokens": len(_ids(model, asked)) + len(model.renderer.head())}
 
-    def _ids(self, asked: dialects.Asked) -> tuple[int, ...]:
-        """The messages of a request as the model gets them."""
-        return tuple(i for node in questions.rendered(self.model, asked) for i in node.ids or ())
-
-    def _detokenize(self, body: Json) -> Json:
+    def _detokenize(self, model: Model, body: Json) -> Json:
         tokens = body.get("tokens")
         if not isinstance(tokens, list) or not all(type(t) is int and t >= 0 for t in tokens):
             raise Rejected("tokens is no list of ids", remedy='Send {"tokens": [1, 2]}.', param="tokens")
         try:
-            return {"prompt": self.model.renderer.decode(tokens)}  # type: ignore[union-attr]
+            return {"prompt": model.renderer.decode(tokens)}  # type: ignore[union-attr]
         except (IndexError, KeyError, OverflowError, TypeError):
             raise Rejected("tokens has ids outside the vocabulary", param="tokens") from None
+
+
+def _ids(model: Model, asked: dialects.Asked) -> tuple[int, ...]:
+    """The messages of a request as the model gets them."""
+    return tuple(i for node in questions.rendered(model, asked) for i in node.ids or ())
 
 
 async def _missing(request: Request, error: Exception) -> Response:

@@ -31,5 +31,5 @@ def read(tensors: Sequence[Tensor]) -> list[npt.NDArray[Any]]:
     if all(one.device.type == "cpu" for one in tensors):
         return [one.numpy() for one in tensors]
     together = torch.cat([one.reshape(-1).double() for one in tensors]).cpu()
-    parts = together.split([one.numel() for one in tensors])
+    parts = torch.split(together, [one.numel() for one in tensors])
     return [part.to(one.dtype).numpy().reshape(one.shape) for part, one in zip(parts, tensors, strict=True)]
