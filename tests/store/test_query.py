@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta
 
+import numpy as np
 import pytest
 
 from clew.core.errors import BadQuery
+from clew.core.records import Annotation
 from clew.store import MemoryStore
 from clew.store.contract import Script
 from clew.store.sqlite import SQLiteStore
@@ -58,3 +60,33 @@ def test_a_time_that_is_none_is_refused_in_a_short_sentence(store, value):
 
 def test_a_time_before_all_times_selects_all(store):
     assert len(store.find("after:99999999999999999999w")) == 4
+
+
+def test_values_of_methods_are_compared_wherever_they_stand(store):
+    ask = next(call.seq for call in store.calls("hours") if call.kind == "ask")
+    tokens = np.array([np.nan, 0.2, 0.9], np.float32)
+    store.annotate(
+        [
+            Annotation("run", "gate-two", 0.4, "minutes"), Annotation("call", "g2po", -1.5, "hours", ask),
+            Annotation("call", "g2po", 0.5, "days", 1), Annotation("run", "Mine.v2", 2.0, "weeks"),
+            Annotation("tokens", "cliff", None, "hours", ask, values=tokens),
+        ]
+    )  # fmt: skip
+    found = {
+        "g2po<-1": {"hours"}, "g2po>-2": {"hours", "days"}, "-g2po>-2": {"minutes", "weeks"}, "g2po!=0.5": {"hours"},
+        "cliff>.8 g2po<0": {"hours"}, "cliff>=.95": set(), "gate-two=0.4": {"minutes"}, "Mine.v2>1": {"weeks"},
+    }  # fmt: skip
+    assert {query: set(store.find(query)) for query in found} == found
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("g2op<1", "no method of this name has annotated a run here"), ("step>4", "Near: steps"),
+        ("g2po<x", "there is no such field"), ("g2po:1", "there is no such field"), ("g2po<", "it has no value"),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_neither_field_nor_method_is_refused(store, query, told):
+    with pytest.raises(BadQuery) as caught:
+        store.find(query)
+    assert told in f"{caught.value}\n{caught.value.remedy}"

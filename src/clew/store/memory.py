@@ -32,7 +32,7 @@ from clew.store.protocol import (
     ranges,
     rewards,
 )
-from clew.store.query import choose, parse
+from clew.store.query import choose, parse, reaches, value_list
 from clew.store.run import mean
 from clew.store.sql.row_codec import check_call
 from clew.store.summary import document, fold, says, summarise
@@ -205,6 +205,11 @@ class MemoryStore(EntryList, Keeper):
 
     def annotated(self, method: str) -> set[str]:
         return {a.run for a in self.annotations(method=method)}
+
+    def valued(self, method: str, op: str, bound: float) -> set[str]:
+        """Runs (and groups) of which a method has a value that compares so with a number, on a token or a Call too."""
+        given = ((a.run, value_list(a)) for a in self.annotations(method=method))
+        return {run for run, values in given if reaches(values, op, bound)}
 
     def put_report(self, report: Report, id: str = "") -> str:
         name = id or new_id()

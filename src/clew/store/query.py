@@ -5,7 +5,8 @@
 A run must fulfil every term; ``-`` before a term negates the term. ``=`` compares whole names; ``*`` and ``?`` are
 wildcards, and the name of a reference stands for all its arguments (``household`` for ``household(rooms=3)``). ``:``
 looks for a part of the text, whatever its case. A run without a number (it was not judged, say) fulfils no comparison
-of that number and sorts last. ``sort:stars`` sorts by the mean of the stars on a run as a whole.
+of that number and sorts last. ``sort:stars`` sorts by the mean of the stars on a run as a whole. ``g2po<-1`` compares
+the values of a method that has annotated runs: a run fulfils it where one value on it, a Call or a token of it does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from fnmatch import fnmatchcase
 from operator import eq, ge, gt, le, lt, ne
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from clew.core.errors import BadQuery
+from clew.core.records import Annotation
 from clew.core.values import StopReason
 from clew.store import labels
 from clew.store.protocol import Summary, Tables
@@ -33,7 +38,7 @@ DATES = ("after", "before")
 FIELDS = (*NUMBERS, *NAMES, *ELSEWHERE, *DATES, "sort")
 MOST = 100  # terms of a query; a database bounds how deep its expressions nest
 _COMPARE = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, "!=": ne}
-_TERM = re.compile(r'(-?)([A-Za-z_]+(?:-[A-Za-z]+)*)(!=|<=|>=|<|>|=|:)("(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)')
+_TERM = re.compile(r'(-?)([A-Za-z_][\w.]*(?:-[A-Za-z][\w.]*)*)(!=|<=|>=|<|>|=|:)("(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|$)')
 _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -80,7 +85,8 @@ def parse(text: str) -> Query:
         value = match[4]
         if value.startswith('"'):
             value = re.sub(r"\\(.)", r"\1", value[1:-1])
-        term = Term(bool(match[1]), match[2].lower(), match[3], value, at)
+        field = match[2].lower()
+        term = Term(bool(match[1]), field if field in FIELDS else match[2], match[3], value, at)
         _check(term)
         if term.field == "sort":
             order.append((term.value.lstrip("-"), term.value.startswith("-")))
@@ -95,17 +101,18 @@ def parse(text: str) -> Query:
 def _check(term: Term) -> None:
     field, op, value = term.field, term.op, term.value
     sortable = (*NUMBERS, *NAMES, "created", "stars")
-    if field not in FIELDS:
-        near = difflib.get_close_matches(field, FIELDS, 3)
-        raise _bad(term, "there is no such field", f"{'Near' if near else 'Known'}: {', '.join(near or FIELDS)}.")
+    if field not in FIELDS and op not in _COMPARE:
+        raise _strange(term, "there is no such field")
     if not value:
         raise _bad(term, "it has no value", f"Write {field}{op}VALUE.")
-    if field in NUMBERS or field == "stars":
+    if field in NUMBERS or field == "stars" or field not in FIELDS:
         if op not in _COMPARE:
             raise _bad(term, "it is a number", f"Compare with < <= > >= = or !=, as in {field}>1.")
         try:
             float(value)
         except ValueError:
+            if field not in FIELDS:
+                raise _strange(term, "there is no such field") from None
             raise _bad(term, f"{value!r} is not a number", f"Write {field}{op}0.5, say.") from None
     elif op not in ("=", ":", "!="):
         raise _bad(term, "it is a name", f"Compare with = or :, as in {field}={value}.")
@@ -119,6 +126,11 @@ def _check(term: Term) -> None:
         raise _bad(term, "no run stops so", f"Known: {', '.join(StopReason)}, and open for one that runs.")
     if field == "text" and not words(value):
         raise _bad(term, "it has no word", 'Write text:"some words".')
+
+
+def _strange(term: Term, why: str) -> BadQuery:
+    near = difflib.get_close_matches(term.field.lower(), FIELDS, 3)
+    return _bad(term, why, f"{'Near' if near else 'Known'}: {', '.join(near or FIELDS)}.")
 
 
 def _bad(term: Term, why: str, remedy: str) -> BadQuery:
@@ -174,20 +186,42 @@ def _bind(term: Term, store: Tables) -> Test:
     if field in DATES:
         moment_, later = moment(term), field == "after"
         return lambda row: (row.created >= moment_) if later else (row.created < moment_)
-    if field in ELSEWHERE:
+    if beside(field):
         chosen, without = elsewhere(term, store), turned(term)
         return lambda row: (row.run in chosen) != without
     return lambda row: named(getattr(row, column(field)), field, op, value) != (op == "!=")
 
 
+def beside(field: str) -> bool:
+    """Whether a field is not in a run's summary: tags and the like, and the values of methods."""
+    return field in ELSEWHERE or field not in FIELDS
+
+
 def turned(term: Term) -> bool:
-    """Whether a term means the runs that ``elsewhere`` does not find; a run without stars fulfils no comparison."""
-    return term.op == "!=" and term.field != "stars"
+    """Whether a term means the runs that ``elsewhere`` does not find; a run without a number fulfils no comparison."""
+    return term.op == "!=" and term.field in FIELDS and term.field != "stars"
+
+
+def reaches(values: Sequence[float] | npt.NDArray[np.float32], op: str, bound: float) -> bool:
+    """Whether one of some values, NaN where absent, compares so with a number."""
+    numbers = np.asarray(values, np.float64)
+    return bool(_COMPARE[op](numbers[~np.isnan(numbers)], bound).any())
+
+
+def value_list(of: Annotation) -> Sequence[float] | npt.NDArray[np.float32]:
+    """The numbers of an annotation: one for each token, one, or none."""
+    if of.values is not None:
+        return of.values
+    return () if of.value is None else (of.value,)
 
 
 def elsewhere(term: Term, store: Tables) -> set[str]:
     """Runs that a term selects by what is not in their summary; ``!=`` is left to the caller, but for stars."""
     field, value = term.field, term.value
+    if field not in FIELDS:
+        if not store.annotated(field):
+            raise _strange(term, "there is no such field, and no method of this name has annotated a run here")
+        return store.valued(field, term.op, float(value))
     if field in labels.FIELDS:
         return labels.chosen(store, field, term.op, value)
     if field == "tag":

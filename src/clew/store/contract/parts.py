@@ -118,6 +118,10 @@ def reads_parts(make: Factory) -> None:
         assert store.nodes([tip, b"elsewhere", tip, path[0].key]) == {tip: path[-1], path[0].key: path[0]}
         assert sorted(a.seq for a in store.annotations(["aaa"], "m", seqs=(1, 5))) == [1, 3]
         assert store.annotations(["aaa"], "m", seqs=(6, 9)) == []
+        assert store.valued("m", ">", 0.6) == {"aaa"} and store.valued("m", ">", 0.625) == set()
+        assert store.valued("m", "!=", 0.125) == {"aaa"} and store.valued("grade", "!=", 0.5) == set()
+        assert store.valued("token", "<", -1.5) == {"aaa"} and store.valued("token", "<=", -2.5) == set()
+        assert store.valued("token", "=", 3.0) == {"aaa"} and store.valued("nobody", "<", 9.0) == set()
         assert store.annotated("m") == {"aaa"} and store.annotated("grade") == {"bbb"}
         assert store.conversations("bbb") == [0] and store.group_names() == {"g": "n/0/0"}
         assert store.forks() == {"bbb": "aaa@5"} and store.progress() == {"t": (4, 2)}

@@ -15,7 +15,7 @@ from clew.core.errors import StoreBroken, StoreError
 from clew.core.records import Fault, RunRow, Segment
 from clew.store import labels
 from clew.store.protocol import Folds, Page, Summary, rewards
-from clew.store.query import DATES, ELSEWHERE, NUMBERS, Term, column, elsewhere, moment, parse, turned
+from clew.store.query import DATES, NUMBERS, Term, beside, column, elsewhere, moment, parse, turned
 from clew.store.slices import Slice, Unfinished
 from clew.store.sql.dialect import marks, replacing
 from clew.store.sql.row_codec import BITS, RUN_COLUMNS, readable
@@ -271,7 +271,7 @@ class Listing(Records):
             return f"coalesce({_place(field)} {op} ?, FALSE)", [float(value)]
         if field in DATES:
             return f"(created {'>=' if field == 'after' else '<'} ?)", [moment(term)]
-        if field in ELSEWHERE:
+        if beside(field):
             numbers = [self._known(run) for run in elsewhere(term, self)]
             return f"({'NOT ' if turned(term) else ''}{self._in('run')})", [self._list(numbers)]
         condition, values = self._fitting(_place(field), field, op, value)

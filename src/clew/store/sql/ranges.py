@@ -9,6 +9,7 @@ import numpy as np
 from clew.core.errors import StoreBroken, StoreError, UnknownName
 from clew.core.records import Node
 from clew.store.protocol import Range
+from clew.store.query import reaches
 from clew.store.run import mean
 from clew.store.sql.row_codec import NODE_COLUMNS, TARGETS, readable, unpack_floats
 from clew.store.sql.run_tables import Records
@@ -20,6 +21,7 @@ WITH RECURSIVE path({NODE_COLUMNS}, depth) AS (
   SELECT {", ".join("n." + name for name in NODE_COLUMNS.split(", "))}, depth + 1
   FROM path JOIN node n ON n.key = path.parent WHERE path.parent NOT IN (?4, ?2) AND depth < ?3)
 SELECT {NODE_COLUMNS} FROM path ORDER BY depth"""
+_OPS = {op: op for op in ("<", "<=", ">", ">=", "=", "!=")}
 _PIECE = 4096  # nodes of a path that are read at once: a path may be a circle in a file that others made
 _END = 1 << 62
 
@@ -116,6 +118,19 @@ class Ranges(Records):
         with self._lock:
             found = {self._name(no) for (no,) in self._read(sql, (method,))}
             return found | {a.run for a in self._annotations.values() if a.method == method}
+
+    def valued(self, method: str, op: str, bound: float) -> set[str]:
+        """Runs (and groups) of which a method has a value that compares so with a number, on a token or a Call too."""
+        series = "series IN (SELECT no FROM series WHERE method = ?)"
+        plain = f"SELECT DISTINCT run FROM annotation WHERE {series} AND vals IS NULL AND value {_OPS[op]} ?"
+        packed = f"SELECT run, vals FROM annotation WHERE {series} AND vals IS NOT NULL"
+        with self._lock:
+            self.commit()
+            found = {no for (no,) in self._read(plain, (method, bound))}
+            for no, vals in self._read(packed, (method,)):
+                if no not in found and reaches(np.frombuffer(vals, "<f4"), op, bound):
+                    found.add(no)
+            return {self._name(no) for no in found}
 
     def ranges(self, run: str) -> list[Range]:
         """What each method's values on a run and its Calls reach from and to, by target and scope."""
