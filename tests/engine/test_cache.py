@@ -145,7 +145,6 @@ def test_what_runs_may_take_more_than_the_memory_and_gives_it_back(make: Make) -
     assert [c.tokens for c in ask(model, requests)] == expected
     arena = model.engine._batch.forward.arena
     assert arena.total > 4 * 64
-    model.publish()
     ask(model, [Talk(model).say("w1").request(9, max_tokens=4)])
     assert arena.total <= 4 * 64
 

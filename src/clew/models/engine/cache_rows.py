@@ -103,6 +103,13 @@ class Rows:
         if self.forward.arena.total > self._limit:
             self.forward.shrink()
 
+    def begin(self, idle: bool) -> None:
+        """Requests are about to get rows. Where nothing runs, what earlier ones took beyond the memory is given back,
+        and all prefixes with it."""
+        self.pinned.clear()
+        if idle and self.forward.arena.total > self._limit:
+            self.clear()
+
     def _stretch(self, positions: int) -> int:
         return stretch(positions, self.forward.context)
 

@@ -94,7 +94,7 @@ class Batch:
             self._rows.clear()
             self.drafts.restart()
         self._gather()
-        self._rows.pinned.clear()
+        self._rows.begin(not self.active)
         slots = self._rows.slots
         slots.ready[:], slots.wave[:] = slots.length, 0
         if self._steady:
