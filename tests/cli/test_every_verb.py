@@ -70,6 +70,7 @@ LINES: dict[str, list[str]] = {
     "audit why": ["clew audit why {run} --does open --change 'end=0:open=>close' -n 4 --budget 40 {store}"],
     "audit decay": ["clew audit decay --stack clew-truncate {store}"],
     "audit judge": ["clew audit judge {store}", "clew audit judge --judge judge.py:short --threshold 0.3 {store}"],
+    "audit methods": ["clew credit grpo+bellman {store} && clew audit methods {store}"],
     "train": [
         f'clew train --name t {HOW} --agent "my agent.py:agent" --iterations 1 --tasks 2 -n 4 {{store}}',
         f"clew train --name silent {HOW} --iterations 1 --tasks 1 -n 2 --max-tokens 1 {{store}}",
@@ -133,7 +134,7 @@ NEEDS = {"gate": "bwrap", "kernels tune": "gcc", "kernels explain": "gcc"}
 SERVES = ("clew view", "clew serve")  # they end when they are interrupted
 GOING_ON = (
     "init", "run", "gateway", "import", "stop", "log", "diff", "label", "credit", "audit grade",
-    "audit why", "audit judge", "train", "tune", "store gc", "draft train", "draft calibrate",
+    "audit why", "audit judge", "audit methods", "train", "tune", "store gc", "draft train", "draft calibrate",
     "diagnose report", "kernels tune",
 )  # fmt: skip
 """Verbs that print such lines here; any other that does is followed too."""

@@ -2,7 +2,7 @@
 
 from clew.cli.shared.common import Ordered
 
-VERBS = ("cliffs", "coverage", "grade", "why", "early", "diff", "decay", "judge")
+VERBS = ("cliffs", "coverage", "grade", "why", "early", "diff", "decay", "judge", "methods")
 
 HELP = """Ask of recorded runs, training data and agent stacks what went wrong, and why.
 
@@ -15,6 +15,7 @@ clew audit early world=tally --does 'answer odd' --until answer
 clew audit diff trainings/first/checkpoint household-sft --on world=household
 clew audit decay
 clew audit judge --judge reward
+clew audit methods
 """
 SHORT = "Find where and why runs failed, and what training data lacks."
 command = Ordered("audit", help=HELP, short_help=SHORT, files=VERBS)

@@ -67,7 +67,7 @@ POSITIVE = click.IntRange(1)
 @option("--context", type=click.IntRange(2), help="Most tokens in prompt and reply.  [default: the model's]")
 @option("--dtype", help="Type of the weights: float32, bfloat16, ...  [default: float32; on a GPU the checkpoint's]")
 @option("--device", help="Device of the weights: cpu, cuda or auto.  [default: cuda if there is one, for 20M and more]")
-@option("--cache-gb", type=click.FloatRange(0, min_open=True), help=CACHE_HELP)
+@option("--cache-gb", type=common.Amount(float, 0, above=True), help=CACHE_HELP)
 @option("--threads", type=POSITIVE, help="CPU threads.")
 @run_options.model_options
 def command(ref: str, **options: Any) -> None:
