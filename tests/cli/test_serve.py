@@ -122,6 +122,9 @@ def test_costs_that_do_not_hold_are_said(
 def test_the_model_gets_what_the_options_say(folder: Path) -> None:
     given = {"model_options": '{"steady": true}', "max_cost": None, "context": 32, "dtype": "float64", "device": "cpu",
              "max_rows": 4, "threads": 1, "template": None}  # fmt: skip
+    roomy = serve.load(str(folder), given | {"cache_gb": 0.5})
+    assert roomy._how["cache_bytes"] == 500_000_000
+    assert speculation.given(given | {"cache_gb": 0.5})["cache_bytes"] == 500_000_000, "a drafted model has it as well"
     model = serve.load(str(folder), given)
     assert model.context == 32
     assert str(next(model.module.parameters()).dtype) == "torch.float64"

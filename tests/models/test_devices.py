@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from clew.core.errors import BadInput
 from clew.models.local import Local, devices, small
 
 SMALL, LARGE = nn.Linear(8, 8), nn.Linear(5000, 5000, device="meta")
@@ -20,7 +21,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_gpu_everything_is_on_the_cpu_in_float32() -> None:
     if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
+        pytest.skip("did not run: this machine has a GPU")
     assert [devices.device_for(LARGE, asked) for asked in (None, "auto", "cpu")] == ["cpu"] * 3
     half = nn.Linear(8, 8).bfloat16()
     assert devices.placed(half, "auto", None).weight.dtype == torch.float32
@@ -41,3 +42,11 @@ def test_a_module_stays_where_and_what_it_is() -> None:
     model = Local(module, renderer=words.renderer, ref="tiny")
     assert model.module is module
     assert next(module.parameters()).dtype == torch.float64
+
+
+def test_a_type_or_device_that_is_none_is_refused_in_a_sentence() -> None:
+    for dtype in ("nonsense", "int8"):
+        with pytest.raises(BadInput, match=f"'{dtype}' is no type of weights"):
+            devices.placed(nn.Linear(2, 2), dtype, None)
+    with pytest.raises(BadInput, match="there is no device 'nonsense' here"):
+        devices.placed(nn.Linear(2, 2), "float32", "nonsense")

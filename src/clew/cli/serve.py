@@ -198,12 +198,12 @@ def limits(options: Mapping[str, Any]) -> Limits:
 
 def load(ref: str, options: Mapping[str, Any]) -> Local:
     """The model, loaded with the dtype, device and context that the options name."""
-    given = common.json_object(options["model_options"], "--model-options")
-    named = ("context", "dtype", "device", "max_rows")
-    given |= {k: options[k] for k in named if options[k] is not None}
-    if Path(ref).expanduser().is_dir():
+    from clew import models
+
+    given = common.json_object(options["model_options"], "--model-options") | speculation.given(options)
+    given |= {k: options[k] for k in ("dtype", "device") if options[k] is not None}
+    if models.weights_in(ref) is not None:
         given.setdefault("dtype", "auto")
-    given |= {"cache_bytes": int(options["cache_gb"] * 1e9)} if options["cache_gb"] else {}
     given |= {"template": common.json_object(options["template"], "--template")} if options["template"] else {}
     model = run_options.load_model(ref, {**options, "model_options": json.dumps(given)})
     if options["threads"] and hasattr(model, "module"):

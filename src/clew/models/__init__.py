@@ -74,19 +74,24 @@ def load(
         return _remote(url, model, api_key, {"dialect": dialect} | options)
     if file_of(text):
         return _in_file(text, options)
-    if text and Path(text).expanduser().is_dir():
-        return _local(str(Path(text).expanduser()), options)
+    if (weights := weights_in(text)) is not None:
+        return _local(weights, options)
     name, arguments = registry.parse_ref(text) if re.match(r"[\w.-]+(\(|$)", text) else ("", {})
     if name in registry.names("models"):
         return _registered(text, name, arguments | options)
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not text.startswith("."):
-        return _local(text, options)
     near = difflib.get_close_matches(name or text, registry.names("models"), 3)
     raise UnknownName(
         f"no model is called {text!r}"
         + (", and there is no such folder" if "/" in text or text.startswith(".") else ""),
         remedy=(f"Did you mean {', '.join(near)}? " if near else "") + f"Give {SHAPES}; `clew models` lists the names.",
     )
+
+
+def weights_in(text: str) -> str | None:
+    """The folder or hub name of weights that ``load`` takes a text for; None where it is something else."""
+    if text and Path(text).expanduser().is_dir():
+        return str(Path(text).expanduser())
+    return text if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not text.startswith(".") else None
 
 
 def _in_file(text: str, options: dict[str, Any]) -> Model:

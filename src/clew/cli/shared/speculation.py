@@ -71,7 +71,9 @@ def drafted(model: Local, ref: str, options: Mapping[str, Any]) -> Local:
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of Local that also apply to the model with its drafter."""
     more = common.json_object(options["model_options"], "--model-options")
-    kept = {k: more[k] for k in ("steady", "fast", "max_rows", "context") if k in more}
+    kept = {k: more[k] for k in ("steady", "fast", "max_rows", "context", "cache_bytes") if k in more}
+    if (cache := options.get("cache_gb")) is not None:
+        kept["cache_bytes"] = int(cache * 1e9)
     return kept | {k: options[k] for k in ("context", "max_rows") if options[k] is not None}
 
 

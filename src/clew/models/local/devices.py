@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from clew.core.errors import BadInput
+
 LARGE = 20_000_000  # parameters; a smaller model answers sooner on a CPU, as a step on a GPU costs its launches
 CPU_CACHE = 2 << 30  # bytes
 SHARE = 2  # the cache may take this part of what is free on a GPU: a trainer beside it needs the rest
@@ -23,15 +25,29 @@ def device_for(module: nn.Module, asked: str | None) -> str:
 
 
 def placed(module: nn.Module, dtype: torch.dtype | str | None, device: str | None) -> nn.Module:
-    """The module on its device and in its type; "auto" is the type it came in on a GPU, and float32 on a CPU."""
+    """The module on its device and in its type; "auto" is the type it came in on a GPU, and float32 on a CPU.
+
+    Raises:
+        BadInput: no such type or device, here.
+    """
     where = device_for(module, device)
     own = torch.float32 if where == "cpu" else None
+    try:
+        torch.empty(0, device=where)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput(f"there is no device {where!r} here", remedy="Give cpu, cuda, cuda:1 or auto.") from error
     return module.to(device=where, dtype=own if dtype == "auto" else type_of(dtype))
 
 
 def type_of(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The type of a name that torch knows."""
-    found: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    """The type of a name that torch knows.
+
+    Raises:
+        BadInput: it knows none of this name, or it is no type of weights.
+    """
+    found: torch.dtype | None = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
+        raise BadInput(f"{dtype!r} is no type of weights", remedy="Give float32, bfloat16, float16 or auto.")
     return found
 
 
