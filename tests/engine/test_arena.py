@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,12 @@ import torch
 from clew.models.engine.forwards.arena import GRAIN, Arena, stretch
 
 HEADS, WIDTH, ROWS = 3, 2, 6
+
+
+@pytest.fixture(autouse=True)
+def as_passes_do() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
 
 
 def filled(kinds: int = 2) -> Arena:

@@ -184,8 +184,13 @@ def pack_outcomes(seeds: Sequence[int], outcomes: Sequence[float], costs: Sequen
 
 def rewards(store: Store, runs: Sequence[str] | None = None) -> dict[str, float]:
     """The judge's reward of each judged run; of several versions the highest counts."""
-    found = sorted(store.annotations(runs, "reward", "run"), key=lambda a: (a.version, a.params, a.scope))
+    found = latest_last(store.annotations(runs, "reward", "run"))
     return {a.run: a.value for a in found if a.value is not None}
+
+
+def latest_last(of: Iterable[Annotation]) -> list[Annotation]:
+    """Annotations in the order in which, of several at one place, the last counts: version, parameters, scope."""
+    return sorted(of, key=lambda a: (a.version, a.params, a.scope))
 
 
 def undecided(store: Store, runs: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from clew.core.printable import short
 from clew.core.records import Annotation
 from clew.store import Run
 from clew.store.labels import STARS, UNSURE, VERDICTS, Label, verdict_set
+from clew.store.protocol import latest_last
 from clew.store.run import sampled
 
 On = Literal["run", "call"]
@@ -132,7 +133,7 @@ def consensus(people: Mapping[str, int], scale: Scale) -> int | None:
 
 def _values(annotations: Iterable[Annotation]) -> dict[int, float]:
     """A judge's value by Call (-1: the run); of several versions the highest counts, as for rewards."""
-    kept = sorted(annotations, key=lambda a: (a.version, a.params, a.scope))
+    kept = latest_last(annotations)
     return {a.seq: a.value for a in kept if a.value is not None}
 
 

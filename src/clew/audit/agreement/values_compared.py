@@ -17,6 +17,7 @@ import numpy.typing as npt
 from clew.audit.design import bootstrap
 from clew.core.records import Report
 from clew.store import Run
+from clew.store.protocol import latest_last
 
 F64 = npt.NDArray[np.float64]
 Place = tuple[str, int]  # run and seq; -1 for the run
@@ -58,8 +59,7 @@ def values_of(runs: Sequence[Run], methods: Sequence[str] = ()) -> tuple[dict[st
     tasks: dict[Place, str] = {}
     for run in runs:
         tasks[run.id, -1] = run.row.task_id
-        given = [a for a in run.annotations() if a.target in ("call", "tokens", "run")]
-        for a in sorted(given, key=lambda a: (a.version, a.params, a.scope)):
+        for a in latest_last(a for a in run.annotations() if a.target in ("call", "tokens", "run")):
             value = a.value
             if a.values is not None:
                 finite = a.values[np.isfinite(a.values)]

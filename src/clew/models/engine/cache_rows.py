@@ -80,7 +80,7 @@ class Rows:
                     break
                 return False
             self.forget(victim)
-        self.forward.take(slot, want, runs or int(slots.length[slot]), self._limit)
+        self.forward.arena.take(slot, want, runs or int(slots.length[slot]), self._limit)
         slots.length[slot] = min(int(slots.length[slot]), want)
         if want > slots.size:
             self._resize(slots.rows, want)
@@ -101,7 +101,7 @@ class Rows:
         for slot in np.flatnonzero(~self.slots.busy).tolist():
             self.forget(slot)
         if self.forward.arena.total > self._limit:
-            self.forward.shrink()
+            self.forward.arena.shrink()
 
     def begin(self, idle: bool) -> None:
         """Requests are about to get rows. Where nothing runs, what earlier ones took beyond the memory is given back,

@@ -34,8 +34,9 @@ class Templated(Local):
         name = value_digest(dict(variables)).hex()
         if (found := inner.renderings.get(name)) is None:
             found = inner.renderer.varied(variables)
-            while len(inner.renderings) >= KEPT:
-                inner.renderings.pop(next(iter(inner.renderings)), None)
+            names = list(inner.renderings)  # of one moment: other threads add and remove as well
+            for old in names[: max(0, len(names) - KEPT + 1)]:
+                inner.renderings.pop(old, None)
             inner.renderings[name] = found
         self.renderer: ChatTemplateRenderer = found
 

@@ -41,22 +41,23 @@ class Bank(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Some rows in the order in which they lie: ``order`` int64 [n], None where they came so."""
+    """Some rows in the order in which they lie.
+
+    order: int64 [n], places of these rows as they came; back: places in this order of the rows as they came. None
+    where they came in order.
+    """
 
     rows: I64
     order: I64 | None
+    back: I64 | None
     banks: list[Bank]
-
-    @property
-    def back(self) -> I64 | None:
-        """Places in this order of the rows as they came."""
-        return None if self.order is None else self.order.argsort()
 
 
 class Arena:
     """Stretches of positions, and the tensors over them: for each key [positions * heads, width].
 
-    Within a stretch of n positions head h has places h * n to h * n + n - 1.
+    Within a stretch of n positions head h has places h * n to h * n + n - 1. What writes numbers here runs in torch's
+    inference mode, as the passes do.
 
     Attributes:
         total: positions. base, room: int64 [rows], where each row's stretch begins, and its positions; 0: it has none.
@@ -90,12 +91,13 @@ class Arena:
         self.base, self.room = (np.concatenate([old[:rows], more]) for old in (self.base, self.room))
         self._changed()
 
+    @torch.inference_mode()
     def even(self, rows: int, size: int) -> None:
         """Stretches of at least ``size`` for ``rows`` rows, side by side, keeping what they hold."""
         size = _rounded(size)
         if len(self.room) == rows and bool((self.room == size).all()):
             return
-        before, kept = (self.base, self.room), self._tensors()
+        before, kept = (self.base, self.room), list(self._synced().items())
         self.total, self._used = rows * size, np.ones(rows * size // GRAIN, bool)
         self.base, self.room = np.arange(rows) * size, np.full(rows, size, np.int64)
         self._changed()
@@ -110,6 +112,7 @@ class Arena:
         start, _ = self._find(size)
         return start + size <= max(limit, self.total)
 
+    @torch.inference_mode()
     def take(self, row: int, size: int, length: int, limit: int = 0) -> None:
         """Give a row a stretch of ``size`` positions, with the first ``length`` that it holds, for the one it has.
 
@@ -139,11 +142,13 @@ class Arena:
         self.room[row] = 0
         self._changed()
 
+    @torch.inference_mode()
     def clear(self) -> None:
         """Zeros: a masked position is multiplied by 0, which does not mend a NaN."""
         for _, one in self._kept.values():
             one.zero_()
 
+    @torch.inference_mode()
     def shrink(self) -> None:
         """Let the memory go behind the last stretch that a row has."""
         end = int((self.base + self.room)[self.room > 0].max(initial=0))
@@ -151,6 +156,7 @@ class Arena:
         self.total, self._used = end, self._used[: end // GRAIN]
         self._changed()
 
+    @torch.inference_mode()
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Copy the first ``length`` positions of rows onto others, as far as both reach; all are read first."""
         pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -184,7 +190,7 @@ class Arena:
             low, many = int(place[start]), int(place[end - 1] - place[start]) + 1
             at = None if many == end - start else place[start:end] - low
             banks.append(Bank(int(room[start]), slice(start, end), low, many, at))
-        found = Layout(rows, order, banks)
+        found = Layout(rows, order, None if order is None else order.argsort(), banks)
         self._asked = came, found
         return found
 
@@ -241,9 +247,6 @@ class Arena:
                 self._kept[key] = heads, new
                 self._views.clear()
         return self._kept
-
-    def _tensors(self) -> list[tuple[Hashable, tuple[int, Tensor]]]:
-        return list(self._synced().items())
 
     def _changed(self) -> None:
         self._asked = None, None

@@ -1,6 +1,6 @@
 """Attention over the cache in blocks: what ``Fast`` computes between a layer's projections.
 
-Rows are read bank by bank, that is those whose blocks are equally long together. It must never write into the cache.
+Rows are read bank by bank, that is those whose stretches are equally long together. It must never write into the cache.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Attention:
 
     def __init__(self, arena: Arena, shape: Shape, dtype: torch.dtype, device: torch.device, steady: bool) -> None:
         self.arena, self.shape, self.device, self._steady = arena, shape, device, steady
+        self._step = STEADY_SPAN if steady else SPAN
         self._range = torch.arange(0, device=device)
         self._zero = torch.zeros((), dtype=dtype, device=device)
         self._never = torch.full((), float("-inf"), dtype=dtype, device=device)
@@ -41,7 +42,7 @@ class Attention:
 
         def reader(bank: Bank) -> Reader:
             here = at[bank.part]
-            span = self._span(bank.room, int(here.max()) + 1)
+            span = span_of(bank.room, self._step, int(here.max()) + 1)
             if bank.at is not None and bank.dense:  # others that lie between compute in vain
                 here = np.zeros(bank.many, np.int64)
                 here[bank.at] = at[bank.part]
@@ -62,7 +63,7 @@ class Attention:
 
     def packed(self, lay: Layout, ids: Sequence[Sequence[int]], starts: I64, every: bool) -> tuple[Pack, Attend]:
         """New tokens of rows, from ``starts`` on, and attention for their queries; ``every``: all outputs are read."""
-        packs = [Pack.of(lay.rows[b.part], ids[b.part], starts[b.part], partial(self._span, b.room)) for b in lay.banks]
+        packs = packs_of(lay, ids, starts, self._step)
 
         def reader(bank: Bank, pack: Pack, first: int) -> Reader:
             attend, among = self._within(pack, every), None if bank.at is None else self._ids(bank.at)
@@ -148,13 +149,18 @@ class Attention:
             self._range = torch.arange(2 * span, device=self.device)
         return self._range[:span]
 
-    def _span(self, room: int, length: int) -> int:
-        """How many positions attention reads of rows with so much room, of which the longest has ``length``."""
-        step = STEADY_SPAN if self._steady else SPAN
-        return min(room, -(-length // step) * step)
-
     def _ids(self, values: Sequence[int] | npt.NDArray[Any]) -> Tensor:
         return sent_ids(values, self.device)
+
+
+def span_of(room: int, step: int, length: int) -> int:
+    """How many positions attention reads of rows with so much room, of which the longest has ``length``."""
+    return min(room, -(-length // step) * step)
+
+
+def packs_of(lay: Layout, ids: Sequence[Sequence[int]], starts: I64, step: int) -> list[Pack]:
+    """New tokens of rows as they lie, those of each bank in a pack of their own; spans are multiples of ``step``."""
+    return [Pack.of(lay.rows[b.part], ids[b.part], starts[b.part], partial(span_of, b.room, step)) for b in lay.banks]
 
 
 def _together(readers: list[Reader]) -> Attend:

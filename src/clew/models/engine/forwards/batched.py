@@ -11,7 +11,6 @@ import copy
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from clew.models.engine.forwards.arena import Arena, Bank, Layout
-from clew.models.engine.forwards.attention import SPAN
+from clew.models.engine.forwards.attention import SPAN, packs_of
 from clew.models.engine.forwards.fast import CHUNK
 from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.forwards.packed_rows import I64, Pack, as_came, similar
@@ -185,22 +184,10 @@ class Batched(Generic):
         self._run: Any = replaced(weights)
         self.clear()
 
-    @torch.inference_mode()
     def clear(self) -> None:
         """Forget what is cached."""
         self.arena.clear()
 
-    @torch.inference_mode()
-    def take(self, row: int, size: int, length: int, limit: int = 0) -> None:
-        """Give a row another stretch of the arena; see ``Arena.take``."""
-        self.arena.take(row, size, length, limit)
-
-    @torch.inference_mode()
-    def resize(self, rows: int, size: int) -> None:
-        """Make room for ``rows`` rows of ``size`` positions each, keeping what is cached."""
-        self.arena.even(rows, size)
-
-    @torch.inference_mode()
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Copy the first ``length`` positions of rows onto others; all are read before any is written."""
         self.arena.move(sources, targets, length)
@@ -241,7 +228,7 @@ class Batched(Generic):
         if lay.order is not None:
             back = as_came(lay.order, [len(row) for row in ids])
             ids, starts = [ids[i] for i in lay.order.tolist()], starts[lay.order]
-        packs = [Pack.of(lay.rows[b.part], ids[b.part], starts[b.part], partial(_span, b.room)) for b in lay.banks]
+        packs = packs_of(lay, ids, starts, SPAN)
         pack = Pack.joined(packs)
         given = {"input_ids": self._ids(pack.tokens)[None], "position_ids": self._ids(pack.at)[None]}
         last = pack.counts.cumsum() - 1
@@ -281,11 +268,6 @@ class Batched(Generic):
 
     def _ids(self, values: Sequence[int] | I64) -> Tensor:
         return sent_ids(values, self.device)
-
-
-def _span(room: int, length: int) -> int:
-    """How many positions attention reads of rows with so much room, of which the longest has ``length``."""
-    return min(room, -(-length // SPAN) * SPAN)
 
 
 def replaced(module: nn.Module) -> nn.Module:

@@ -1,6 +1,6 @@
 """The fast forward: packed prefill and batched decode over a key-value cache in blocks (``Arena``).
 
-A position holds key then value of each head. Decode reads rows with blocks of one length as a view, with one grouped
+A position holds key then value of each head. Decode reads rows with stretches of one length as a view, with one grouped
 matrix product for all heads that share a key; prefill packs the new tokens of all rows and runs the last layer, and the
 vocabulary head, only for the token of each row that is read. Verification is a prefill of which every token is read,
 with the attention of decode over the few tokens of each row.
@@ -92,31 +92,18 @@ class Fast:
             self.arena.hold(number, s.kv, 2 * s.dim, torch.empty(0, dtype=self.dtype, device=self.device))
         self._attention = Attention(self.arena, s, self.dtype, self.device, self._steady)
 
-    @torch.inference_mode()
     def clear(self) -> None:
         """Forget what is cached."""
         self.arena.clear()
 
-    @torch.inference_mode()
     def resize(self, rows: int, size: int) -> None:
         """Make room for ``rows`` rows of ``size`` positions each, keeping what is cached."""
         self.arena.even(rows, size)
-
-    @torch.inference_mode()
-    def take(self, row: int, size: int, length: int, limit: int = 0) -> None:
-        """Give a row another stretch of the arena; see ``Arena.take``."""
-        self.arena.take(row, size, length, limit)
-
-    @torch.inference_mode()
-    def shrink(self) -> None:
-        """Let the memory go that no row at the end needs."""
-        self.arena.shrink()
 
     def free(self, row: int) -> None:
         """Nothing of this row is needed any more."""
         self.arena.free(row)
 
-    @torch.inference_mode()
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Copy the first ``length`` positions of rows onto others; all are read before any is written."""
         self.arena.move(sources, targets, length)

@@ -77,15 +77,6 @@ class Generic:
         """Make room for ``rows`` rows of ``size`` positions each."""
         self.arena.even(rows, size)
 
-    def take(self, row: int, size: int, length: int, limit: int = 0) -> None:
-        """Give a row more room, or less; see ``Arena.take``."""
-        self.arena.take(row, size, length, limit)
-
-    @torch.inference_mode()
-    def shrink(self) -> None:
-        """Let the memory go that no row at the end needs."""
-        self.arena.shrink()
-
     def free(self, row: int) -> None:
         """Nothing of this row is needed any more."""
         self._caches.pop(row, None)
