@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+pytest.importorskip("torch")  # the frameworks have an environment without it
+
 from clew.models.local.templated import KEPT, Templated
 from clew.models.rendering import ChatTemplateRenderer
 from clew.serve.gateway.recorder import Recorder
