@@ -267,8 +267,12 @@ def _end(state: State, verdict: Verdict | None, folder: Path, as_json: bool) -> 
 
     assert state.ended is not None
     words = [sentence(state.ended), *(verdict.words if verdict is not None else ())]
-    told = {"words": words, **{k: v for k, v in state.ended.items() if k != "event"}}
+    told = {**{k: v for k, v in state.ended.items() if k != "event"}, "verdict": words}
     told |= {"folder": str(folder), "tokens": state.tokens, "refused": dict(state.refused)}
+    if verdict is not None:
+        error, n = verdict.errors, len(verdict.errors.errors)
+        told["error"] = {"theory": verdict.best, "mean": error.mean, "standard error": error.spread, "n": n}
+        told["error"]["noise"] = verdict.floor
     (folder / "verdict.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if as_json:
         common.end_with_json(told)

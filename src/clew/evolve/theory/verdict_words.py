@@ -23,13 +23,16 @@ class Verdict(NamedTuple):
 
     best: the theory of least error on experiments left out. adequate: whether it comes near the noise; None where its
     standard error reaches over the line. tied: those whose error is within one standard error of the best one's
-    (paired). words: the verdict, a sentence an item.
+    (paired). words: the verdict, a sentence an item. errors: of the best theory on each experiment left out. floor: the
+    mean squared error that noise alone leaves.
     """
 
     best: str
     adequate: bool | None
     tied: tuple[str, ...]
     words: tuple[str, ...]
+    errors: HeldOut
+    floor: float
 
 
 def verdict(known: Mapping[str, HeldOut], floor: float, claims: Sequence[Claim] = ()) -> Verdict:
@@ -69,7 +72,7 @@ def verdict(known: Mapping[str, HeldOut], floor: float, claims: Sequence[Claim] 
             f"No adequate theory: its error is {noise}, above {ADEQUATE:g} times. It is the best of these, not right."
         )
     words += [_told(one) for one in claims]
-    return Verdict(best, adequate, tied, tuple(words))
+    return Verdict(best, adequate, tied, tuple(words), known[best], floor)
 
 
 def _tie(best: HeldOut, other: HeldOut) -> bool:
