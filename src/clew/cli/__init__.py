@@ -26,7 +26,7 @@ from clew.core.printable import visible
 from clew.core.sources import moved
 
 SECTIONS = {
-    "Start": ("quickstart", "init", "doctor", "worlds", "models"),
+    "Start": ("quickstart", "tour", "init", "doctor", "worlds", "models"),
     "Make runs": ("run", "gateway", "import", "fork", "compare", "replay", "resume", "stop"),
     "Look at runs": ("view", "log", "show", "diff", "label", "export"),
     "Learn from runs": ("credit", "audit", "train", "tune", "eval", "route", "world", "evolve", "reproduce"),

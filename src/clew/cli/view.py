@@ -17,7 +17,7 @@ from clew.core.errors import BadInput, UnknownName
 
 PORT_HELP = "Port to serve at; 0 takes a free one.  [default: 8420, or a free one]"
 PAGE_HELP = "Page to open, as it stands in an address after #/: runs, run/4fzk2w@12, features/3b0c55d1."
-PAGE = re.compile(r"[\w.@+-]+(/[\w.@+,-]+){0,3}", re.ASCII)
+PAGE = re.compile(r"[\w.@+-]+(/[\w.@+,-]+){0,3}(\?q=[\w.@+,%*-]+)?", re.ASCII)
 TOKEN_HELP = "Secret that a browser must send (or set CLEW_VIEW_TOKEN)."
 
 

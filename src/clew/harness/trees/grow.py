@@ -59,12 +59,12 @@ class Growth:
     def __post_init__(self) -> None:
         selectors.selector(self.selector, **dict(self.settings))
         if self.tokens is None and self.leaves is None:
-            raise BadInput("a tree needs a bound", remedy="Give tokens=, leaves= or both.")
+            raise BadInput("a tree needs a bound", remedy="Give tokens= (--budget), leaves= (-n) or both.")
         positive = [x for x in (self.seeds, self.together, self.tokens, self.leaves) if x is not None]
         if min(positive) < 1 or self.places < 0 or not 0 <= self.spare < 1:
             raise BadInput(f"{self}", remedy="Counts are at least 1, places at least 0, spare within [0, 1).")
         if self.spare and self.tokens is None:
-            raise BadInput("spare= moves tokens between tasks", remedy="Give tokens=.")
+            raise BadInput("spare= moves tokens between tasks", remedy="Give tokens= (--budget).")
         if self.allocator not in ("even", "learned") or (self.allocator == "learned" and not self.spare):
             raise BadInput(f"allocator={self.allocator!r}", remedy="Give even, or learned together with spare=.")
 

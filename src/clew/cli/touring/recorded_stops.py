@@ -1,0 +1,70 @@
+"""The first stops of `clew tour`: what was recorded elsewhere, a rule lost to compaction, and why an agent did it."""
+
+from __future__ import annotations
+
+from clew.cli.touring.journey import Found, Stop, Walk, report, share
+
+RULE = "Never refund an order that has shipped."
+
+
+def decay(walk: Walk) -> Found:
+    """Import conversations, and compact them with every installed stack, with the rule pinned and without."""
+    walk.unpack("recorded.jsonl")
+    walk.type(f"import {walk.path('recorded.jsonl')} --name recorded")
+    stacks = walk.type("audit decay")["stacks"]
+    worst = min(stacks, key=lambda stack: stack["kept"])
+    design = f"{worst['stack']}: {worst['n']} requests of made histories, Wilson interval"
+    pinned = worst["pinned"]
+    return Found(
+        figure=share(worst["kept"], worst["n"], "requests in which the rule survives compaction", design),
+        control=share(pinned["kept"], pinned["n"], "the same requests with the rule pinned", design),
+        unit="%",
+        means="A history that is cut to fit loses the standing rule with it; a pin outside the history keeps it.",
+        place="runs?q=name%3Drecorded",
+    )
+
+
+def why(walk: Walk) -> Found:
+    """Take a recorded run that broke the rule, remove each sentence that it was told, alone and in pairs."""
+    walk.unpack("order_clerk.py")
+    broke = walk.rows("log 'name=recorded text:\"refund the order\"' -n 1")[0]["run"]
+    model = f"--model {walk.path('order_clerk.py')}:OrderClerk"
+    asked = walk.type(f"audit why {broke} --does '^refund' {model} -n {walk.few(60, 30)}")
+    found = max(asked["evidence"], key=lambda line: -line["estimate"] if line["reads"] == "for" else -1)
+    placebo = next(line for line in asked["evidence"] if line["test"] == "placebo")
+    about = " / ".join(part.partition(": ")[2] for part in found["about"]) or "nothing"
+    return Found(
+        figure=report(found, f"change of the rate of refunds where it is not told: {about}"),
+        control=report(placebo, "the same where a placebo of equal length is left out"),
+        means=f"{asked['verdict'][:1].upper()}{asked['verdict'][1:]}.",
+        place=f"run/{broke}",
+    )
+
+
+STOPS = (
+    Stop(
+        name="decay",
+        does=(
+            "Histories that hold a rule are compacted by every installed stack, and the next request is searched "
+            "for the rule, with a pin that keeps it outside and without."
+        ),
+        paper="E164",
+        arxiv="2606.22528",
+        method="Rules that survive compaction",
+        walk=decay,
+        asks="My agent forgot a rule after its history was compacted. Who lost it?",
+    ),
+    Stop(
+        name="why",
+        does=(
+            "The run is rewound to its last reply, each sentence that the agent was told is left out, alone and "
+            "in pairs, and many replies are sampled, beside a placebo."
+        ),
+        paper="E174",
+        arxiv="2606.26071",
+        method="Model forensics",
+        walk=why,
+        after=("decay",),
+        asks="Why did the agent do that?",
+    ),
+)
