@@ -9,10 +9,13 @@ export PYTHONDONTWRITEBYTECODE =
 # Tests wait for processes, browsers and clocks as much as they compute: one more at a time than there are cores.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 3 ? n + 1 : 4)))
 
-.PHONY: quickstart test nightly lint ledger wheel bench docs site extras frameworks verifiers openenv clean
+.PHONY: quickstart tour test nightly lint ledger wheel bench docs site extras frameworks verifiers openenv clean
 
 quickstart: .venv/.local
 	$(BIN)/clew quickstart
+
+tour: .venv/.tour
+	$(BIN)/clew tour
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
@@ -83,6 +86,10 @@ openenv: .venv/.dev
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch
 	$(PIP) -e '.[local,view,stats,serve]'
+	touch $@
+
+.venv/.tour: .venv/.local
+	$(PIP) -e '.[memory,probes]'
 	touch $@
 
 .venv/.dev: .venv/.local

@@ -47,6 +47,7 @@ JUDGE = "async def short(task, run, world):\n    return {'short': 1 / len(run.st
 
 LINES: dict[str, list[str]] = {
     "init": ["clew init mine"],
+    "tour": ["clew tour --quick --only theory --folder walked"],
     "doctor": ["clew doctor"],
     "worlds": ["clew worlds", f'clew worlds "{WORLD}" -n 1'],
     "models": ["clew models"],
@@ -133,7 +134,7 @@ LEFT_OUT = {
 NEEDS = {"gate": "bwrap", "kernels tune": "gcc", "kernels explain": "gcc"}
 SERVES = ("clew view", "clew serve")  # they end when they are interrupted
 GOING_ON = (
-    "init", "run", "gateway", "import", "stop", "log", "diff", "label", "credit", "audit grade",
+    "init", "tour", "run", "gateway", "import", "stop", "log", "diff", "label", "credit", "audit grade",
     "audit why", "audit judge", "audit methods", "train", "tune", "store gc", "draft train", "draft calibrate",
     "diagnose report", "kernels tune",
 )  # fmt: skip

@@ -86,7 +86,7 @@ def walk(folder: Path, names: Sequence[str], quick: bool) -> tuple[list[Mapping[
             kept = walked(folder, stop, quick)
             told = kept if kept is not None else take(folder, stop, quick)
         except Failed as error:
-            lacking[name] = f"{error.message}: {error.remedy.splitlines()[-1] if error.remedy else ''}"
+            lacking[name] = " ".join(error.remedy.rpartition("clew: ")[2].split()) or error.message
             common.say(f"  failed: {error.message}\n{error.remedy}")
             continue
         tell(told, store)
@@ -101,10 +101,8 @@ def tell(said: Mapping[str, Any], store: Path) -> None:
     for what in (said["figure"], said["control"]):
         if what is not None:
             common.say(f"  {figure_text(what, said['unit'])}  {what['claim']}")
-    common.say(f"  {said['means']}")
-    common.say(
-        f"  clew view --page {shlex.quote(said['place'])} --store {shlex.quote(str(store))}   ({said['seconds']:.0f} s)"
-    )
+    common.say(f"  {said['means']} ({said['seconds']:.0f} s)")
+    common.say(f"  clew view --page {shlex.quote(said['place'])} --store {shlex.quote(str(store))}")
 
 
 def finish(
@@ -116,7 +114,7 @@ def finish(
 
     store = folder / "store.db"
     if said:
-        file_reports(common.open_store(str(store)), said)
+        file_reports(common.open_store(str(store), create=True), said)
         (folder / PAGE).write_text(page(said, lacking, str(store)))
     if as_json:
         common.print_json({"stops": list(said), "did not run": dict(lacking), "page": str(folder / PAGE)})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from clew.core.keys import value_digest
@@ -14,9 +13,18 @@ from clew.store import Keeper
 def file_reports(store: Keeper, said: Sequence[Mapping[str, Any]]) -> None:
     """One report for each stop; the same figure is filed once."""
     for number, stop in enumerate(said, 1):
-        given = stop["figure"]
-        made = Report(**{**given, "runs": tuple(given["runs"]), "caveats": tuple(given["caveats"])})
-        made = replace(made, claim=f"{stop['stop']}: {made.claim}", caveats=(stop["means"], *made.caveats))
+        given, place = stop["figure"], stop["place"].partition("@")[0]
+        cost = f"{len(stop['lines'])} lines, {stop['seconds']:.0f} s"
+        made = Report(
+            claim=f"{stop['asks']} {given['claim']}",
+            estimate=given["estimate"],
+            low=given["low"],
+            high=given["high"],
+            n=given["n"],
+            design="; ".join(filter(None, (stop["method"], given["design"], cost))),
+            runs=(place.removeprefix("run/"),) if place.startswith("run/") else (),
+            caveats=(stop["means"],),
+        )
         store.put_report(made, f"tour-{number:02d}-{stop['stop']}-{value_digest(given).hex()[:8]}")
     store.commit()
     store.close()

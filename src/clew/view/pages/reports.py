@@ -19,6 +19,7 @@ _MARK = re.compile(
     r"(?P<estimate>[-\d.]+) \[(?P<low>[-\d.]+), (?P<high>[-\d.]+)\] n=(?P<n>\d+)"
 )
 _AUDIT = re.compile(r"(diff|early|worth)-([0-9a-f]{8})-(f\d{1,7}$)?.*")
+_TOUR = re.compile(r"tour-\d\d-\w+-[0-9a-f]{8}")
 _NAME = re.compile(r"\w[\w.-]*")
 FIGURES = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -53,7 +54,7 @@ class _Pages:
     def of(self, id: str) -> dict[str, str]:
         match = _AUDIT.fullmatch(id)
         if match is None:
-            return {"source": "", "page": "", "more": ""}
+            return {"source": "clew tour" if _TOUR.fullmatch(id) else "", "page": "", "more": ""}
         kind, label, latent = match.groups()
         page = f"feature/{label}/{latent[1:]}" if latent else ""
         more = f"features/{label}" if label in self.compared and kind == "diff" else ""
