@@ -14,6 +14,7 @@ from clew.core.registry import register
 from clew.models.fakes import Scripted
 from clew.store import Run, open_store
 from tests.audit.test_behaviour import agent
+from tests.cli.shell import printed
 from tests.models.server import chat, serving
 from tests.view.browser.browsing import environment
 
@@ -157,3 +158,64 @@ def test_refusals_name_a_remedy(clew):
     assert "clew-truncate" in clew("audit", "decay", "--stack", "ghost", code=2).output
     assert "full context" in clew("audit", "decay", "--model", "echo", "--arm", "ghost", code=2).output
     assert "No such command" in clew("audit", "ghost", code=2).output
+
+
+TOLD = "Never ship on Sundays."
+
+
+def write_talks(path, roles):
+    """Conversations in which the rule is told by each of ``roles`` (empty: never), long enough to be compacted."""
+    talks = []
+    for number, role in enumerate(roles):
+        said = [{"role": "user", "content": f"Order {number}. " + "routine work " * 60}]
+        told = [{"role": role, "content": f"Mind this. {TOLD}"}] if role else []
+        first = [*told, *said] if role == "system" else [*said, *told]
+        answers = [{"role": who, "content": f"{who} {i} " + "more work " * 60} for i in range(6) for who in ANSWERING]
+        talks.append({"messages": [*first, *answers, {"role": "assistant", "content": "done"}]})
+    path.write_text("".join(json.dumps(talk) + "\n" for talk in talks))
+
+
+ANSWERING = ("assistant", "user")
+
+
+def test_rules_of_recorded_runs_are_followed_through_compaction(clew, tmp_path):
+    write_talks(tmp_path / "talks.jsonl", ["user"] * 5 + ["system"] * 3 + [""] * 2)
+    clew("import", "talks.jsonl", "--name", "talks")
+    line = ("audit", "decay", "name=talks", "--rule", TOLD, "--share", 0.4)
+    told = json.loads(clew(*line, "--json").stdout)
+    assert told["left out"] == {TOLD: {"never told the rule in these words": 2}}
+    by_stack = {one["stack"]: one for one in told["stacks"]}
+    cut = by_stack["clew-truncate"]
+    assert (cut["kept"]["estimate"], cut["kept"]["n"]) == (3 / 8, 8), "a system message survives, a user's is cut away"
+    assert (cut["unseen"], cut["later"]) == (5, 0)
+    assert cut["kept"]["low"] < 3 / 8 < cut["kept"]["high"]
+    assert cut["pinned"]["estimate"] == 1
+    assert by_stack["clew-summarise"]["kept"]["estimate"] == 1, "the oracle repeats what it sees"
+    shown = clew(*line)
+    assert "38% [14%, 69%] n=8" in shown.output
+    assert "2 of 10 runs are left out: never told the rule in these words" in shown.output
+    (again,) = [text for text in printed(shown.output) if text.startswith("clew show")]
+    assert again.split()[2] == cut["worst"]
+    assert TOLD in clew(*again.split()[1:]).output
+    whole = json.loads(clew("audit", "decay", "name=talks", "--rule", TOLD, "--share", 1, "--json").stdout)
+    assert all(one["kept"]["estimate"] == 1 for one in whole["stacks"]), "nothing is cut where all fits"
+
+
+def test_runs_without_a_rule_and_rules_that_nobody_was_told_are_refused(clew, tmp_path):
+    write_talks(tmp_path / "talks.jsonl", ["user", ""])
+    clew("import", "talks.jsonl", "--name", "talks")
+    assert "RUNS are named and no rule" in clew("audit", "decay", "name=talks", code=2).output
+    said = clew("audit", "decay", "name=talks", "--rule", "Never smile.", code=2).output
+    assert "2 never told the rule in these words" in said
+    assert "no run matches" in clew("audit", "decay", "name=other", "--rule", TOLD, code=2).output
+    assert "at most 1" in clew("audit", "decay", "name=talks", "--rule", TOLD, "--share", 2, code=2).output
+
+
+def test_a_stack_of_ones_own_compacts_recorded_histories(clew, tmp_path):
+    (tmp_path / "own.py").write_text("def keep(messages, budget, summarise):\n    return messages[-2:]\n")
+    write_talks(tmp_path / "talks.jsonl", ["user"] * 4)
+    clew("import", "talks.jsonl", "--name", "talks")
+    line = ("audit", "decay", "name=talks", "--rule", TOLD, "--stack", f"{tmp_path}/own.py:keep", "--json")
+    (own,) = json.loads(clew(*line).stdout)["stacks"]
+    assert own["kept"]["estimate"] == 0
+    assert own["pinned"]["estimate"] == 1

@@ -10,16 +10,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option, run_options
+from clew.cli.shared.next_lines import command_line
+from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.audit.compaction.behaviour import Row
+    from clew.audit.compaction.recorded import Survival
     from clew.audit.compaction.structural import Finding, Oracle
     from clew.core.records import Report
 
 HISTORIES, GENERATIONS = (1.1, 5.0), 3
+RULE_HELP = "With RUNS: the rule, word for word as the runs were told it; may be repeated."
+SHARE_HELP = "With RUNS: the budget that a history is compacted to, as a share of its tokens."
 
 
 @click.command("decay", short_help="Test whether rules survive when histories are compacted.")
+@click.argument("runs", nargs=-1)
+@option("--rule", "rules", multiple=True, help=RULE_HELP)
+@option("--share", type=common.Amount(float, 0, 1, above=True), default=0.5, help=SHARE_HELP)
 @option(
     "--stack",
     "stacks",
@@ -35,7 +43,14 @@ HISTORIES, GENERATIONS = (1.1, 5.0), 3
 @run_options.model_options
 @run_options.sampling_options
 @common.output_options
-def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store_path: str, **options: Any) -> None:
+def command(
+    runs: tuple[str, ...],
+    stacks: tuple[str, ...],
+    arms: tuple[str, ...],
+    as_json: bool,
+    store_path: str,
+    **options: Any,
+) -> None:
     """Test whether an agent stack, or a model, keeps its rules when the history is compacted.
 
     Without --model no model is asked: each installed stack compacts histories that hold a marked rule, with a
@@ -46,11 +61,15 @@ def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store
     A stack of your own is a function compact(messages, budget, summarise) that takes messages in OpenAI's format and
     gives those of the next request; summarise(text) gives a summary.
 
+    With RUNS and --rule, the histories of these runs are compacted in place of made ones, each once, as it stood before
+    the run's last reply.
+
     With --model, the model works at a customer desk under one rule, in several arms, and its tool calls are judged.
     Every episode is a run in the store, and the same line continues where it was stopped.
 
     \b
     clew audit decay
+    clew audit decay 'name=airline' --rule 'Basic economy flights cannot be modified.'
     clew audit decay --stack langmem --stack langmem-half
     clew audit decay --stack own.py:compact
     clew audit decay --stack langmem --summariser http://localhost:8000/v1#name
@@ -70,6 +89,9 @@ def command(stacks: tuple[str, ...], arms: tuple[str, ...], as_json: bool, store
         _behaviour(arms, as_json, store_path, options)
         return
     names = [*stacks] or [s.name for s in STACKS.values() if s.package == "clew" or s.version]
+    if runs or options["rules"]:
+        _recorded(runs, names, options["rules"], options["share"], as_json, store_path)
+        return
     if options["summariser"] is None:
         _structure(names, as_json)
         return
@@ -104,6 +126,55 @@ def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle]
     columns = ("stack", "version", "kept", "of", "never seen", "lost later", "gave up", "torn", "kept with pin", "of")
     common.print_table(columns, table)
     common.echo("\n" + ("\n".join(said) if said else "No stack lost the rule."))
+
+
+def _recorded(
+    words: tuple[str, ...], names: list[str], rules: tuple[str, ...], share: float, as_json: bool, store_path: str
+) -> None:
+    """The histories of stored runs, compacted once by each stack."""
+    from clew.audit.compaction.recorded import histories, survival
+
+    if not rules:
+        raise BadInput("RUNS are named and no rule", remedy="Add --rule 'WORDS', as the runs were told it.")
+    found, left = [], {}
+    with common.open_store(store_path) as store:
+        runs = common.some(store, words)
+        told = {rule: histories(runs, rule) for rule in rules}
+        for rule, (served, skipped) in told.items():
+            left[rule] = dict(skipped)
+            if not served:
+                why = ", ".join(f"{n} {reason}" for reason, n in skipped.items())
+                raise BadInput(f"no run serves for {rule[:80]!r}: {why}", remedy="`clew show RUN` prints its messages.")
+        common.say(
+            f"{len(names)} stacks, {sum(len(served) for served, _ in told.values())} histories of {len(runs)} runs"
+        )
+        with _steps(len(names) * sum(len(served) for served, _ in told.values()), "histories") as each:
+            for rule, (served, _) in told.items():
+                found += [survival(name, rule, served, share, each) for name in names]
+    if as_json:
+        common.end_with_json({"runs": len(runs), "left out": left, "stacks": [_plain_survival(one) for one in found]})
+    columns = ("stack", "version", "kept", "never seen", "lost later", "gave up", "torn", "kept with pin")
+    for rule in rules:
+        common.echo(f"\n{rule}")
+        mine = [one for one in found if one.rule == rule]
+        rows = [
+            (o.stack, o.version, _counted(o.kept), o.unseen, o.later, o.failed, o.torn, _counted(o.pinned))
+            for o in mine
+        ]
+        common.print_table(columns, rows)
+        for reason, n in left[rule].items():
+            common.echo(f"{n} of {len(runs)} runs are left out: {reason}")
+    worst = next((one.worst for one in found if one.worst), "")
+    common.echo(f"Next: {command_line('show', worst)}" if worst else "No stack lost a rule.")
+
+
+def _plain_survival(one: Survival) -> dict[str, Any]:
+    told = {name: getattr(one, name) for name in one.__slots__}
+    return told | {name: run_options.numbers(told[name]) for name in ("kept", "pinned") if told[name] is not None}
+
+
+def _counted(report: Report | None) -> str:
+    return "" if report is None else f"{report.estimate:.0%} [{report.low:.0%}, {report.high:.0%}] n={report.n}"
 
 
 def _plain(finding: Finding) -> dict[str, Any]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from clew.cli.touring.journey import Found, Stop, Walk, report, share
+from clew.cli.touring.journey import Found, Stop, Walk, report
 
 RULE = "Never refund an order that has shipped."
 
 
 def decay(walk: Walk) -> Found:
-    """Import conversations, and compact them with every installed stack, with the rule pinned and without."""
+    """Import conversations, and compact their histories with every installed stack, the rule pinned and not."""
     walk.unpack("recorded.jsonl")
     walk.type(f"import {walk.path('recorded.jsonl')} --name recorded")
-    stacks = walk.type("audit decay")["stacks"]
-    worst = min(stacks, key=lambda stack: stack["kept"])
-    design = f"{worst['stack']}: {worst['n']} requests of made histories, Wilson interval"
-    pinned = worst["pinned"]
+    found = walk.type(f"audit decay name=recorded --rule '{RULE}'")["stacks"]
+    worst = min(found, key=lambda stack: float(stack["kept"]["estimate"]))
     return Found(
-        figure=share(worst["kept"], worst["n"], "requests in which the rule survives compaction", design),
-        control=share(pinned["kept"], pinned["n"], "the same requests with the rule pinned", design),
+        figure=report(worst["kept"], f"runs whose next request still holds the rule, by {worst['stack']}"),
+        control=report(worst["pinned"], "the same with the rule pinned"),
         unit="%",
-        means="A history that is cut to fit loses the standing rule with it; a pin outside the history keeps it.",
+        means="A history that is cut to fit loses a rule told in it; a pin outside the history keeps it.",
         place="runs?q=name%3Drecorded",
     )
 
@@ -45,7 +43,7 @@ STOPS = (
     Stop(
         name="decay",
         does=(
-            "Histories that hold a rule are compacted by every installed stack, and the next request is searched "
+            "The histories of recorded runs are compacted by every installed stack, and the next request is searched "
             "for the rule, with a pin that keeps it outside and without."
         ),
         paper="E164",
