@@ -152,3 +152,32 @@ def test_what_is_found_in_the_authors_release(clew, shared):
     told = json.loads(clew("audit", "cliffs", shared / "data" / "cliffs" / "paths.jsonl.gz", "--json").output)
     assert sum(c["listed"] for c in told["cliffs"]) == len(told["cliffs"]) - 1  # one is found and not listed
     assert 0 < sum(c["kept"] for c in told["cliffs"]) < len(told["cliffs"])
+
+
+def test_what_a_step_gained_is_the_difference_of_the_values_around_it(clew, tmp_path):
+    from clew.models.markov import Markov
+    from clew.worlds.toys import Counter
+
+    register("tasksets", "counter", Counter)
+    register("models", "stroller", lambda: Markov("up\nup\nup\ndown\nstop", order=1, tokens=True))
+    world, path = Counter(2, 3, 8), tmp_path / "steps.db"
+    with open_store(path) as store:
+        model = Markov("up\nup\nup\ndown\nstop", order=1, tokens=True)
+        runner = Runner("clew.harness.agents:player", world, model, store, sampling={"max_tokens": 2})
+        runner.collect(world.sample(2), n=3)
+    clew("audit", "cliffs", "world=counter", "--at", "steps", "--model", "stroller", "-n", 16, "--store", path)
+    with open_store(path) as store:
+        counted = 0
+        for run in store.runs("world=counter"):
+            value = {a.seq: a.value for a in run.annotations("potential", "call")}
+            gain = {a.seq: a.value for a in run.annotations("gain", "call")}
+            asks = [call.seq for call in run.calls if call.kind == "ask"]
+            for seq, after in zip(asks, [*asks[1:], None], strict=True):
+                ends = float(run.reward) if after is None else value.get(after)
+                assert (seq in gain) == (seq in value and ends is not None)
+                if seq in gain:
+                    assert gain[seq] == pytest.approx(ends - value[seq])
+                    counted += 1
+            if value and asks[0] in value and len(gain) == len(asks):
+                assert sum(gain.values()) == pytest.approx(float(run.reward) - value[asks[0]]), "gains add up"
+        assert counted > 6

@@ -177,6 +177,23 @@ def tally_sft(
     return _kept("tally-sft", recipe, ref, path, steady, progress)
 
 
+def clerk_sft(
+    path: str | Path | None = None,
+    *,
+    seed: int = 0,
+    steady: bool = True,
+    progress: Callable[[int, int, float], None] | None = None,
+    **changes: Any,
+) -> Local:
+    """The registered model "clerk-sft": a clerk of the world ``clerk`` who solves about a third of the tasks.
+
+    Args are those of ``household_sft``.
+    """
+    fixed = {"taskset": "clerk", "steps": 400, "target": 0.0, "decay": 0.3, "demonstrations": 3000}
+    ref = make_ref("clerk-sft", {"seed": seed, **changes}, {"seed": 0})
+    return _kept("clerk-sft", Recipe(seed=seed, **{**fixed, **changes}), ref, path, steady, progress)
+
+
 def _kept(
     name: str,
     recipe: Recipe,

@@ -10,7 +10,7 @@ continues where it was, and a second search costs nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -27,7 +27,7 @@ from clew.harness.fork.continuations import Continuations, Start
 from clew.store import Run
 from clew.store.run import span
 
-CLIFF, POTENTIAL = "cliff", "potential"
+CLIFF, POTENTIAL, GAIN = "cliff", "potential", "gain"
 LISTED = 20  # next tokens that entropy is summed over, as in the source
 Told = Callable[[int], None] | None
 """Called with a number of continuations that were just made."""
@@ -179,7 +179,8 @@ class Found:
         return Report(claim=claim, estimate=k / n, low=low, high=high, n=n, design=design)
 
     def annotations(self) -> list[Annotation]:
-        """Per ask the potential after each sampled place (target ``tokens``), the potential before it, and its cliffs.
+        """Per ask the potential after each sampled place (target ``tokens``), the potential before it, what it gained
+        until the next ask, and its cliffs.
 
         The value of ``cliff`` is minus the largest confirmed drop, so that a run's low point is where it lost most.
         """
@@ -194,6 +195,7 @@ class Found:
             else:
                 whole[start[:2]] = float(counts.potential)
         out = [Annotation("call", POTENTIAL, value, run, seq, params=params) for (run, seq), value in whole.items()]
+        out += self._gains(whole)
         for (run, seq), values in tokens.items():
             call = store.calls(run, seq, seq + 1)[0]
             row = np.full(len(store.node(call.node_out).ids or ()), np.nan, np.float32)
@@ -208,6 +210,18 @@ class Found:
             data = json.dumps([described(c) for c in some])
             out.append(Annotation("call", CLIFF, -max(drops) if drops else None, run, seq, params=params, data=data))
         return out
+
+    def _gains(self, whole: Mapping[tuple[str, int], float]) -> Iterator[Annotation]:
+        """What each ask, and the act that followed, changed of the potential, where it was sampled on both sides; after
+        the last ask of a judged run it is 1 or 0."""
+        for run in self.survey.runs:
+            seqs = [call.seq for call in run.calls if call.kind == "ask"]
+            ends = {} if run.reward is None else {(run.id, -1): float(run.reward > statistics.RIGHT)}
+            known = {**whole, **ends}
+            for seq, after in zip(seqs, [*seqs[1:], -1], strict=True):
+                if (run.id, seq) in whole and (run.id, after) in known:
+                    gain = known[run.id, after] - whole[run.id, seq]
+                    yield Annotation("call", GAIN, gain, run.id, seq, params=self.survey.params)
 
     def file(self) -> None:
         """Put the annotations into the runs' store."""
