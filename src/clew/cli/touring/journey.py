@@ -7,6 +7,7 @@ store by itself, nor show more than its lines printed: what it shows, its reader
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shlex
@@ -23,12 +24,12 @@ from typing import Any
 
 from clew.cli.shared import common
 from clew.core.errors import ClewError
+from clew.core.keys import value_digest
 from clew.core.records import Report
 from clew.core.stats import wilson
 from clew.exchange.files import replacing
 
 Z = 1.959964  # standard errors of a 95 % interval
-FORM = 1  # of a kept answer; one of another form is asked anew, from lines that are kept
 INTERRUPTED = 130  # exit code
 TAIL = 12  # lines of a failed line's errors that are shown
 
@@ -218,9 +219,14 @@ def share(part: int, whole: int, claim: str, design: str) -> Report:
 
 
 def walked(folder: Path, stop: Stop, quick: bool) -> dict[str, Any] | None:
-    """What a stop said, where it was walked before and at this size."""
+    """What a stop said, where it was walked before, at this size and by the same code."""
     kept = read(folder / "stops" / f"{stop.name}.json")
-    return kept if kept is not None and (kept.get("form"), kept["quick"]) == (FORM, quick) else None
+    return kept if kept is not None and (kept.get("code"), kept["quick"]) == (_code(stop), quick) else None
+
+
+def _code(stop: Stop) -> str:
+    """A digest of how a stop is walked; of changed code the lines that stayed as they were are not typed again."""
+    return value_digest({"walk": inspect.getsource(stop.walk), "asks": stop.asks, "does": stop.does}).hex()[:12]
 
 
 def take(folder: Path, stop: Stop, quick: bool) -> dict[str, Any]:
@@ -232,7 +238,7 @@ def take(folder: Path, stop: Stop, quick: bool) -> dict[str, Any]:
     walk = Walk(folder, stop.name, quick)
     found = stop.walk(walk)
     said = {
-        "form": FORM,
+        "code": _code(stop),
         "stop": stop.name,
         "paper": stop.paper,
         "arxiv": stop.arxiv,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from clew.cli.touring.journey import Found, Stop, Walk, report
 
 RULE = "Never refund an order that has shipped."
@@ -31,10 +33,11 @@ def why(walk: Walk) -> Found:
     found = max(asked["evidence"], key=lambda line: -line["estimate"] if line["reads"] == "for" else -1)
     placebo = next(line for line in asked["evidence"] if line["test"] == "placebo")
     about = " / ".join(part.partition(": ")[2] for part in found["about"]) or "nothing"
+    said = re.sub(r"\b\d+: ", "", asked["verdict"])  # the numbers of the messages that hold the sentences
     return Found(
         figure=report(found, f"change of the rate of refunds where it is not told: {about}"),
         control=report(placebo, "the same where a placebo of equal length is left out"),
-        means=f"{asked['verdict'][:1].upper()}{asked['verdict'][1:]}.",
+        means=f"{said[:1].upper()}{said[1:]}.",
         place=f"run/{broke}",
     )
 
