@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.cli.touring.journey import Found, Stop, Walk, report, share
+from clew.cli.touring.journey import Found, Stop, Walk, figure, report, share
 
 WORLD = "--world household"
 START = "household-sft"
@@ -70,6 +70,9 @@ def credit(walk: Walk) -> Found:
     return Found(
         figure=report(
             between, "rank correlation of G2PO's and GRPO's advantages", f"{steps} steps, interval over tasks"
+        ),
+        control=figure(
+            "the same where one's values are dealt out at random", 0.0, *pair["shuffled"], pair["tasks"], ""
         ),
         means="GRPO gives each step of a run the same credit; G2PO asks at which state the run was lost.",
         place=f"run/{pair['apart']}",

@@ -15,11 +15,14 @@ def decay(walk: Walk) -> Found:
     walk.type(f"import {walk.path('recorded.jsonl')} --name recorded")
     found = walk.type(f"audit decay name=recorded --rule '{RULE}'")["stacks"]
     worst = min(found, key=lambda stack: float(stack["kept"]["estimate"]))
+    cut = worst["kept"]["estimate"] < 1
     return Found(
         figure=report(worst["kept"], f"runs whose next request still holds the rule, by {worst['stack']}"),
         control=report(worst["pinned"], "the same with the rule pinned"),
         unit="%",
-        means="A history that is cut to fit loses a rule told in it; a pin outside the history keeps it.",
+        means="A history that is cut to fit loses a rule told in it; a pin outside the history keeps it."
+        if cut
+        else "No stack lost the rule: in a system message it is never cut.",
         place="runs?q=name%3Drecorded",
     )
 

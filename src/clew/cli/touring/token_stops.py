@@ -32,7 +32,8 @@ def cliffs(walk: Walk) -> Found:
         "continuations before and after the token, Newcombe's interval, fresh batch",
     )
     means = f"{len(kept)} of {looked['positions']} tokens sank these runs; the agent was tuned on a pair at each."
-    return Found(figure=drop, means=means, place=f"run/{worst['at'].partition('+')[0]}", unit="%")
+    again = report(looked["replicated"], "flagged tokens that a fresh batch confirms")
+    return Found(figure=drop, control=again, means=means, place=f"run/{worst['at'].partition('+')[0]}", unit="%")
 
 
 def grade(walk: Walk) -> Found:
