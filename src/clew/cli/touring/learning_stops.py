@@ -64,7 +64,7 @@ def credit(walk: Walk) -> Found:
     walk.type("credit 'g2po+bellman' 'name=after/*'")
     agreed = walk.type("audit methods 'name=flat/*'")
     pair = next(it for it in agreed["pairs"] if (it["a"], it["b"], it["on"]) == ("g2po", "grpo", "calls"))
-    low, high = pair["interval"]
+    (low, high), (least, most) = pair["interval"], pair["shuffled"]
     steps = max(method["valued"] for method in made["methods"])
     between = {"estimate": pair["rank correlation"], "low": low, "high": high, "n": pair["tasks"]}
     return Found(
