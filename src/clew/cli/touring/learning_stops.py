@@ -71,9 +71,7 @@ def credit(walk: Walk) -> Found:
         figure=report(
             between, "rank correlation of G2PO's and GRPO's advantages", f"{steps} steps, interval over tasks"
         ),
-        control=figure(
-            "the same where one's values are dealt out at random", 0.0, *pair["shuffled"], pair["tasks"], ""
-        ),
+        control=figure("the same, one's values dealt out at random", 0.0, least, most, pair["tasks"], ""),
         means="GRPO gives each step of a run the same credit; G2PO asks at which state the run was lost.",
         place=f"run/{pair['apart']}",
     )
