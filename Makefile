@@ -15,7 +15,7 @@ quickstart: .venv/.local
 	$(BIN)/clew quickstart
 
 tour: .venv/.tour
-	$(BIN)/clew tour
+	$(BIN)/clew tour $(TOUR)
 
 test: .venv/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder

@@ -20,6 +20,7 @@ from clew.core.stats import X
 
 F64 = npt.NDArray[np.float64]
 RESAMPLES = 4000
+PICKS = 1 << 27  # bytes of a table of draws that is kept as it is
 
 
 class Count(NamedTuple):
@@ -270,16 +271,18 @@ def bootstrap(
     n = len(arrays[0])
     picks = _picks(n, resamples, seed)
     estimate = float(statistic(*(x[None] for x in arrays))[0])
-    low, high = np.percentile(statistic(*(x[picks] for x in arrays)), [2.5, 97.5])
+    low, high = np.percentile(statistic(*(x.take(picks, mode="clip") for x in arrays)), [2.5, 97.5])
     text = design or f"{n} {unit}, percentile bootstrap over {unit}"
     low, high = min(float(low), estimate), max(float(high), estimate)
     return Report(claim=claim, estimate=estimate, low=low, high=high, n=n, design=text, **kept)
 
 
 @lru_cache(maxsize=2)
-def _picks(n: int, resamples: int, seed: int) -> npt.NDArray[np.int32]:
-    """Drawn once: a report asks for many intervals over as many samples."""
-    return np.random.default_rng(seed).integers(0, n, (resamples, n)).astype(np.int32)
+def _picks(n: int, resamples: int, seed: int) -> npt.NDArray[np.integer]:
+    """Drawn once: a report asks for many intervals over as many samples. Few are kept as numpy gathers by them, which is
+    twice as fast; many, in half of the memory."""
+    drawn = np.random.default_rng(seed).integers(0, n, (resamples, n))
+    return drawn if drawn.nbytes <= PICKS else drawn.astype(np.int32)
 
 
 def clustered(
