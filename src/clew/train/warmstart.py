@@ -185,7 +185,7 @@ def clerk_sft(
     progress: Callable[[int, int, float], None] | None = None,
     **changes: Any,
 ) -> Local:
-    """The registered model "clerk-sft": a clerk of the world ``clerk`` who solves about a third of the tasks.
+    """The registered model "clerk-sft": a clerk of the world ``clerk`` who solves about a fifth of the tasks.
 
     Args are those of ``household_sft``.
     """
