@@ -54,7 +54,7 @@ def test_two_stops_are_walked_shown_filed_and_not_walked_again(clew, tmp_path):
     first = clew("tour", *SMALL)
     typed = lines(first.stderr)
     assert len(typed) == 8, "four items, their runs, the audit, the list, and the theories"
-    folder = tmp_path / ".clew" / "tour"
+    folder = tmp_path / ".clew" / "tour-quick"
     said = json.loads((folder / "stops" / "memory.json").read_text())
     assert [line["typed"] for line in said["lines"]] == typed[:7]
     assert said["figure"]["low"] < said["figure"]["estimate"] < said["figure"]["high"]
@@ -83,7 +83,7 @@ def test_a_line_that_was_printed_is_one_that_anybody_can_type(clew, tmp_path):
         [sys.executable, "-m", "clew.cli", *shlex.split(listed)[1:]],
         cwd=tmp_path, env={**os.environ, name: store}, capture_output=True, check=True,
     )  # fmt: skip
-    kept = json.loads((tmp_path / ".clew/tour/lines/memory/07.json").read_text())
+    kept = json.loads((tmp_path / ".clew/tour-quick/lines/memory/07.json").read_text())
     assert json.loads(done.stdout) == json.loads(kept["printed"])
     shown = [line for line in printed(said.output) if line.startswith("clew view")]
     assert any("reports?q=tour" in line for line in shown)
@@ -92,7 +92,7 @@ def test_a_line_that_was_printed_is_one_that_anybody_can_type(clew, tmp_path):
 
 def test_killed_in_the_middle_it_goes_on_at_the_line_at_which_it_was(tmp_path):
     command = [sys.executable, "-m", "clew.cli", "tour", "--quick", "--only", "memory"]
-    kept = tmp_path / ".clew/tour/lines/memory"
+    kept = tmp_path / ".clew/tour-quick/lines/memory"
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         until = time.monotonic() + 120
         while time.monotonic() < until and not (kept / "03.json").exists():
@@ -103,7 +103,7 @@ def test_killed_in_the_middle_it_goes_on_at_the_line_at_which_it_was(tmp_path):
     assert len(done) < 7
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert len(lines(again.stderr)) == 7 - len(done)
-    whole = json.loads((tmp_path / ".clew/tour/stops/memory.json").read_text())
+    whole = json.loads((tmp_path / ".clew/tour-quick/stops/memory.json").read_text())
     assert len(whole["lines"]) == 7
 
 
@@ -112,11 +112,11 @@ def test_a_stop_without_its_program_is_left_out_with_a_reason_and_others_that_ne
     monkeypatch.setattr("shutil.which", lambda name, *rest: None if name == "cc" else real(name, *rest))
     done = clew("tour", "--quick", "--only", "kernel", "--only", "theory", code=1)
     assert "kernel: cc is not installed" in done.output
-    assert "cc is not installed" in (tmp_path / ".clew/tour/tour.html").read_text()
+    assert "cc is not installed" in (tmp_path / ".clew/tour-quick/tour.html").read_text()
 
 
 def test_a_line_that_fails_is_told_with_what_it_said_and_the_next_stop_is_walked(clew, tmp_path):
-    folder = tmp_path / ".clew" / "tour"
+    folder = tmp_path / ".clew" / "tour-quick"
     folder.mkdir(parents=True)
     (folder / "returns.jsonl").write_text("no json\n")
     done = clew("tour", *SMALL, code=1)
@@ -156,9 +156,26 @@ def test_a_line_that_prints_something_else_than_asked_for_is_a_failure(tmp_path)
         walk.type("show nothing")
 
 
+def test_a_project_whose_defaults_would_change_the_lines_is_refused(clew, tmp_path):
+    (tmp_path / "clew.toml").write_text('agent = "mine.py:agent"\n')
+    said = clew("tour", "--only", "theory", code=2).output
+    assert "would take defaults from" in said
+    assert "clew.toml" in said
+
+
+@NEED
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="did not run: bubblewrap is not installed")
+def test_a_folder_whose_name_needs_quoting_serves(clew, tmp_path):
+    said = clew("tour", "--quick", "--only", "gate", "--folder", "a tour's $folder")
+    found = json.loads((tmp_path / "a tour's $folder/stops/gate.json").read_text())
+    assert found["control"]["n"] == 6, "six runs of the coder"
+    assert found["figure"]["estimate"] > 0
+    assert "a tour" in said.output
+
+
 @NEED
 def test_eight_reports_find_their_files_and_the_past_says_which_check_is_needed(clew, tmp_path):
     clew("tour", "--quick", "--only", "bug")
-    said = json.loads((tmp_path / ".clew/tour/stops/bug.json").read_text())
+    said = json.loads((tmp_path / ".clew/tour-quick/stops/bug.json").read_text())
     assert said["figure"]["n"] == 8
     assert said["figure"]["low"] > said["control"]["estimate"]

@@ -279,8 +279,10 @@ def bootstrap(
 
 @lru_cache(maxsize=2)
 def _picks(n: int, resamples: int, seed: int) -> npt.NDArray[np.integer]:
-    """Drawn once: a report asks for many intervals over as many samples. Few are kept as numpy takes them, which is twice
-    as fast; many, in half of the memory."""
+    """Drawn once: a report asks for many intervals over as many samples.
+
+    Few are kept as numpy takes them, which is twice as fast; many, in half of the memory.
+    """
     drawn = np.random.default_rng(seed).integers(0, n, (resamples, n))
     return drawn if drawn.nbytes <= PICKS else drawn.astype(np.int32)
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.shared import common, option, project, run_options
 from clew.cli.shared.next_lines import command_line
-from clew.core.errors import UnknownName
+from clew.core.errors import BadInput, UnknownName
 
-FOLDER = Path(".clew") / "tour"
+FOLDER, QUICK = Path(".clew") / "tour", Path(".clew") / "tour-quick"
+FOLDER_HELP = f"Folder of the store and of all that the tour makes.  [default: {FOLDER}; with --quick {QUICK}]"
 PAGE = "tour.html"
 COLUMNS = ("stop", "paper", "asks", "method", "arxiv")
 ONLY_HELP = "Walk this stop alone, and what it builds on; may be repeated."
@@ -24,9 +25,9 @@ ONLY_HELP = "Walk this stop alone, and what it builds on; may be repeated."
 @option("--only", multiple=True, metavar="STOP", help=ONLY_HELP)
 @option("--list", "listed", is_flag=True, help="List the stops, and stop.")
 @option("--quick", is_flag=True, help="Make everything as small as still runs.")
-@option("--folder", default=str(FOLDER), help="Folder of the store and of all files that the tour makes.")
+@option("--folder", type=click.Path(path_type=Path, file_okay=False), help=FOLDER_HELP)
 @common.json_option
-def command(only: tuple[str, ...], listed: bool, quick: bool, folder: str, as_json: bool) -> None:
+def command(only: tuple[str, ...], listed: bool, quick: bool, folder: Path | None, as_json: bool) -> None:
     """Walk all eighteen methods on one store, in a quarter of an hour on two cores.
 
     Each stop asks a question, prints the lines that answer it and runs them as printed, and says in one figure with n
@@ -46,7 +47,10 @@ def command(only: tuple[str, ...], listed: bool, quick: bool, folder: str, as_js
     for name in only:
         if name not in STOPS:
             raise UnknownName(f"the tour has no stop {name!r}", remedy=f"Known: {', '.join(STOPS)}.")
-    began, place = time.perf_counter(), Path(folder)
+    if (own := project.present()) is not None:
+        remedy = "Walk the tour in a folder outside that project."
+        raise BadInput(f"the tour's lines would take defaults from {own.path}", remedy=remedy)
+    began, place = time.perf_counter(), folder or (QUICK if quick else FOLDER)
     with run_options.interruptible("the same line again"):
         said, lacking = walk(place, needed(only), quick)
     finish(place, said, lacking, time.perf_counter() - began, as_json)
@@ -58,10 +62,8 @@ def show_stops(as_json: bool) -> None:
 
     rows = [(stop.name, stop.paper, stop.asks, stop.method, stop.arxiv) for stop in STOPS.values()]
     if as_json:
-        common.end_with_json(
-            [dict(zip(("stop", "paper", "asks", "method", "arxiv"), row, strict=True)) for row in rows]
-        )
-    common.print_table(("stop", "paper", "asks", "method", "arXiv"), rows)
+        common.end_with_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
+    common.print_table(COLUMNS, rows)
 
 
 def walk(folder: Path, names: Sequence[str], quick: bool) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
@@ -122,9 +124,10 @@ def finish(
         common.echo(f"\n{len(said)} stops, {seconds:.0f} s; {len(lacking)} did not run")
         for name, why in lacking.items():
             common.echo(f"  {name}: {why}")
-        common.echo(f"page  {folder / PAGE}\n\nNext:")
-        for typed, purpose in onwards(said, str(store)).items():
-            common.echo(f"  {typed}\n      {purpose}")
+        if said:
+            common.echo(f"page  {folder / PAGE}\n\nNext:")
+            for typed, purpose in onwards(said, str(store)).items():
+                common.echo(f"  {typed}\n      {purpose}")
     if lacking:
         raise click.exceptions.Exit(1)
 

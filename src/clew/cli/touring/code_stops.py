@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 from clew.cli.touring.journey import Found, Stop, Walk, figure, report, share
+from clew.core.registry import make_ref
 
 
 def bug(walk: Walk) -> Found:
@@ -17,7 +19,9 @@ def bug(walk: Walk) -> Found:
         file = walk.folder / "reports" / f"{number}.txt"
         file.parent.mkdir(exist_ok=True)
         file.write_text(bug["report"])
-        found = walk.type(f"diagnose report {walk.path('shop')} --report {file} --store {walk.path('store.db')}")
+        found = walk.type(
+            f"diagnose report {walk.path('shop')} --report {shlex.quote(str(file))} --store {walk.path('store.db')}"
+        )
         right += found["findings"][0]["location"]["file"] == bug["file"]
     files = len([path for path in (walk.folder / "shop").glob("*.py") if not path.name.startswith("test")])
     return Found(
@@ -32,9 +36,11 @@ def bug(walk: Walk) -> Found:
 def gate(walk: Walk) -> Found:
     """Let `coder` mend the bug in a workspace, ship what passes, and ask the past which checks were needed."""
     walk.unpack("shop", "mender.py", "checks.json")
-    folder, shelf = walk.path("shop"), walk.path("files")
+    folder = walk.path("shop")
     walk.shell(f"git init -q {folder}")
-    place = f"\"workspace(folder='{folder}', verify='python3 test_shop.py', shelf='{shelf}')\""
+    made = {"folder": str(walk.folder / "shop"), "verify": "python3 test_shop.py", "shelf": str(walk.folder / "files")}
+    ref = make_ref("workspace", made, {})
+    place = shlex.quote(ref) if set(ref) & set('"$`\\') else f'"{ref}"'
     who = f"--model {walk.path('mender.py')}:Mender --n {walk.few(16, 6)} --name mend"
     mended = walk.type(f"run coder --world {place} --task 'mend how prices are rounded' {who}")
     checks = "--critic 'python3 -m py_compile {file}' --oracle 'python3 test_shop.py'"

@@ -113,8 +113,8 @@ class Walk:
         return quick if self.quick else whole
 
     def path(self, name: str) -> str:
-        """A file or folder of the tour, as lines name it."""
-        return str(self.folder / name)
+        """A file or folder of the tour, as lines name it: quoted where a shell needs that."""
+        return shlex.quote(str(self.folder / name))
 
     def type(self, line: str, *, codes: tuple[int, ...] = (0,)) -> dict[str, Any]:
         """Type a line of `clew` and give the object that it printed as JSON.
@@ -172,7 +172,7 @@ class Walk:
         """Run a line as a process with the tour's store as its store; a screen shows its progress."""
         began, before = time.perf_counter(), os.times()
         seen = None if sys.stderr.isatty() else subprocess.PIPE
-        environment = {**os.environ, "CLEW_STORE": self.path("store.db")}
+        environment = {**os.environ, "CLEW_STORE": str(self.folder / "store.db")}
         null, pipe = subprocess.DEVNULL, subprocess.PIPE
         done = subprocess.run(words, stdin=null, stdout=pipe, stderr=seen, env=environment, check=False)
         after = os.times()
