@@ -19,8 +19,8 @@ def memory(walk: Walk) -> Found:
     for text in ITEMS:
         walk.type(f"memory add returns --kind fact --text '{text}' --by tour")
     rows = f"--data {walk.path('returns.jsonl')} --reward exact --model echo"
-    walk.type(f"run {walk.path('returns.py')}:agent {rows} --tasks {walk.few(100, 40)} --n 1 --name returns")
-    audited = walk.type(f"memory audit returns -n {walk.few(100, 40)}")
+    walk.type(f"run {walk.path('returns.py')}:agent {rows} --tasks {walk.few(120, 40)} --n 1 --name returns")
+    audited = walk.type(f"memory audit returns -n {walk.few(120, 40)}")
     texts = {item["id"]: item["text"] for item in walk.rows("memory list returns")}
     single = [one for one in audited["worth"] if one["kind"] == "item"]
     worst = min(single, key=lambda one: float(one["success"]["estimate"]))
@@ -28,7 +28,8 @@ def memory(walk: Walk) -> Found:
     return Found(
         figure=report(worst["success"], f"success with the item less success without: {texts[worst['items'][0]]}"),
         control=report(best["success"], f"the same of the best item: {texts[best['items'][0]]}"),
-        means=f"The verdict on the worst item is: {worst['verdict']}. Nobody would have seen that from success alone.",
+        means=f"The verdict on the worst item is: {worst['verdict']}. "
+        + ("Success alone had not told it." if worst["verdict"] == "harmful" else "More runs would decide."),
         place="reports?q=memory",
     )
 

@@ -11,19 +11,18 @@ from clew.store import Keeper
 
 
 def file_reports(store: Keeper, said: Sequence[Mapping[str, Any]]) -> None:
-    """One report for each stop; the same figure is filed once."""
-    for number, stop in enumerate(said, 1):
+    """One report for each stop; the same figure is filed once. The last goes first, as lists begin with the newest."""
+    for number, stop in reversed(list(enumerate(said, 1))):
         given, place = stop["figure"], stop["place"].partition("@")[0]
         cost = f"{len(stop['lines'])} lines, {stop['seconds']:.0f} s"
         made = Report(
-            claim=f"{stop['asks']} {given['claim']}",
+            claim=f"{stop['asks']} {given['claim'].rstrip('.')}. {stop['means']}",
             estimate=given["estimate"],
             low=given["low"],
             high=given["high"],
             n=given["n"],
             design="; ".join(filter(None, (stop["method"], given["design"], cost))),
             runs=(place.removeprefix("run/"),) if place.startswith("run/") else (),
-            caveats=(stop["means"],),
         )
         store.put_report(made, f"tour-{number:02d}-{stop['stop']}-{value_digest(given).hex()[:8]}")
     store.commit()
