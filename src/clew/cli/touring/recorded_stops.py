@@ -14,7 +14,8 @@ def decay(walk: Walk) -> Found:
     walk.unpack("recorded.jsonl")
     walk.type(f"import {walk.path('recorded.jsonl')} --name recorded")
     found = walk.type(f"audit decay name=recorded --rule '{RULE}'")["stacks"]
-    worst = min(found, key=lambda stack: float(stack["kept"]["estimate"]))
+    able = [stack for stack in found if stack["kept"]]  # others gave up in every run
+    worst = min(able, key=lambda stack: float(stack["kept"]["estimate"]))
     cut = worst["kept"]["estimate"] < 1
     return Found(
         figure=report(worst["kept"], f"runs whose next request still holds the rule, by {worst['stack']}"),
