@@ -21,7 +21,7 @@ from clew.worlds.toys import Notepad
 
 from .conftest import Wanderer
 
-KILLS = int(os.environ.get("CLEW_KILLS", "2"))
+KILLS = int(os.environ.get("CLEW_KILLS", "1"))
 
 
 @pytest.mark.timeout(900)

@@ -35,7 +35,20 @@ SECTIONS = {
     "Work on code": ("checkout", "repairs", "diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-LATER = {"models", "compare", "stop", "label", "tune", "route", "world", "evolve", "reproduce", "serve", "bench"} | {
+LATER = {
+    "models",
+    "compare",
+    "replay",
+    "stop",
+    "label",
+    "tune",
+    "route",
+    "world",
+    "evolve",
+    "reproduce",
+    "serve",
+    "bench",
+} | {
     "memory",
     "draft",
     *SECTIONS["Work on code"],

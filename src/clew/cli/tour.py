@@ -21,7 +21,7 @@ COLUMNS = ("stop", "paper", "asks", "method", "arxiv")
 ONLY_HELP = "Walk this stop alone, and what it builds on; may be repeated."
 
 
-@click.command(short_help="Walk all eighteen methods on one store, in minutes, and keep a page of what they said.")
+@click.command(short_help="Walk all eighteen methods on one store, in minutes.")
 @option("--only", multiple=True, metavar="STOP", help=ONLY_HELP)
 @option("--list", "listed", is_flag=True, help="List the stops, and stop.")
 @option("--quick", is_flag=True, help="Make everything as small as still runs.")
@@ -104,7 +104,7 @@ def tell(said: Mapping[str, Any], store: Path) -> None:
         if what is not None:
             common.say(f"  {figure_text(what, said['unit'])}  {what['claim']}")
     common.say(f"  {said['means']} ({said['seconds']:.0f} s)")
-    common.say(f"  clew view --page {shlex.quote(said['place'])} --store {shlex.quote(str(store))}")
+    common.say(f"  {command_line('view', page=said['place'], store_path=str(store))}")
 
 
 def finish(
