@@ -45,6 +45,9 @@ def test_a_planted_rule_is_found_and_the_same_line_goes_on(clew, tmp_path):
     again = json.loads(clew(*line, "--json").stdout)
     assert (folder / "theories.log").read_bytes() == log
     assert again["best"] == told["best"]
+    assert again["verdict"][0] in text, "the sentences of the verdict, which a word of the theory once replaced"
+    assert again["error"]["low"] < again["error"]["estimate"] < again["error"]["high"]
+    assert again["error"]["n"] == again["designs"]
     assert "another search" in clew(*line, "--seed", 5, code=2).output
 
 

@@ -138,10 +138,10 @@ def test_what_a_line_printed_is_text_on_the_page():
     stop = {
         "stop": "why", "paper": "E174", "arxiv": "1", "method": "<i>", "asks": "<u>?", "does": "x.", "unit": "",
         "figure": hostile, "control": hostile, "means": "<img src=x onerror=alert(1)>", "place": "run/<a>",
-        "lines": [{"typed": "clew show '<script>'"}], "seconds": 1.0,
+        "lines": [{"typed": "clew show '<script>'"}], "seconds": 1.0, "cpu": 1.0,
     }  # fmt: skip
-    page = tour_page.page([stop], {"<s>": "<hr>"}, "<store>")
-    for tag in ("<script", "<i>", "<u>", "<img", "<b>", "<s>", "<hr", "<store>", "run/<a>"):
+    page = tour_page.page([stop], {"<s>": "<hr>"}, "<store>", {"<line>": "<why>"})
+    for tag in ("<script", "<i>", "<u>", "<img", "<b>", "<s>", "<hr", "<store>", "run/<a>", "<line>", "<why>"):
         assert tag not in page
 
 

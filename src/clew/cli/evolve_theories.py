@@ -263,6 +263,7 @@ def _sources(
 
 
 def _end(state: State, verdict: Verdict | None, folder: Path, as_json: bool) -> None:
+    from clew.audit.design import student
     from clew.evolve.theory.theory_loop import sentence
 
     assert state.ended is not None
@@ -270,9 +271,8 @@ def _end(state: State, verdict: Verdict | None, folder: Path, as_json: bool) -> 
     told = {**{k: v for k, v in state.ended.items() if k != "event"}, "verdict": words}
     told |= {"folder": str(folder), "tokens": state.tokens, "refused": dict(state.refused)}
     if verdict is not None:
-        error, n = verdict.errors, len(verdict.errors.errors)
-        told["error"] = {"theory": verdict.best, "mean": error.mean, "standard error": error.spread, "n": n}
-        told["error"]["noise"] = verdict.floor
+        error = student(verdict.best, verdict.held.errors, unit="experiments")
+        told["error"] = {"theory": verdict.best, **run_options.numbers(error), "noise": verdict.floor}
     (folder / "verdict.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if as_json:
         common.end_with_json(told)

@@ -116,8 +116,9 @@ def finish(
 
     store = folder / "store.db"
     if said:
-        file_reports(common.open_store(str(store), create=True), said)
-        (folder / PAGE).write_text(page(said, lacking, str(store)))
+        with common.open_store(str(store), create=True) as kept:
+            file_reports(kept, said)
+        (folder / PAGE).write_text(page(said, lacking, str(store), onwards(said, str(store))))
     if as_json:
         common.print_json({"stops": list(said), "did not run": dict(lacking), "page": str(folder / PAGE)})
     else:

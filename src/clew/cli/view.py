@@ -16,7 +16,9 @@ from clew.cli.shared import common, option, run_options
 from clew.core.errors import BadInput, UnknownName
 
 PORT_HELP = "Port to serve at; 0 takes a free one.  [default: 8420, or a free one]"
-PAGE_HELP = "Page to open, as it stands in an address after #/: runs, run/4fzk2w@12, features/3b0c55d1."
+PAGE_HELP = (
+    "Page to open, as it stands in an address after #/: runs, runs?q=tag%3Akeep, run/4fzk2w@12, features/3b0c55d1."
+)
 PAGE = re.compile(r"[\w.@+-]+(/[\w.@+,-]+){0,3}(\?q=[\w.@+,%*-]+)?", re.ASCII)
 TOKEN_HELP = "Secret that a browser must send (or set CLEW_VIEW_TOKEN)."
 

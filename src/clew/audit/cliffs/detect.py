@@ -216,12 +216,11 @@ class Found:
         the last ask of a judged run it is 1 or 0."""
         for run in self.survey.runs:
             seqs = [call.seq for call in run.calls if call.kind == "ask"]
-            ends = {} if run.reward is None else {(run.id, -1): float(run.reward > statistics.RIGHT)}
-            known = {**whole, **ends}
-            for seq, after in zip(seqs, [*seqs[1:], -1], strict=True):
-                if (run.id, seq) in whole and (run.id, after) in known:
-                    gain = known[run.id, after] - whole[run.id, seq]
-                    yield Annotation("call", GAIN, gain, run.id, seq, params=self.survey.params)
+            values = [whole.get((run.id, seq)) for seq in seqs]
+            end = None if run.reward is None else float(run.reward > statistics.RIGHT)
+            for seq, before, after in zip(seqs, values, [*values[1:], end], strict=True):
+                if before is not None and after is not None:
+                    yield Annotation("call", GAIN, after - before, run.id, seq, params=self.survey.params)
 
     def file(self) -> None:
         """Put the annotations into the runs' store."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clew.audit.compaction.own_stack import stack as stack_of
+from clew.audit.compaction.stacks import Session
 from clew.audit.compaction.structural import Oracle
 from clew.audit.design import rate
 from clew.core.records import Report
@@ -85,19 +86,15 @@ def survival(
     kept = pinned = unseen = later = torn = failed = 0
     lost = list[History]()
     for history in told:
-        budget = max(1, int(share * size(history.messages)))
+        budget, oracle = max(1, int(share * size(history.messages))), Oracle(rule)
         try:
-            oracle = Oracle(rule)
-            session = stack.open(budget, oracle, None)
-            sent = session.feed(history.messages)
-            there = any(rule in text for message in sent for text in texts_of(message, session.form))
-            with_pin = stack.open(budget, Oracle(rule), Pins([rule]))
-            held = any(rule in text for m in with_pin.feed(history.messages) for text in texts_of(m, with_pin.form))
+            there, apart = _compacted(stack.open(budget, oracle, None), history, rule)
+            held, _ = _compacted(stack.open(budget, Oracle(rule), Pins([rule])), history, rule)
         except RuntimeError:  # Inspect gives up where a strategy cannot reach the budget
             failed += 1
         else:
             kept, pinned = kept + there, pinned + held
-            torn += bool(orphans(sent, session.form))
+            torn += apart
             unseen += not there and not oracle.saw
             later += not there and oracle.saw
             if not there:
@@ -108,3 +105,10 @@ def survival(
     plain, held_fast = (rate(rule, hits, n, design=design) if n else None for hits in (kept, pinned))
     worst = max(lost, key=lambda history: size(history.messages)).run if lost else ""
     return Survival(name, stack.version, rule, plain, held_fast, unseen, later, torn, failed, worst)
+
+
+def _compacted(session: Session, history: History, rule: str) -> tuple[bool, bool]:
+    """Whether the next request holds the rule word for word, and whether it has torn messages."""
+    sent = session.feed(history.messages)
+    there = any(rule in text for message in sent for text in texts_of(message, session.form))
+    return there, bool(orphans(sent, session.form))

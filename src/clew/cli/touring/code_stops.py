@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 
-from clew.cli.touring.journey import Found, Stop, Walk, figure, report, share
+from clew.audit.design import rate
+from clew.cli.touring.journey import Found, Stop, Walk, figure, report
 from clew.core.registry import make_ref
 
 
@@ -25,7 +26,7 @@ def bug(walk: Walk) -> Found:
         right += found["findings"][0]["location"]["file"] == bug["file"]
     files = len([path for path in (walk.folder / "shop").glob("*.py") if not path.name.startswith("test")])
     return Found(
-        figure=share(right, len(known), "reports whose first finding names the right file", "Wilson interval"),
+        figure=rate("reports whose first finding names the right file", right, len(known)),
         control=figure("the same by lot", 1 / files, 1 / files, 1 / files, len(known), f"one of {files} files"),
         unit="%",
         means="A coding agent that is told where to look begins at the bug; nothing of the repository was run.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.cli.touring.journey import Found, Stop, Walk, Z, figure, report
+from clew.cli.touring.journey import Found, Stop, Walk, figure, report
 
 
 def judge(walk: Walk) -> Found:
@@ -24,15 +24,10 @@ def theory(walk: Walk) -> Found:
     cycles = f"--cycles {walk.few(4, 2)} --name tour"
     found = walk.type(f"evolve theories --people wadd {cycles}")
     error = found["error"]
-    half = Z * error["standard error"]
-    mean = error["mean"]
-    design = f"mean squared error where it was not fitted, normal interval over {error['n']} experiments"
-    noise = figure(
-        "what noise alone leaves", error["noise"], error["noise"], error["noise"], found["participants"], "people"
-    )
+    noise = error["noise"]
     return Found(
-        figure=figure(f"error of: {error['theory']}", mean, max(0.0, mean - half), mean + half, error["n"], design),
-        control=noise,
+        figure=report(error, f"mean squared error where it was not fitted, of: {error['theory']}"),
+        control=figure("what noise alone leaves", noise, noise, noise, found["participants"], "people"),
         means=found["verdict"][0],
         place="reports",
     )

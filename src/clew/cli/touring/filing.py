@@ -26,4 +26,3 @@ def file_reports(store: Keeper, said: Sequence[Mapping[str, Any]]) -> None:
         )
         store.put_report(made, f"tour-{number:02d}-{stop['stop']}-{value_digest(given).hex()[:8]}")
     store.commit()
-    store.close()

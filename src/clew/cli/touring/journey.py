@@ -26,10 +26,8 @@ from clew.cli.shared import common
 from clew.core.errors import ClewError
 from clew.core.keys import value_digest
 from clew.core.records import Report
-from clew.core.stats import wilson
 from clew.exchange.files import replacing
 
-Z = 1.959964  # standard errors of a 95 % interval
 INTERRUPTED = 130  # exit code
 TAIL = 12  # lines of a failed line's errors that are shown
 
@@ -212,12 +210,6 @@ def report(of: Mapping[str, Any], claim: str, design: str = "") -> Report:
     return figure(claim, of["estimate"], of["low"], of["high"], of["n"], design or of.get("design", ""))
 
 
-def share(part: int, whole: int, claim: str, design: str) -> Report:
-    """A share of counts that a line printed, with Wilson's interval."""
-    low, high = wilson(part, whole, Z)
-    return figure(claim, part / whole, low, high, whole, design)
-
-
 def walked(folder: Path, stop: Stop, quick: bool) -> dict[str, Any] | None:
     """What a stop said, where it was walked before, at this size and by the same code."""
     kept = read(folder / "stops" / f"{stop.name}.json")
@@ -225,8 +217,8 @@ def walked(folder: Path, stop: Stop, quick: bool) -> dict[str, Any] | None:
 
 
 def _code(stop: Stop) -> str:
-    """A digest of how a stop is walked; of changed code the lines that stayed as they were are not typed again."""
-    return value_digest({"walk": inspect.getsource(stop.walk), "asks": stop.asks, "does": stop.does}).hex()[:12]
+    """A digest of the module that walks a stop; where it changed, lines that stayed the same are not typed again."""
+    return value_digest(inspect.getsource(inspect.getmodule(stop.walk) or stop.walk)).hex()[:12]
 
 
 def take(folder: Path, stop: Stop, quick: bool) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from clew.cli.touring.journey import Found, Stop, Walk, figure, report, share
+from typing import Any
+
+from clew.audit.design import rate
+from clew.cli.touring.journey import Found, Stop, Walk, figure, report
 
 WORLD = "--world household"
 START = "household-sft"
@@ -14,20 +17,17 @@ def trained(walk: Walk) -> str:
     return walk.path("trainings/desk/checkpoint")
 
 
-def collect(walk: Walk, name: str, model: str, rest: str = "") -> dict[str, object]:
-    """The same tasks for every collection of the tour: 16, each eight times."""
+def collect(walk: Walk, name: str, model: str, rest: str = "") -> dict[str, Any]:
+    """The success of a model at the tasks that all collections of the tour share: 16, each eight times."""
     sizes = f"--tasks 16 --n 8 --max-tokens 8 --name {name}"
-    found: dict[str, object] = walk.type(f"run {WORLD} --model {model} {sizes}{rest}")
-    return found
+    success: dict[str, Any] = walk.type(f"run {WORLD} --model {model} {sizes}{rest}")["success"]
+    return success
 
 
 def train(walk: Walk) -> Found:
     """Train the small agent by RL, and let both it and the one it began as work at the same tasks."""
     walk.type(f"train --name desk {WORLD} --model {START} --credit g2po --iterations {walk.few(24, 3)}")
-    before = collect(walk, "flat", START)["success"]
-    after = collect(walk, "after", trained(walk))["success"]
-    assert isinstance(before, dict)
-    assert isinstance(after, dict)
+    before, after = collect(walk, "flat", START), collect(walk, "after", trained(walk))
     return Found(
         figure=report(after, "success of the trained agent"),
         control=report(before, "success of the agent it began as, at the same tasks"),
@@ -43,10 +43,10 @@ def groups(walk: Walk) -> Found:
     flat = walk.rows("log --zero-variance 'name=flat/*'")[0]
     grown = walk.rows("log --zero-variance 'name=grown/*'")[0]
     wins = grown["zero_variance"] < flat["zero_variance"]
-    design = "groups of eight runs whose rewards are all equal, Wilson interval"
+    silent, design = "zero_variance", "groups of eight runs whose rewards are all equal, Wilson interval"
     return Found(
-        figure=share(grown["zero_variance"], grown["groups"], "groups without a signal, grown as trees", design),
-        control=share(flat["zero_variance"], flat["groups"], "groups without a signal, independent runs", design),
+        figure=rate("groups without a signal, grown as trees", grown[silent], grown["groups"], design=design),
+        control=rate("groups without a signal, independent runs", flat[silent], flat["groups"], design=design),
         unit="%",
         means="A group whose runs all end alike teaches nothing; "
         + (

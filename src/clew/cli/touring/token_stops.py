@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clew.cli.touring.journey import Found, Stop, Walk, figure, report, share
+from clew.audit.design import rate
+from clew.cli.touring.journey import Found, Stop, Walk, figure, report
 from clew.cli.touring.learning_stops import START, WORLD, trained
 
 
@@ -17,7 +18,7 @@ def cliffs(walk: Walk) -> Found:
     looked = walk.type(f"audit cliffs tag:sunk --at tokens -n {walk.few(48, 16)} --pairs {walk.path('pairs.jsonl')}")
     kept = [cliff for cliff in looked["cliffs"] if cliff["confirmed"]]
     if not kept:
-        none = share(0, max(len(looked["cliffs"]), 1), "flagged tokens that were confirmed on a fresh batch", "Wilson")
+        none = rate("flagged tokens that were confirmed on a fresh batch", 0, max(len(looked["cliffs"]), 1))
         return Found(
             figure=none, means="These runs were lost little by little, at no single token.", place="runs?q=tag%3Asunk"
         )

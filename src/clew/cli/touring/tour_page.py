@@ -5,10 +5,10 @@ Whoever reads nothing else must understand what each method is for. Texts of sto
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from clew.cli.shared.next_lines import command_line
 from clew.cli.touring.journey import figure_text
 from clew.cli.touring.stops import PARTS
 from clew.view.report import STYLE, escape
@@ -24,13 +24,14 @@ nav { columns: 16rem; margin: 1rem 0; } nav p { margin: 0 0 .2rem; }
 WIDE, HIGH, EDGE = 400, 96, 12  # of a picture, in its own units
 
 
-def page(said: Sequence[Mapping[str, Any]], lacking: Mapping[str, str], store: str) -> str:
+def page(said: Sequence[Mapping[str, Any]], lacking: Mapping[str, str], store: str, onwards: Mapping[str, str]) -> str:
     """The page.
 
     Args:
         said: what each stop said, as ``journey.take`` gives it.
         lacking: stops that could not be walked, and why.
         store: as lines name it.
+        onwards: lines to type next, and what each is for.
     """
     by_name = {stop["stop"]: stop for stop in said}
     seconds = sum(stop["seconds"] for stop in said)
@@ -43,6 +44,7 @@ def page(said: Sequence[Mapping[str, Any]], lacking: Mapping[str, str], store: s
         rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(why)}</td></tr>" for name, why in lacking.items())
         parts.append(f"<h2>What did not run</h2><table>{rows}</table>")
     links = "".join(f'<p><a href="#{escape(it["stop"])}">{escape(it["asks"])}</a></p>' for it in said)
+    typed = "".join(f"<p>{escape(purpose)}</p><pre>{escape(line)}</pre>" for line, purpose in onwards.items())
     papers = sum(bool(stop["paper"]) for stop in said)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A tour of one store</title>'
@@ -53,7 +55,7 @@ def page(said: Sequence[Mapping[str, Any]], lacking: Mapping[str, str], store: s
         "A bar is an estimate with its 95 % interval, and the grey one is what it is held against. The figures speak "
         "of these small runs alone. The lines under each are those that made it, and take your own runs as well.</p>"
         f"<nav>{links}</nav>{''.join(parts)}"
-        f"<h2>Go on</h2><pre>{escape(onwards(store))}</pre></body></html>\n"
+        f"<h2>Go on</h2>{typed}</body></html>\n"
     )
 
 
@@ -63,7 +65,7 @@ def one(stop: Mapping[str, Any], store: str) -> str:
     source = f"{stop['paper']}, arXiv {stop['arxiv']}" if stop["paper"] else "Clew's own loop"
     lines = "\n".join(line["typed"] for line in stop["lines"])
     held = f"<p class='dim'>{told(control, unit)}</p>" if control else ""
-    place = escape(f"clew view --page {shlex.quote(stop['place'])} --store {shlex.quote(store)}")
+    place = escape(command_line("view", page=stop["place"], store_path=store))
     design = f" {escape(figure['design'])}." if figure["design"] else ""
     return (
         f'<article id="{escape(stop["stop"])}"><h3>{escape(stop["asks"])}</h3>'
@@ -71,7 +73,7 @@ def one(stop: Mapping[str, Any], store: str) -> str:
         f"{picture(figure, control, unit)}"
         f"<p class='said'>{told(figure, unit)}</p>{held}"
         f"<p>{escape(stop['means'])}</p>"
-        f"<details><summary>{len(stop['lines'])} lines, {stop['seconds']:.0f} s</summary>"
+        f"<details><summary>{len(stop['lines'])} lines, {stop['seconds']:.0f} s ({stop['cpu']:.0f} s of CPU)</summary>"
         f"<p class='dim'>95 % interval.{design}</p><pre>{escape(lines)}</pre>"
         f"<pre>{place}</pre></details></article>"
     )
@@ -109,10 +111,3 @@ def picture(figure: Mapping[str, Any], control: Mapping[str, Any] | None, unit: 
         drawn.append(f'<text x="{at(0):.1f}" y="{HIGH - 6}" text-anchor="middle">0</text>')
     label = escape("; ".join(f"{figure_text(it, unit)} {it['claim']}" for it in shown))
     return f'<svg viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{label}">{"".join(drawn)}</svg>'
-
-
-def onwards(store: str) -> str:
-    """Lines for going on."""
-    named = f"--store {shlex.quote(store)}"
-    lines = ["view", "log 'g2po<-1 grade<0'", "audit methods 'name=flat/*'", "fork RUN@CALL -n 4"]
-    return "\n".join(f"clew {line} {named}" for line in lines)

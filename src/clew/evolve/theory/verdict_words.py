@@ -23,7 +23,7 @@ class Verdict(NamedTuple):
 
     best: the theory of least error on experiments left out. adequate: whether it comes near the noise; None where its
     standard error reaches over the line. tied: those whose error is within one standard error of the best one's
-    (paired). words: the verdict, a sentence an item. errors: of the best theory on each experiment left out. floor: the
+    (paired). words: the verdict, a sentence an item. held: the best theory's errors on experiments left out. floor: the
     mean squared error that noise alone leaves.
     """
 
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
     adequate: bool | None
     tied: tuple[str, ...]
     words: tuple[str, ...]
-    errors: HeldOut
+    held: HeldOut
     floor: float
 
 
