@@ -181,7 +181,8 @@ ANSWERING = ("assistant", "user")
 def test_rules_of_recorded_runs_are_followed_through_compaction(clew, tmp_path):
     write_talks(tmp_path / "talks.jsonl", ["user"] * 5 + ["system"] * 3 + [""] * 2)
     clew("import", "talks.jsonl", "--name", "talks")
-    line = ("audit", "decay", "name=talks", "--rule", TOLD, "--share", 0.4)
+    ours = ("--stack", "clew-truncate", "--stack", "clew-summarise")  # whatever else is installed
+    line = ("audit", "decay", "name=talks", "--rule", TOLD, *ours, "--share", 0.4)
     told = json.loads(clew(*line, "--json").stdout)
     assert told["left out"] == {TOLD: {"never told the rule in these words": 2}}
     by_stack = {one["stack"]: one for one in told["stacks"]}
@@ -197,7 +198,7 @@ def test_rules_of_recorded_runs_are_followed_through_compaction(clew, tmp_path):
     (again,) = [text for text in printed(shown.output) if text.startswith("clew show")]
     assert again.split()[2] == cut["worst"]
     assert cut["worst"] in clew(*again.split()[1:]).output
-    whole = json.loads(clew("audit", "decay", "name=talks", "--rule", TOLD, "--share", 1, "--json").stdout)
+    whole = json.loads(clew("audit", "decay", "name=talks", "--rule", TOLD, *ours, "--share", 1, "--json").stdout)
     assert all(one["kept"]["estimate"] == 1 for one in whole["stacks"]), "nothing is cut where all fits"
 
 

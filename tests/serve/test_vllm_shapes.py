@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -197,16 +198,23 @@ def test_a_reply_of_unknown_weights_is_thrown_away_and_asked_for_again(tmp_path:
     with peer_serving(["completions"], [*control, "resume"]) as peer:
         fleet = Fleet([peer.url], model.renderer, model="m")
 
+        pushed = threading.Event()
+
         async def slow() -> Any:
-            await asyncio.sleep(0.2)
+            while not pushed.is_set():
+                await asyncio.sleep(0.01)
             return body
 
         peer.answer = lambda sent, count: slow() if "prompt" in sent else {}
 
         async def go(mode: Any, version: int) -> Completion:
+            pushed.clear()
+            asked = len(peer.bodies)
             work = asyncio.ensure_future(fleet.complete(request(model, "go", run="r", conversation=0)))
-            await asyncio.sleep(0.1)
+            while not any("prompt" in sent for sent in peer.bodies[asked:]):
+                await asyncio.sleep(0.01)
             await fleet.apush(tmp_path, version, mode)
+            pushed.set()
             return await work
 
         assert asyncio.run(go("wait", 1)).version == 0
