@@ -237,6 +237,21 @@ def responses(c: Client) -> None:
     assert got["object"] == "response"
 
 
+def embedded(c: Client) -> None:
+    texts = ["the sea", "a ledger of debts", "the sea"]
+    answer = c.post("/embeddings", input=texts, encoding_format="float")
+    first, other, again = (one["embedding"] for one in sorted(answer["data"], key=lambda one: one["index"]))
+    assert max(abs(a - b) for a, b in zip(first, again, strict=True)) < 1e-3, "one text has two vectors"
+    assert max(abs(a - b) for a, b in zip(first, other, strict=True)) > 1e-3, "two texts have one vector"
+    assert answer["usage"]["prompt_tokens"] >= len(texts), "the tokens are not counted"
+
+
+def scored(c: Client) -> None:
+    answer = c.post("/score", text_1="the sea", text_2=["a ledger of debts", "the sea"])
+    other, same = (one["score"] for one in sorted(answer["data"], key=lambda one: one["index"]))
+    assert same > other, "a text is less like itself than like another"
+
+
 def wrong_role(c: Client) -> None:
     _must_refuse(lambda: c.chat(messages=[{"role": "king", "content": "hi"}]), "a message of the role king")
 
@@ -264,7 +279,7 @@ def _must_refuse(ask: Callable[[], Json], what: str) -> None:
 CHECKS: tuple[Callable[[Client], None], ...] = (
     models, reply, bounded, seeded, greedy, streamed, streamed_usage, several, stopped, logprobs, completed, echoed,
     ids, truncated, nucleus, least_share, biased, allowed, repeated, present, least, endless, formed, called, named,
-    responses, wrong_role, wrong_type, unknown_model,
+    responses, embedded, scored, wrong_role, wrong_type, unknown_model,
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -58,6 +59,21 @@ def test_who_may_serve_whom(tmp_path: Path) -> None:
     keys.write_text("\n")
     assert "holds no key" in said("echo", "--keys", str(keys)).output
     assert "limits of a run are for an agent" in said("echo", "--run-cost", "1").output
+
+
+def test_models_beside_have_names_of_their_own() -> None:
+    given: dict[str, Any] = {"names": ("m",), "also": ("small=./a", "big=openai:b@http://c/v1?x=1")}
+    assert serve.named("echo", given) == (("m",), {"small": "./a", "big": "openai:b@http://c/v1?x=1"})
+    for wrong in ("small", "=./a", "small="):
+        refused = said("no-such-model", "--also", wrong)
+        assert refused.exit_code == 2
+        assert "names no model" in refused.output
+    for also in (
+        ("--also", "echo=fake"),
+        ("--also", "a=echo", "--also", "a=fake"),
+        ("--name", "b", "--also", "b=fake"),
+    ):
+        assert "names two models" in said("echo", *also).output
 
 
 def test_drafters_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -129,6 +145,47 @@ def test_the_model_gets_what_the_options_say(folder: Path) -> None:
     assert model.context == 32
     assert str(next(model.module.parameters()).dtype) == "torch.float64"
     assert speculation.given(given) == {"steady": True, "context": 32, "max_rows": 4}
+
+
+def test_two_models_are_recorded_in_one_run_and_its_fork_asks_both(folder: Path, tmp_path: Path) -> None:
+    store, env = str(tmp_path / "s.db"), {**os.environ, "CLEW_STORE": str(tmp_path / "s.db")}
+    line = [sys.executable, "-m", "clew.cli", "serve", str(folder), "--name", "big", "--also", "small=echo"]
+    with subprocess.Popen([*line, "--record", store, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            told = process.stdout.readline()  # type: ignore[union-attr]
+            base = re.search(r"http://[^/]+", told)[0]  # type: ignore[index]
+            served = [row["id"] for row in httpx.get(f"{base}/v1/models", timeout=60).json()["data"]]
+            (tmp_path / "both.py").write_text(BOTH)
+            first = asked_both(tmp_path, f"{base}/r/both/v1")
+        finally:
+            process.terminate()
+    assert "small: echo" in told
+    assert served == ["big", "small"]
+    run = Run(open_store(store), open_store(store).find("tag:both")[0])
+    asks = [call for call in run.calls if call.kind == "ask"]
+    assert [call.setup.model for call in asks] == [f"{folder}", "echo"]
+    fork = [sys.executable, "-m", "clew.cli", "gateway", "--fork", f"{run.id}@{asks[-1].seq}", "--store", store]
+    line = [*fork, "--", sys.executable, str(tmp_path / "both.py")]
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert first[1] == "say this" == done.stdout.splitlines()[1]
+    assert first[0] == done.stdout.splitlines()[0]
+
+
+BOTH = """
+import os, httpx
+for name in ("big", "small"):
+    body = {"model": name, "messages": [{"role": "user", "content": "say this"}], "max_tokens": 4, "seed": 1}
+    answer = httpx.post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json=body, timeout=60)
+    print(repr(answer.json()["choices"][0]["message"]["content"]).strip("'"))
+"""
+
+
+def asked_both(folder: Path, base: str) -> list[str]:
+    """What a program prints that asks both models."""
+    env = {**os.environ, "OPENAI_BASE_URL": base}
+    line = [sys.executable, str(folder / "both.py")]
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
 
 
 AGENT = """

@@ -240,8 +240,11 @@ def _check_memory(store: Keeper, name: str, embed: str) -> None:
 def upstream(options: Mapping[str, Any]) -> Callable[[str, str, Mapping[str, Any]], Model]:
     """Finds the model that answers: one for all names, or the endpoint's model of the name asked for."""
     if options["ref"]:
-        model = run_options.load_model(options["ref"], options)
-        return lambda dialect, name, extra: model
+        first, refs = run_options.load_model(options["ref"], options), options.get("also") or {}
+        also = {
+            name: run_options.load_model(ref, options) for name, ref in refs.items()
+        }  # those of `clew serve --also`
+        return lambda dialect, name, extra: also.get(name, first)
     from clew.serve.gateway.programs import endpoints
 
     given = common.json_object(options["model_options"], "--model-options")

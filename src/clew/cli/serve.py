@@ -40,6 +40,7 @@ POSITIVE = click.IntRange(1)
 @click.command(short_help="Serve a model over OpenAI's API.")
 @click.argument("ref", metavar="MODEL")
 @option("--name", "names", multiple=True, help="Name by which clients ask; may be repeated.  [default: MODEL]")
+@option("--also", multiple=True, metavar="NAME=MODEL", help="Serve this model too, as NAME; may be repeated.")
 @option("--draft", metavar="DRAFTER", help="Speculative decoding: a folder of `clew draft train`, or lookup.")
 @option("--draft-temperature", default=1.0, help="Temperature of the calibration to use.")
 @option("--lengths", default="auto", help=LENGTHS_HELP)
@@ -71,7 +72,8 @@ POSITIVE = click.IntRange(1)
 @option("--threads", type=POSITIVE, help="CPU threads.")
 @run_options.model_options
 def command(ref: str, **options: Any) -> None:
-    """Serve a model over OpenAI's API: chat completions, completions and responses, streamed or whole (docs/serve.md).
+    """Serve a model over OpenAI's API: chat completions, completions and responses, streamed or whole; embeddings and
+    scores; Anthropic's messages (docs/serve.md).
 
     Ctrl-C or SIGTERM ends the server: open requests are answered, new ones are told to come back later. A second
     Ctrl-C ends it at once.
@@ -79,6 +81,7 @@ def command(ref: str, **options: Any) -> None:
     \b
     clew serve ./weights
     clew serve ./weights --record served.db --max-queue 64
+    clew serve ./weights --name big --also small=./other
     clew serve ./weights --weight-updates .clew/trainings
     clew serve ./weights --agent my_agent.py:solve --record served.db
     clew serve ./weights --agent orchestrator --config '{"workers": ["openai:gpt-5-mini", "./other"]}' --record s.db
@@ -87,6 +90,7 @@ def command(ref: str, **options: Any) -> None:
     """
     keys = api_keys(options["keys"])
     common.refuse_open_host(options["host"], keys, "are no keys", "CLEW_SERVE_KEYS (or a file for --keys)")
+    named(ref, options)  # what is wrong with it is said before a model is loaded
     model = load(ref, options)
     if options["profile"]:
         speculation.profile(model, ref, options)
@@ -114,9 +118,12 @@ def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Map
     elif options["ledger"] or options["ledger_key"]:
         raise BadInput("a ledger is kept of an agent's models", remedy="Give --agent; a router has one of its own.")
     served, updates = updatable(served, options)
-    recorder = Recorder(store, served, {"ref": ref}) if store is not None else None
-    names = (*options["names"],) or (ref,)
-    server = Server(served, names=names, keys=keys, limits=limits(options), recorder=recorder, updates=updates)
+    names, refs = named(ref, options)
+    beside = {name: load(other, options) for name, other in refs.items()}
+    about = {"ref": ref} | ({"also": refs} if refs else {})
+    recorder = Recorder(store, served, about, beside) if store is not None else None
+    given: dict[str, Any] = {"limits": limits(options), "recorder": recorder, "updates": updates}
+    server = Server(served, names=names, beside=beside, keys=keys, **given)
     listener = listen(options["host"], options["port"])
     told = [f"keys: {len(keys) or 'none'}", f"records into {options['record']}" if recorder else "records nothing"]
     if (module := getattr(model, "module", None)) is not None and (
@@ -130,8 +137,25 @@ def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Map
     if updates:
         told.insert(0, f"takes weights from {updates.folder}")
     address = f"http://{options['host']}:{listener.getsockname()[1]}/v1"
+    told += [f"{name}: {other}" for name, other in refs.items()]
     common.echo(f"serving {ref} as {' and '.join(names)} at {address}  ({'; '.join(told)}; Ctrl-C ends)")
     asyncio.run(serve(server, listener))
+
+
+def named(ref: str, options: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The names of the first model, and the further models, given as NAME=MODEL, by theirs.
+
+    Raises:
+        BadInput: one is not of that form, or a name comes twice.
+    """
+    names, beside = (*options["names"],) or (ref,), dict[str, str]()
+    for text in options["also"]:
+        name, _, other = text.partition("=")
+        if not name or not other or name in beside or name in names:
+            told = f"{name!r} names two models" if name and other else f"--also {text!r} names no model"
+            raise BadInput(told, remedy="Write NAME=MODEL, each name once, as in --name big --also small=./other.")
+        beside[name] = other
+    return names, beside
 
 
 def updatable(model: Any, options: Mapping[str, Any]) -> tuple[Any, WeightRoutes | None]:

@@ -253,4 +253,4 @@ def _without_line(gateway: Gateway, name: str, program: Sequence[str], options: 
 def answered_by(gateway: str) -> dict[str, Any]:
     """What a run's ``meta`` says of how it was answered, so that its forks ask the same and mask the same."""
     known = json.loads(gateway or "{}").get("gateway", {})
-    return {k: known[k] for k in ("ref", "upstream", "masks") if k in known}
+    return {k: known[k] for k in ("ref", "upstream", "masks", "also") if k in known}

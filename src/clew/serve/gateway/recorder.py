@@ -31,17 +31,31 @@ KEPT = 64  # conversations without a name that requests may still join
 
 
 class Recorder(Gateway):
-    """Keeps what one model answers.
+    """Keeps what the models of a server answer.
 
     Args:
+        model: answers to every name but those in ``beside``.
         about: how the model is found again, for forks of the runs.
+        beside: further models by name.
     """
 
     seeded = True
 
-    def __init__(self, store: Keeper, model: Model, about: Mapping[str, Any] | None = None) -> None:
-        super().__init__(store, lambda dialect, name, extra: model, about={"ref": model.ref, **(about or {})})
-        self.model = model
+    def __init__(
+        self,
+        store: Keeper,
+        model: Model,
+        about: Mapping[str, Any] | None = None,
+        beside: Mapping[str, Model] | None = None,
+    ) -> None:
+        super().__init__(
+            store, lambda dialect, name, extra: self.asked(name), about={"ref": model.ref, **(about or {})}
+        )
+        self._model, self._beside = model, dict(beside or {})
+
+    def asked(self, name: str) -> Model:
+        """The model that answers to a name."""
+        return self._beside.get(name, self._model)
 
     @asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
@@ -65,8 +79,9 @@ class Recorder(Gateway):
             told = "a reply with a given beginning is not recorded"
             raise Rejected(told, param="continue_final_message", remedy="Ask a server without --record.")
         question = question._replace(asked=self._whole(question.asked))
-        checked = await questions.beside(question, self.model, limits)  # what is wrong with it must not reach the run
-        held = answers.prepared(question, self.model, checked[0]).sampling
+        model = self.asked(question.asked.model)
+        checked = await questions.beside(question, model, limits)  # what is wrong with it must not reach the run
+        held = answers.prepared(question, model, checked[0]).sampling
         session = self._session(name, question.asked, question.endpoint)
         self.sessions[session.name] = self.sessions.pop(session.name)  # the last is the one that was used last
         seed, taken = question.asked.seed, []
@@ -78,7 +93,7 @@ class Recorder(Gateway):
         return question, taken
 
     def _models(self, session: Session) -> Callable[[str], Model]:
-        return lambda ref: Through(self.model, session)
+        return lambda ref: Through(self.asked(ref.partition(":")[2]), session)  # dialect:NAME
 
     def _trim(self) -> None:
         """End the conversations that were quiet longest, and forget those that have ended."""
@@ -127,7 +142,7 @@ class Taken:
 
 
 class Through:
-    """The served model as the run's agent asks it: what it says goes to the client as it comes."""
+    """A served model as the run's agent asks it: what it says goes to the client as it comes."""
 
     def __init__(self, inner: Model, session: Session) -> None:
         self.inner, self.session = inner, session

@@ -3,6 +3,7 @@ the counts. No prompt, reply or key must ever appear here."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from clew.core.errors import need
@@ -13,13 +14,16 @@ SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 6
 
 
 class Metrics:
-    """Counts requests and tokens of one server, beside what the model's engine counts, where it has one.
+    """Counts requests and tokens of one server, beside what the engines of its models count, where they have one.
+
+    Args:
+        models: by name; the name tells their engines apart.
 
     Raises:
         MissingExtra: prometheus-client is not installed.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, models: Mapping[str, Model]) -> None:
         self._prometheus = need("prometheus_client", "serve")
         self.registry = self._prometheus.CollectorRegistry()
         count, time = self._prometheus.Counter, self._prometheus.Histogram
@@ -30,12 +34,11 @@ class Metrics:
         self._first = time("clew_first_seconds", "Seconds until the first text.", buckets=SECONDS, **here)
         self._whole = time("clew_request_seconds", "Seconds of a whole request.", buckets=SECONDS, **here)
         self.busy = self._prometheus.Gauge("clew_choices_in_work", "Choices in work or waiting.", **here)
-        self._engine = getattr(model, "engine", None)
-        self._now = self._prometheus.Gauge("clew_engine", "What the engine does and holds now.", ("what",), **here)
-        self._so_far = self._prometheus.Gauge("clew_engine_counts", "What it has done so far.", ("what",), **here)
-        self._drafts = self._prometheus.Gauge(
-            "clew_drafts", "Drafted tokens by position.", ("what", "position"), **here
-        )
+        self._engines = {name: model.engine for name, model in models.items() if hasattr(model, "engine")}
+        of, gauge = ("what", "model"), self._prometheus.Gauge
+        self._now = gauge("clew_engine", "What the engine does and holds now.", of, **here)
+        self._so_far = gauge("clew_engine_counts", "What it has done so far.", of, **here)
+        self._drafts = gauge("clew_drafts", "Drafted tokens by position.", (*of, "position"), **here)
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         self._requests.labels(endpoint, str(status)).inc()
@@ -53,17 +56,17 @@ class Metrics:
             self._tokens.labels(kind).inc(value)
 
     def text(self) -> bytes:
-        """All figures, those of the engine included, as Prometheus reads them."""
-        if self._engine is not None:
-            stats = self._engine.stats()
+        """All figures, those of the engines included, as Prometheus reads them."""
+        for name, engine in self._engines.items():
+            stats = engine.stats()
             for what, value in stats._asdict().items():
                 if what != "counts":
-                    self._now.labels(what).set(value)
+                    self._now.labels(what, name).set(value)
             for what, value in asdict(stats.counts).items():
                 if isinstance(value, list):
                     for position, count in enumerate(value):
-                        self._drafts.labels(what, str(position + 1)).set(count)
+                        self._drafts.labels(what, name, str(position + 1)).set(count)
                 else:
-                    self._so_far.labels(what).set(value)
+                    self._so_far.labels(what, name).set(value)
         text: bytes = self._prometheus.generate_latest(self.registry)
         return text

@@ -1,8 +1,7 @@
 """What the server does with each parameter of each endpoint: supported, ignored with a warning, or refused.
 
-``questions.read`` calls ``check``. A parameter must never be ignored if the answer would mean something else
-without it.
-The table of docs/serve.md lists these rules, and a test compares the table with the server.
+``questions.read`` and ``scoring_routes`` call ``check``. A parameter must never be ignored if the answer would mean
+something else without it. The table of docs/serve.md lists these rules, and a test compares the table with the server.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
 }
 
 
-def check(endpoint: str, body: Mapping[str, Any]) -> list[str]:
+def check(rules: Mapping[str, Rule], body: Mapping[str, Any]) -> list[str]:
     """Names of the parameters that are ignored.
 
     Raises:
@@ -106,12 +105,12 @@ def check(endpoint: str, body: Mapping[str, Any]) -> list[str]:
     """
     ignored = []
     for name, value in body.items():
-        rule = RULES[endpoint].get(name, NO)  # nobody knows what it means
+        rule = rules.get(name, NO)  # nobody knows what it means
         if rule.what == "supported" or value is None or any(_same(value, n) for n in rule.neutral):
             continue
         if rule.what == "refused":
             told = f"{name} is not supported: the answer would mean something else without it"
-            if name not in RULES[endpoint]:
+            if name not in rules:
                 told = f"{name[:80]!r} is no parameter that this server knows"
             remedy = rule.remedy or "Leave it out."
             raise Rejected(told, remedy=remedy, code="unsupported_parameter", param=name[:80])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from clew.core.errors import BadInput
 from clew.core.keys import derive
-from clew.core.protocols import Model
+from clew.core.protocols import Model, Renderer
 from clew.core.records import Node, Request
 from clew.core.values import Message, Sampling
 from clew.harness.run.nodes import make_node
@@ -21,7 +21,7 @@ from clew.models import shaping
 from clew.models.dialects import Asked, Json, chat, completions, media, messages, responses, tags
 from clew.serve.incoming import in_dialect, question_of
 from clew.serve.openai import tool_choice
-from clew.serve.openai.parameters import check
+from clew.serve.openai.parameters import RULES, check
 from clew.serve.refusals import Rejected
 
 ROLES = ("system", "developer", "user", "assistant", "tool")  # a developer's message is read as the system's
@@ -95,7 +95,7 @@ def read(endpoint: str, data: bytes, limits: Limits) -> Question:
         Rejected: it is not one of that endpoint, or asks for what the server does not do.
     """
     body = question_of(data)
-    ignored = check(endpoint, body)
+    ignored = check(RULES[endpoint], body)
     _types(body)
     raw = in_dialect(endpoint, WIRE[endpoint].request_from_wire, body)
     if endpoint == "completions":
@@ -304,15 +304,23 @@ def _bounded(question: Question, model: Model, limits: Limits) -> None:
         Rejected: it is.
     """
     most, renderer = limits.prompt or getattr(model, "context", None), model.renderer
-    if most is None or renderer is None:
-        return
+    if most is not None and renderer is not None:
+        refuse_long(_texts(question), renderer, most, "messages")
+
+
+def refuse_long(texts: Sequence[str], renderer: Renderer, most: int, param: str) -> None:
+    """Refuse texts that have more tokens together, by a count that ends once that is certain.
+
+    Raises:
+        Rejected: they have.
+    """
     least = 0
-    for text in _texts(question):
+    for text in texts:
         for start in range(0, len(text), LONG):
             least += max(0, len(renderer.encode(text[start : start + LONG])) - 1) if len(text) > LONG else 0
             if least > most:
                 told = f"more than {least} prompt tokens; this server takes at most {most}"
-                raise Rejected(told, remedy="Shorten the prompt.", code="context_length_exceeded", param="messages")
+                raise Rejected(told, remedy="Shorten the prompt.", code="context_length_exceeded", param=param)
 
 
 def requests(question: Question, model: Model, limits: Limits) -> list[Request]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
@@ -32,6 +32,7 @@ from clew.serve.openai.delivery import Answer
 from clew.serve.openai.generate_route import TokenWriter, question_of
 from clew.serve.openai.metrics import Metrics
 from clew.serve.openai.questions import WIRE, Limits, Question
+from clew.serve.openai.scoring_routes import ScoringRoutes
 from clew.serve.openai.template_variables import with_variables
 from clew.serve.openai.weight_routes import WeightRoutes
 from clew.serve.refusals import Body, Handler, Rejected, guarded, refused
@@ -43,6 +44,7 @@ class Server:
     Args:
         names: the model may be asked for by; the first is what ``/v1/models`` tells. Its ref where empty.
         keys: one of which clients must send (``KEY``, or ``KEY:RUN`` to name a run); empty: nothing is asked.
+        beside: further models, each by the name that it is asked for by. Only ``model`` takes new weights.
         recorder: keeps what is served as runs.
         updates: routes by which a trainer replaces the weights of ``model``.
     """
@@ -52,17 +54,20 @@ class Server:
         model: Model,
         *,
         names: Sequence[str] = (),
+        beside: Mapping[str, Model] | None = None,
         keys: Sequence[str] = (),
         limits: Limits | None = None,
         recorder: Recorder | None = None,
         updates: WeightRoutes | None = None,
     ) -> None:
         self.model, self.names, self.keys = model, tuple(names) or (model.ref,), tuple(keys)
+        self.models: dict[str, Model] = {**dict.fromkeys(self.names, model), **(beside or {})}
         self.limits, self.recorder = limits or Limits(), recorder
         self.updates = updates
         if updates is not None:
-            updates.adapters.reserved = self.names
-        self.metrics = Metrics(model)
+            updates.adapters.reserved = tuple(self.models)
+        self.metrics = Metrics({self.names[0]: model, **(beside or {})})
+        self.scoring = ScoringRoutes(self._served, self.limits)
         self.draining = False
         self.busy = 0  # choices in work or waiting
         self.pace = 1.0  # seconds of a request, of late
@@ -96,6 +101,7 @@ class Server:
         for base in bases:
             routes += [Route(base + WIRE[e].PATH, self._asked(e), methods=["POST"]) for e in WIRE]
             routes += [Route(f"{base}/models{more}", models) for more in ("", "/{model:path}")]
+        routes += self.scoring.routes(self._checked, self._body, bases)
         routes.append(Route(token_route.PATH, self._asked(token_route.NAME), methods=["POST"]))
         routes.append(Route(f"/v1{WIRE['messages'].PATH}/count_tokens", self._plain(self._count), methods=["POST"]))
         for path, does in (("/tokenize", self._tokenize), ("/detokenize", self._detokenize)):
@@ -117,7 +123,7 @@ class Server:
                     question = question_of(data, self.limits, self.names[0])
                 else:
                     question = questions.read(endpoint, data, self.limits)
-                self._here(question.asked.model)
+                self._served(question.asked.model)
                 if self.updates is not None:
                     self.updates.admit()
                 self._room(question)
@@ -145,16 +151,17 @@ class Server:
     async def _body(self, request: Request) -> bytes:
         return await body_of(request, self.limits.body, self.limits.stall)
 
-    def _here(self, name: str) -> None:
-        if self._named(name) is None:
-            told, remedy = f"no model is called {name[:80]!r} here", f"Ask for {' or '.join(self.names)}."
-            raise Rejected(told, status=404, code="model_not_found", param="model", remedy=remedy)
+    def _served(self, name: str) -> Model:
+        """The model that a request asks for, which may be the first with an adapter.
 
-    def _named(self, name: str) -> Model | None:
-        """The model that a request asks for, the served one or it with an adapter; None where nothing has that name."""
-        if name in self.names:
-            return self.model
-        return self.updates.adapters.get(name) if self.updates is not None else None
+        Raises:
+            Rejected: nothing has that name.
+        """
+        found = self.models.get(name) or (self.updates.adapters.get(name) if self.updates is not None else None)
+        if found is None:
+            told, remedy = f"no model is called {name[:80]!r} here", f"Ask for {' or '.join(self.models)}."
+            raise Rejected(told, status=404, code="model_not_found", param="model", remedy=remedy)
+        return found
 
     def _room(self, question: Question) -> None:
         if self.busy + question.choices > self.limits.queue:
@@ -169,12 +176,14 @@ class Server:
         """
         headers: dict[str, str] = {}
         told = [f"ignored {', '.join(question.ignored)}"] if question.ignored else []
-        served = self._named(question.asked.model) or self.model
+        served = self._served(question.asked.model)
         model = await with_variables(served, question.body if question.endpoint == "chat" else {})
-        recorder = self.recorder if question.endpoint != "completions" and model is self.model else None
+        known = model is self.models.get(question.asked.model)
+        recorder = self.recorder if question.endpoint != "completions" and known else None
         if self.recorder is not None and recorder is None:
-            why = "an adapter answers" if served is not self.model else "its chat template has other variables"
-            why = "completions have no messages" if model is self.model else why
+            adapted = question.asked.model not in self.models
+            why = "an adapter answers" if adapted else "its chat template has other variables"
+            why = "completions have no messages" if known else why
             told.append(f"not recorded: {why}")
         sources: list[Items]
         if recorder is not None:
@@ -229,18 +238,16 @@ class Server:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _models(self, request: Request) -> Response:
-        about = {"object": "model", "created": 0, "owned_by": "clew"}
-        if context := getattr(self.model, "context", None):
-            about["max_model_len"] = context
-        if "model" not in request.path_params:
-            lora = self.updates.adapters.names if self.updates is not None else []
-            rows = [
-                *({"id": n, **about} for n in self.names),
-                *({"id": n, **about, "parent": self.names[0]} for n in lora),
-            ]
-            return Body({"object": "list", "data": rows})
-        self._here(name := request.path_params["model"])
-        return Body({"id": name, **about})
+        def about(name: str) -> Json:
+            context = getattr(self._served(name), "context", None)
+            parent = {} if name in self.models else {"parent": self.names[0]}
+            made = {"object": "model", "created": 0, "owned_by": "clew"}
+            return {"id": name, **made, **({"max_model_len": context} if context else {}), **parent}
+
+        if "model" in request.path_params:
+            return Body(about(request.path_params["model"]))
+        lora = self.updates.adapters.names if self.updates is not None else []
+        return Body({"object": "list", "data": [about(name) for name in (*self.models, *lora)]})
 
     def _checked(self, does: Handler) -> Handler:
         """A route whose caller may ask, and whose errors are answered."""
@@ -254,9 +261,10 @@ class Server:
     def _plain(self, does: Callable[[Model, Json], Json]) -> Handler:
         async def route(request: Request) -> Response:
             body = parsed(await self._body(request))
-            if self.model.renderer is None:
-                raise answers.Lacking(self.model, "shows no tokens")
-            return Body(does(await with_variables(self.model, body), body))
+            model = self._served(str(body.get("model") or self.names[0]))
+            if model.renderer is None:
+                raise answers.Lacking(model, "shows no tokens")
+            return Body(does(await with_variables(model, body), body))
 
         return self._checked(route)
 
