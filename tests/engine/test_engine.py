@@ -437,6 +437,40 @@ def test_a_tick_waits_for_the_seats_and_answers_them_in_one_call(make: Make) -> 
     assert sorted(i for i, _ in calls[0]) == [0, 1]
 
 
+def test_runs_that_are_seated_and_ask_one_by_one_share_prefills(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain asyncio over ``complete``: replies of several lengths end apart, and the next turns begin together."""
+    model, widths = make(), list[int]()
+    prefill = model.engine._batch.forward.prefill
+    monkeypatch.setattr(
+        model.engine._batch.forward,
+        "prefill",
+        lambda slots, *rest: (widths.append(len(slots)), prefill(slots, *rest))[1],
+    )
+
+    async def play(number: int, seated: int) -> list[tuple[int, ...] | None]:
+        talk, found = Talk(model, f"r{number}").say("w1"), list[tuple[int, ...] | None]()
+        for turn in range(3):
+            reply = await model.complete(talk.request(number * 10 + turn, max_tokens=2 + (number + turn) % 5))
+            found.append(reply.tokens)
+            talk.add(reply.message, (*model.renderer.head(), *(reply.tokens or ())))
+            talk.say("w2")
+        model.seat(-seated)
+        return found
+
+    async def together() -> list[list[tuple[int, ...] | None]]:
+        model.seat(6)
+        return await asyncio.gather(*[play(number, 1) for number in range(6)])
+
+    async def apart() -> list[list[tuple[int, ...] | None]]:
+        return [await play(number, 0) for number in range(6)]
+
+    model.engine._tick = 60.0
+    seated = asyncio.run(together())
+    assert widths == [6, 6, 6]
+    assert model.engine._seats == 0
+    assert asyncio.run(apart()) == seated, "whoever comes alone gets the same replies, at once"
+
+
 def test_the_engine_serves_the_protocols_and_its_thread_ends_when_idle(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar, cast
 
 from clew.core import errors
 from clew.core.errors import ClewError, WorldError
@@ -176,6 +176,34 @@ class Pending(Generic[T]):
             return await self.future
         finally:
             self._handed.count -= 1
+
+
+class Failing:
+    """Gives what fails inside to a function, which says whether it has dealt with it. A context, or a decorator of a
+    function of one argument. Runs enter several at each turn: ``contextlib`` would take as long as all their digests.
+    """
+
+    __slots__ = ("_failed",)
+
+    def __init__(self, failed: Callable[[Exception], bool]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, Exception) and self._failed(error)
+
+    def __call__(self, does: Callable[[Any], T]) -> Callable[[Any], T]:
+        def done(value: Any) -> T:
+            try:
+                return does(value)
+            except Exception as error:
+                if not self._failed(error):
+                    raise
+            return cast(T, None)  # nobody takes it: the failure is on its way
+
+        return done
 
 
 def describe(error: BaseException) -> str:

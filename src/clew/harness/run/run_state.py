@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -20,7 +20,7 @@ from clew.core.records import Annotation, Call, CallKind, Intervention, Node, Ru
 from clew.core.values import Inner, Limits, Observation, Sampling, StopReason, Task, ToolSpec, Unset
 from clew.harness.run.dispatch import Dispatcher
 from clew.harness.run.events import Events, Timers
-from clew.harness.run.pending import CUT_OFF, GIVEN_UP, Handed, Pending, Stop, describe
+from clew.harness.run.pending import CUT_OFF, GIVEN_UP, Failing, Handed, Pending, Stop, describe
 from clew.harness.run.spec import Budget, RunSpec
 from clew.harness.run.tape import Tape, diverged
 
@@ -339,26 +339,25 @@ class RunState:
             self.take(pending, call)  # raises the error as it is recorded
         raise error
 
-    @contextmanager
-    def issuing(self, pending: Pending[Any], kind: type[ClewError]) -> Iterator[None]:
+    def issuing(self, pending: Pending[Any], kind: type[ClewError]) -> Failing:
         """What is done to perform an effect that has its number: where it fails, that is what the effect came to.
 
         An error that is none of ours is recorded and raised as ``kind``, after what the record has to hand over. What
         leaves the run as it is, to be resumed, is not recorded. As a decorator: for what records the effect.
         """
-        try:
-            yield
-        except (ReplayError, StoreError, UnknownName):
-            raise
-        except Exception as error:
-            if pending.call.seq == self._filed:
-                raise
-            failed = error if isinstance(error, ClewError) else kind(f"{type(error).__name__}: {error}")
-            if self.tape is None or not self.tape.pending:
-                self.fail(pending, failed)
-            pending.record = partial(self.fail, pending)
-            self.open_calls[pending.call.seq] = pending
-            self.dispatch.arrive([(pending, failed)])
+        return Failing(partial(self._failed, pending, kind))
+
+    def _failed(self, pending: Pending[Any], kind: type[ClewError], error: Exception) -> bool:
+        """Record what an effect came to, and raise it where it can be now; False where it is not recorded."""
+        if isinstance(error, (ReplayError, StoreError, UnknownName)) or pending.call.seq == self._filed:
+            return False
+        failed = error if isinstance(error, ClewError) else kind(f"{type(error).__name__}: {error}")
+        if self.tape is None or not self.tape.pending:
+            self.fail(pending, failed)
+        pending.record = partial(self.fail, pending)
+        self.open_calls[pending.call.seq] = pending
+        self.dispatch.arrive([(pending, failed)])
+        return True
 
     def record(self, pending: Pending[Any], fields: Mapping[str, Any]) -> Call:
         """Complete a Call: it gets its tick of the clock and its key, and is put into the store (not yet committed)."""

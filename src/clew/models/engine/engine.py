@@ -243,8 +243,9 @@ class Engine:
         return Stream(self, request, self._renderer)
 
     def ask(self, request: Request, answered: Answered, inbox: Inbox | None = None) -> Waiting:
-        """Queue a request of a running event loop, with the others of this pass of it."""
-        entry = Waiting(request, 0, answered, time.monotonic(), live=True)
+        """Queue a request of a running event loop, with the others of this pass of it, and of runs that are seated."""
+        alone = inbox is not None or self._seats <= 0  # else each turn of drifting rows costs a prefill of its own
+        entry = Waiting(request, 0, answered, time.monotonic(), live=alone)
         entry.inbox = inbox
         asked = self._asked.setdefault(answered.loop, [])
         if not asked:

@@ -17,6 +17,7 @@ from clew.models.engine.grammar import Guide
 from clew.models.engine.state import Fresh, Inbox, Result, Waiting
 
 T = TypeVar("T")
+Given = tuple[Callable[[Completion | BaseException], None], Completion | BaseException]
 SLOWEST = 60.0  # seconds, the longest pause that is asked of a request that was refused
 _log = logging.getLogger(__name__)
 
@@ -25,10 +26,10 @@ class Answered:
     """Takes one request's answer in the engine's thread, and hands it to a function in an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, give: Callable[[Completion | BaseException], None]) -> None:
-        self.loop, self._give = loop, give
+        self.loop, self.give = loop, give
 
     def __call__(self, results: list[tuple[int, Completion | BaseException]]) -> None:
-        call_in(self.loop, self._give, results[0][1])
+        call_in(self.loop, self.give, results[0][1])
 
 
 class Closes(Protocol):
@@ -65,16 +66,34 @@ def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[T], object], va
 
 
 def deliver(results: list[Result]) -> None:
-    """Hand results to whoever submitted them, one call each; empties the list."""
+    """Hand results to whoever submitted them, in one call each and in one into each event loop; empties the list.
+
+    An event loop that is woken for the first of several would ask anew while the others are still handed over, and the
+    rows of one batch would come apart.
+    """
     by_caller: dict[Done, list[tuple[int, Completion | BaseException]]] = defaultdict(list)
+    by_loop: dict[asyncio.AbstractEventLoop, list[Given]] = defaultdict(list)
     for entry, answer in results:
-        by_caller[entry.done].append((entry.index, answer))
+        if isinstance(entry.done, Answered):
+            by_loop[entry.done.loop].append((entry.done.give, answer))
+        else:
+            by_caller[entry.done].append((entry.index, answer))
     results.clear()
+    for loop, given in by_loop.items():
+        call_in(loop, _give, given)
     for done, answers in by_caller.items():
         try:
             done(answers)
         except Exception:
             _log.exception("a caller of the engine failed to take its results")
+
+
+def _give(given: list[Given]) -> None:
+    for give, answer in given:
+        try:
+            give(answer)
+        except Exception:
+            _log.exception("a caller of the engine failed to take its result")
 
 
 def send(fresh: list[tuple[Inbox, Fresh]]) -> None:
