@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -116,21 +117,28 @@ def upstream() -> Iterator[str]:
         server.server_close()
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose tests were recorded; the upstream is gone since."""
-    (tmp_path / "agent.py").write_text(AGENT)
-    (tmp_path / "test_agent.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "agent.py").write_text(AGENT)
+    (folder / "test_agent.py").write_text(TESTS)
+    (folder / "pytest.ini").write_text("[pytest]\n")
     before = Upstream.asked
     key = "sk-proj-" + "Ab3dEf6h" * 3
     with upstream() as url:
-        done = pytest_in(tmp_path, "--clew-record", "--clew-upstream", url, OPENAI_API_KEY=key)
+        done = pytest_in(folder, "--clew-record", "--clew-upstream", url, OPENAI_API_KEY=key)
     assert done.returncode == 0, done.stdout
     assert Upstream.asked == before + 9, "three tests recorded three requests each"
-    files = sorted((tmp_path / "tests" / "runs").iterdir())
+    files = sorted((folder / "tests" / "runs").iterdir())
     assert [f.name for f in files] == ["here.clew", "sum.clew"]
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def project(recorded: Path, tmp_path: Path) -> Path:
+    """A clone of it, as a second developer has one."""
+    return Path(shutil.copytree(recorded, tmp_path / "clone"))
 
 
 def changed(project: Path, before: str, after: str) -> None:
