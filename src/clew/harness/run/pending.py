@@ -17,6 +17,7 @@ from clew.core.values import UNSET, StopReason, Unset
 CUT_OFF = "cancelled: the agent ended before the result arrived"
 GIVEN_UP = "cancelled: the agent gave it up"  # by a timeout of its own, or by cancelling the task that waited
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Stop(BaseException):
@@ -188,14 +189,14 @@ class Failing:
     def __init__(self, failed: Callable[[Exception], bool]) -> None:
         self._failed = failed
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> Failing:
+        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         return isinstance(error, Exception) and self._failed(error)
 
-    def __call__(self, does: Callable[[Any], T]) -> Callable[[Any], T]:
-        def done(value: Any) -> T:
+    def __call__(self, does: Callable[[V], T]) -> Callable[[V], T]:
+        def done(value: V) -> T:
             try:
                 return does(value)
             except Exception as error:
