@@ -139,6 +139,7 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(server: Server, model: A
         ({"input": "a", "normalize": "so"}, "normalize is 'so'"),
         ({"input": "a", "truncate_prompt_tokens": 4}, "truncate_prompt_tokens is not supported"),
         ({"input": "a", "pooling": "mean"}, "'pooling' is no parameter"),
+        ({"input": "a", "label_token_ids": [1]}, "'label_token_ids' is no parameter"),
     ):
         assert says in refusal(server, "/v1/embeddings", **wrong)["message"]
     assert refusal(server, "/v1/embeddings", input="a b " * 200_000)["code"] == "context_length_exceeded"
@@ -150,6 +151,7 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(server: Server, model: A
         ({"label_token_ids": [model.vocabulary]}, "outside the vocabulary"),
         ({"query": ["a", "b"]}, "query is a list"),
         ({"items": ["b"] * 300, "label_token_ids": [*range(8)]}, "300 items with 8 labels"),
+        ({"query": [3] * 300, "items": [[3] * 300]}, "600 tokens; this server takes at most 511 here"),
     ):
         assert says in refusal(server, "/generative_scoring", **(ask | more))["message"]
     assert "under two names" in refusal(server, "/score", text_1="a", text_2="b", queries="a", documents="b")["message"]

@@ -282,3 +282,21 @@ def test_rows_of_runs_whose_weights_changed_say_which_version_sampled_each_token
         assert one.versions is None or (one.versions == again.versions).all()
     before.close()
     after.close()
+
+
+def test_scores_are_of_no_weights_that_are_half_loaded(model: Local, folder: Path) -> None:
+    """What is sampled can wait for new weights; what is computed at once is refused until they are there."""
+    held = Updatable(twin(model))
+    server = Server(held, names=("tiny",), updates=WeightRoutes(held, folder))
+    body = {"model": "tiny", "query": "go", "items": ["north"], "label_token_ids": [3]}
+
+    async def ask(client: httpx.AsyncClient) -> list[int]:
+        found = [(await client.post("/v1/score", json=body)).status_code]
+        await client.post("/pause?mode=keep")
+        found.append((await client.post("/v1/score", json=body)).status_code)
+        found.append((await client.post("/v1/embeddings", json={"model": "tiny", "input": "go"})).status_code)
+        await client.post("/resume")
+        return [*found, (await client.post("/v1/score", json=body)).status_code]
+
+    assert using(server, ask) == [200, 503, 503, 200]
+    held.local.close()

@@ -62,7 +62,7 @@ class ScoringRoutes:
     """Answers by the model that a body names.
 
     Args:
-        named: the model of a name; raises Rejected where nothing is called so.
+        named: the model of a name; raises Rejected where nothing is called so, or where it may not be asked now.
     """
 
     def __init__(self, named: Callable[[str], Model], limits: Limits) -> None:
@@ -78,9 +78,10 @@ class ScoringRoutes:
         def post(path: str, does: Answers, rules: Mapping[str, Rule]) -> Route:
             async def route(request: Request) -> Response:
                 asked = question_of(await body(request))
-                labelled = "label_token_ids" in asked  # SGLang's question at a route that vLLM has too
-                ignored = check(LIKELY if labelled else rules, asked)
-                answer = does if rules is not SCORE or not labelled else self._labels
+                answer, known = does, rules
+                if rules is SCORE and "label_token_ids" in asked:  # SGLang's question at a route that vLLM has too
+                    answer, known = self._labels, LIKELY
+                ignored = check(known, asked)
                 found = await self._in_turn(partial(answer, request, asked, self._named(asked["model"])))
                 told = {"x-clew-warning": f"ignored {', '.join(ignored)}"} if ignored else {}
                 return Body(found, headers=told)
@@ -176,7 +177,8 @@ class ScoringRoutes:
             rows = await self._rows(model, ["".join(map(str, pair)) for pair in joined], "items", more=1)
         else:
             parts = await self._rows(model, [part for pair in joined for part in pair], "items", more=1)
-            rows = [(*a, *b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+            both = [(*a, *b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+            rows = self._fitting(model, both, "items", more=1)
         _within(model, [labels], "label_token_ids")
         asked = [(*row, label) for row in rows for label in labels]
         found = await self._lots(request, asked, lambda lot: [float(row[-1]) for row in model.score(lot)])
@@ -193,10 +195,9 @@ class ScoringRoutes:
         Raises:
             Rejected: one is empty or too long, or has ids that the model does not know.
         """
-        renderer, context = model.renderer, getattr(model, "context", None)
-        if renderer is None:
+        if (renderer := model.renderer) is None:
             raise Lacking(model, "shows no tokens")
-        most = min(self.limits.prompt or math.inf, (context or math.inf) - more)
+        most = self._most(model, more)
 
         def tokenised() -> list[Ids]:
             words = [text for text in texts if isinstance(text, str)]
@@ -207,12 +208,25 @@ class ScoringRoutes:
 
         long = sum(map(len, texts)) > LONG
         rows = await asyncio.to_thread(tokenised) if long else tokenised()
-        if (worst := max(map(len, rows))) > most:
-            told = f"{worst} tokens; this server takes at most {int(most)} here"
-            raise Rejected(told, remedy="Shorten the text.", code="context_length_exceeded", param=param)
         if not all(rows):
             raise Rejected(f"{param} has an empty text", remedy="Send at least one token.", param=param)
         _within(model, rows, param)
+        return self._fitting(model, rows, param, more)
+
+    def _most(self, model: Model, more: int) -> float:
+        """Most tokens of a row; ``more``: tokens that are to follow."""
+        return min(self.limits.prompt or math.inf, (getattr(model, "context", None) or math.inf) - more)
+
+    def _fitting(self, model: Model, rows: list[Ids], param: str, more: int = 0) -> list[Ids]:
+        """The rows, none of which is too long.
+
+        Raises:
+            Rejected: one is.
+        """
+        worst, most = max(map(len, rows)), self._most(model, more)
+        if worst > most:
+            told = f"{worst} tokens; this server takes at most {int(most)} here"
+            raise Rejected(told, remedy="Shorten the text.", code="context_length_exceeded", param=param)
         return rows
 
     async def _vectors(self, request: Request, model: Model, rows: Sequence[Ids], unit: bool) -> F32:

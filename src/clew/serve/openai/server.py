@@ -67,7 +67,7 @@ class Server:
         if updates is not None:
             updates.adapters.reserved = tuple(self.models)
         self.metrics = Metrics({self.names[0]: model, **(beside or {})})
-        self.scoring = ScoringRoutes(self._served, self.limits)
+        self.scoring = ScoringRoutes(self._steady, self.limits)
         self.draining = False
         self.busy = 0  # choices in work or waiting
         self.pace = 1.0  # seconds of a request, of late
@@ -162,6 +162,16 @@ class Server:
             told, remedy = f"no model is called {name[:80]!r} here", f"Ask for {' or '.join(self.models)}."
             raise Rejected(told, status=404, code="model_not_found", param="model", remedy=remedy)
         return found
+
+    def _steady(self, name: str) -> Model:
+        """The model of a name, while its weights stay as they are.
+
+        Raises:
+            Rejected: nothing has that name, or new weights are on their way.
+        """
+        if self.updates is not None:
+            self.updates.admit(waits=False)
+        return self._served(name)
 
     def _room(self, question: Question) -> None:
         if self.busy + question.choices > self.limits.queue:

@@ -42,13 +42,13 @@ class WeightRoutes:
         """The weights alone, and with each adapter."""
         return [self.model, *self.adapters.held]
 
-    def admit(self) -> None:
-        """Refuse a request that would have to wait for new weights.
+    def admit(self, waits: bool = True) -> None:
+        """Refuse a request that would have to wait for new weights; ``waits``: whether it can.
 
         Raises:
             Rejected: the server is paused, and not so that new requests wait.
         """
-        if self.model.paused in ("abort", "wait"):
+        if self.model.paused in ("abort", "wait") or (self.model.paused and not waits):
             told, remedy = "the server is paused for new weights", "Ask again after the time in Retry-After."
             raise Rejected(told, remedy=remedy, status=503, code="paused")
 
