@@ -147,9 +147,9 @@ def test_the_model_gets_what_the_options_say(folder: Path) -> None:
     assert speculation.given(given) == {"steady": True, "context": 32, "max_rows": 4}
 
 
-def test_two_models_are_recorded_in_one_run_and_its_fork_asks_both(folder: Path, tmp_path: Path) -> None:
+def test_two_models_are_recorded_in_one_run_and_its_fork_asks_both(tmp_path: Path) -> None:
     store, env = str(tmp_path / "s.db"), {**os.environ, "CLEW_STORE": str(tmp_path / "s.db")}
-    line = [sys.executable, "-m", "clew.cli", "serve", str(folder), "--name", "big", "--also", "small=echo"]
+    line = [sys.executable, "-m", "clew.cli", "serve", "markov", "--name", "big", "--also", "small=echo"]
     with subprocess.Popen([*line, "--record", store, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
         try:
             told = process.stdout.readline()  # type: ignore[union-attr]
@@ -163,7 +163,7 @@ def test_two_models_are_recorded_in_one_run_and_its_fork_asks_both(folder: Path,
     assert served == ["big", "small"]
     run = Run(open_store(store), open_store(store).find("tag:both")[0])
     asks = [call for call in run.calls if call.kind == "ask"]
-    assert [call.setup.model for call in asks] == [f"{folder}", "echo"]
+    assert [call.setup.model for call in asks] == ["markov", "echo"]
     fork = [sys.executable, "-m", "clew.cli", "gateway", "--fork", f"{run.id}@{asks[-1].seq}", "--store", store]
     line = [*fork, "--", sys.executable, str(tmp_path / "both.py")]
     done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300, check=False)
