@@ -99,12 +99,15 @@ def attention(
         )
         raise BadInput(told, remedy="Train with shared_prefixes='off'.")
     groups = query.shape[1] // key.shape[1]
-    key, value = repeat_kv(key, groups), repeat_kv(value, groups)
+    shared = groups > 1 and query.device.type == "cpu"  # on a GPU no fast kernel reads shared heads under a mask
+    if not shared:
+        key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     keys, values = (torch.split(states, clew_tree.parts, 2) for states in (key, value))
     out, scale = [], settings.get("scaling")
     for one, (parts, mask) in zip(torch.split(query, clew_tree.runs, 2), clew_tree.pieces, strict=True):
         k, v = (_together([states[i] for i in parts]) for states in (keys, values))
-        out.append(scaled_dot_product_attention(one, k, v, mask, is_causal=mask is None, scale=scale))
+        causal = mask is None
+        out.append(scaled_dot_product_attention(one, k, v, mask, is_causal=causal, scale=scale, enable_gqa=shared))
     return torch.cat(out, 2).transpose(1, 2), None
 
 
