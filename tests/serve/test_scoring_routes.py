@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterator
 from typing import Any
@@ -167,8 +168,6 @@ def test_too_many_at_once_are_told_to_come_back(model: Any) -> None:
     server = Server(model, names=("m",), limits=Limits(queue=2))
 
     async def crowd(client: httpx.AsyncClient) -> list[int]:
-        import asyncio
-
         body = {"model": "m", "input": [f"number {i}" for i in range(400)]}
         answers = await asyncio.gather(*[client.post("/v1/embeddings", json=body) for _ in range(6)])
         return sorted(answer.status_code for answer in answers)

@@ -54,7 +54,7 @@ for number in range(int(str(kills))):
             (snapshots if str(what) == "snapshots" else restores)(number)
         finally:
             os._exit(1)  # it ends only where something failed
-    time.sleep(dice.random() * max(0.06, 3 * took))
+    time.sleep(dice.random() * max(0.06, 6 * took))
     ended, _ = os.waitpid(child, os.WNOHANG)
     assert ended == 0, "it ended before it was killed"
     os.kill(child, signal.SIGKILL)
@@ -90,7 +90,7 @@ def test_after_kills_in_snapshots_every_noted_one_is_whole_and_nothing_half_is_l
         data, key = path.read_bytes(), path.parent.name + path.name
         assert key in (digest(CONTENT, data).hex(), digest(LISTING, data).hex())
     assert list(faults(shelf, noted)) == []
-    for number, (tree, state) in enumerate(random.Random(0).sample(sorted(noted.items()), min(20, len(noted)))):
+    for number, (tree, state) in enumerate(random.Random(0).sample(sorted(noted.items()), 20)):
         back = place / f"back{number}"
         restore(shelf, tree, back)
         again = Scan(back, TreeShelf(place / "other")).snapshot()

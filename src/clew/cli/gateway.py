@@ -238,12 +238,10 @@ def _check_memory(store: Keeper, name: str, embed: str) -> None:
 
 
 def upstream(options: Mapping[str, Any]) -> Callable[[str, str, Mapping[str, Any]], Model]:
-    """Finds the model that answers: one for all names, or the endpoint's model of the name asked for."""
+    """Finds the model that answers: one for all names but those of `--also`, or the endpoint's of that name."""
     if options["ref"]:
         first, refs = run_options.load_model(options["ref"], options), options.get("also") or {}
-        also = {
-            name: run_options.load_model(ref, options) for name, ref in refs.items()
-        }  # those of `clew serve --also`
+        also = {name: run_options.load_model(ref, options) for name, ref in refs.items()}
         return lambda dialect, name, extra: also.get(name, first)
     from clew.serve.gateway.programs import endpoints
 

@@ -90,18 +90,29 @@ def command(ref: str, **options: Any) -> None:
     """
     keys = api_keys(options["keys"])
     common.refuse_open_host(options["host"], keys, "are no keys", "CLEW_SERVE_KEYS (or a file for --keys)")
-    named(ref, options)  # what is wrong with it is said before a model is loaded
+    names, refs = named(ref, options)  # what is wrong with them is said before a model is loaded
     model = load(ref, options)
     if options["profile"]:
         speculation.profile(model, ref, options)
     elif options["simulate"]:
         speculation.simulate(model, ref, options)
     else:
-        listen_and_serve(model, ref, keys, options)
+        listen_and_serve(model, ref, names, refs, keys, options)
 
 
-def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Mapping[str, Any]) -> None:
-    """Serve the model, with its drafter, agent and recorder where the options name them."""
+def listen_and_serve(
+    model: Local,
+    ref: str,
+    names: tuple[str, ...],
+    refs: Mapping[str, str],
+    keys: tuple[str, ...],
+    options: Mapping[str, Any],
+) -> None:
+    """Serve the model, with its drafter, agent and recorder where the options name them.
+
+    Args:
+        names: of the model. refs: of the further models, by name.
+    """
     from clew.serve.agent_model import AgentModel
     from clew.serve.gateway.recorder import Recorder
     from clew.serve.openai.server import Server
@@ -118,12 +129,11 @@ def listen_and_serve(model: Local, ref: str, keys: tuple[str, ...], options: Map
     elif options["ledger"] or options["ledger_key"]:
         raise BadInput("a ledger is kept of an agent's models", remedy="Give --agent; a router has one of its own.")
     served, updates = updatable(served, options)
-    names, refs = named(ref, options)
     beside = {name: load(other, options) for name, other in refs.items()}
-    about = {"ref": ref} | ({"also": refs} if refs else {})
+    about = {"ref": ref} | ({"also": dict(refs)} if refs else {})
     recorder = Recorder(store, served, about, beside) if store is not None else None
-    given: dict[str, Any] = {"limits": limits(options), "recorder": recorder, "updates": updates}
-    server = Server(served, names=names, beside=beside, keys=keys, **given)
+    most = limits(options)
+    server = Server(served, names=names, beside=beside, keys=keys, limits=most, recorder=recorder, updates=updates)
     listener = listen(options["host"], options["port"])
     told = [f"keys: {len(keys) or 'none'}", f"records into {options['record']}" if recorder else "records nothing"]
     if (module := getattr(model, "module", None)) is not None and (

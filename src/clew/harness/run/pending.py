@@ -197,11 +197,8 @@ class Failing:
 
     def __call__(self, does: Callable[[V], T]) -> Callable[[V], T]:
         def done(value: V) -> T:
-            try:
+            with self:
                 return does(value)
-            except Exception as error:
-                if not self._failed(error):
-                    raise
             return cast(T, None)  # nobody takes it: the failure is on its way
 
         return done

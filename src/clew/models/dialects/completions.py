@@ -65,14 +65,15 @@ def request_from_wire(body: Json) -> Prompted:
 
 
 def _prompts(raw: object) -> tuple[str | tuple[int, ...], ...]:
-    rows: list[Any] = raw if isinstance(raw, list) and raw and not _is_ids(raw) else [raw]
-    if not all(isinstance(row, str) or (isinstance(row, list) and _is_ids(row)) for row in rows):
+    rows: list[Any] = raw if isinstance(raw, list) and raw and not is_ids(raw) else [raw]
+    if not all(isinstance(row, str) or is_ids(row) for row in rows):
         raise bad("a prompt is a text or a list of token ids", raw, "Or send a list of several such prompts.")
     return tuple(row if isinstance(row, str) else tuple(row) for row in rows)
 
 
-def _is_ids(row: list[Any]) -> bool:
-    return bool(row) and all(type(token) is int for token in row)
+def is_ids(row: object) -> bool:
+    """Whether a value is a list of token ids, one or more; which of them a model knows is not asked."""
+    return isinstance(row, list) and bool(row) and all(type(token) is int for token in row)
 
 
 def frame(choices: list[Json], *, id: str, created: int, model: str, usage: Usage | None = None) -> Json:

@@ -23,13 +23,13 @@ from clew.core.values import Completion
 from clew.models.engine.forwards.fast import Fast
 from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.grammar import Grammars, Guide
-from clew.models.engine.handover import Answered, as_model_error, busy, close_at_exit, deliver, send, settle, shut
+from clew.models.engine.handover import as_model_error, busy, close_at_exit, deliver, send, settle, shut
 from clew.models.engine.live_batch import Batch
 from clew.models.engine.speculation.drafts import check
 from clew.models.engine.speculation.lengths import Paying
 from clew.models.engine.speculation.proposal import Drafter, Lengths
 from clew.models.engine.speculation.verification import Drafted
-from clew.models.engine.state import Inbox, Result, Stats, Waiting
+from clew.models.engine.state import Answered, Inbox, Result, Stats, Waiting
 from clew.models.engine.stream import Stream
 from clew.models.engine.succession import Succession
 from clew.models.engine.taps.deep import Deep

@@ -14,22 +14,12 @@ from clew.core.protocols import Done
 from clew.core.records import Request
 from clew.core.values import Completion
 from clew.models.engine.grammar import Guide
-from clew.models.engine.state import Fresh, Inbox, Result, Waiting
+from clew.models.engine.state import Answered, Fresh, Inbox, Result, Waiting
 
 T = TypeVar("T")
 Given = tuple[Callable[[Completion | BaseException], None], Completion | BaseException]
 SLOWEST = 60.0  # seconds, the longest pause that is asked of a request that was refused
 _log = logging.getLogger(__name__)
-
-
-class Answered:
-    """Takes one request's answer in the engine's thread, and hands it to a function in an event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, give: Callable[[Completion | BaseException], None]) -> None:
-        self.loop, self.give = loop, give
-
-    def __call__(self, results: list[tuple[int, Completion | BaseException]]) -> None:
-        call_in(self.loop, self.give, results[0][1])
 
 
 class Closes(Protocol):

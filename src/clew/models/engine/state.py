@@ -24,7 +24,7 @@ class Waiting:
 
     request: Request
     index: int
-    done: Done
+    done: Done | Answered
     arrived: float
     live: bool = (
         False  # somebody waits for this answer alone: it is admitted and handed back without waiting for others
@@ -50,6 +50,13 @@ class Fresh(NamedTuple):
     logprobs: F32
     plain: list[float]
     tops: list[Ranked]
+
+
+class Answered(NamedTuple):
+    """Where the answer of one request goes: ``give`` is called in ``loop``."""
+
+    loop: asyncio.AbstractEventLoop
+    give: Callable[[Completion | BaseException], None]
 
 
 class Inbox(NamedTuple):

@@ -11,9 +11,9 @@ import numpy as np
 from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.values import Completion, Piece
-from clew.models.engine.handover import Answered, Queue
+from clew.models.engine.handover import Queue
 from clew.models.engine.pieces import Settled
-from clew.models.engine.state import Fresh, Inbox, Waiting
+from clew.models.engine.state import Answered, Fresh, Inbox, Waiting
 
 
 class _Arrived:

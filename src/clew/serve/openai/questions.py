@@ -96,7 +96,7 @@ def read(endpoint: str, data: bytes, limits: Limits) -> Question:
     """
     body = question_of(data)
     ignored = check(RULES[endpoint], body)
-    _types(body)
+    check_types(body)
     raw = in_dialect(endpoint, WIRE[endpoint].request_from_wire, body)
     if endpoint == "completions":
         asked = Asked(raw.model, (), (), raw.sampling, raw.seed, raw.stream, token_ids=raw.token_ids)
@@ -134,7 +134,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("temperature", "top_p"), (lambda v: type(v) in (int, float) and math.isfinite(v), "a number")),
     **dict.fromkeys(
         ("stream", "echo", "return_token_ids", "return_tokens_as_token_ids", "continue_final_message",
-         "return_weight_versions"),
+         "return_weight_versions", "normalize", "use_activation", "apply_softmax", "item_first"),
         (lambda v: isinstance(v, bool), "true or false"),
     ),
     **dict.fromkeys(("tools", "include", "stop_token_ids"), (lambda v: isinstance(v, list), "a list")),
@@ -152,7 +152,12 @@ _RANGES = {
 }  # fmt: skip
 
 
-def _types(body: Json) -> None:
+def check_types(body: Json) -> None:
+    """Refuse values that are not of their parameter's type, or outside its range.
+
+    Raises:
+        Rejected: one is not.
+    """
     for name, (fits, what) in _KINDS.items():
         value = body.get(name)
         if value is None:

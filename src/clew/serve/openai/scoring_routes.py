@@ -25,10 +25,11 @@ from starlette.routing import Route
 from clew.core.protocols import Model, Scores, Taps
 from clew.core.values import F32
 from clew.models.dialects import Json
+from clew.models.dialects.completions import is_ids
 from clew.serve.incoming import question_of
 from clew.serve.openai.answers import Lacking, Late
 from clew.serve.openai.parameters import YES, Rule, check
-from clew.serve.openai.questions import LONG, Limits, refuse_long
+from clew.serve.openai.questions import LONG, Limits, check_types, refuse_long
 from clew.serve.refusals import Body, Handler, Rejected
 
 Ids = tuple[int, ...]
@@ -75,13 +76,17 @@ class ScoringRoutes:
     ) -> list[Route]:
         """All of them; ``checked`` guards each, ``body`` reads a request's."""
 
-        def post(path: str, does: Answers, rules: Mapping[str, Rule]) -> Route:
+        def post(
+            path: str,
+            does: Answers,
+            rules: Mapping[str, Rule],
+            labelled: tuple[Answers, Mapping[str, Rule]] | None = None,
+        ) -> Route:
             async def route(request: Request) -> Response:
                 asked = question_of(await body(request))
-                answer, known = does, rules
-                if rules is SCORE and "label_token_ids" in asked:  # SGLang's question at a route that vLLM has too
-                    answer, known = self._labels, LIKELY
+                answer, known = labelled if labelled and "label_token_ids" in asked else (does, rules)
                 ignored = check(known, asked)
+                check_types(asked)
                 found = await self._in_turn(partial(answer, request, asked, self._named(asked["model"])))
                 told = {"x-clew-warning": f"ignored {', '.join(ignored)}"} if ignored else {}
                 return Body(found, headers=told)
@@ -90,7 +95,8 @@ class ScoringRoutes:
 
         found = [post(f"{base}/embeddings", self._embeddings, EMBEDDINGS) for base in bases]
         for base in ("", *bases):
-            found.append(post(f"{base}/score", self._score, SCORE))
+            # vLLM and SGLang ask different questions at one route.
+            found.append(post(f"{base}/score", self._score, SCORE, (self._labels, LIKELY)))
             found.append(post(f"{base}/generative_scoring", self._likely, LIKELY))
         return found
 
@@ -115,7 +121,7 @@ class ScoringRoutes:
             told = f"encoding_format is {str(form)[:60]!r}"
             raise Rejected(told, remedy="Use float or base64.", param="encoding_format")
         texts = _texts(body.get("input"), "input")
-        unit = all(_flag(body, name, True) for name in ("normalize", "use_activation"))
+        unit = all(body.get(name) is not False for name in ("normalize", "use_activation"))
         rows = await self._rows(model, texts, "input")
         vectors = await self._vectors(request, model, rows, unit)
         wanted, width = body.get("dimensions"), vectors.shape[1]
@@ -160,7 +166,7 @@ class ScoringRoutes:
             softmax: whether they are of the labels alone where ``apply_softmax`` does not say.
         """
         labels: list[int] = body.get("label_token_ids") or []
-        if not _is_ids(labels) or len(set(labels)) < len(labels):
+        if not is_ids(labels) or len(set(labels)) < len(labels):
             told = "label_token_ids is no list of different token ids"
             raise Rejected(told, remedy='Send {"label_token_ids": [1, 2]}.', param="label_token_ids")
         items, query = _texts(body.get("items"), "items"), _texts(body.get("query"), "query")
@@ -171,8 +177,7 @@ class ScoringRoutes:
         if len(items) * len(labels) > MOST:
             told = f"{len(items)} items with {len(labels)} labels"
             raise Rejected(told, remedy=f"Send at most {MOST:,} pairs of them.", param="items")
-        first = _flag(body, "item_first", False)
-        joined = [[item, query[0]] if first else [query[0], item] for item in items]
+        joined = [[item, query[0]] if body.get("item_first") else [query[0], item] for item in items]
         if all(isinstance(part, str) for pair in joined for part in pair):
             rows = await self._rows(model, ["".join(map(str, pair)) for pair in joined], "items", more=1)
         else:
@@ -183,7 +188,8 @@ class ScoringRoutes:
         asked = [(*row, label) for row in rows for label in labels]
         found = await self._lots(request, asked, lambda lot: [float(row[-1]) for row in model.score(lot)])
         logprobs = np.array(found, np.float64).reshape(len(items), len(labels))
-        if _flag(body, "apply_softmax", softmax):
+        asked_for = body.get("apply_softmax")
+        if softmax if asked_for is None else asked_for:
             logprobs -= np.logaddexp.reduce(logprobs, axis=1, keepdims=True)
         return rows, np.exp(logprobs).astype(np.float32)
 
@@ -238,7 +244,7 @@ class ScoringRoutes:
             return [state[0, 0] for state in model.states(lot, ["norm"], [[len(row) - 1] for row in lot])]
 
         states: list[F32] = await self._lots(request, rows, read)
-        found: F32 = np.stack(states).astype(np.float32)
+        found: F32 = np.stack(states)
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12) if unit else found
 
     async def _lots(
@@ -258,16 +264,12 @@ def _texts(value: object, param: str) -> list[Text]:
     Raises:
         Rejected: it is none of these.
     """
-    found: list[Any] = value if isinstance(value, list) and not _is_ids(value) else [value]
+    found: list[Any] = value if isinstance(value, list) and not is_ids(value) else [value]
     if not 1 <= len(found) <= MOST:
         raise Rejected(f"{param} has {len(found)} texts", remedy=f"Send 1 to {MOST:,}.", param=param)
-    if not all(isinstance(text, str) or _is_ids(text) for text in found):
+    if not all(isinstance(text, str) or is_ids(text) for text in found):
         raise Rejected(f"{param} is no text", remedy="Send a text, token ids, or a list of these.", param=param)
     return list(found)
-
-
-def _is_ids(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
 
 
 def _within(model: Model, rows: Sequence[Sequence[int]], param: str) -> None:
@@ -277,13 +279,6 @@ def _within(model: Model, rows: Sequence[Sequence[int]], param: str) -> None:
     if wrong is not None:
         told = f"{param} has the id {wrong}, which is outside the vocabulary"
         raise Rejected(told, remedy=f"Ids are from 0 to {most - 1}.", param=param)
-
-
-def _flag(body: Json, name: str, default: bool) -> bool:
-    value = body.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise Rejected(f"{name} is {str(value)[:60]!r}", remedy="It is true or false.", param=name)
-    return default if value is None else value
 
 
 def _spelt(vector: F32, form: str) -> list[float] | str:
