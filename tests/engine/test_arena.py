@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -23,16 +23,16 @@ def as_passes_do() -> Iterator[None]:
 def filled(kinds: int = 2) -> Arena:
     arena = Arena()
     for kind in range(kinds):
-        arena.hold(kind, HEADS, WIDTH + kind, torch.empty(0))
+        arena.hold(kind, HEADS, WIDTH + kind, torch.empty(0), across=kind == 1)
     arena.number(ROWS)
     return arena
 
 
 def written(arena: Arena, row: int, start: int, count: int, value: float) -> None:
-    at = torch.from_numpy(arena.places(np.full(count, row), np.arange(start, start + count), HEADS)).view(-1)
+    spots = arena.spots(np.full(count, row), np.arange(start, start + count), torch.device("cpu"))
     for kind in range(2):
-        new = torch.arange(count * HEADS * (WIDTH + kind), dtype=torch.float32).view(-1, WIDTH + kind) + value
-        arena.store(kind, at, new)
+        new = torch.arange(count * HEADS * (WIDTH + kind), dtype=torch.float32).view(count, HEADS, WIDTH + kind) + value
+        arena.store(kind, spots, new)
 
 
 def row_of(arena: Arena, kind: int, row: int, length: int) -> torch.Tensor:
@@ -89,13 +89,14 @@ def test_a_layout_reads_every_row_where_it_lies(seed: int) -> None:
     lay, seen = arena.layout(rows), 0
     assert arena.layout(rows) is lay
     np.testing.assert_array_equal(lay.rows if lay.back is None else lay.rows[lay.back], rows)
-    for bank in lay.banks:
-        found = arena.read(bank, GRAIN)[1]
-        found = found if bank.at is None else found[torch.from_numpy(bank.at)]
+    for bank, kind in product(lay.banks, range(2)):
+        among = None if bank.at is None else torch.from_numpy(bank.at)
+        found = arena.read(bank, GRAIN, kind, among)
+        assert (found.stride(-1) == 1) == (kind == 0), "only the second kind lies across"
         for row, part in zip(lay.rows[bank.part].tolist(), found, strict=True):
-            torch.testing.assert_close(part, row_of(arena, 1, row, GRAIN), rtol=0, atol=0)
+            torch.testing.assert_close(part, row_of(arena, kind, row, GRAIN), rtol=0, atol=0)
             seen += 1
-    assert seen == len(rows)
+    assert seen == 2 * len(rows)
 
 
 def test_even_rows_keep_what_they_hold_and_lie_in_order() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from clew.core.errors import BadInput, ContextOverflow, ModelError, Refused
 from clew.core.protocols import Batches, Scores
 from clew.core.values import Completion
 from clew.models.engine.cache_rows import LEAST
+from clew.models.engine.forwards.attention import KEYS, VALUES
 from clew.models.engine.state import Result, Waiting
 from clew.models.local import Local, small
 from clew.models.taps.tap import Tap
@@ -100,8 +102,8 @@ def test_long_prompts_pass_in_chunks_and_unlike_ones_in_groups(
     monkeypatch.setattr("clew.models.engine.forwards.fast.CHUNK", 36)
     monkeypatch.setattr("clew.models.engine.forwards.packed_rows.PACK", 50)
     torch.testing.assert_close(parts.prefill(rows, ids, zero), expected_logits, rtol=0, atol=1e-12)
-    for layer in range(parts.layers):
-        cached = [forward.arena.stretches(layer, 128) for forward in (parts, whole)]
+    for kept in product(range(parts.layers), (KEYS, VALUES)):
+        cached = [forward.arena.stretches(kept, 128) for forward in (parts, whole)]
         torch.testing.assert_close(*cached, rtol=0, atol=1e-12)
 
 

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from clew.models.engine.forwards.transfers import sent_ids
+
 I64 = npt.NDArray[np.int64]
 GRAIN = 64  # positions; every stretch is a multiple
 SHORT = 256  # positions of the shortest stretch: rows are read together by length, and few lengths are few reads
@@ -53,11 +55,38 @@ class Layout(NamedTuple):
     banks: list[Bank]
 
 
-class Arena:
-    """Stretches of positions, and the tensors over them: for each key [positions * heads, width].
+class Spot(NamedTuple):
+    """Where tokens lie whose rows have stretches of one length.
 
-    Within a stretch of n positions head h has places h * n to h * n + n - 1. What writes numbers here runs in torch's
-    inference mode, as the passes do.
+    tokens: int64 [n], these among the pass's; None: all. stretch, at: int64 [n], the number of each one's stretch,
+    counted in that length, and its position there.
+    """
+
+    room: int
+    tokens: Tensor | None
+    stretch: Tensor
+    at: Tensor
+
+
+class Kind(NamedTuple):
+    """Numbers of one kind, [positions * heads, width]: within a stretch, those of head after head. across: ``hold``."""
+
+    heads: int
+    across: bool
+    numbers: Tensor
+
+    def lying(self, start: int, room: int, many: int = 1) -> Tensor:
+        """``many`` stretches of ``room`` positions, from position ``start`` on: a view [many, heads, room, width]."""
+        part = self.numbers[start * self.heads : (start + many * room) * self.heads]
+        if self.across:
+            return part.view(many, self.heads, part.shape[1], room).mT
+        return part.view(many, self.heads, room, part.shape[1])
+
+
+class Arena:
+    """Stretches of positions, and for each key the numbers that are kept of them.
+
+    What writes numbers here runs in torch's inference mode, as the passes do.
 
     Attributes:
         total: positions. base, room: int64 [rows], where each row's stretch begins, and its positions; 0: it has none.
@@ -67,20 +96,22 @@ class Arena:
         self.total = 0
         self.base, self.room = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._used = np.zeros(0, bool)  # of each GRAIN of positions
-        self._kept: dict[Hashable, tuple[int, Tensor]] = {}  # heads, and the numbers
+        self._kept: dict[Hashable, Kind] = {}
         self._asked: tuple[I64 | None, Layout | None] = None, None
-        self._starts: dict[int, I64] = {}  # flat places of each row's first position, [rows, heads], by heads
         self._views: dict[tuple[int, int, int, int], dict[Hashable, Tensor]] = {}
 
     @property
     def token_bytes(self) -> int:
         """Bytes of a position in all tensors."""
-        return sum(heads * one.shape[1] * one.element_size() for heads, one in self._kept.values())
+        return sum(kind.heads * kind.numbers.shape[1] * kind.numbers.element_size() for kind in self._kept.values())
 
-    def hold(self, key: Hashable, heads: int, width: int, like: Tensor) -> None:
-        """Keep numbers of one more kind, of the type and on the device of ``like``; nothing where it is kept."""
+    def hold(self, key: Hashable, heads: int, width: int, like: Tensor, across: bool = False) -> None:
+        """Keep numbers of one more kind, of the type and on the device of ``like``; nothing where it is kept.
+
+        across: within a stretch, equal places of the width lie side by side for all positions.
+        """
         if key not in self._kept:
-            self._kept[key] = heads, like.new_zeros(self.total * heads, width)
+            self._kept[key] = Kind(heads, across, like.new_zeros(self.total * heads, width))
             self._views.clear()
 
     def number(self, rows: int) -> None:
@@ -97,15 +128,17 @@ class Arena:
         size = _rounded(size)
         if len(self.room) == rows and bool((self.room == size).all()):
             return
-        before, kept = (self.base, self.room), list(self._synced().items())
+        before, kept = (self.base, self.room), dict(self._synced())
         self.total, self._used = rows * size, np.ones(rows * size // GRAIN, bool)
         self.base, self.room = np.arange(rows) * size, np.full(rows, size, np.int64)
         self._changed()
-        self._kept = {key: (heads, one.new_zeros(self.total * heads, one.shape[1])) for key, (heads, one) in kept}
-        for (key, (heads, old)), row in ((k, r) for k in kept for r in range(min(rows, len(before[0])))):
-            if room := int(before[1][row]):
-                n, start = min(room, size), int(before[0][row]) * heads
-                self.stretches(key, size)[row, :, :n] = old[start : start + room * heads].view(heads, room, -1)[:, :n]
+        for key, old in kept.items():
+            new = old.numbers.new_zeros(self.total * old.heads, old.numbers.shape[1])
+            self._kept[key] = old._replace(numbers=new)
+            for row, (start, room) in enumerate(zip(*(one[:rows].tolist() for one in before), strict=True)):
+                if room:
+                    n = min(room, size)
+                    self._kept[key].lying(row * size, size)[:, :, :n] = old.lying(start, room)[:, :, :n]
 
     def fits(self, size: int, limit: int) -> bool:
         """Whether a stretch of ``size`` is free, or the arena may grow by one within ``limit`` positions."""
@@ -125,12 +158,8 @@ class Arena:
         old, room = int(self.base[row]), int(self.room[row])
         if length and room:
             n = min(length, size, room)
-            for heads, one in self._synced().values():
-                from_, to = (
-                    one[at * heads : (at + many) * heads].view(heads, many, -1)[:, :n]
-                    for at, many in ((old, room), (start, size))
-                )
-                to.copy_(from_)
+            for kind in self._synced().values():
+                kind.lying(start, size)[:, :, :n] = kind.lying(old, room)[:, :, :n]
         self.free(row)
         self.base[row], self.room[row] = start, size
         self._changed()
@@ -145,14 +174,15 @@ class Arena:
     @torch.inference_mode()
     def clear(self) -> None:
         """Zeros: a masked position is multiplied by 0, which does not mend a NaN."""
-        for _, one in self._kept.values():
-            one.zero_()
+        for kind in self._kept.values():
+            kind.numbers.zero_()
 
     @torch.inference_mode()
     def shrink(self) -> None:
         """Let the memory go behind the last stretch that a row has."""
         end = int((self.base + self.room)[self.room > 0].max(initial=0))
-        self._kept = {k: (heads, one[: end * heads].clone()) for k, (heads, one) in self._synced().items()}
+        for key, kind in self._synced().items():
+            self._kept[key] = kind._replace(numbers=kind.numbers[: end * kind.heads].clone())
         self.total, self._used = end, self._used[: end // GRAIN]
         self._changed()
 
@@ -166,7 +196,7 @@ class Arena:
         for key in self._synced():
             read = []
             for (here, there), places in pairs.items():
-                take, put = torch.tensor(places, device=self._kept[key][1].device).T
+                take, put = torch.tensor(places, device=self._kept[key].numbers.device).T
                 n = min(length, here, there)
                 read.append((there, put, n, self.stretches(key, here)[:, :, :n].index_select(0, take)))
             for there, put, n, numbers in read:
@@ -194,35 +224,44 @@ class Arena:
         self._asked = came, found
         return found
 
-    def places(self, rows: I64, positions: I64, heads: int) -> I64:
-        """Flat places of a position of each row, one for each head: [n, heads]."""
-        if (starts := self._starts.get(heads)) is None:
-            starts = self.base[:, None] * heads + self.room[:, None] * np.arange(heads)
-            self._starts[heads] = starts
-        found: I64 = starts[rows]
-        found += positions[:, None]
+    def spots(self, rows: I64, positions: I64, device: torch.device) -> list[Spot]:
+        """Where tokens of rows [n] lie that have these positions [n]."""
+        room = self.room[rows]
+        found = []
+        for size in sorted({*room.tolist()}):
+            here = None if room[0] == size and (room == size).all() else np.flatnonzero(room == size)
+            row, at = (rows, positions) if here is None else (rows[here], positions[here])
+            tokens = None if here is None else sent_ids(here, device)
+            found.append(Spot(size, tokens, sent_ids(self.base[row] // size, device), sent_ids(at, device)))
         return found
 
-    def store(self, key: Hashable, at: Tensor, new: Tensor) -> None:
-        """Write [n * heads, width] to flat places [n * heads]."""
-        self._synced()[key][1].index_copy_(0, at, new)
+    def store(self, key: Hashable, spots: list[Spot], new: Tensor) -> None:
+        """Write the numbers [n, heads, width] of n tokens where they lie."""
+        for spot in spots:
+            one = new if spot.tokens is None else new.index_select(0, spot.tokens)
+            self.stretches(key, spot.room)[spot.stretch, :, spot.at] = one
 
     def stretches(self, key: Hashable, room: int) -> Tensor:
         """All that the arena holds of one kind as if every stretch were ``room`` long: [n, heads, room, width]."""
-        heads, one = self._synced()[key]
-        n = self.total // room
-        return one[: n * room * heads].view(n, heads, room, -1)
+        return self._synced()[key].lying(0, room, self.total // room)
 
-    def read(self, bank: Bank, span: int) -> dict[Hashable, Tensor]:
-        """The first ``span`` positions of a bank's stretches: for each key a view [many, heads, span, width]."""
-        key = bank.room, bank.low, bank.many, span
-        if (found := self._views.get(key)) is None:
+    def read(self, bank: Bank, span: int, key: Hashable, among: Tensor | None = None) -> Tensor:
+        """The first ``span`` positions of a bank's stretches: a view [many, heads, span, width].
+
+        among: int64 [m], a copy of these stretches alone.
+        """
+        which = bank.room, bank.low, bank.many, span
+        if (found := self._views.get(which)) is None:
             if len(self._views) > 64:
                 self._views.clear()
             part = slice(bank.low, bank.low + bank.many)
             found = {one: self.stretches(one, bank.room)[part, :, :span] for one in self._synced()}
-            self._views[key] = found
-        return found
+            self._views[which] = found
+        if among is None:
+            return found[key]
+        if self._kept[key].across:
+            return found[key].mT.index_select(0, among).mT
+        return found[key].index_select(0, among)
 
     def _find(self, size: int) -> tuple[int, bool]:
         """Where a stretch of ``size`` can begin, and whether it lies within the arena."""
@@ -238,19 +277,18 @@ class Arena:
         self._used = np.concatenate([self._used, np.zeros(total // GRAIN - len(self._used), bool)])
         self.total = total
 
-    def _synced(self) -> dict[Hashable, tuple[int, Tensor]]:
+    def _synced(self) -> dict[Hashable, Kind]:
         """The tensors, which grow with the arena when they are next used: many rows may come at once."""
-        for key, (heads, one) in self._kept.items():
-            if len(one) != self.total * heads:
-                new = one.new_zeros(self.total * heads, one.shape[1])
-                new[: len(one)] = one
-                self._kept[key] = heads, new
+        for key, (heads, across, old) in self._kept.items():
+            if len(old) != self.total * heads:
+                new = old.new_zeros(self.total * heads, old.shape[1])
+                new[: len(old)] = old
+                self._kept[key] = Kind(heads, across, new)
                 self._views.clear()
         return self._kept
 
     def _changed(self) -> None:
         self._asked = None, None
-        self._starts.clear()
         self._views.clear()
 
 

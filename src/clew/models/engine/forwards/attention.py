@@ -23,6 +23,7 @@ from clew.models.engine.forwards.weights import Shape, attended
 SPAN, STEADY_SPAN = 16, 64  # attention reads a multiple of this many positions
 SLAB = 32  # tokens of each row whose masks are made at once
 BLOCK = 32  # most tokens of a row that attention takes as decode does
+KEYS, VALUES = range(2)  # with a layer's number, the keys of the arena
 Attend = Callable[[int, Tensor], Tensor]  # a layer's number and queries [n, heads, dim] give [n, heads * dim]
 Reader = tuple[slice, Attend]  # attention for some of a pass's tokens
 
@@ -47,13 +48,10 @@ class Attention:
             mask, among = self._mask(here, span), None if bank.at is None else self._ids(bank.at)
 
             def attend(number: int, q: Tensor) -> Tensor:
-                kv = self.arena.read(bank, span)[number]
-                if among is None:
-                    return self._attend_one(q, kv, mask)
-                if not bank.dense:
-                    return self._attend_one(q, kv.index_select(0, among), mask)
+                if among is None or not bank.dense:
+                    return self._attend_one(q, *self._read(number, bank, span, among), mask)
                 every = q.new_zeros(bank.many, *q.shape[1:]).index_copy_(0, among, q)
-                return self._attend_one(every, kv, mask).index_select(0, among)
+                return self._attend_one(every, *self._read(number, bank, span), mask).index_select(0, among)
 
             return bank.part, attend
 
@@ -67,8 +65,7 @@ class Attention:
             attend, among = self._within(pack, every), None if bank.at is None else self._ids(bank.at)
 
             def read(number: int, q: Tensor) -> Tensor:
-                kv = self.arena.read(bank, pack.span)[number]
-                return attend(q, kv if among is None else kv.index_select(0, among))
+                return attend(q, *self._read(number, bank, pack.span, among))
 
             return slice(first, first + len(pack.tokens)), read
 
@@ -76,7 +73,12 @@ class Attention:
         readers = [reader(bank, pack, first) for bank, pack, first in zip(lay.banks, packs, firsts, strict=False)]
         return Pack.joined(packs), _together(readers)
 
-    def _within(self, pack: Pack, every: bool) -> Callable[[Tensor, Tensor], Tensor]:
+    def _read(self, number: int, bank: Bank, span: int, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Keys and values that a layer has cached of rows, [m, kv, span, dim] each."""
+        keys, values = (self.arena.read(bank, span, (number, which), among) for which in (KEYS, VALUES))
+        return keys, values
+
+    def _within(self, pack: Pack, every: bool) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """Attention of packed queries [N, heads, dim] over what a layer has cached of their rows: [N, heads * dim]."""
         if self._steady:
             return partial(self._by_offset, pack=pack)
@@ -90,35 +92,33 @@ class Attention:
         mask = self._sees(np.repeat(pack.starts[:, None] + here, s.group, 1), pack.span)[:, None]
         mask = mask.expand(m, s.kv, -1, -1).reshape(m * s.kv, longest * s.group, -1)
 
-        def attend(q: Tensor, kv: Tensor) -> Tensor:
+        def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             q = q if spread is None else q.index_select(0, spread)
             q = q.view(m, longest, s.kv, s.group, s.dim).transpose(1, 2).reshape(m * s.kv, -1, s.dim)
-            flat = kv.reshape(m * s.kv, -1, 2 * s.dim)
-            scores = torch.baddbmm(mask, q, flat[..., : s.dim].transpose(1, 2))
-            a = torch.bmm(scores.softmax(-1), flat[..., s.dim :])
+            a = attended(mask, q, *self._flat(keys, values), steady=False)
             a = a.view(m, s.kv, longest, -1).transpose(1, 2).reshape(m * longest, -1)
             return a if back is None else a.index_select(0, back)
 
         return attend
 
-    def _at_once(self, q: Tensor, kv: Tensor, pack: Pack) -> Tensor:
+    def _at_once(self, q: Tensor, keys: Tensor, values: Tensor, pack: Pack) -> Tensor:
         """Attention of packed queries [N, heads, dim], padded to the longest row: [N, heads * dim]."""
         s, m, longest = self.shape, len(pack.counts), int(pack.counts.max())
         here = pack.padded
         padded = q.index_select(0, self._ids(pack.first[:, None] + here).view(-1)).view(m, longest, s.heads, s.dim)
         mask = self._sees(pack.starts[:, None] + here, pack.span)[:, None]
-        keys, values = kv[..., : s.dim], kv[..., s.dim :]
+        if keys.stride(-1) != 1:  # torch's fused attention takes no keys that lie across: ten times as slow without it
+            keys = keys.contiguous()
         a = F.scaled_dot_product_attention(
             padded.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0, enable_gqa=True
         )
         a = a.transpose(1, 2).reshape(m * longest, s.heads * s.dim)
         return a.index_select(0, self._ids(pack.row * longest + pack.offset))
 
-    def _by_offset(self, q: Tensor, kv: Tensor, pack: Pack) -> Tensor:
+    def _by_offset(self, q: Tensor, keys: Tensor, values: Tensor, pack: Pack) -> Tensor:
         """The same, one token of each row at a time, as decode does it: the same bits in whatever pieces."""
         s, m, longest = self.shape, len(pack.counts), int(pack.counts.max())
-        flat = kv.reshape(m * s.kv, -1, 2 * s.dim)
-        keys, values = flat[..., : s.dim].transpose(1, 2), flat[..., s.dim :]
+        keys, values = self._flat(keys, values)
         out = q.new_empty(longest, m * s.kv, s.group, s.dim)
         for t in range(0, longest, SLAB):
             here = np.minimum(np.arange(t, min(t + SLAB, longest))[:, None], pack.counts - 1)  # [slab, m]
@@ -128,12 +128,16 @@ class Attention:
                 a.copy_(attended(mask, queries, keys, values, steady=True))
         return out.view(longest * m, -1).index_select(0, self._ids(pack.offset * m + pack.row))
 
-    def _attend_one(self, q: Tensor, kv: Tensor, mask: Tensor) -> Tensor:
-        """One query for each row: q [n, heads, dim], kv [n, kv, span, 2 dim], mask [n * kv, 1, span]."""
+    def _attend_one(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """One query for each row: q [n, heads, dim], keys and values [n, kv, span, dim], mask [n * kv, 1, span]."""
         s, n = self.shape, len(q)
-        flat = kv.reshape(n * s.kv, -1, 2 * s.dim)
-        queries, keys, values = q.reshape(n * s.kv, s.group, s.dim), flat[..., : s.dim].mT, flat[..., s.dim :]
-        return attended(mask, queries, keys, values, self._steady).reshape(n, -1)
+        queries = q.reshape(n * s.kv, s.group, s.dim)
+        return attended(mask, queries, *self._flat(keys, values), self._steady).reshape(n, -1)
+
+    def _flat(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [m, kv, span, dim] as products take them: [m * kv, dim, span] and [m * kv, span, dim]."""
+        s = self.shape
+        return keys.mT.reshape(-1, s.dim, keys.shape[2]), values.reshape(-1, values.shape[2], s.dim)
 
     def _mask(self, at: I64, span: int) -> Tensor:
         """Additive [n * kv, 1, span]: queries at positions ``at`` see those up to their own."""
@@ -154,6 +158,15 @@ class Attention:
 
     def _ids(self, values: Sequence[int] | npt.NDArray[Any]) -> Tensor:
         return sent_ids(values, self.device)
+
+
+def keys_across(like: Tensor) -> bool:
+    """Whether decode's products read keys faster that lie across (see ``Arena.hold``), by this type and device.
+
+    float32 on a CPU: half the time for their scores. 16 bits there, and a GPU, take them as fast, or faster, position
+    by position.
+    """
+    return like.device.type == "cpu" and like.element_size() >= 4
 
 
 def span_of(room: int, step: int, length: int) -> int:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from clew.models.engine.forwards.arena import Arena, Bank, Layout
+from clew.models.engine.forwards.arena import Arena, Bank, Layout, Spot
 from clew.models.engine.forwards.attention import SPAN, packs_of
 from clew.models.engine.forwards.fast import CHUNK
 from clew.models.engine.forwards.generic import Generic
@@ -65,33 +65,24 @@ class Part(NamedTuple):
 class Pass(NamedTuple):
     """One pass over N new tokens: where they lie, and what layers tell of themselves.
 
-    rows, at: int64 [N], row and position of each. places: flat places by number of heads. windows: that layers have
-    asked for.
+    spots: where the cache has their places. windows: that layers have asked for.
     """
 
     arena: Arena
     parts: list[Part]
-    rows: I64
-    at: I64
-    places: dict[int, Tensor]
+    spots: list[Spot]
     windows: set[int | None]
 
     def store(self, layer: int, key: Tensor, value: Tensor) -> None:
         """Keep keys and values [1, heads, N, width] of a layer."""
-        heads = key.shape[1]
-        if heads not in self.places:
-            self.places[heads] = sent_ids(self.arena.places(self.rows, self.at, heads), key.device).view(-1)
         for which, new in enumerate((key, value)):
-            self.arena.hold((layer, which), heads, new.shape[-1], new)
-            self.arena.store((layer, which), self.places[heads], new[0].transpose(0, 1).reshape(-1, new.shape[-1]))
+            self.arena.hold((layer, which), new.shape[1], new.shape[-1], new)
+            self.arena.store((layer, which), self.spots, new[0].transpose(0, 1))
 
     def read(self, layer: int, part: Part) -> tuple[Tensor, Tensor]:
         """What a layer has kept of some rows, [m, heads, span, width] each: views where no others lie between."""
-        found = self.arena.read(part.bank, part.span)
-        keys, values = found[layer, 0], found[layer, 1]
-        if part.among is None:
-            return keys, values
-        return keys.index_select(0, part.among), values.index_select(0, part.among)
+        keys, values = (self.arena.read(part.bank, part.span, (layer, which), part.among) for which in range(2))
+        return keys, values
 
 
 def attention(
@@ -259,7 +250,7 @@ class Batched(Generic):
             at = self._ids(one.starts[:, None] + padded)
             parts.append(Part(bank, slice(first, first + n), among, one.span, pad, back, at, {}))
             first += n
-        return Pass(self.arena, parts, pack.slots[pack.row], pack.at, {}, self.windows)
+        return Pass(self.arena, parts, self.arena.spots(pack.slots[pack.row], pack.at, self.device), self.windows)
 
     def _steered(self, rows: I64, at: I64) -> AbstractContextManager[None]:
         """What these tokens write into hidden states, while they pass."""

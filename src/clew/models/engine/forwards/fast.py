@@ -1,6 +1,6 @@
 """The fast forward: packed prefill and batched decode over a key-value cache in blocks (``Arena``).
 
-A position holds key then value of each head. Decode reads rows with stretches of one length as a view, with one grouped
+Decode reads rows with stretches of one length as a view, with one grouped
 matrix product for all heads that share a key; prefill packs the new tokens of all rows and runs the last layer, and the
 vocabulary head, only for the token of each row that is read. Verification is a prefill of which every token is read,
 with the attention of decode over the few tokens of each row.
@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clew.models.engine.forwards.arena import Arena, Layout
-from clew.models.engine.forwards.attention import Attention
+from clew.models.engine.forwards.arena import Arena, Layout, Spot
+from clew.models.engine.forwards.attention import KEYS, VALUES, Attention, keys_across
 from clew.models.engine.forwards.packed_rows import I64, as_came, similar
 from clew.models.engine.forwards.transfers import sent_ids
 from clew.models.engine.forwards.weights import Layer, Shape, Weights, packed, packs, products, read
@@ -88,8 +88,11 @@ class Fast:
     def _reserve(self) -> None:
         """Begin with a cache of no rows."""
         self.arena, s = Arena(), self.shape
+        like = torch.empty(0, dtype=self.dtype, device=self.device)
+        across = keys_across(like) and not self._steady
         for number in range(s.layers):
-            self.arena.hold(number, s.kv, 2 * s.dim, torch.empty(0, dtype=self.dtype, device=self.device))
+            self.arena.hold((number, KEYS), s.kv, s.dim, like, across)
+            self.arena.hold((number, VALUES), s.kv, s.dim, like)
         self._attention = Attention(self.arena, s, self.dtype, self.device, self._steady)
 
     def clear(self) -> None:
@@ -114,13 +117,13 @@ class Fast:
         lay = self.arena.layout(rows)
         if lay.order is not None:
             tokens, positions = tokens[lay.order], positions[lay.order]
-        given, index = self._ids(tokens), self._places(lay.rows, positions)
+        given, spots = self._ids(tokens), self.arena.spots(lay.rows, positions, self.device)
         turn, attend = self._w.turn.index_select(0, self._ids(positions)), self._attention.one(lay, positions)
         x = self._w.embed.index_select(0, given)
         plan = self.writes.plan(lay.rows, positions) if self.writes else {}
         back = self._picked = None if lay.back is None else self._ids(lay.back)
         for number, layer in enumerate(self._w.layers):
-            q = self._store(number, self._projected(number, layer, x, given), turn, index)
+            q = self._store(number, self._projected(number, layer, x, given), turn, spots)
             x = self._rest(layer, x, attend(number, q))
             self._keep(number, x, plan)
         self._picked = None
@@ -181,19 +184,19 @@ class Fast:
         every = depth is not None
         pack, attend = self._attention.packed(lay, ids, starts, every)
         at, rows, last = pack.at, pack.slots[pack.row], starts + pack.counts - 1
-        given, index = self._ids(pack.tokens), self._places(rows, at)
+        given, spots = self._ids(pack.tokens), self.arena.spots(rows, at, self.device)
         turn = self._w.turn.index_select(0, self._ids(at))
         x = self._w.embed.index_select(0, given)
         plan = self.writes.plan(rows, at, last=every) if self.writes else {}
         self._keep(-1, x, {})
         for number, layer in enumerate(self._w.layers[: self.shape.layers - 1 if depth is None else depth]):
-            q = self._store(number, self._projected(number, layer, x, given), turn, index)
+            q = self._store(number, self._projected(number, layer, x, given), turn, spots)
             x = self._rest(layer, x, attend(number, q))
             self._keep(number, x, plan)
         if every:
             return x
         number, layer = self.shape.layers - 1, self._w.layers[-1]
-        self._store(number, self._project(layer, x, keys_only=True), turn, index)
+        self._store(number, self._project(layer, x, keys_only=True), turn, spots)
         if not wanted:
             return x
         read = self._ids(pack.counts.cumsum() - 1)
@@ -252,12 +255,12 @@ class Fast:
             torch.view_as_complex(pairs).mul_(turn)
         return z
 
-    def _store(self, number: int, y: Tensor, turn: Tensor, index: Tensor) -> Tensor:
-        """Cache the keys and values of a projection at flat places ``index``; its queries, turned."""
+    def _store(self, number: int, y: Tensor, turn: Tensor, spots: list[Spot]) -> Tensor:
+        """Cache the keys and values of a projection; its queries, turned."""
         s = self.shape
         self._turn(y[:, : -s.kv], turn)
-        new = torch.cat((y[:, -2 * s.kv : -s.kv], y[:, -s.kv :]), -1)
-        self.arena.store(number, index, new.view(-1, 2 * s.dim))
+        self.arena.store((number, KEYS), spots, y[:, -2 * s.kv : -s.kv])
+        self.arena.store((number, VALUES), spots, y[:, -s.kv :])
         return y[:, : -2 * s.kv]
 
     def _rest(self, layer: Layer, x: Tensor, a: Tensor) -> Tensor:
@@ -272,9 +275,6 @@ class Fast:
 
     def _logits(self, x: Tensor) -> Tensor:
         return self._times(self._unit(x, self._least).mul_(self._w.norm), self._w.head, self._w.head_bias)
-
-    def _places(self, rows: I64, positions: I64) -> Tensor:
-        return self._ids(self.arena.places(rows, positions, self.shape.kv)).view(-1)
 
     def _ids(self, values: Sequence[int] | npt.NDArray[Any]) -> Tensor:
         return sent_ids(values, self.device)
