@@ -29,7 +29,7 @@ def filled(kinds: int = 2) -> Arena:
 
 
 def written(arena: Arena, row: int, start: int, count: int, value: float) -> None:
-    spots = arena.spots(np.full(count, row), np.arange(start, start + count), torch.device("cpu"))
+    spots = arena.layout(np.array([row])).spots(torch.arange(start, start + count), np.array([count]))
     for kind in range(2):
         new = torch.arange(count * HEADS * (WIDTH + kind), dtype=torch.float32).view(count, HEADS, WIDTH + kind) + value
         arena.store(kind, spots, new)

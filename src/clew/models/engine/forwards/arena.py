@@ -26,12 +26,13 @@ MORE = 16  # an arena that is full grows by at least this part of itself, so tha
 class Bank(NamedTuple):
     """Rows with stretches of one length, as they lie.
 
-    part: these rows in the Layout. low, many: the stretches that hold them, counted in their own length. at: int64
-    [n], which of these stretches are theirs; None where all are.
+    part: these rows in the Layout. places: int64 [n], the number of each one's stretch, counted in its own length.
+    low, many: the stretches that hold them. at: int64 [n], which of these stretches are theirs; None where all are.
     """
 
     room: int
     part: slice
+    places: I64
     low: int
     many: int
     at: I64 | None
@@ -40,6 +41,18 @@ class Bank(NamedTuple):
     def dense(self) -> bool:
         """Whether reading all stretches costs less than copying those of the rows."""
         return self.at is None or self.many <= 2 * len(self.at)
+
+
+class Spot(NamedTuple):
+    """Where tokens of one bank's rows lie.
+
+    tokens: these among the pass's. places, at: int64 [n], the number of each one's stretch, and its position there.
+    """
+
+    room: int
+    tokens: slice
+    places: Tensor
+    at: Tensor
 
 
 class Layout(NamedTuple):
@@ -54,18 +67,15 @@ class Layout(NamedTuple):
     back: I64 | None
     banks: list[Bank]
 
-
-class Spot(NamedTuple):
-    """Where tokens lie whose rows have stretches of one length.
-
-    tokens: int64 [n], these among the pass's; None: all. stretch, at: int64 [n], the number of each one's stretch,
-    counted in that length, and its position there.
-    """
-
-    room: int
-    tokens: Tensor | None
-    stretch: Tensor
-    at: Tensor
+    def spots(self, at: Tensor, counts: I64 | None = None) -> list[Spot]:
+        """Where tokens lie, by their positions ``at`` [N]: one of each row, or so many of each, row after row."""
+        found, first = [], 0
+        for bank in self.banks:
+            places = bank.places if counts is None else bank.places.repeat(counts[bank.part])
+            tokens = slice(first, first + len(places))
+            found.append(Spot(bank.room, tokens, sent_ids(places, at.device), at[tokens]))
+            first = tokens.stop
+        return found
 
 
 class Kind(NamedTuple):
@@ -219,27 +229,15 @@ class Arena:
         for start, end in zip([0, *ends], ends, strict=False):
             low, many = int(place[start]), int(place[end - 1] - place[start]) + 1
             at = None if many == end - start else place[start:end] - low
-            banks.append(Bank(int(room[start]), slice(start, end), low, many, at))
+            banks.append(Bank(int(room[start]), slice(start, end), place[start:end], low, many, at))
         found = Layout(rows, order, None if order is None else order.argsort(), banks)
         self._asked = came, found
-        return found
-
-    def spots(self, rows: I64, positions: I64, device: torch.device) -> list[Spot]:
-        """Where tokens of rows [n] lie that have these positions [n]."""
-        room = self.room[rows]
-        found = []
-        for size in sorted({*room.tolist()}):
-            here = None if room[0] == size and (room == size).all() else np.flatnonzero(room == size)
-            row, at = (rows, positions) if here is None else (rows[here], positions[here])
-            tokens = None if here is None else sent_ids(here, device)
-            found.append(Spot(size, tokens, sent_ids(self.base[row] // size, device), sent_ids(at, device)))
         return found
 
     def store(self, key: Hashable, spots: list[Spot], new: Tensor) -> None:
         """Write the numbers [n, heads, width] of n tokens where they lie."""
         for spot in spots:
-            one = new if spot.tokens is None else new.index_select(0, spot.tokens)
-            self.stretches(key, spot.room)[spot.stretch, :, spot.at] = one
+            self.stretches(key, spot.room)[spot.places, :, spot.at] = new[spot.tokens]
 
     def stretches(self, key: Hashable, room: int) -> Tensor:
         """All that the arena holds of one kind as if every stretch were ``room`` long: [n, heads, room, width]."""

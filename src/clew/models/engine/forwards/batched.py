@@ -221,13 +221,14 @@ class Batched(Generic):
             ids, starts = [ids[i] for i in lay.order.tolist()], starts[lay.order]
         packs = packs_of(lay, ids, starts, SPAN)
         pack = Pack.joined(packs)
-        given = {"input_ids": self._ids(pack.tokens)[None], "position_ids": self._ids(pack.at)[None]}
+        at = self._ids(pack.at)
+        given = {"input_ids": self._ids(pack.tokens)[None], "position_ids": at[None]}
         last = pack.counts.cumsum() - 1
         wanted = {} if every else {"logits_to_keep": self._ids(last if lay.back is None else last[lay.back])}
         how = {
             "use_cache": False,
             "output_hidden_states": bool(self.taps),
-            "clew_rows": self._planned(lay, packs, pack),
+            "clew_rows": self._planned(lay, packs, lay.spots(at, pack.counts)),
         }
         with self._steered(pack.slots[pack.row], pack.at) if self.writes else nullcontext():
             out = self._run(**given, **wanted, **how)
@@ -241,7 +242,7 @@ class Batched(Generic):
             logits = logits.index_select(0, self._ids(back)) if every else logits
         return logits
 
-    def _planned(self, lay: Layout, packs: list[Pack], pack: Pack) -> Pass:
+    def _planned(self, lay: Layout, packs: list[Pack], spots: list[Spot]) -> Pass:
         parts, first = [], 0
         for bank, one in zip(lay.banks, packs, strict=True):
             padded, n = one.padded, len(one.tokens)
@@ -250,7 +251,7 @@ class Batched(Generic):
             at = self._ids(one.starts[:, None] + padded)
             parts.append(Part(bank, slice(first, first + n), among, one.span, pad, back, at, {}))
             first += n
-        return Pass(self.arena, parts, self.arena.spots(pack.slots[pack.row], pack.at, self.device), self.windows)
+        return Pass(self.arena, parts, spots, self.windows)
 
     def _steered(self, rows: I64, at: I64) -> AbstractContextManager[None]:
         """What these tokens write into hidden states, while they pass."""

@@ -117,8 +117,8 @@ class Fast:
         lay = self.arena.layout(rows)
         if lay.order is not None:
             tokens, positions = tokens[lay.order], positions[lay.order]
-        given, spots = self._ids(tokens), self.arena.spots(lay.rows, positions, self.device)
-        turn, attend = self._w.turn.index_select(0, self._ids(positions)), self._attention.one(lay, positions)
+        given, at, attend = self._ids(tokens), self._ids(positions), self._attention.one(lay, positions)
+        turn, spots = self._w.turn.index_select(0, at), lay.spots(at)
         x = self._w.embed.index_select(0, given)
         plan = self.writes.plan(lay.rows, positions) if self.writes else {}
         back = self._picked = None if lay.back is None else self._ids(lay.back)
@@ -183,11 +183,10 @@ class Fast:
         """
         every = depth is not None
         pack, attend = self._attention.packed(lay, ids, starts, every)
-        at, rows, last = pack.at, pack.slots[pack.row], starts + pack.counts - 1
-        given, spots = self._ids(pack.tokens), self.arena.spots(rows, at, self.device)
-        turn = self._w.turn.index_select(0, self._ids(at))
+        given, at, last = self._ids(pack.tokens), self._ids(pack.at), starts + pack.counts - 1
+        turn, spots = self._w.turn.index_select(0, at), lay.spots(at, pack.counts)
         x = self._w.embed.index_select(0, given)
-        plan = self.writes.plan(rows, at, last=every) if self.writes else {}
+        plan = self.writes.plan(pack.slots[pack.row], pack.at, last=every) if self.writes else {}
         self._keep(-1, x, {})
         for number, layer in enumerate(self._w.layers[: self.shape.layers - 1 if depth is None else depth]):
             q = self._store(number, self._projected(number, layer, x, given), turn, spots)
