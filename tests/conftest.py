@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from clew.core import registry
 
 pytest_plugins = ["tests.assertions"]
+
+gc.set_threshold(50_000, 20, 20)  # a run holds a million objects of tests and libraries: to look for cycles took a tenth
 
 UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("untimed", **UNTIMED)  # a busy machine fails no test
