@@ -13,7 +13,8 @@ from clew.core import registry
 
 pytest_plugins = ["tests.assertions"]
 
-gc.set_threshold(50_000, 20, 20)  # a run holds a million objects of tests and libraries: to look for cycles took a tenth
+# A run holds a million objects of tests and libraries: to look for cycles among them as often as usual took a tenth.
+gc.set_threshold(50_000, 20, 20)
 
 UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("untimed", **UNTIMED)  # a busy machine fails no test
