@@ -79,7 +79,7 @@ class Layout(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Numbers of one kind, [positions * heads, width]: within a stretch, those of head after head. across: ``hold``."""
+    """Numbers of one kind, [positions * heads, width]: in a stretch those of head after head. across: see ``hold``."""
 
     heads: int
     across: bool

@@ -29,11 +29,17 @@ Reader = tuple[slice, Attend]  # attention for some of a pass's tokens
 
 
 class Attention:
-    """Attention for rows of ``arena``, whose layers are kept under their numbers; arguments as of ``Fast``."""
+    """Attention for rows of ``arena``, which keeps (layer, ``KEYS``) and (layer, ``VALUES``); arguments as of ``Fast``.
+
+    Attributes:
+        across: whether keys shall lie across (see ``Arena.hold``). In float32 on a CPU decode's products read them so
+            in half the time. Numbers of 16 bits are read faster position by position; on a GPU neither was measured.
+    """
 
     def __init__(self, arena: Arena, shape: Shape, dtype: torch.dtype, device: torch.device, steady: bool) -> None:
         self.arena, self.shape, self.device, self._steady = arena, shape, device, steady
         self._step = STEADY_SPAN if steady else SPAN
+        self.across = device.type == "cpu" and dtype.itemsize >= 4 and not steady
         self._line = torch.zeros(0, dtype=dtype, device=device)  # of ``_sees``
 
     def one(self, lay: Layout, at: I64) -> Attend:
@@ -158,15 +164,6 @@ class Attention:
 
     def _ids(self, values: Sequence[int] | npt.NDArray[Any]) -> Tensor:
         return sent_ids(values, self.device)
-
-
-def keys_across(like: Tensor) -> bool:
-    """Whether decode's products read keys faster that lie across (see ``Arena.hold``), by this type and device.
-
-    float32 on a CPU: half the time for their scores. 16 bits there, and a GPU, take them as fast, or faster, position
-    by position.
-    """
-    return like.device.type == "cpu" and like.element_size() >= 4
 
 
 def span_of(room: int, step: int, length: int) -> int:

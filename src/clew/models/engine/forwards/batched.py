@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from clew.models.engine.forwards.arena import Arena, Bank, Layout, Spot
-from clew.models.engine.forwards.attention import SPAN, packs_of
+from clew.models.engine.forwards.attention import KEYS, SPAN, VALUES, packs_of
 from clew.models.engine.forwards.fast import CHUNK
 from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.forwards.packed_rows import I64, Pack, as_came, similar
@@ -75,13 +75,13 @@ class Pass(NamedTuple):
 
     def store(self, layer: int, key: Tensor, value: Tensor) -> None:
         """Keep keys and values [1, heads, N, width] of a layer."""
-        for which, new in enumerate((key, value)):
+        for which, new in ((KEYS, key), (VALUES, value)):
             self.arena.hold((layer, which), new.shape[1], new.shape[-1], new)
             self.arena.store((layer, which), self.spots, new[0].transpose(0, 1))
 
     def read(self, layer: int, part: Part) -> tuple[Tensor, Tensor]:
         """What a layer has kept of some rows, [m, heads, span, width] each: views where no others lie between."""
-        keys, values = (self.arena.read(part.bank, part.span, (layer, which), part.among) for which in range(2))
+        keys, values = (self.arena.read(part.bank, part.span, (layer, which), part.among) for which in (KEYS, VALUES))
         return keys, values
 
 

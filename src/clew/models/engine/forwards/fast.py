@@ -1,9 +1,9 @@
 """The fast forward: packed prefill and batched decode over a key-value cache in blocks (``Arena``).
 
-Decode reads rows with stretches of one length as a view, with one grouped
-matrix product for all heads that share a key; prefill packs the new tokens of all rows and runs the last layer, and the
-vocabulary head, only for the token of each row that is read. Verification is a prefill of which every token is read,
-with the attention of decode over the few tokens of each row.
+Decode reads rows with stretches of one length as a view, with one grouped matrix product for all heads that share a
+key; prefill packs the new tokens of all rows and runs the last layer, and the vocabulary head, only for the token of
+each row that is read. Verification is a prefill of which every token is read, with the attention of decode over the few
+tokens of each row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clew.models.engine.forwards.arena import Arena, Layout, Spot
-from clew.models.engine.forwards.attention import KEYS, VALUES, Attention, keys_across
+from clew.models.engine.forwards.attention import KEYS, VALUES, Attention
 from clew.models.engine.forwards.packed_rows import I64, as_came, similar
 from clew.models.engine.forwards.transfers import sent_ids
 from clew.models.engine.forwards.weights import Layer, Shape, Weights, packed, packs, products, read
@@ -88,12 +88,11 @@ class Fast:
     def _reserve(self) -> None:
         """Begin with a cache of no rows."""
         self.arena, s = Arena(), self.shape
-        like = torch.empty(0, dtype=self.dtype, device=self.device)
-        across = keys_across(like) and not self._steady
-        for number in range(s.layers):
-            self.arena.hold((number, KEYS), s.kv, s.dim, like, across)
-            self.arena.hold((number, VALUES), s.kv, s.dim, like)
         self._attention = Attention(self.arena, s, self.dtype, self.device, self._steady)
+        like = torch.empty(0, dtype=self.dtype, device=self.device)
+        for number in range(s.layers):
+            self.arena.hold((number, KEYS), s.kv, s.dim, like, self._attention.across)
+            self.arena.hold((number, VALUES), s.kv, s.dim, like)
 
     def clear(self) -> None:
         """Forget what is cached."""
