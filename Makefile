@@ -6,8 +6,8 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PYTHONDONTWRITEBYTECODE =
-# Tests wait for processes, browsers and clocks as much as they compute: two more at a time than there are cores.
-WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 3 ? n + 2 : 4)))
+# Tests wait for processes, browsers and clocks as much as they compute: one more at a time than there are cores.
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 3 ? n + 1 : 4)))
 
 .PHONY: quickstart tour test nightly lint ledger wheel bench docs site extras frameworks verifiers openenv clean
 
