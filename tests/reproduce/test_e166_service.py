@@ -20,7 +20,7 @@ def test_the_committed_lines_are_the_cells_of_the_tier():
 
 def test_requests_go_to_the_next_worker_and_the_one_that_is_down_is_left_alone(monkeypatch):
     monkeypatch.setattr(tier_service, "HELD", 60)
-    monkeypatch.setattr(tier_service, "PATIENCE", 0.05)
+    monkeypatch.setattr(tier_service, "PATIENCE", 0.5)  # seconds: a healthy one answers by then on a busy machine too
     tier_service.trial.cache_clear()
     for fault in ("malformed", "silent"):
         found = tier_service.outcome({"fault": fault, "worker": "expensive"}, 100)
