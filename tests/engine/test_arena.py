@@ -23,7 +23,7 @@ def as_passes_do() -> Iterator[None]:
 def filled(kinds: int = 2) -> Arena:
     arena = Arena()
     for kind in range(kinds):
-        arena.hold(kind, HEADS, WIDTH + kind, torch.empty(0), across=kind == 1)
+        arena.hold(kind, HEADS, WIDTH + kind, torch.empty(0), transposed=kind == 1)
     arena.number(ROWS)
     return arena
 
@@ -92,7 +92,7 @@ def test_a_layout_reads_every_row_where_it_lies(seed: int) -> None:
     for bank, kind in product(lay.banks, range(2)):
         among = None if bank.at is None else torch.from_numpy(bank.at)
         found = arena.read(bank, GRAIN, kind, among)
-        assert (found.stride(-1) == 1) == (kind == 0), "only the second kind lies across"
+        assert (found.stride(-1) == 1) == (kind == 0), "only the second kind is transposed"
         for row, part in zip(lay.rows[bank.part].tolist(), found, strict=True):
             torch.testing.assert_close(part, row_of(arena, kind, row, GRAIN), rtol=0, atol=0)
             seen += 1

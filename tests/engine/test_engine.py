@@ -18,7 +18,7 @@ from clew.core.errors import BadInput, ContextOverflow, ModelError, Refused
 from clew.core.protocols import Batches, Scores
 from clew.core.values import Completion
 from clew.models.engine.cache_rows import LEAST
-from clew.models.engine.forwards.attention import KEYS, VALUES
+from clew.models.engine.forwards.arena import KEYS, VALUES
 from clew.models.engine.state import Result, Waiting
 from clew.models.local import Local, small
 from clew.models.taps.tap import Tap

@@ -36,21 +36,20 @@ SECTIONS = {
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
 LATER = {
-    *(
-        "models",
-        "compare",
-        "replay",
-        "stop",
-        "label",
-        "tune",
-        "route",
-        "world",
-        "evolve",
-        "reproduce",
-        "serve",
-        "bench",
-    ),
-    *("memory", "draft"),
+    "models",
+    "compare",
+    "replay",
+    "stop",
+    "label",
+    "tune",
+    "route",
+    "world",
+    "evolve",
+    "reproduce",
+    "serve",
+    "bench",
+    "memory",
+    "draft",
     *SECTIONS["Work on code"],
 }
 """Verbs that a newcomer does not need: only ``clew --all`` lists them. At most 20 others; a new verb begins here."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from clew.models.engine.forwards.transfers import sent_ids
 
 I64 = npt.NDArray[np.int64]
+KEYS, VALUES = range(2)  # with a layer's number, the key of what a forward keeps of it
 GRAIN = 64  # positions; every stretch is a multiple
 SHORT = 256  # positions of the shortest stretch: rows are read together by length, and few lengths are few reads
 MORE = 16  # an arena that is full grows by at least this part of itself, so that it is seldom copied
@@ -26,8 +27,8 @@ MORE = 16  # an arena that is full grows by at least this part of itself, so tha
 class Bank(NamedTuple):
     """Rows with stretches of one length, as they lie.
 
-    part: these rows in the Layout. places: int64 [n], the number of each one's stretch, counted in its own length.
-    low, many: the stretches that hold them. at: int64 [n], which of these stretches are theirs; None where all are.
+    part: these rows in the Layout. places: int64 [n], the number of each one's stretch, counted in its own length; they
+    rise. low, many: the stretches that hold them.
     """
 
     room: int
@@ -35,12 +36,16 @@ class Bank(NamedTuple):
     places: I64
     low: int
     many: int
-    at: I64 | None
+
+    @property
+    def at(self) -> I64 | None:
+        """int64 [n], which of the stretches are theirs; None where all are."""
+        return None if self.many == len(self.places) else self.places - self.low
 
     @property
     def dense(self) -> bool:
         """Whether reading all stretches costs less than copying those of the rows."""
-        return self.at is None or self.many <= 2 * len(self.at)
+        return self.many <= 2 * len(self.places)
 
 
 class Spot(NamedTuple):
@@ -79,16 +84,16 @@ class Layout(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Numbers of one kind, [positions * heads, width]: in a stretch those of head after head. across: see ``hold``."""
+    """Numbers of one kind, [positions * heads, width]: in a stretch those of head after head."""
 
     heads: int
-    across: bool
+    transposed: bool  # see ``Arena.hold``
     numbers: Tensor
 
     def lying(self, start: int, room: int, many: int = 1) -> Tensor:
         """``many`` stretches of ``room`` positions, from position ``start`` on: a view [many, heads, room, width]."""
         part = self.numbers[start * self.heads : (start + many * room) * self.heads]
-        if self.across:
+        if self.transposed:
             return part.view(many, self.heads, part.shape[1], room).mT
         return part.view(many, self.heads, room, part.shape[1])
 
@@ -115,13 +120,13 @@ class Arena:
         """Bytes of a position in all tensors."""
         return sum(kind.heads * kind.numbers.shape[1] * kind.numbers.element_size() for kind in self._kept.values())
 
-    def hold(self, key: Hashable, heads: int, width: int, like: Tensor, across: bool = False) -> None:
+    def hold(self, key: Hashable, heads: int, width: int, like: Tensor, transposed: bool = False) -> None:
         """Keep numbers of one more kind, of the type and on the device of ``like``; nothing where it is kept.
 
-        across: within a stretch, equal places of the width lie side by side for all positions.
+        transposed: a head's numbers lie as [width, positions] within a stretch, not as [positions, width].
         """
         if key not in self._kept:
-            self._kept[key] = Kind(heads, across, like.new_zeros(self.total * heads, width))
+            self._kept[key] = Kind(heads, transposed, like.new_zeros(self.total * heads, width))
             self._views.clear()
 
     def number(self, rows: int) -> None:
@@ -138,7 +143,7 @@ class Arena:
         size = _rounded(size)
         if len(self.room) == rows and bool((self.room == size).all()):
             return
-        before, kept = (self.base, self.room), dict(self._synced())
+        before, kept = (self.base, self.room), {key: self._grown(key) for key in self._kept}
         self.total, self._used = rows * size, np.ones(rows * size // GRAIN, bool)
         self.base, self.room = np.arange(rows) * size, np.full(rows, size, np.int64)
         self._changed()
@@ -163,12 +168,12 @@ class Arena:
         """
         start, free = self._find(size)
         if not free:
-            self._grow(max(start + size, min(self.total + self.total // MORE, limit)))
+            self._extend(max(start + size, min(self.total + self.total // MORE, limit)))
         self._used[start // GRAIN : (start + size) // GRAIN] = True
         old, room = int(self.base[row]), int(self.room[row])
         if length and room:
             n = min(length, size, room)
-            for kind in self._synced().values():
+            for kind in map(self._grown, self._kept):
                 kind.lying(start, size)[:, :, :n] = kind.lying(old, room)[:, :, :n]
         self.free(row)
         self.base[row], self.room[row] = start, size
@@ -191,7 +196,8 @@ class Arena:
     def shrink(self) -> None:
         """Let the memory go behind the last stretch that a row has."""
         end = int((self.base + self.room)[self.room > 0].max(initial=0))
-        for key, kind in self._synced().items():
+        for key in self._kept:
+            kind = self._grown(key)
             self._kept[key] = kind._replace(numbers=kind.numbers[: end * kind.heads].clone())
         self.total, self._used = end, self._used[: end // GRAIN]
         self._changed()
@@ -203,7 +209,7 @@ class Arena:
         for source, target in zip(sources, targets, strict=True):
             rooms = int(self.room[source]), int(self.room[target])
             pairs.setdefault(rooms, []).append((self.base[source] // rooms[0], self.base[target] // rooms[1]))
-        for key in self._synced():
+        for key in self._kept:
             read = []
             for (here, there), places in pairs.items():
                 take, put = torch.tensor(places, device=self._kept[key].numbers.device).T
@@ -228,8 +234,7 @@ class Arena:
         banks = []
         for start, end in zip([0, *ends], ends, strict=False):
             low, many = int(place[start]), int(place[end - 1] - place[start]) + 1
-            at = None if many == end - start else place[start:end] - low
-            banks.append(Bank(int(room[start]), slice(start, end), place[start:end], low, many, at))
+            banks.append(Bank(int(room[start]), slice(start, end), place[start:end], low, many))
         found = Layout(rows, order, None if order is None else order.argsort(), banks)
         self._asked = came, found
         return found
@@ -241,7 +246,7 @@ class Arena:
 
     def stretches(self, key: Hashable, room: int) -> Tensor:
         """All that the arena holds of one kind as if every stretch were ``room`` long: [n, heads, room, width]."""
-        return self._synced()[key].lying(0, room, self.total // room)
+        return self._grown(key).lying(0, room, self.total // room)
 
     def read(self, bank: Bank, span: int, key: Hashable, among: Tensor | None = None) -> Tensor:
         """The first ``span`` positions of a bank's stretches: a view [many, heads, span, width].
@@ -253,13 +258,17 @@ class Arena:
             if len(self._views) > 64:
                 self._views.clear()
             part = slice(bank.low, bank.low + bank.many)
-            found = {one: self.stretches(one, bank.room)[part, :, :span] for one in self._synced()}
+            found = {one: self.stretches(one, bank.room)[part, :, :span] for one in self._kept}
             self._views[which] = found
         if among is None:
             return found[key]
-        if self._kept[key].across:
+        if self._kept[key].transposed:
             return found[key].mT.index_select(0, among).mT
         return found[key].index_select(0, among)
+
+    def pair(self, bank: Bank, span: int, layer: int, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer, as ``read`` gives them."""
+        return self.read(bank, span, (layer, KEYS), among), self.read(bank, span, (layer, VALUES), among)
 
     def _find(self, size: int) -> tuple[int, bool]:
         """Where a stretch of ``size`` can begin, and whether it lies within the arena."""
@@ -270,20 +279,21 @@ class Arena:
         behind = self._used[n * grains :]  # what is free at the end counts with what the arena grows by
         return (n if not behind.any() else n + 1) * size, False
 
-    def _grow(self, total: int) -> None:
+    def _extend(self, total: int) -> None:
         total = -(-total // GRAIN) * GRAIN
         self._used = np.concatenate([self._used, np.zeros(total // GRAIN - len(self._used), bool)])
         self.total = total
 
-    def _synced(self) -> dict[Hashable, Kind]:
-        """The tensors, which grow with the arena when they are next used: many rows may come at once."""
-        for key, (heads, across, old) in self._kept.items():
-            if len(old) != self.total * heads:
-                new = old.new_zeros(self.total * heads, old.shape[1])
-                new[: len(old)] = old
-                self._kept[key] = Kind(heads, across, new)
-                self._views.clear()
-        return self._kept
+    def _grown(self, key: Hashable) -> Kind:
+        """Numbers of one kind, whose tensor grows with the arena when it is next used: many rows may come at once."""
+        kind = self._kept[key]
+        old, size = kind.numbers, self.total * kind.heads
+        if old.shape[0] != size:
+            new = old.new_zeros(size, old.shape[1])
+            new[: len(old)] = old
+            self._kept[key] = kind = kind._replace(numbers=new)
+            self._views.clear()
+        return kind
 
     def _changed(self) -> None:
         self._asked = None, None

@@ -23,23 +23,22 @@ from clew.models.engine.forwards.weights import Shape, attended
 SPAN, STEADY_SPAN = 16, 64  # attention reads a multiple of this many positions
 SLAB = 32  # tokens of each row whose masks are made at once
 BLOCK = 32  # most tokens of a row that attention takes as decode does
-KEYS, VALUES = range(2)  # with a layer's number, the keys of the arena
 Attend = Callable[[int, Tensor], Tensor]  # a layer's number and queries [n, heads, dim] give [n, heads * dim]
 Reader = tuple[slice, Attend]  # attention for some of a pass's tokens
 
 
 class Attention:
-    """Attention for rows of ``arena``, which keeps (layer, ``KEYS``) and (layer, ``VALUES``); arguments as of ``Fast``.
+    """Attention for rows of ``arena``, which holds each layer's keys and values; arguments as of ``Fast``.
 
     Attributes:
-        across: whether keys shall lie across (see ``Arena.hold``). In float32 on a CPU decode's products read them so
-            in half the time. Numbers of 16 bits are read faster position by position; on a GPU neither was measured.
+        transposed: whether keys are to be held transposed (see ``Arena.hold``). In float32 on a CPU decode's products
+            read them so in half the time. Those of 16 bits are read faster as they are; a GPU was not measured.
     """
 
     def __init__(self, arena: Arena, shape: Shape, dtype: torch.dtype, device: torch.device, steady: bool) -> None:
         self.arena, self.shape, self.device, self._steady = arena, shape, device, steady
         self._step = STEADY_SPAN if steady else SPAN
-        self.across = device.type == "cpu" and dtype.itemsize >= 4 and not steady
+        self.transposed = device.type == "cpu" and dtype.itemsize >= 4 and not steady
         self._line = torch.zeros(0, dtype=dtype, device=device)  # of ``_sees``
 
     def one(self, lay: Layout, at: I64) -> Attend:
@@ -55,9 +54,9 @@ class Attention:
 
             def attend(number: int, q: Tensor) -> Tensor:
                 if among is None or not bank.dense:
-                    return self._attend_one(q, *self._read(number, bank, span, among), mask)
+                    return self._attend_one(q, *self.arena.pair(bank, span, number, among), mask)
                 every = q.new_zeros(bank.many, *q.shape[1:]).index_copy_(0, among, q)
-                return self._attend_one(every, *self._read(number, bank, span), mask).index_select(0, among)
+                return self._attend_one(every, *self.arena.pair(bank, span, number), mask).index_select(0, among)
 
             return bank.part, attend
 
@@ -71,18 +70,13 @@ class Attention:
             attend, among = self._within(pack, every), None if bank.at is None else self._ids(bank.at)
 
             def read(number: int, q: Tensor) -> Tensor:
-                return attend(q, *self._read(number, bank, pack.span, among))
+                return attend(q, *self.arena.pair(bank, pack.span, number, among))
 
             return slice(first, first + len(pack.tokens)), read
 
         firsts = np.cumsum([0, *(len(pack.tokens) for pack in packs)]).tolist()
         readers = [reader(bank, pack, first) for bank, pack, first in zip(lay.banks, packs, firsts, strict=False)]
         return Pack.joined(packs), _together(readers)
-
-    def _read(self, number: int, bank: Bank, span: int, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Keys and values that a layer has cached of rows, [m, kv, span, dim] each."""
-        keys, values = (self.arena.read(bank, span, (number, which), among) for which in (KEYS, VALUES))
-        return keys, values
 
     def _within(self, pack: Pack, every: bool) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """Attention of packed queries [N, heads, dim] over what a layer has cached of their rows: [N, heads * dim]."""
@@ -113,7 +107,7 @@ class Attention:
         here = pack.padded
         padded = q.index_select(0, self._ids(pack.first[:, None] + here).view(-1)).view(m, longest, s.heads, s.dim)
         mask = self._sees(pack.starts[:, None] + here, pack.span)[:, None]
-        if keys.stride(-1) != 1:  # torch's fused attention takes no keys that lie across: ten times as slow without it
+        if self.transposed:  # torch's fused attention takes none: without a copy this takes three to five times as long
             keys = keys.contiguous()
         a = F.scaled_dot_product_attention(
             padded.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0, enable_gqa=True

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from clew.models.engine.forwards.arena import Arena, Bank, Layout, Spot
-from clew.models.engine.forwards.attention import KEYS, SPAN, VALUES, packs_of
+from clew.models.engine.forwards.arena import KEYS, VALUES, Arena, Bank, Layout, Spot
+from clew.models.engine.forwards.attention import SPAN, packs_of
 from clew.models.engine.forwards.fast import CHUNK
 from clew.models.engine.forwards.generic import Generic
 from clew.models.engine.forwards.packed_rows import I64, Pack, as_came, similar
@@ -65,7 +65,7 @@ class Part(NamedTuple):
 class Pass(NamedTuple):
     """One pass over N new tokens: where they lie, and what layers tell of themselves.
 
-    spots: where the cache has their places. windows: that layers have asked for.
+    spots: where the cache keeps them. windows: that layers have asked for.
     """
 
     arena: Arena
@@ -78,11 +78,6 @@ class Pass(NamedTuple):
         for which, new in ((KEYS, key), (VALUES, value)):
             self.arena.hold((layer, which), new.shape[1], new.shape[-1], new)
             self.arena.store((layer, which), self.spots, new[0].transpose(0, 1))
-
-    def read(self, layer: int, part: Part) -> tuple[Tensor, Tensor]:
-        """What a layer has kept of some rows, [m, heads, span, width] each: views where no others lie between."""
-        keys, values = (self.arena.read(part.bank, part.span, (layer, which), part.among) for which in (KEYS, VALUES))
-        return keys, values
 
 
 def attention(
@@ -111,7 +106,7 @@ def attention(
     clew_rows.store(layer, key, value)
     scale, found = query.shape[-1] ** -0.5 if scaling is None else scaling, []
     for part in clew_rows.parts:
-        keys, values = clew_rows.read(layer, part)
+        keys, values = clew_rows.arena.pair(part.bank, part.span, layer, part.among)
         m, longest = part.pad.shape
         queries = query[0, :, part.tokens].index_select(1, part.pad.view(-1))
         queries = queries.view(-1, m, longest, query.shape[-1]).transpose(0, 1)

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clew.models.engine.forwards.arena import Arena, Layout, Spot
-from clew.models.engine.forwards.attention import KEYS, VALUES, Attention
+from clew.models.engine.forwards.arena import KEYS, VALUES, Arena, Layout, Spot
+from clew.models.engine.forwards.attention import Attention
 from clew.models.engine.forwards.packed_rows import I64, as_came, similar
 from clew.models.engine.forwards.transfers import sent_ids
 from clew.models.engine.forwards.weights import Layer, Shape, Weights, packed, packs, products, read
@@ -91,7 +91,7 @@ class Fast:
         self._attention = Attention(self.arena, s, self.dtype, self.device, self._steady)
         like = torch.empty(0, dtype=self.dtype, device=self.device)
         for number in range(s.layers):
-            self.arena.hold((number, KEYS), s.kv, s.dim, like, self._attention.across)
+            self.arena.hold((number, KEYS), s.kv, s.dim, like, self._attention.transposed)
             self.arena.hold((number, VALUES), s.kv, s.dim, like)
 
     def clear(self) -> None:
