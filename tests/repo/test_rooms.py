@@ -1,4 +1,4 @@
-"""The rooms of the house: no circle of files, small folders, stems that tell files apart, signatures with types."""
+"""The rooms of the house: no circle of files, signatures with types."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "clew"
-FOLDER = 16  # files, `__init__.py` counted
 ANY, SKIPS, IGNORES = (
     200,
     60,
     8,
 )  # bare Any in all signatures; lines the formatter leaves alone; `type: ignore` in harness
-SHARED_STEMS = {
-    "contract",  # the suites of worlds and of models, each by its public path
-}
 
 
 def modules(source: Path = SOURCE) -> dict[str, Path]:
@@ -97,19 +93,6 @@ def test_a_circle_behind_a_type_checker_and_a_local_import_would_be_found(tmp_pa
     (package / "three.py").write_text("from clew import one\n")
     (package / "four.py").write_text("import clew.one\n")
     assert circles(arrows(modules(package))) == [["clew.one", "clew.three", "clew.two"]]
-
-
-def test_a_folder_holds_at_most_sixteen_files():
-    sizes = {
-        f.relative_to(SOURCE).as_posix(): len(list(f.glob("*.py"))) for f in [SOURCE, *SOURCE.rglob("*")] if f.is_dir()
-    }
-    assert {folder: size for folder, size in sizes.items() if size > FOLDER and folder != "cli"} == {}
-
-
-def test_no_two_files_share_a_stem():
-    """Verbs of the command line are left out: each is called as its verb."""
-    stems = Counter(path.stem for path in modules().values() if "cli" not in path.parts and path.stem != "__main__")
-    assert {stem for stem, count in stems.items() if count > 1} <= SHARED_STEMS
 
 
 def test_bare_any_in_signatures():
