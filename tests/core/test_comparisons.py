@@ -33,3 +33,7 @@ def test_where_nothing_could_differ_nothing_is_passed(seen, said):
 def test_counts_that_contradict_each_other_are_refused(made, could):
     with pytest.raises(BadInput, match="could differ"):
         Comparisons("ends", made, could)
+
+
+def test_comparisons_without_a_least_effect_are_told_too():
+    assert str(Comparisons("final answers", 40, 12)) == "12 of 40 final answers could differ"

@@ -54,5 +54,7 @@ class Comparisons:
         return asdict(self) | {"tested": self.tested}
 
     def __str__(self) -> str:
-        floor = f"; an effect below {self.least:g}{f' {self.unit}' if self.unit else ''} does not count"
-        return f"{self.could_differ} of {self.made} {self.what} could differ{floor if self.least is not None else ''}"
+        told = f"{self.could_differ} of {self.made} {self.what} could differ"
+        if self.least is None:
+            return told
+        return f"{told}; an effect below {self.least:g}{self.unit and f' {self.unit}'} does not count"
