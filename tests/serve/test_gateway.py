@@ -171,8 +171,11 @@ def test_a_fork_answers_from_the_record_up_to_its_cursor_and_lives_after_it() ->
     assert plain == ["the sum is 1", "the sum is 3"]
     assert changed == ["the sum is 1", "I would rather not"]
     assert model.calls == 2  # the two asks of the plain fork past its cursor
-    forks = [Run(it.store, r) for r in it.store.find("") if r != run.id]
-    assert all(f.parent == Cursor(run.id, third) for f in forks)
+    forks = [Run(it.store, r) for r in reversed(it.store.find("")) if r != run.id]
+    first, last = sorted(f.parent.seq for f in forks if f.parent is not None)
+    assert last == third
+    assert json.loads(run.calls[first].action)[1] == "receive", "a request is the fork's own, unless its reply is given"
+    assert [c.kind for c in run.calls[first + 1 : third]] == ["act"], "the last reply was sent while it waited"
     assert all(f.stop == "returned" for f in forks)
     assert not it.store.verify()
 

@@ -203,7 +203,8 @@ def _told(gateway: Gateway, name: str, again: bool) -> bool:
         _told_of_record(session)
     if not session.frozen:
         common.say(f"run {session.run}: {asks} requests; look at it: {command_line('show', session.run)}")
-    return again and (bool(session.refusals) or any(not one.used for one in session.expected))
+    short = session.instead is not None and session.live is None
+    return again and (bool(session.refusals) or short or any(not one.used for one in session.expected))
 
 
 def _told_of_record(session: Session) -> None:
@@ -223,8 +224,19 @@ def _told_of_record(session: Session) -> None:
     if waiting:
         told = f"request {waiting[0]} of the {len(session.expected)} recorded was not made again"
         common.say(f"run {session.name}: {told}")
+    elif differing:
+        told = (
+            f"{len(session.expected)} recorded requests were answered for their place, {len(differing)} of them differ"
+        )
+        common.say(f"run {session.name}: {told}")
     else:
         common.say(f"run {session.name}: all {len(session.expected)} recorded requests were made again")
+    if session.live is not None:
+        number, why = session.live
+        told = f"differs from the recorded one: {why}" if why else "is the recorded one"
+        common.say(f"run {session.name}: request {number}, the first that a model was asked, {told}")
+    elif session.instead is not None:
+        common.say(f"run {session.name}: the program did not come to the fork; no model was asked")
 
 
 def _next(run: RunRow, program: Sequence[str], store: Path) -> None:

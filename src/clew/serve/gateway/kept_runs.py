@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -29,6 +29,7 @@ from clew.serve.gateway import verbatim
 from clew.serve.gateway.matching import Matching
 from clew.serve.gateway.piping import Piped
 from clew.serve.gateway.session import Session
+from clew.serve.history import Arrival
 from clew.serve.refusals import known
 from clew.serve.relay import relay
 from clew.store import Keeper, Run, new_id
@@ -136,6 +137,9 @@ class Runs:
     ) -> list[Session]:
         """Forks of a recorded run, each waiting for its program to be started again at ``/r/RUN/v1``.
 
+        A fork at a call of a model is live from the request that the call answers: the model is sent what the program
+        sends now. Only where the call's reply or its beginning is given does the fork keep the recorded request.
+
         Args:
             at: the place; with ``memory`` the run's id is enough.
             memory: as in ``Runner.fork``: items that what is pinned from the place on does without.
@@ -150,6 +154,10 @@ class Runs:
             remedy = "Name the call of a model; `clew show` lists them."
             raise BadInput(f"call {call.seq} asks no model, so it has no reply", remedy=remedy)
         mode = seed or ("same" if planned.edits else "fresh")
+        asked = None
+        if not any(edit.seq == seq and edit.kind in ("reply", "prefix") for edit in planned.edits):
+            asked = asking(view.calls[:seq])
+            seq = seq if asked is None else asked.seq
         identity, shared = new_id(), self.store.calls(view.id, 0, seq)
         rows = [fork_row(view, seq, planned, mode, i, group=identity) for i in range(n)]
         self.store.put_group(
@@ -158,7 +166,8 @@ class Runs:
         sessions = []
         for row in rows:
             self.store.put_run(row)
-            session = Session(self.store, row.id, shared, name=row.id, seeded=self.seeded, matching=self.matching)
+            how: dict[str, Any] = {"name": row.id, "seeded": self.seeded, "matching": self.matching}
+            session = Session(self.store, row.id, shared, instead=asked, **how)
             sessions.append(session)
             self._drive(session, self._runner(session), row, shared)
         return sessions
@@ -223,3 +232,16 @@ class Runs:
             return Piped(self._resolve(*verbatim.parted(ref)), session)
 
         return resolve
+
+
+def asking(calls: Sequence[Call]) -> Call | None:
+    """The last of these Calls that brought a request of the program, if none of them asked a model for its reply."""
+    for place in range(len(calls) - 1, -1, -1):
+        call = calls[place]
+        if call.kind != "act" or call.finish != "tool" or json.loads(call.action)[1] != "receive":
+            continue
+        it = Arrival.read(call.text)
+        if it is not None:
+            asked = any(c.kind == "ask" and c.conversation == it.thread for c in calls[place:])
+            return None if asked else call
+    return None

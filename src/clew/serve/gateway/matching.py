@@ -6,6 +6,7 @@ apart from what masks leave out; where that is wanted, also for the one at its p
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -27,6 +28,8 @@ class Expected:
     verbatim: bool  # the record has its body
     who: Mapping[str, object] = field(default_factory=dict)  # its fields that say who asks
     used: bool = False
+    differs: str = ""  # how the program's own differs; it asked something else if ``used`` is not set
+    came: asyncio.Event = field(default_factory=asyncio.Event)  # what the program asks here is known
 
 
 class Met(NamedTuple):

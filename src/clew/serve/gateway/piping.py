@@ -31,6 +31,7 @@ class Piped:
 
     async def complete(self, request: Request) -> Completion:
         try:
+            await self.session.asked_again(request.conversation)
             return await self._completed(request._replace(wire=self.session.wire(request)), request.conversation)
         except ClewError as error:
             exchange = self.session.under_way(request.conversation)

@@ -90,8 +90,10 @@ class ProgramFolders:
             return
         async with self._one:
             told = await asyncio.to_thread(_told, scan)
-        if not live:
+        in_place = session.instead is not None and session.instead.exchange.number == number
+        if not live or in_place:
             self._compare(session.name, f"{number:08x}", str(told["tree"]), f"request {number}")
+        if not live:
             return
         rows = [noted(session.run, number, told)]
         if number == 0 and self._begun:

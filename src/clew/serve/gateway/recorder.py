@@ -149,6 +149,7 @@ class Through:
         self.ref, self.version, self.renderer = inner.ref, inner.version, inner.renderer
 
     async def complete(self, request: Request) -> Completion:
+        await self.session.asked_again(request.conversation)
         exchange = self.session.under_way(request.conversation)
         assert exchange is not None
         asking: Asking = exchange.about

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clew.core.errors import ClewError, ReplayDiverged
+from clew.core.errors import ClewError, Refused, ReplayDiverged
 from clew.core.keys import sampling_form
 from clew.core.records import Call, Cursor, Request, Wire
 from clew.core.values import Completion, Message, StopReason, ToolSpec
@@ -53,6 +53,8 @@ class Session:
         seeded: a request's seed is that of its ask, not a field for the model behind it.
         continued: the program was not started again but goes on, as after a restart of the gateway.
         matching: how the requests of a program that was started again are matched with those recorded.
+        instead: the recorded Call that brought the request in whose place the first live one of a fork comes; what
+            differs between the two is noted and told.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Session:
         continued: bool = False,
         seeded: bool = False,
         matching: Matching | None = None,
+        instead: Call | None = None,
     ) -> None:
         self.store, self.run, self.name = store, run, name
         self.runs = {run, *(call.run for call in calls)}  # with those it goes on from
@@ -92,6 +95,8 @@ class Session:
         self._recall(whole)
         if continued:
             self.expected.clear()
+        self.instead = self._recorded_there(instead) if instead is not None else None
+        self.live: tuple[int, str] | None = None  # the first live request of a fork, and how it differs from that
 
     # ---- for the program -------------------------------------------------------------------------------------------
 
@@ -121,7 +126,9 @@ class Session:
         found = self._recorded(asked, it, sent)
         if found is not None:
             found.used, found.exchange.about, found.exchange.body = True, about, body
+            found.came.set()
             return found.exchange
+        self._compare(asked, it, sent)
         if self.history.masks.masks and it.keep:
             told = [[said(m) for m in path] for path in (self._before(it), asked.messages[: it.keep])]
             self._note_masked(it.number, it.thread, self.history.masks.used(*told))
@@ -156,6 +163,8 @@ class Session:
         if not self.ended:
             self.ended = True
             self._queue.put_nowait(json.dumps({"ended": why} | ({"stop": str(stop)} if stop else {})))
+            for one in self.expected:
+                one.came.set()
 
     def quiet(self) -> float:
         """Seconds since something was asked or answered; 0 while an answer is under way, and where the program of a
@@ -168,6 +177,8 @@ class Session:
         self.ended = True
         for exchange in self.exchanges.values():
             exchange.put(why)
+        for one in self.expected:
+            one.came.set()
 
     def fits(self, asked: Asked, dialect: str) -> int:
         """Messages by which a request goes on from a reply of this run; 0 where it does not."""
@@ -205,6 +216,24 @@ class Session:
     def under_way(self, thread: int) -> Exchange | None:
         """The request asked last in a conversation."""
         return next((e for e in reversed(self.exchanges.values()) if e.thread == thread), None)
+
+    async def asked_again(self, thread: int) -> None:
+        """Before a model is asked: where the request is one of the record, wait until the program has made it again.
+
+        Raises:
+            Refused: the program asked something else, or ended. Nothing was sent.
+        """
+        exchange = self.under_way(thread)
+        one = next((e for e in self.expected if e.exchange is exchange and not e.replied), None)
+        if one is None:
+            return
+        await one.came.wait()
+        if not one.used or one.differs:
+            told = one.differs or "the program did not make it again"
+            raise Refused(
+                f"recorded request {one.exchange.number} was not sent to the model: {told}",
+                remedy="Fork at the call without a given reply: the model is then sent what the program sends.",
+            )
 
     def wire(self, request: Request) -> Wire | None:
         """A request as its program wrote it; None where it was not kept."""
@@ -259,19 +288,36 @@ class Session:
         if found is None and self.matching.position:
             found = at_its_place(waiting, asks)
         if found is not None:
-            self._meet(self.matching.met(found, asks[found.verbatim], asker(asked)), found.exchange.thread)
+            met = self.matching.met(found, asks[found.verbatim], asker(asked))
+            found.differs = met.differs
+            self._meet(met, found.exchange.thread)
         elif self.frozen or any(e.exchange.thread in (it.thread, it.of) for e in waiting):
             told = ", which are all used"
             if waiting:
                 nearest = next((e for e in waiting if e.exchange.thread == it.thread), waiting[0])
                 told = "; " + (self.matching.differs(nearest, asks[nearest.verbatim]) or "its spelling")
             self.refusals.append(f"the program's request is not among those recorded{told}")
+            for one in waiting:
+                one.differs = self.refusals[-1]
+                one.came.set()
             raise ReplayDiverged(
                 f"run {self.run}: {self.refusals[-1]}",
                 remedy="Its code, its input or its clock differ from those recorded; fork at an earlier step.",
                 at=str(Cursor(self.run, it.number)),
             )
         return found
+
+    def _compare(self, asked: Asked, it: Arrival, sent: Sent | None) -> None:
+        """Note how the first live request of a fork differs from the recorded one in whose place it comes."""
+        if self.instead is None or self.live is not None:
+            return
+        asks = question(asked._replace(model=it.model), sent.body.get("tools") or [] if sent else [])
+        if not self.instead.verbatim:
+            asks = question(asked._replace(model=it.model))
+        why = self.matching.differs(self.instead, asks)
+        self.live = (it.number, why)
+        if why:
+            self._queue.put_nowait(json.dumps({"note": "changed", "request": it.number, "why": why}))
 
     def _before(self, it: Arrival) -> list[Message]:
         """The messages that a request has from the conversation which it goes on with, as they are recorded."""
@@ -313,14 +359,32 @@ class Session:
     def _expect(self, it: Arrival) -> None:
         """Take in a recorded request."""
         path = self.history.apply(it)
+        one = self._read(it, path)
+        self.exchanges[it.number] = one.exchange
+        self.expected.append(one)
+
+    def _read(self, it: Arrival, path: list[Message]) -> Expected:
+        """A recorded request, which the history has taken in."""
         it = self.history.whole(it)
-        exchange = self.exchanges[it.number] = Exchange(it.number, it.thread)
+        exchange = Exchange(it.number, it.thread)
         dialect, model, _ = verbatim.parted(it.model)
         asked, body = verbatim.recorded(it, path)
-        self.expected.append(self.matching.expected(exchange, asked._replace(model=f"{dialect}:{model}"), body))
         if body is not None:
             wire = Wire(dialect, body, it.headers or {}, it.query or {})
             exchange.asked = Sending(it.model, path, it.tools, asked.sampling, wire)
+        return self.matching.expected(exchange, asked._replace(model=f"{dialect}:{model}"), body)
+
+    def _recorded_there(self, call: Call) -> Expected | None:
+        """The request that a Call brought, which the program will not be held to."""
+        it = Arrival.read(call.text)
+        if it is None:
+            return None
+        before = self.history.threads[it.thread].rest if it.goes_on else None
+        one = self._read(it, self.history.apply(it))
+        self.history.undo(it)
+        if it.goes_on:
+            self.history.threads[it.thread].rest = before
+        return one
 
     def _file(self, call: Call, sent: set[int]) -> None:
         """Put a recorded answer where the program will find it, unless the live run is still to send it."""
