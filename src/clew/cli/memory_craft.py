@@ -243,7 +243,7 @@ def _plain(found: Sequence[Due]) -> list[dict[str, object]]:
 
 
 def _crafted(one: Crafted) -> dict[str, object]:
-    shadowed = one.shadowed and one.shadowed._asdict()
+    shadowed = one.shadowed and {**one.shadowed._asdict(), "checks": one.shadowed.checks.json()}
     costs = {name: getattr(one, name)._asdict() for name in ("building", "checking")}
     return {"plan": one.plan, "tool": one.tool, "name": one.name, "why": one.why, "shadow": shadowed, **costs}
 

@@ -145,7 +145,7 @@ async def build(
             remedy = "Run more tasks, let --fresh N of them be played, or say --shadow N."
             told = f"; {new.told}" if fresh else ""
             raise BadInput(f"{stored} stored runs that followed the plan are no {m} shadow tasks{told}", remedy=remedy)
-        shadowed = StoredPlays(memory.store, taskset, finish or finish_of(memory.store, some))
+        shadowed = StoredPlays(memory.store, taskset, finish or finish_of(memory.store, some), some)
         api = shadowed.api(some[0])
     except ClewError as error:
         return Crafted(one.plan.id, "", "", error.message, Cost(), Cost())
