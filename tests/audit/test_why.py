@@ -336,7 +336,7 @@ def test_forks_of_a_run_with_children_are_packed_as_those_of_any_run():
     runner = Runner(parent, None, model, MemoryStore())
     run = runner.collect([Task("t", "Go on.")], n=1).runs[0]
     at = next(c.seq for c in run.calls if c.kind == "ask")
-    subject = rewind.Rewound(runner, run, rewind.Behaviour("word [012]"), {}, at=at, keep=2)
+    subject = rewind.Rewound(runner, run, rewind.Behaviour("word [0-3]"), {}, at=at, keep=2)
     before = len(runner.store.run_ids())
     found = subject.rollouts(Arm(()), 0, 6)
     assert (len(found.outcomes), len(found.runs)) == (6, 2)

@@ -62,8 +62,9 @@ def test_declared_hypotheses_and_what_is_printed(desk):
     assert "causes: caused by leave or quarter (either is enough)" in text
     assert "placebo" in text
     assert "clew view" in text
-    never = ask("--does", "set_audit", *("--change", CHANGES[2]), "-n", 30, "--rewind", "steps").output
-    assert "cannot tell: it did not come up again in 60 rollouts" in never
+    assert "tested: " in text
+    never = ask("--does", "set_audit", *("--change", CHANGES[2]), "-n", 30, "--rewind", "steps", code=2).output
+    assert "does not show the behaviour from call 1 on: none of its actions and replies matches /set_audit/" in never
 
 
 def test_refusals_name_a_remedy(desk):

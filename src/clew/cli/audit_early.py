@@ -89,7 +89,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
-    outcome = _outcome(options)
+    outcome = _outcome(chosen, options)
     runner = _runner(store, chosen, options)
     arms, left = _prepared(chosen, runner, outcome, options)
     if not as_json:
@@ -124,7 +124,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     _told(found, ids, runs, options)
 
 
-def _outcome(options: dict[str, Any]) -> Shown | Voted:
+def _outcome(chosen: list[Run], options: dict[str, Any]) -> Shown | Voted:
     from clew.audit.agreement.running import load_judge
     from clew.audit.early.outcome import Shown, Voted
     from clew.audit.why.rewind import Behaviour
@@ -135,7 +135,9 @@ def _outcome(options: dict[str, Any]) -> Shown | Voted:
         return Voted(tuple(map(load_judge, options["judges"])), options["rule"])
     if not options["outcome"] and not options["does"]:
         raise BadInput("no outcome is named", remedy="Say what a run shows: --outcome 'return>0.5', --does REGEX.")
-    return Shown(Behaviour(options["does"], options["outcome"]))
+    behaviour = Behaviour(options["does"], options["outcome"])
+    behaviour.check()
+    return Shown(behaviour.as_in(chosen, [0] * len(chosen)))
 
 
 def _runner(store: Keeper, chosen: list[Run], options: dict[str, Any]) -> Runner:

@@ -26,7 +26,7 @@ AT_HELP = "Continue from this call.  [default: the first model call]"
 
 @click.command("why", short_help="Find what made an agent do something, by changing its input.")
 @click.argument("run")
-@option("--does", default="", metavar="REGEX", help="Behaviour: an action (or reply) that matches.")
+@option("--does", default="", metavar="REGEX", help="Behaviour: an action or reply of the run that matches.")
 @option("--edits", default="", metavar="GLOB", help=EDITS_HELP)
 @option("--where", default="", metavar="QUERY", help="Behaviour: the run matches this query.")
 @option("--change", "changes", multiple=True, metavar="NAME=I:OLD=>NEW", help="A hypothesis; may be repeated.")
@@ -37,7 +37,7 @@ AT_HELP = "Continue from this call.  [default: the first model call]"
 @option("--doses", default="", metavar="X,Y,Z", help="At least three numbers for --sweep.")
 @option("--avoid", nargs=2, metavar="REGEX PLACEBO", help="Never let a reply match REGEX; the same for a placebo.")
 @option("--phrase", help="Also print how likely the run's model is to begin each reply so (local weights).")
-@option("--fault", metavar="REGEX", help="Observations that show a failing harness.")
+@option("--fault", metavar="REGEX", help="Leave out rollouts in which a result matches: a failing harness.")
 @option("-n", "--n", "n", default=100, help="Rollouts per arm; the unchanged run gets twice that.")
 @option("--budget", default=3000, help="Most rollouts in total.")
 @option("--keep", default=3, type=common.Amount(int, 0), help="Rollouts of each arm that are kept as whole runs.")
@@ -78,6 +78,7 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     found.caveats += [
         f"never {name}: {sum(counts) / len(counts):.2f} redraws per reply" for name, counts in subject.redrawn.items()
     ]
+    found.caveats += suspected(subject)
     found.caveats += [note for name in found.causes for note in noted(name, subject.changes[name].old)]
     ids = filed(found, store, label)
     if as_json:
@@ -85,6 +86,16 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     for seq, log_p in probed:
         common.echo(f"log p of {options['phrase']!r} at {view.id}@{seq}: {log_p:.2f}")
     told(found, ledger.found, label)
+
+
+def suspected(subject: Rewound) -> list[str]:
+    """What rollouts whose results read like a failing harness show, where no --fault says what is one."""
+    (hits, n), (others, rest) = subject.suspects[True], subject.suspects[False]
+    if not n:
+        return []
+    beside = f" and in {others} of the {rest} others" if rest else ""
+    told = f"results in {n} of {n + rest} new rollouts of the unchanged run read like a failing harness (a timeout)"
+    return [f"{told}; the behaviour came up in {hits} of these{beside}; all are counted, --fault REGEX leaves some out"]
 
 
 def noted(name: str, old: str) -> list[str]:
@@ -165,8 +176,8 @@ def _label(view: Run, case: Case, subject: Rewound, options: dict[str, Any]) -> 
 
     changes = {name: list(change) for name, change in subject.changes.items()}
     fixed = [list(subject.dose) if subject.dose else [], [str(place) for place in subject.places]]
-    asked = [view.id, subject.at, case.behaviour, changes, fixed, [options[k] for k in ("seed", "fault")]]
-    asked += [list(options["avoid"] or ()), options["model"] or ""]
+    asked = [view.id, subject.at, case.behaviour, changes, fixed, [options["seed"], subject.fault.pattern]]
+    asked += [list(options["avoid"] or ()), options["model"] or "", subject.behaviour.actions_only]
     return value_digest(asked).hex()[:8]
 
 
@@ -187,9 +198,7 @@ def edits_told(subject: Rewound) -> None:
     run, edits = subject.run, subject.behaviour.edits
     assert subject.shelf is not None  # else it was refused
     call = first_edit(run, subject.at, edits, subject.shelf)
-    if call is None:
-        common.say(f"the run itself changed nothing that matches {edits} from call {subject.at} on")
-        return
+    assert call is not None  # else it was refused
     common.say(f"the run itself changed what matches {edits} at call {call.seq}: {short(brief(call), 80)}")
     asks = [one.seq for one in run.calls[: call.seq] if one.kind == "ask"]
     if asks and asks[-1] > subject.at:
@@ -211,6 +220,7 @@ def told(found: Finding, again: int, label: str) -> None:
     for caveat in found.caveats:
         common.echo(f"note: {caveat}")
     common.echo(f"{found.kind}: {found.text}")
+    common.echo(f"tested: {found.comparisons()}")
     common.echo(f"{found.spent} rollouts" + (f", {again} of them found in the store" if again else ""))
     common.echo(f"examples of each arm: {command_line('log', f'tag:why/{label}/*')}")
     common.echo(f"reports: {command_line('view')}")
@@ -225,6 +235,7 @@ def _json(found: Finding, ids: list[str], again: int) -> dict[str, Any]:
     said: dict[str, Any] = {"behaviour": found.case.behaviour, "kind": found.kind, "verdict": found.text}
     said |= {
         "causes": list(found.causes),
+        "comparisons": found.comparisons().json(),
         "chances": found.chances,
         "evidence": lines,
         "caveats": found.caveats,

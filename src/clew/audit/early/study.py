@@ -115,6 +115,11 @@ def prepare(
     used = [pair for name in names if name in drawn for pair in by_prompt[name][:each]]
     rest = [pair for name in names for pair in by_prompt[name][each if name in drawn else 0 :]]
     arms = Arms([one for one, _ in used], [value for _, value in used], hands, sizes or Sizes(), seed, others=rest)
+    if not yes:
+        raise BadInput(
+            f"{outcome.name} holds in none of {len(kept)} runs, so nothing can be said of when it is settled",
+            remedy="Name an outcome that some of these runs show, or give runs that show it.",
+        )
     rarer = min(yes, len(kept) - yes)
     if not one_sided and rarer < max(2, ONE_SIDED * len(kept)):
         raise BadInput(

@@ -11,6 +11,7 @@ import numpy as np
 
 from clew.audit.design import Count
 from clew.audit.why.doses import Dose
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.records import Report
@@ -107,6 +108,23 @@ class Finding:
             (line.test, f"{line.report} p={line.p:.2g}", dict.fromkeys(line.about, marks[line.reads]))
             for line in self.lines
         ]
+
+    def comparisons(self) -> Comparisons:
+        """What the verdict on the declared causes rests on: their changes alone and in pairs.
+
+        A rate can fall by no more than the rate it is compared with, and rise by no more than what that leaves: a
+        comparison could have found a cause only where this is more than the difference that so many rollouts show.
+        """
+        signs = {h.name: h.predicts for h in self.case.hypotheses}
+        tests = [x for x in self.lines if x.test in ("single", "pair") and x.counts is not None]
+        seen = [(x.report.high - x.report.low) / 2 for x in tests]
+        room = [x.counts[1].rate if signs[x.about[0]] < 0 else 1 - x.counts[1].rate for x in tests if x.counts]
+        could = sum(space > half for space, half in zip(room, seen, strict=True))
+        least = round(max(seen, default=0.0), 3)
+        why = "no change was put to the test"
+        if tests:
+            why = f"the rate has {max(room):.3f} of room to change, and differences below {min(seen):.2f} are not seen"
+        return Comparisons("rates with a change and without it", len(tests), could, least, "in the rate", why)
 
     def verdict(self) -> Report | None:
         """The verdict as a Report, with the effect of the strongest cause, else the rate; None where nothing ended."""

@@ -105,9 +105,11 @@ def _compare(
     found: Finding, test: str, about: Sequence[str], arm: Rollouts, base: Rollouts, against: str = "as it was"
 ) -> Line:
     """The change of the rate that a change makes; a fault of the harness takes a rollout out of both sides."""
-    arm = arm.clean()
+    made, arm = len(arm.outcomes), arm.clean()
+    if not len(arm.outcomes):
+        raise NotRun(f"in all {made} rollouts with {' and '.join(about)} changed the harness failed")
     if arm.tally.n == 0:
-        raise NotRun(f"no rollout of {' and '.join(about)} ended")
+        raise NotRun(f"no rollout with {' and '.join(about)} changed ended")
     claim = f"{found.case.behaviour}: without {' and '.join(about)}, against {against}"
     report = design.difference(claim, arm.tally, base.tally, runs=(*arm.runs, *base.runs))
     p = design.p_value(arm.tally, base.tally)
@@ -244,6 +246,9 @@ def _settle(found: Finding, ledger: Ledger, base: Rollouts) -> None:
     wide = max((x.report.high - x.report.low) / 2 for x in tests if x.test == "single")
     if wide > 0.2:
         found.text = f"differences are known to {wide:.2f} only: cannot tell"
+        return
+    if not (made := found.comparisons()).tested:
+        found.text = made.verdict("")
         return
     said = ["none of the declared causes" if any(x.test == "pair" for x in tests) else "no declared cause alone"]
     said += [against] if (against := _said(found)) else []

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from clew.audit.design import Count
 from clew.audit.why.arms import Arm, Rollouts
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput
 from clew.core.keys import derive
+from clew.core.printable import short
 from clew.core.protocols import Model
 from clew.core.records import Call, Cursor, Node, Request
 from clew.core.values import Completion, StopReason
@@ -36,7 +38,8 @@ from clew.worlds.workspace.tree_edits import edited, glob, tree_at
 ENDED = (StopReason.DONE, StopReason.RETURNED, StopReason.NO_WORLD)  # the last: what it asked for next is known
 BROKEN = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
 UNDONE = r"; the files are as they were before$"  # how a workspace ends what it tells of a command that it gave up
-FAULT = r"(?i)\btime[d ]*out\b|connection (refused|reset)|internal (server )?error|traceback|command not found"
+NEVER = r"(?!)"  # matches nothing
+SUSPECT = r"(?i)\btime[d ]*out\b|connection (refused|reset)|internal (server )?error|traceback|command not found"
 FILLER = "This line holds no information and is here for its length alone and for nothing else at all"
 MOST_FACTORS = 6
 REDRAWS = 20  # of one reply whose class is avoided
@@ -45,17 +48,19 @@ REDRAWS = 20  # of one reply whose class is avoided
 class Behaviour(NamedTuple):
     """What is to be explained, as a test on a run.
 
-    does: a regular expression that an action matches, or, where nothing performs actions, a reply. query: the run is
-    selected by it (``clew.store.query``). edits: a glob of paths, one of which an act changed in the files of a run in
-    a workspace, whatever its command says. Where several are given all must hold.
+    does: a regular expression that an action or a reply matches. query: the run is selected by it
+    (``clew.store.query``). edits: a glob of paths, one of which an act changed in the files of a run in a workspace,
+    whatever its command says. Where several are given all must hold. actions_only: a reply that names an action
+    without performing it does not match ``does``; ``as_in`` sets it from recorded runs.
     """
 
     does: str = ""
     query: str = ""
     edits: str = ""
+    actions_only: bool = False
 
     def __str__(self) -> str:
-        told = [f"does /{self.does}/"] if self.does else []
+        told = [f"does /{self.does}/{' in an action' * self.actions_only}"] if self.does else []
         told += [f"edits {self.edits}"] if self.edits else []
         return " and ".join([*told, *([self.query] if self.query else [])])
 
@@ -66,6 +71,15 @@ class Behaviour(NamedTuple):
         pattern(self.does)
         if self.edits:
             glob(self.edits)
+
+    def as_in(self, runs: Sequence[Run], since: Sequence[int]) -> Behaviour:
+        """The behaviour as recorded runs show it: where an action of one of them matches, only actions count, so that a
+        run that merely speaks of the action does not show the behaviour; else replies count too."""
+        found = pattern(self.does)
+        acted = self.does and any(
+            any(map(found.search, deeds(run, at, actions_only=True))) for run, at in zip(runs, since, strict=True)
+        )
+        return self._replace(actions_only=bool(acted))
 
     def shown(self, runs: Sequence[Run], since: int, shelf: TreeShelf | None = None) -> list[bool]:
         """Whether each run shows it in its Calls from ``since`` on; ``shelf`` holds their files.
@@ -80,7 +94,7 @@ class Behaviour(NamedTuple):
             selected = set(runs[0].store.find(self.query))
         return [
             (not self.query or run.id in selected)
-            and (not self.does or any(map(found.search, deeds(run, since))))
+            and (not self.does or any(map(found.search, deeds(run, since, self.actions_only))))
             and (shelf is None or not self.edits or first_edit(run, since, self.edits, shelf) is not None)
             for run in runs
         ]
@@ -98,14 +112,42 @@ def pattern(text: str) -> re.Pattern[str]:
         raise BadInput(f"{text!r} is no regular expression: {error}") from error
 
 
-def deeds(run: Run, since: int) -> list[str]:
-    """The actions of a run from a Call on, and where nothing performs them the replies with the tool calls in them."""
+def refuse_unshown(behaviour: Behaviour, run: Run, since: int, shelf: TreeShelf | None) -> None:
+    """Nothing can be said of why a run did what it did not do.
+
+    Raises:
+        BadInput: the run does not show the behaviour in its Calls from ``since`` on; the message says what it shows.
+    """
+    if behaviour.shown([run], since, shelf)[0]:
+        return
+    found, told = deeds(run, since), list[str]()
+    if behaviour.does and not any(map(pattern(behaviour.does).search, found)):
+        last = f"; the last is {short(found[-1], 80)!r}" if found else ""
+        told.append(f"none of its actions and replies matches /{behaviour.does}/{last}")
+    if behaviour.edits and shelf is not None and first_edit(run, since, behaviour.edits, shelf) is None:
+        told.append(f"no action changed a file that matches {behaviour.edits}")
+    if behaviour.query and run.id not in run.store.find(behaviour.query):
+        told.append(f"the query {behaviour.query!r} does not select it")
+    remedy = f"Name what the run did; `clew show {run.id}` prints it."
+    if since and behaviour.shown([run], 0, shelf)[0]:
+        remedy = f"The run shows it before call {since} only: give an earlier call with --at."
+    raise BadInput(f"run {run.id} does not show the behaviour from call {since} on: {'; '.join(told)}", remedy=remedy)
+
+
+def deeds(run: Run, since: int, actions_only: bool = False) -> list[str]:
+    """The actions of a run from a Call on, and unless ``actions_only`` its replies.
+
+    A tool call that nothing performs, as at the end of a continued transcript, is an action: its name and arguments.
+    """
     calls = run.calls[since:]
     acts = [text for c in calls if c.kind == "act" for text in dict.fromkeys((c.action, brief(c)))]
-    if acts and run.stop is not StopReason.NO_WORLD:
-        return acts
     replies = [run.store.node(c.node_out).message for c in calls if c.kind == "ask" and c.node_out]
-    return [*acts, *("\n".join([m.text, *(f"{c.name} {c.arguments}" for c in m.calls)]) for m in replies)]
+    unperformed = not acts or run.stop is StopReason.NO_WORLD
+    for m in replies:
+        parts = [m.text] if m.text and not actions_only else []
+        parts += [f"{c.name} {c.arguments}" for c in m.calls] if unperformed else []
+        acts += ["\n".join(parts)] if parts else []
+    return acts
 
 
 def first_edit(run: Run, since: int, edits: str, shelf: TreeShelf) -> Call | None:
@@ -144,8 +186,9 @@ class Rewound:
         at: Call that all arms go on from; default: the first ask.
         places: cursors into the run, ``places[i]`` after i units of its trace.
         avoid: class name -> regular expression of the replies that belong to it.
-        fault: regular expression of observations that show a failing harness; default: of timeouts, lost connections
-            and tracebacks, and in a workspace, where programs print these by right, of what undid a command.
+        fault: regular expression of observations that show a failing harness; default: none but, in a workspace, what
+            undid a command. Errors of model, world and agent count always. Observations that only read like a failing
+            harness (a timeout, a traceback) may be what the task is about: they are counted in ``suspects``.
         keep: rollouts of each arm that are kept whole.
 
     Raises:
@@ -173,11 +216,15 @@ class Rewound:
         if behaviour.edits and self.shelf is None:
             remedy = "Audit a run in a workspace, or say by --does what it asked for."
             raise BadInput(f"the acts of run {run.id} keep no files, so that no edit would be seen", remedy=remedy)
-        self.runner, self.run, self.behaviour, self.changes, self.dose = runner, run, behaviour, dict(changes), dose
+        self.runner, self.run, self.changes, self.dose = runner, run, dict(changes), dose
         self.at = first_ask(run) if at is None else at
-        usual = FAULT if self.shelf is None else UNDONE
+        self.behaviour = behaviour.as_in([run], [self.at])
+        refuse_unshown(self.behaviour, run, self.at, self.shelf)
         self.places, self.keep, self.seed = list(places), keep, seed
+        usual = UNDONE if self.shelf is not None else NEVER
         self.fault = pattern(usual if fault is None else fault)
+        self.suspects = {True: Count(0, 0), False: Count(0, 0)}
+        self._suspicion = pattern(SUSPECT if fault is None and self.shelf is None else NEVER)
         self.avoid = {name: pattern(text) for name, text in (avoid or {}).items()}
         self.redrawn: dict[str, list[int]] = {}
         self._texts = {i: node.message.text for i, (_, node) in enumerate(said(run, 0))}
@@ -187,6 +234,11 @@ class Rewound:
                     f"message {change.message} of run {run.id} does not hold {change.old!r}, which {name} changes",
                     remedy=f"`clew show {run.id}` prints its messages; they are counted from 0, replies left out.",
                 )
+            text = self._texts[change.message]
+            if change.apply(text, 1.0) == (change.apply(text, 2.0) if change is dose else text):
+                told = f"{name} is the same text at every dose" if change is dose else f"{name} changes no text"
+                remedy = "Write {} in it, where the dose goes." if change is dose else "Write NEW unlike OLD."
+                raise BadInput(f"{told}: {change.new!r}", remedy=remedy)
 
     def rollouts(self, arm: Arm, start: int, n: int) -> Rollouts:
         """Forks ``start`` to ``start + n`` of an arm; those below ``keep`` stay in the store."""
@@ -196,7 +248,13 @@ class Rewound:
             aside = replace(self.runner.spec, store=MemoryStore())
             copy_run(aside.store, self.run.store, self.run.id)
             runs += self._fork(aside, arm, start + kept, n - kept)
-        return self._read(runs, kept)
+        made = self._read(runs, kept)
+        if arm == Arm():
+            for run, outcome in zip(runs, made.outcomes.tolist(), strict=True):
+                suspect = any(map(self._suspicion.search, _told(run)))
+                hits, n = self.suspects[suspect]
+                self.suspects[suspect] = Count(hits + (outcome == 1), n + 1)
+        return made
 
     def _fork(self, spec: RunSpec, arm: Arm, start: int, n: int) -> Group:
         texts: dict[Any, str] = {}
@@ -227,9 +285,13 @@ class Rewound:
         return Rollouts(outcomes, faults, [run.seed for run in runs], costs, tuple(run.id for run in runs[:kept]))
 
     def _broke(self, run: Run) -> bool:
-        own = run.calls[run.shared :]
-        told = (c.text for c in own if c.kind == "act")
-        return run.stop in BROKEN or any(c.error for c in own) or any(map(self.fault.search, told))
+        failed = run.stop in BROKEN or any(c.error for c in run.calls[run.shared :])
+        return failed or any(map(self.fault.search, _told(run)))
+
+
+def _told(run: Run) -> list[str]:
+    """What the world answered to the acts of a fork itself."""
+    return [call.text for call in run.calls[run.shared :] if call.kind == "act"]
 
 
 class Avoiding:
