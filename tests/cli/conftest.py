@@ -47,6 +47,7 @@ def clew(tmp_path, monkeypatch):
     """Call the command line in an empty folder: ``clew("log", "--json")`` gives click's Result."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CLEW_STORE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path.with_name(f"{tmp_path.name}-state")))
 
     def call(*args, code: int | None = 0, **extra):
         done = CliRunner().invoke(verbs, [str(a) for a in args], **extra)

@@ -57,6 +57,7 @@ class Shell:
             "PATH": f"{self.bin}:{os.environ['PATH']}",
             "COLUMNS": "100",
             "XDG_CACHE_HOME": f"{self.bin}/cache",
+            "XDG_STATE_HOME": f"{self.bin}/state",
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         }
 

@@ -115,6 +115,8 @@ def test_a_file_that_moved_is_asked_for_and_found_where_the_user_says(shell):
     assert f"`clew --moved {old}=NEW ...`" in said
     assert "calls equal" in shell(f"clew --moved {old}=kept/tools.py replay {run}")
     (shell.folder / "clew.toml").write_text(f'[moved]\n"{old}" = "kept/tools.py"\n')
+    assert "only you may allow" in shell(f"clew replay {run}", code=2), "it says which code runs"
+    shell("clew doctor --trust")
     assert "calls equal" in shell(f"clew replay {run}")
     assert "(recorded)" in shell(f"clew fork {run}@2 --result 'forty-two'")
     assert "there is nothing at" in shell(f"clew --moved {old}=nowhere.py replay {run}", code=2)

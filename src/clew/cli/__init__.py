@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from clew.cli.shared import common, next_lines, old_spellings, option, project
+from clew.cli.shared.trust import BEFORE, guarded
 from clew.core.errors import BadInput, ClewError
 from clew.core.printable import visible
 from clew.core.sources import moved
@@ -71,7 +72,7 @@ class Verbs(click.Group):
         if cmd_name in (extensions := _extensions()):
             command = extensions[cmd_name].load()
             assert isinstance(command, click.Command)
-            return command
+            return guarded(command)
         return None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -105,7 +106,8 @@ class Verbs(click.Group):
             return
         try:
             ctx.meta[project.PROJECT] = found = project.Project(path)
-            found.use()
+            found.check_moved()
+            ctx.meta[BEFORE] = found.allow
             ctx.default_map = project.OfVerb(found, self, ctx)
         except BadInput:
             if verb != "doctor":
@@ -282,7 +284,6 @@ def main() -> None:
     """The script. After an interrupt it ends at once: threads inside native code would abort an orderly exit."""
     _settle_warnings()
     _keep_interrupts()
-    sys.path.append(os.getcwd())  # as with `python -m`, so that MODULE:NAME means a module of this folder too
     try:
         verbs()
     except SystemExit as end:

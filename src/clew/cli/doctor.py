@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, project
+from clew.cli.shared import common, option, project
 
 VERSIONS = "weight versions of tokens"
 EXTRAS = {
@@ -39,8 +39,9 @@ EXTRAS = {
 
 @click.command(short_help="Check this machine, or inference servers.")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
+@option("--trust", is_flag=True, help="Allow what clew.toml asks for, until it changes; print it.")
 @common.output_options
-def command(urls: tuple[str, ...], as_json: bool, store_path: str) -> None:
+def command(urls: tuple[str, ...], trust: bool, as_json: bool, store_path: str) -> None:
     """Check this machine: packages, threads, accelerator, store. Exit code 1 if the store cannot be used.
 
     With the URLs of inference servers, check instead what each has that a training needs (docs/fleet.md): token ids,
@@ -49,8 +50,11 @@ def command(urls: tuple[str, ...], as_json: bool, store_path: str) -> None:
 
     \b
     clew doctor
+    clew doctor --trust
     clew doctor http://localhost:8000 http://localhost:8001
     """
+    if trust:
+        _allow(as_json)
     rows = servers(urls) if urls else [*packages(), machine(), *project_row(), *store_row(store_path)]
     if as_json:
         common.print_json(rows)
@@ -60,6 +64,28 @@ def command(urls: tuple[str, ...], as_json: bool, store_path: str) -> None:
         common.print_table(("", "what", "found", "remedy"), table)
     if any(row["what"].rpartition(" ")[2] in ("store", "server") and row["ok"] is False for row in rows):
         raise SystemExit(1)
+
+
+def _allow(as_json: bool) -> None:
+    """Remember that the user allows what the clew.toml in force asks for.
+
+    Raises:
+        BadInput: there is none, or it is none.
+    """
+    from clew.core.errors import BadInput
+
+    if (path := project.find()) is None:
+        raise BadInput("there is no clew.toml here or above", remedy="Go to the folder of the project.")
+    asked = project.Project(path).trust(_group())
+    if asked.asked and not as_json:
+        common.echo(f"{asked.question()}\nAllowed until one of them changes.\n")
+    asked.give()
+
+
+def _group() -> click.Group:
+    group = click.get_current_context().find_root().command
+    assert isinstance(group, click.Group)
+    return group
 
 
 def servers(urls: Sequence[str]) -> list[dict[str, Any]]:
@@ -123,16 +149,19 @@ def project_row() -> list[dict[str, Any]]:
 
     if (path := project.find()) is None:
         return [{"what": project.NAME, "ok": None, "found": "none", "remedy": "clew init writes a project"}]
-    group = click.get_current_context().find_root().command
-    assert isinstance(group, click.Group)
     try:
         found = project.Project(path)
-        found.use()
-        found.check(group)
+        found.check_moved()
+        found.check(_group())
+        trust = found.trust(_group())
     except ClewError as error:
         return [{"what": project.NAME, "ok": False, "found": error.message, "remedy": error.remedy}]
     keys = [*found.top, *(f"[{name}]" for name in found.tables)]
-    return [{"what": project.NAME, "ok": True, "found": f"{path}: {' '.join(keys)}", "remedy": ""}]
+    told, remedy = f"{path}: {' '.join(keys)}", ""
+    if not trust.given:
+        told += f"; not allowed yet: {'; '.join(map(str, trust.asked))}"
+        remedy = "read these, then clew doctor --trust"
+    return [{"what": project.NAME, "ok": None if remedy else True, "found": told, "remedy": remedy}]
 
 
 def store_row(path: str) -> list[dict[str, Any]]:

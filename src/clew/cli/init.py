@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from clew.cli.shared import common
+from clew.cli.shared import common, project
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
@@ -43,6 +43,7 @@ def command(folder: Path, as_json: bool) -> None:
             file.write(text)
         if not as_json:
             common.echo(f"wrote {path}")
+    _trust(folder)
     if as_json:
         common.end_with_json({"wrote": [str(path) for path in made]})
     common.echo("\nNext:")
@@ -50,6 +51,16 @@ def command(folder: Path, as_json: bool) -> None:
         common.echo(f"  cd {shlex.quote(str(folder))}")
     for verb, purpose in NEXT:
         common.echo(f"  {command_line(verb)}\n      {purpose}")
+
+
+def _trust(folder: Path) -> None:
+    """Allow what was written here: it is the user's own."""
+    verbs = click.get_current_context().find_root().command
+    assert isinstance(verbs, click.Group)
+    try:
+        project.Project(folder.absolute() / project.NAME).trust(verbs).give()
+    except BadInput as error:  # the first line that needs it asks
+        common.say(f"clew: {error}")
 
 
 def starter() -> dict[str, str]:

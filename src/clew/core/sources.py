@@ -8,6 +8,7 @@ only where its path, or what the user said of it, leads.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import os
 import sys
@@ -26,9 +27,18 @@ def moved(old: str | Path, new: str | Path) -> None:
     Raises:
         BadInput: there is nothing at ``new``.
     """
+    check_there(old, new)
+    _moved[os.path.abspath(old)] = os.path.abspath(new)
+
+
+def check_there(old: str | Path, new: str | Path) -> None:
+    """See that something lies where a file or folder is said to have moved.
+
+    Raises:
+        BadInput: there is nothing at ``new``.
+    """
     if not Path(new).exists():
         raise BadInput(f"there is nothing at {new}, to which {old} is said to have moved", remedy="Name what is there.")
-    _moved[os.path.abspath(old)] = os.path.abspath(new)
 
 
 def placed(place: str | Path) -> str:
@@ -106,6 +116,22 @@ def load_file(place: str | Path) -> ModuleType:
         raise
     vars(module)["_clew_digest"] = digest
     return module
+
+
+def load_named(name: str) -> ModuleType:
+    """A module by its name: an installed one, else one of the present folder, which is looked into only now.
+
+    A folder of somebody else's must not stand on the path of every line: libraries try to import what is not
+    installed, and would find a file of that name in it.
+
+    Raises:
+        ImportError: there is none. Whatever it raises as it is executed.
+    """
+    top = name.partition(".")[0]
+    if top not in sys.modules and importlib.util.find_spec(top) is None and (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
+        importlib.invalidate_caches()
+    return importlib.import_module(name)
 
 
 def gone(place: str) -> str:

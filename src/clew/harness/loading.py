@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,7 +12,7 @@ from typing import Any, cast
 
 from clew.core.errors import UnknownName
 from clew.core.registry import absolute
-from clew.core.sources import gone, is_file_module, load_file, placed
+from clew.core.sources import gone, is_file_module, load_file, load_named, placed
 
 Agent = Callable[..., Awaitable[Any]]
 BUNDLED = "clew.harness.agents"
@@ -58,7 +56,7 @@ def load_module(place: str) -> ModuleType:
     Raises:
         ImportError: there is none. Whatever it raises as it is executed.
     """
-    return load_file(place) if place.endswith(".py") else importlib.import_module(MOVED.get(place, place) or BUNDLED)
+    return load_file(place) if place.endswith(".py") else load_named(MOVED.get(place, place) or BUNDLED)
 
 
 def found_in(module: ModuleType, name: str) -> object:

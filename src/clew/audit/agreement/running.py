@@ -11,7 +11,6 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import NamedTuple, cast
 
 from clew.core.aio import run_sync
@@ -20,7 +19,7 @@ from clew.core.keys import value_digest
 from clew.core.protocols import Judge, World
 from clew.core.reading import Record
 from clew.core.records import Annotation
-from clew.core.sources import digests, load_file
+from clew.core.sources import digests, load_file, load_named
 from clew.core.values import Task
 from clew.harness import Runner
 from clew.harness.loading import source_digest
@@ -64,7 +63,7 @@ def load_judge(ref: str) -> OwnJudge:
     """
     place, _, name = ref.rpartition(":")
     try:
-        found = getattr(load_file(place) if place.endswith(".py") else import_module(place), name)
+        found = getattr(load_file(place) if place.endswith(".py") else load_named(place), name)
     except (ImportError, AttributeError) as error:
         raise BadInput(f"{ref} cannot be loaded: {error}", remedy="Write file.py:function.") from error
     if not inspect.iscoroutinefunction(found):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from clew.cli.shared.trust import guarded
 from clew.core.errors import BadInput, UnknownName
 from clew.core.printable import DEFAULT_STORE, escaped, short, visible
 
@@ -35,7 +36,7 @@ def load_verb(name: str) -> click.Command:
     """The verb that the file of that name holds: ``run``, or ``audit_why`` for ``clew audit why``."""
     found = importlib.import_module(f"clew.cli.{'import_' if name == 'import' else name}").command
     assert isinstance(found, click.Command)
-    return found
+    return guarded(found)
 
 
 class Ordered(click.Group):

@@ -61,7 +61,7 @@ def said_by_project(verb: str) -> dict[str, Any]:
     first, *inner = verb.split()
     said = found.defaults(first, command_of(first))
     for name in inner:
-        said = said.verbs[name]
+        said = said.verbs[name]()
     return said
 
 

@@ -1,7 +1,8 @@
 """``clew.toml``: what a project says once, so that no line has to: its store, world, model, agent, tools and more.
 
 The group of verbs loads it before a verb is parsed and gives it to click as defaults, so that help shows them and the
-command line goes before them. Nothing here executes what the file names.
+command line goes before them. Nothing here executes what the file names, and what is not harmless waits for a person's
+word (``trust``).
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from clew.cli.shared import common
+from clew.cli.shared.trust import Setting, Trust, harmless, refused
 from clew.core.errors import BadInput
-from clew.core.sources import file_of, moved
+from clew.core.sources import check_there, file_of, moved
 
 NAME = "clew.toml"
 MOST = 64_000  # bytes
@@ -54,13 +57,56 @@ class Project:
             remedy = 'Write "old/path.py" = "new/path.py" under it.'
             raise BadInput(f"{path}: [{MOVED}] is no table of places", remedy=remedy)
 
-    def use(self) -> None:
-        """Let files be found where the project says that they lie now.
+    def check_moved(self) -> None:
+        """See that something lies where files are said to lie now.
 
         Raises:
-            BadInput: nothing lies there.
+            BadInput: nothing does.
         """
         for old, new in self.moved.items():
+            check_there(self.path.parent / old, self.path.parent / new)
+
+    def trust(self, group: click.Group) -> Trust:
+        """All that the file says and that only a person may allow, for every verb."""
+        context, root = click.Context(group), self.path.parent
+        found = [Setting(MOVED, old, new) for old, new in self.moved.items()]
+        tops = [named(common.load_verb(one)) for one in (*COLLECTING, *ONLY_STORE)]
+        for key, value in self.top.items():
+            if not all(harmless(key, value, one[key], root) for one in tops if key in one):
+                found.append(Setting("", key, value))
+        for name, table in self.tables.items():
+            if (command := group.get_command(context, name)) is not None:
+                found += self._asked(table, command, name)
+        return Trust(self.path, found)
+
+    def _asked(self, table: Mapping[str, Any], command: click.Command, where: str) -> list[Setting]:
+        found = list[Setting]()
+        inner, params = _inner(command), named(command)
+        for key, value in table.items():
+            if key in inner and isinstance(value, dict):
+                found += self._asked(value, _inner_verb(command, key), f"{where} {key}")
+            elif (param := params.get(_plain(key))) and not harmless(_plain(key), value, param, self.path.parent):
+                found.append(Setting(where, key, value))
+        return found
+
+    def allow(self, context: click.Context) -> None:
+        """Ask for what the present line would take from the file, if nobody allowed it yet; then let files be found
+        where the project says that they lie now.
+
+        Raises:
+            BadInput: it is not allowed.
+        """
+        said = context.default_map if isinstance(context.default_map, Defaults) else Defaults()
+        source = click.core.ParameterSource.DEFAULT_MAP
+        used = [one for name, one in said.asked.items() if context.get_parameter_source(name) is source]
+        moves = {} if isinstance(context.command, click.Group) or context.info_name == "doctor" else self.moved
+        used += [Setting(MOVED, old, new) for old, new in moves.items()]
+        if used:
+            group = context.find_root().command
+            assert isinstance(group, click.Group)
+            if not (trust := self.trust(group)).given:
+                trust.ask(used)
+        for old, new in moves.items():
             moved(self.path.parent / old, self.path.parent / new)
 
     def check(self, group: click.Group, verb: str = "") -> None:
@@ -83,13 +129,17 @@ class Project:
             self._check_table(self.tables[table], command, table)
 
     def _check_table(self, table: Mapping[str, Any], command: click.Command, where: str) -> None:
-        inner = command.commands if isinstance(command, click.Group) else {}
+        inner, params = _inner(command), named(command)
         values = {key: value for key, value in table.items() if key not in inner}
-        self._refuse(values, {*named(command), *inner}, f"`clew {where}` has no option of that name")
-        for key in table.keys() & inner.keys():
+        self._refuse(values, {*params, *inner}, f"`clew {where}` has no option of that name")
+        for key, value in values.items():
+            if (param := params.get(_plain(key))) and (what := refused(_plain(key), value, param)):
+                told = f"{self.path}: {key!r} of [{where}] is {what}, which no file can give"
+                raise BadInput(told, remedy=f"Take it out, and say it on the line: {param.opts[0]}.")
+        for key in table.keys() & inner:
             if not isinstance(table[key], dict):
                 raise BadInput(f"{self.path}: {key!r} of [{where}] is no table", remedy=f"Write [{where}.{key}].")
-            self._check_table(table[key], inner[key], f"{where} {key}")
+            self._check_table(table[key], _inner_verb(command, key), f"{where} {key}")
 
     def _refuse(self, given: Mapping[str, Any], known: set[str], why: str) -> None:
         for key in given:
@@ -101,10 +151,10 @@ class Project:
     def defaults(self, verb: str, command: click.Command) -> Defaults:
         """What the file says for the options of a verb, by the names of the verb's function."""
         top = {key: value for key, value in self.top.items() if verb not in ONLY_STORE or key == "store"}
-        return self._for(command, top, self.tables.get(verb, {}))
+        return self._for(command, top, self.tables.get(verb, {}), verb)
 
-    def _for(self, command: click.Command, top: Mapping[str, Any], table: Mapping[str, Any]) -> Defaults:
-        inner = command.commands if isinstance(command, click.Group) else {}
+    def _for(self, command: click.Command, top: Mapping[str, Any], table: Mapping[str, Any], verb: str) -> Defaults:
+        inner = _inner(command)
         said = {**top, **{_plain(key): value for key, value in table.items() if key not in inner}}
         if "models" in named(command) and "model" in said:
             said.setdefault("models", [said["model"]])
@@ -112,9 +162,17 @@ class Project:
         for key, param in named(command).items():
             if key in said:
                 found[str(param.name)] = self._value(key, said[key], param)
-        for name, one in inner.items():
-            found.verbs[name] = self._for(one, top, table.get(name, {}))
+                if not harmless(key, said[key], param, self.path.parent):
+                    own = key in map(_plain, table)
+                    found.asked[str(param.name)] = Setting(verb if own else "", key, said[key])
+        for name in inner:
+            found.verbs[name] = partial(self._inner_defaults, command, top, table.get(name, {}), verb, name)
         return found
+
+    def _inner_defaults(
+        self, group: click.Command, top: Mapping[str, Any], table: Mapping[str, Any], verb: str, name: str
+    ) -> Defaults:
+        return self._for(_inner_verb(group, name), top, table, f"{verb} {name}")
 
     def _value(self, key: str, value: Any, param: click.Parameter) -> Any:
         """A value as click takes it from a line: text, except for switches and for options that may be repeated."""
@@ -136,15 +194,18 @@ class Project:
 
 
 class Defaults(dict[str, Any]):
-    """The defaults of a verb's options, and those of the verbs of a group by name: click asks for both by ``get``."""
+    """The defaults of a verb's options, and those of the verbs of a group by name: click asks for both by ``get``.
+    ``verbs`` makes those of a verb of the group, whose file is not loaded before; ``asked`` are the settings that only
+    a person may allow."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.verbs: dict[str, Defaults] = {}
+        self.verbs: dict[str, Callable[[], Defaults]] = {}
+        self.asked: dict[str, Setting] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
         """As ``dict.get``; a verb of the group goes before an option."""
-        return self.verbs[key] if key in self.verbs else super().get(key, default)
+        return self.verbs[key]() if key in self.verbs else super().get(key, default)
 
 
 class OfVerb(dict[str, Any]):
@@ -161,7 +222,24 @@ class OfVerb(dict[str, Any]):
             return default
         if key != "doctor":  # it checks all, and says what it finds
             self.project.check(self.group, key)
-        return self.project.defaults(key, command)
+        found = self.project.defaults(key, command)
+        if key == "doctor":  # it says what is not allowed yet, and does without
+            for name in () if self.project.trust(self.group).given else found.asked:
+                found.pop(name)
+            found.asked.clear()
+        return found
+
+
+def _inner(command: click.Command) -> set[str]:
+    """The names of a group's verbs, whose files are not loaded for it; none for a verb."""
+    return set(command.list_commands(click.Context(command))) if isinstance(command, click.Group) else set()
+
+
+def _inner_verb(group: click.Command, name: str) -> click.Command:
+    assert isinstance(group, click.Group)
+    found = group.get_command(click.Context(group), name)
+    assert found is not None
+    return found
 
 
 def named(command: click.Command) -> dict[str, click.Parameter]:

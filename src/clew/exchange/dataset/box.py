@@ -7,7 +7,6 @@ weight ``0.2*length.py:short``.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import math
 import os
@@ -19,7 +18,7 @@ from typing import Any
 
 from clew.core.errors import BadInput, ClewError, MissingExtra, UnknownName
 from clew.core.registry import parse_ref
-from clew.core.sources import file_of, gone, load_file, placed
+from clew.core.sources import file_of, gone, load_file, load_named, placed
 from clew.exchange.dataset import functions
 from clew.exchange.dataset.given import Given, Reward, Verdict, row_of
 from clew.exchange.dataset.model_judge import ModelJudge
@@ -155,7 +154,7 @@ def _loaded(ref: str) -> Function:
             f"the reward {thing} was written in a notebook or shell and is not to be had here", remedy=remedy
         )
     try:
-        found: Any = load_file(place) if place.endswith(".py") else importlib.import_module(place)
+        found: Any = load_file(place) if place.endswith(".py") else load_named(place)
         for part in thing.split("."):
             found = getattr(found, part)
     except ClewError:

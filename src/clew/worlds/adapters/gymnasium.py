@@ -7,7 +7,6 @@ actions and the luck recorded with each of them, so that an environment must nev
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from clew.core.errors import BadInput, WorldError, need
 from clew.core.keys import STATE, canonical, digest
 from clew.core.protocols import Restores
 from clew.core.registry import absolute, make_ref
-from clew.core.sources import file_of, gone, load_file
+from clew.core.sources import file_of, gone, load_file, load_named
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.worlds.bases import Numbered, alive
 from clew.worlds.world_asks import Asks
@@ -177,7 +176,7 @@ class GymTasks(Numbered[GymWorld]):
         try:
             if ":" in self.env and self.env not in gymnasium.registry:
                 module, _, name = self.env.rpartition(":")
-                maker: Any = load_file(module) if file_of(self.env) else importlib.import_module(module)
+                maker: Any = load_file(module) if file_of(self.env) else load_named(module)
                 for part in name.split("."):
                     maker = getattr(maker, part)
                 made: Env = maker(**self.options)
