@@ -7,9 +7,10 @@ import random
 import numpy as np
 import pytest
 
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.credit import Move, Path, Steps, advantages, aliasing, from_paths, presets
-from clew.credit.alias import ENOUGH, SEEN, Aliasing, Explained
+from clew.credit.alias import ENOUGH, REWARDED, SEEN, Aliasing, Explained
 from clew.worlds.household import Household, expert
 
 from .toys import runs
@@ -42,11 +43,18 @@ def test_aliased_household_is_found(noise: float) -> None:
     assert found.nodes
 
 
-@pytest.mark.parametrize("noise", [0.3, 0.6, 1.0])
+@pytest.mark.parametrize("noise", [0.3, 0.6])
 def test_clean_household_is_not(noise: float) -> None:
     found = aliasing(household(False, noise))
     assert not found.found
     assert (found.ambiguous, found.p, found.lam) == (0, 1.0, 1.0)
+
+
+def test_by_chance_alone_too_few_succeed_to_test_what_the_reward_hangs_on() -> None:
+    """Six of 192 runs put the thing where it belongs, each at a step of its own."""
+    found = aliasing(household(False, 1.0))
+    assert (found.ambiguous, found.rewarded, found.verdict, found.lam) == (0, 0, "not tested", 0.0)
+    assert found.compared > 500
 
 
 def coin(rng: np.random.Generator, hidden: bool, memory: bool) -> list[Path]:
@@ -60,12 +68,12 @@ def coin(rng: np.random.Generator, hidden: bool, memory: bool) -> list[Path]:
         for _ in range(12):
             back = moves[-1].state if moves else "m"
             flip = rng.random() < (0.9 if memory and back == "left" else 0.4)
-            moves.append(Move(at, "flip" if flip else "wait"))
+            moves.append(Move(at, "flip" if flip else "wait", float(at == "left")))
             if at != "m":
                 at = "m"
             elif flip:
                 at = ("left", "right")[bit if hidden else int(rng.integers(2))]
-        paths.append(Path(moves, 0.0, at))
+        paths.append(Path(moves, sum(move.reward for move in moves), at))
     return paths
 
 
@@ -189,9 +197,9 @@ def cut_off(longest_only: bool = True) -> Steps:
             at, moves = 0, []
             for _ in range(12 if longest_only or r % 2 else 6):
                 up = bool(rng.integers(2))
-                moves.append(Move(at, up))
+                moves.append(Move(at, up, float(at == 2)))
                 at = (at + (1 if up else -1)) % 4
-            paths.append(Path(moves, 0.0))
+            paths.append(Path(moves, sum(move.reward for move in moves)))
         groups.append(paths)
     return from_paths(groups)
 
@@ -235,22 +243,25 @@ def test_the_detector_picks_the_knob_of_the_solve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("compared", "ambiguous", "policy", "verdict", "why"),
+    ("could", "rewarded", "ambiguous", "policy", "verdict", "why"),
     [
-        (SEEN - 1, 0, (ENOUGH, 1.0, 0.0), "unknown", "39 steps can be compared, and 40 are needed"),
-        (SEEN, 0, (ENOUGH, 1.0, 0.0), "markov", "40 steps compared"),
-        (SEEN, ENOUGH - 1, (ENOUGH, 1.0, 0.0), "unknown", "99 steps had uncertain outcomes, and 100 are needed"),
-        (SEEN, ENOUGH, (ENOUGH, 1.0, 0.0), "markov", "40 steps compared"),
-        (SEEN, ENOUGH, (ENOUGH - 1, 1.0, 0.0), "unknown", "99 steps had a choice of actions, and 100 are needed"),
-        (SEEN, 0, (0, 1.0, 0.0), "unknown", "0 steps had a choice of actions, and 100 are needed"),
-        (SEEN, ENOUGH, (ENOUGH, 0.05, 0.03), "unknown", "predicts what the agent does (p 0.050)"),
-        (SEEN, ENOUGH, (ENOUGH, 0.05, 0.02), "markov", "40 steps compared"),
+        (0, 0, 0, (ENOUGH, 1.0, 0.0), "not tested", "was not tested: nothing in steps could differ"),
+        (SEEN - 1, REWARDED, 0, (ENOUGH, 1.0, 0.0), "unknown", "39 steps can be compared, and 40 are needed"),
+        (SEEN, REWARDED, 0, (ENOUGH, 1.0, 0.0), "markov", "40 of 90 steps could differ"),
+        (SEEN, REWARDED - 1, 0, (ENOUGH, 1.0, 0.0), "unknown", "9 of these steps were paid unlike most"),
+        (SEEN, REWARDED, ENOUGH - 1, (ENOUGH, 1.0, 0.0), "unknown", "99 steps had uncertain outcomes, and 100 are"),
+        (SEEN, REWARDED, ENOUGH, (ENOUGH, 1.0, 0.0), "markov", "40 of 90 steps could differ"),
+        (SEEN, REWARDED, ENOUGH, (ENOUGH - 1, 1.0, 0.0), "unknown", "99 steps had a choice of actions, and 100 are"),
+        (SEEN, REWARDED, 0, (0, 1.0, 0.0), "unknown", "0 steps had a choice of actions, and 100 are needed"),
+        (SEEN, REWARDED, ENOUGH, (ENOUGH, 0.05, 0.03), "unknown", "predicts what the agent does (p 0.050)"),
+        (SEEN, REWARDED, ENOUGH, (ENOUGH, 0.05, 0.02), "markov", "40 of 90 steps could differ"),
     ],
 )
 def test_a_verdict_needs_enough_of_each_and_names_what_is_missing(
-    compared: int, ambiguous: int, policy: tuple[int, float, float], verdict: str, why: str
+    could: int, rewarded: int, ambiguous: int, policy: tuple[int, float, float], verdict: str, why: str
 ) -> None:
-    found = Aliasing(False, 1.0, 0.0, compared, ambiguous, 0.0, (), Explained(*policy))
+    seen = Comparisons("steps", 90, could)
+    found = Aliasing(False, 1.0, 0.0, seen, rewarded, ambiguous, 0.0, (), Explained(*policy), Explained(0, 1.0, 0.0))
     assert found.verdict == verdict
     assert why in found.why
 
@@ -289,8 +300,10 @@ def test_what_happens_elsewhere_changes_no_p() -> None:
 
 
 def test_steps_that_meet_are_counted_and_the_worst_node_comes_first() -> None:
-    """``compared``: steps in a cell that another step is in, too. Nodes: most nats first."""
-    assert aliasing(words("abz", "acz", "dez")).compared == 2
+    """``compared``: steps in a cell that another step is in, too, last ones by what they were paid. Nodes: most nats
+    first."""
+    assert aliasing(words("aby", "acz", "dew")).compared == 2
+    assert aliasing(words("abz", "acz", "dez")).compared == 5
     often = [f"{where}k{where}m{where}z" for where in "ab" * 6]  # what follows k and m is where the run came from
     once = [word[:2] + rng for word, rng in zip(often, ["amaz", "bmbz"] * 6, strict=True)]
     found = aliasing(words(*often, *[word + "y" for word in once]))

@@ -37,8 +37,12 @@ def test_the_true_worth_of_commands_is_found_by_the_files_as_states(repairs):
 
 
 @boxed
-def test_states_by_the_files_hide_nothing_and_by_the_text_do(repairs):
+def test_states_by_the_files_hide_nothing_but_the_commands_left_and_by_the_text_more(repairs, tmp_path):
     _, _, made = repairs
+    short = aliased(made, "state")
+    assert short.ambiguous > 0, "the sixth command is the last, whatever the files hold"
+    assert short.verdict == "unknown"
+    _, made = collected(tmp_path, Repair(steps=16), 20, 3)
     assert aliased(made, "state").verdict == "markov"
     assert aliased(made, "text").ambiguous > 0 == aliased(made, "state").ambiguous
 

@@ -164,7 +164,12 @@ def test_every_registered_method_runs(groups: Any) -> None:
         present = found.value[found.diagnostics.present]
         assert np.sqrt(np.mean(present**2)) == pytest.approx(1.0)
     assert credit.gagpo(groups).method == "gagpo"
-    assert credit.bellman(groups, lam="auto").params["lam"] in (0.0, 1.0)
+    told = credit.bellman(groups, lam="auto")
+    assert told.params["lam"] == "auto"
+    assert told.params["took"] == "grpo"
+    assert told.comparisons is not None
+    assert told.value.tobytes() == credit.grpo(groups, store=False).value.tobytes()
+    assert "took grpo instead" in told.notes[0]
 
 
 def test_asks_after_the_last_act_and_runs_without_states() -> None:

@@ -50,7 +50,8 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     pairs = [_compare(a, b) for a, b in itertools.combinations(by_step, 2)]
     notes = [note for _, credit in by_step for note in credit.notes]
     if as_json:
-        common.end_with_json({"methods": summary, "pairs": pairs, "notes": notes})
+        tested = {ref: credit.comparisons.json() for ref, credit in by_step if credit.comparisons}
+        common.end_with_json({"methods": summary, "pairs": pairs, "notes": notes, "comparisons": tested})
     common.print_table(tuple(summary[0]), [row.values() for row in summary])
     if pairs:
         common.echo()

@@ -24,6 +24,7 @@ a key no credit for an action whose worth only a later turn shows.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from clew.core.reading import Grouped
@@ -148,17 +149,24 @@ def bellman(
     """Edge gains on values that solve the Bellman equation of the merged graph (specs/E165 section 8a).
 
     ``lam`` 1 pools what followed a state over all runs, which needs states that are Markov; 0 is the occurrence mean.
-    ``auto`` lets the aliasing detector choose: 1 where it finds the states Markov, 0 where it does not or cannot tell;
-    ``Credit.notes`` says which, and why. ``w`` adds a GRPO term of that weight.
+    ``auto`` asks the aliasing detector: ``lam`` 1 where it finds the states Markov, ``grpo`` in place of this estimator
+    where it does not, could not test it or cannot tell; ``Credit.notes`` says which, and why, ``Credit.comparisons``
+    what was compared. ``w`` adds a GRPO term of that weight.
     """
-    columns, notes = steps(groups, key=key), list[str]()
-    if lam == "auto":
-        found = aliasing(columns)
-        lam = found.lam
-        notes.append(f"{name} took lam={lam:g}. {found.why}")
-    params = {"lam": lam, "gamma": gamma, "mode": mode, "w": w}
-    spec = presets.bellman(lam, gamma, mode, w)
-    return assign(groups, name, spec, params, rescale=rescale, key=key, store=store, columns=columns, notes=notes)
+    columns = steps(groups, key=key)
+    params: dict[str, float | str] = {"lam": lam, "gamma": gamma, "mode": mode, "w": w}
+    if lam != "auto":
+        spec = presets.bellman(lam, gamma, mode, w)
+        return assign(groups, name, spec, params, rescale=rescale, key=key, store=store, columns=columns)
+    found = aliasing(columns)
+    spec = presets.bellman(1.0, gamma, mode, w)
+    if found.verdict == "markov":
+        params["lam"], note = 1.0, f"{name} took lam=1. {found.why}"
+    else:
+        spec, note = presets.grpo(mode), f"{name} took grpo instead. {found.why}"
+        params["took"] = "grpo"
+    credit = assign(groups, name, spec, params, rescale=rescale, key=key, store=store, columns=columns, notes=[note])
+    return replace(credit, comparisons=found.comparisons)
 
 
 __all__ = ["Aliasing", "Credit", "Diagnostics", "Move", "Path", "Steps", "Term", "advantages", "aliasing", "assign"]

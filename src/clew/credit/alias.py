@@ -3,15 +3,26 @@
 Estimators that pool over a node trust that what follows depends on the node alone. Two tests ask whether facts of the
 past (a node visited, an action done, an action done at a node, just before or ever in the run) predict it.
 
-The world: every (node, action) that had more than one outcome. Whatever the policy remembers, the outcome of an action
-at a node is independent of the run's past unless the node hides a state; conditioning on the action is what keeps a
-policy with memory from looking like one. A node with more than one set of admissible actions needs no test: it is
-aliased. The policy: every node at which more than one action was chosen. Where the past predicts the choice, the agent
-goes by something that the key may not hold, and outcomes that never differed are no proof that it holds all: whoever
-knows the hidden state never tries what would betray it. So the states are called Markov only where both tests had
-enough to go by and neither found anything; else the detector cannot tell.
+The world: every (node, action) that occurred more than once, by the node it led to and the reward it was paid. What the
+judge gave a run beyond the rewards of its steps counts as paid at the last step. Whatever the policy remembers, the
+outcome of an action at a node is independent of the run's past unless the node hides a state; conditioning on the
+action is what keeps a policy with memory from looking like one. Only where an unknown node follows the last step of the
+longest runs of a group, which the horizon may have ended, is that no outcome; what such a step was paid is one. A last
+step without an action is one action, by which the agent ended its run. A second test asks facts that mean the same in
+every group, each over all cells together: an action done before, which finds one cause in many small cells, and the
+time (late in the run, at the end of the longest), as a node may hide how many steps are left. A node with more than one
+set of admissible actions needs no test: it is aliased.
 
-Both measure mutual information, averaged over the facts for the p-value, of the best fact for the effect. Labels
+The policy: every node at which more than one action was chosen. Where the past predicts the choice, the agent goes by
+something that the key may not hold, and outcomes that never differed are no proof that it holds all: whoever knows the
+hidden state never tries what would betray it.
+
+Two steps of one cell can differ because of something hidden only where their pasts differ, and the states can hide what
+decides the reward only where steps that were paid unlike the others are among those compared. Where neither is so,
+nothing was tested. The states are called Markov only where both tests had enough to go by and neither found anything.
+
+All measure mutual information, averaged over the facts for the p-value (in the second test the largest, in standard
+deviations of what chance does), of the best fact for the effect. Labels
 shuffled inside each cell say how well chance would do. On aliased states the order of estimators inverts (specs/E165
 section 8a): run this before trusting a graph method.
 """
@@ -23,10 +34,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.credit.steps import F64, Bools, Ints, Steps, pair
 
 SEEN, ENOUGH = 40, 100  # compared steps to conclude anything from; steps of a test to call its outcomes unexplained
+REWARDED = 10  # compared steps that were paid unlike most steps, to conclude anything on rewards from
+PAYMENTS = 8  # different payments of a batch above which a cell's are told apart only by its median
+COMMON = 64  # actions that are facts of their own over all groups together
 EFFECT = 0.02
 LEVEL, DOUBT = 0.01, 0.05  # p at which states are called aliased; at which the policy's memory puts Markov in doubt
 
@@ -51,10 +66,14 @@ class Explained(NamedTuple):
 class Aliasing:
     """What the detector found.
 
-    found: the past predicts outcomes (p at most .01, effect above .02), or a node has several admissible sets.
+    found: the past or the time predicts outcomes (p at most .01, effect above .02), or a node has several admissible
+    sets.
     p, effect, ambiguous: of the test of the world; ambiguous counts the steps whose (node, action) had more than one
-    outcome. compared: steps whose (node, action) occurred at least twice.
-    policy: the test of the policy, over the steps at nodes where more than one action was chosen.
+    outcome.
+    comparisons: steps held against others of the same (node, action); those could differ whose pasts differ, and none
+    where no compared step was paid unlike most steps. rewarded: how many were.
+    policy: the test of the policy, over the steps at nodes where more than one action was chosen. shared: the second
+    test of the world, by facts that mean the same in every group.
     conflicts: share of steps at nodes with more than one set of admissible actions.
     nodes: the nodes where the past explains most, worst first, as (node, explained nats summed over its steps).
     """
@@ -62,24 +81,32 @@ class Aliasing:
     found: bool
     p: float
     effect: float
-    compared: int
+    comparisons: Comparisons
+    rewarded: int
     ambiguous: int
     conflicts: float
     nodes: tuple[tuple[int, float], ...]
     policy: Explained
+    shared: Explained
 
     @property
-    def verdict(self) -> Literal["aliased", "markov", "unknown"]:
+    def compared(self) -> int:
+        """Steps whose (node, action) occurred at least twice."""
+        return self.comparisons.made
+
+    @property
+    def verdict(self) -> Literal["aliased", "markov", "not tested", "unknown"]:
         """``unknown`` where what was seen would look the same whether the key hides something or not."""
         if self.found:
             return "aliased"
-        tested = self.ambiguous == 0 or self.ambiguous >= ENOUGH
-        free = self.policy.steps >= ENOUGH and not self.policy.found(DOUBT)
-        return "markov" if self.compared >= SEEN and tested and free else "unknown"
+        if not self.comparisons.tested:
+            return "not tested"
+        return "unknown" if self._doubt else "markov"
 
     @property
     def lam(self) -> float:
-        """Knob for value "solve": 1 where nodes look Markov, 0 where they do not or where nothing can be told."""
+        """Of value "solve": 1 where the states look Markov, else 0. There ``grpo`` is nearer to the truth than either,
+        and ``bellman(lam="auto")`` takes it."""
         return float(self.verdict == "markov")
 
     @property
@@ -88,18 +115,30 @@ class Aliasing:
         if self.conflicts:
             return f"The states are aliased: {self.conflicts:.0%} of steps are at nodes with several admissible sets."
         if self.found:
-            return f"The states are aliased: the past predicts what an action leads to (p {self.p:.3f})."
-        if self.verdict == "markov":
-            return f"The states look Markov: the past predicts nothing ({self.compared} steps compared)."
-        unsure = "Whether the states are Markov cannot be told"
-        if self.compared < SEEN:
-            return f"{unsure}: {self.compared} steps can be compared, and {SEEN} are needed."
+            p = min(self.p, self.shared.p)
+            return f"The states are aliased: the past or the time predicts what an action leads to (p {p:.3f})."
+        if self._doubt:
+            return f"Whether the states are Markov {self._doubt}."
+        return f"The states look Markov: the past predicts nothing ({self.comparisons})."
+
+    @property
+    def _doubt(self) -> str:
+        """What is missing to call the states Markov."""
+        could, told = self.comparisons.could_differ, "cannot be told"
+        if not could:
+            return f"was {self.comparisons.verdict('')}"
+        if could < SEEN:
+            return f"{told}: {could} steps can be compared, and {SEEN} are needed"
+        if self.rewarded < REWARDED:
+            return f"{told}: {self.rewarded} of these steps were paid unlike most, and {REWARDED} are needed"
         if 0 < self.ambiguous < ENOUGH:
-            return f"{unsure}: {self.ambiguous} steps had uncertain outcomes, and {ENOUGH} are needed."
+            return f"{told}: {self.ambiguous} steps had uncertain outcomes, and {ENOUGH} are needed"
         if self.policy.found(DOUBT):
             known = f"the past predicts what the agent does (p {self.policy.p:.3f})"
-            return f"{unsure}: {known}, so that it may know what the states hide."
-        return f"{unsure}: {self.policy.steps} steps had a choice of actions, and {ENOUGH} are needed."
+            return f"{told}: {known}, so that it may know what the states hide"
+        if self.policy.steps < ENOUGH:
+            return f"{told}: {self.policy.steps} steps had a choice of actions, and {ENOUGH} are needed"
+        return ""
 
 
 def aliasing(steps: Steps, shuffles: int = 199, seed: int = 0) -> Aliasing:
@@ -115,30 +154,105 @@ def aliasing(steps: Steps, shuffles: int = 199, seed: int = 0) -> Aliasing:
     """
     if shuffles < 99:
         raise BadInput(f"shuffles={shuffles} cannot give a p-value below .01", remedy="Use at least 99.")
-    rows = np.flatnonzero((steps.action >= 0) & ~_cut(steps))
-    cell = pair(steps.state[rows], steps.action[rows])
-    result = np.unique(steps.outcome[rows], return_inverse=True)[1]
-    ended = np.where(steps.next[rows] < 0, result, -1)
-    paid = np.where(steps.last[rows], -1, np.unique(steps.reward[rows], return_inverse=True)[1])
-    rng = np.random.default_rng(seed)
-    world, blame = _explained(steps, rows, cell, pair(pair(steps.next[rows], ended), paid), shuffles, rng)
     acted = np.flatnonzero(steps.action >= 0)
+    rows = np.flatnonzero((steps.action >= 0) | steps.last) if len(acted) else acted
+    cell = pair(steps.state[rows], steps.action[rows])
+    paid = _paid(steps)[rows]
+    rng = np.random.default_rng(seed)
+    label = pair(_led(steps, rows, cell), _payment(paid, cell))
+    world, blame = _explained(steps, rows, cell, label, shuffles, rng)
     policy, _ = _explained(steps, acted, steps.state[acted], steps.action[acted], shuffles, rng)
+    shared = _together(steps, rows, cell, label, shuffles, rng)
     conflicts = _conflicts(steps)
+    comparisons, rewarded = _comparisons(cell, _pasts(steps)[rows], paid)
     return Aliasing(
-        found=world.found(LEVEL) or conflicts > 0,
+        found=world.found(LEVEL) or shared.found(LEVEL) or conflicts > 0,
         p=world.p,
         effect=world.effect,
-        compared=int((np.bincount(cell)[cell] > 1).sum()),
+        comparisons=comparisons,
+        rewarded=rewarded,
         ambiguous=world.steps,
         conflicts=conflicts,
         nodes=tuple(sorted(((n, b) for n, b in blame.items() if b > 0), key=lambda x: -x[1])[:10]),
         policy=policy,
+        shared=shared,
     )
 
 
+def _comparisons(cell: Ints, past: Ints, paid: F64) -> tuple[Comparisons, int]:
+    """Which steps were compared, which of them could differ, and how many of those were paid unlike most steps.
+
+    Args:
+        cell, past, paid: [rows]: the (node, action), the number of the past before it, the payment.
+    """
+    made, could = np.bincount(cell)[cell] > 1, _several(cell, past)[cell]
+    amounts, code = np.unique(paid, return_inverse=True)
+    unlike = code != np.bincount(code, minlength=1).argmax()
+    rewarded = int((could & unlike).sum())
+    why = "no step was repeated after another past"
+    if could.any():
+        why = "no step that was paid unlike the others was repeated after another past"
+    if could.any() and len(amounts) == 1:
+        why = "all rewards are equal, so that they cannot show what a state hides"
+    what = "steps, each against others of the same state and action,"
+    return Comparisons(what, int(made.sum()), int(could.sum()) if rewarded else 0, why_not=why), rewarded
+
+
+def _pasts(steps: Steps) -> Ints:
+    """A number for all that a run did before each row, equal where it is equal; int64 [n]."""
+    known: dict[tuple[int, int, int], int] = {}
+    out = np.zeros(len(steps), np.int64)
+    now = 0
+    for row, (t, state, action) in enumerate(
+        zip(steps.t.tolist(), steps.state.tolist(), steps.action.tolist(), strict=True)
+    ):
+        out[row] = now = 0 if t == 0 else now
+        now = known.setdefault((now, state, action), len(known) + 1)
+    return out
+
+
+def _paid(steps: Steps) -> F64:
+    """What each step was paid: its reward, and at the last step what the run's return holds beyond its rewards."""
+    total = np.bincount(steps.run, steps.reward, minlength=len(steps.runs))
+    paid = steps.reward + np.where(steps.last, steps.outcome - total[steps.run], 0.0)
+    size = float(np.abs(paid).max(initial=0.0)) or 1.0
+    return np.asarray(np.round(paid / size, 9) + 0.0, np.float64)  # computed sums differ in their last digits
+
+
+def _payment(paid: F64, cell: Ints) -> Ints:
+    """Payments as labels. Of many different ones, whether one lies above its cell's median: labels that are all
+    different could show nothing, however they were shuffled."""
+    amounts, code = np.unique(paid, return_inverse=True)
+    if len(amounts) <= PAYMENTS:
+        return code.astype(np.int64)
+    order = np.lexsort((paid, cell))
+    size = np.bincount(cell)
+    median = paid[order][np.cumsum(size) - size + (size - 1) // 2]
+    above: Ints = (paid > median[cell]).astype(np.int64)
+    return above
+
+
+def _led(steps: Steps, rows: Ints, cell: Ints) -> Ints:
+    """The node that followed each of ``rows``; of those that the horizon may have cut off before a known node, the one
+    that followed most of the cell."""
+    led: Ints = steps.next[rows].copy()
+    unknown = _cut(steps)[rows] & (led < 0)
+    if unknown.any() and not unknown.all():
+        kept, counts = np.unique(np.stack([cell[~unknown], led[~unknown]]), axis=1, return_counts=True)
+        most = np.full(int(cell.max()) + 1, -1)
+        order = np.argsort(counts, kind="stable")
+        most[kept[0][order]] = kept[1][order]
+        led[unknown] = most[cell[unknown]]
+    return led
+
+
 def _explained(
-    steps: Steps, rows: Ints, cell: Ints, label: Ints, shuffles: int, rng: np.random.Generator
+    steps: Steps,
+    rows: Ints,
+    cell: Ints,
+    label: Ints,
+    shuffles: int,
+    rng: np.random.Generator,
 ) -> tuple[Explained, dict[int, float]]:
     """How far the past predicts the labels of ``rows`` inside their cells, and node -> nats that it explains there."""
     mean, best, room = np.zeros(shuffles + 1), np.zeros(shuffles + 1), 0.0
@@ -211,6 +325,45 @@ def _past(steps: Steps, group: int) -> tuple[Bools, Ints]:
             ever[part] = np.maximum.accumulate(before[part], axis=0)
         both += [before, ever]
     return np.concatenate(both, axis=1), where
+
+
+def _together(steps: Steps, rows: Ints, cell: Ints, label: Ints, shuffles: int, rng: np.random.Generator) -> Explained:
+    """As ``_explained``, by facts that mean the same in every group, each over all cells together."""
+    facts = _shared(steps)
+    total, room = np.zeros((shuffles + 1, facts.shape[1])), 0.0
+    chosen = np.flatnonzero(_several(cell, label)[cell])
+    for members in np.split(chosen[np.argsort(cell[chosen], kind="stable")], _breaks(np.sort(cell[chosen]))):
+        if len(members):
+            mine = facts[rows[members]]
+            varied = np.flatnonzero(mine.any(axis=0) & ~mine.all(axis=0))
+            information, entropy = _information(mine[:, varied], label[members], shuffles, rng)
+            total[:, varied] += information[:, : len(varied)]
+            room += entropy
+    spread = total[1:].std(axis=0)
+    told = np.flatnonzero(spread > 1e-9)
+    if not len(told):
+        return Explained(len(chosen), 1.0, 0.0)
+    score = (total[:, told] - total[1:, told].mean(axis=0)) / spread[told]
+    top, fact = score.max(axis=1), int(told[score[0].argmax()])
+    p = float((1 + (top[1:] >= top[0] - 1e-9).sum()) / (1 + shuffles))
+    return Explained(len(chosen), p, float(np.clip((total[0, fact] - total[1:, fact].mean()) / room, 0, 1)))
+
+
+def _shared(steps: Steps) -> Bools:
+    """Facts that mean the same in every group, bool [n, facts]: the row lies in the later half of the longest run of
+    its group, or at its end; one of the ``COMMON`` commonest actions was the last before the row, or came earlier."""
+    longest = np.zeros(len(steps.groups), dtype=np.int64)
+    np.maximum.at(longest, steps.group, steps.length - 1)
+    end = longest[steps.group]
+    actions, count = np.unique(steps.action[steps.action >= 0], return_counts=True)
+    now = steps.action[:, None] == actions[np.argsort(-count, kind="stable")[:COMMON]][None, :]
+    before = np.zeros_like(now)
+    before[1:] = now[:-1]
+    before[steps.t == 0] = False
+    ever = before.copy()
+    for part in np.split(np.arange(len(steps)), _breaks(steps.run)):
+        ever[part] = np.maximum.accumulate(before[part], axis=0)
+    return np.concatenate([np.stack([2 * steps.t > end, steps.t == end], axis=1), before, ever], axis=1)
 
 
 def _information(facts: Bools, label: Ints, shuffles: int, rng: np.random.Generator) -> tuple[F64, float]:

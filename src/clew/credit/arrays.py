@@ -5,6 +5,7 @@ Other people's trainers call ``of_arrays``. Nothing is stored, and nothing is re
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -46,7 +47,8 @@ def of_arrays(
 
     Args:
         method: ``grpo``, ``gigpo``, ``hgpo``, ``gagpo``, ``graphgpo``, ``g2po`` or ``bellman``, with settings as in
-            ``g2po(gamma=1.0)``; the functions of ``clew.credit`` say which there are.
+            ``g2po(gamma=1.0)``; the functions of ``clew.credit`` say which there are. ``bellman(lam="auto")`` warns
+            where it takes ``grpo`` instead.
         states: n names of what the agent stood in before its action; equal names in one group are one node.
         actions: n names of what it did; None: unknown, which no estimator but the aliasing detector misses.
         rewards: n rewards of single steps; the return of a run is their sum. A verdict on the whole run stands at its
@@ -67,14 +69,18 @@ def of_arrays(
     """
     name, settings = parse_ref(method)
     columns, order = _columns(states, actions, rewards, group, run, ends or {}, valid)
-    if name == "bellman" and settings.get("lam") == "auto":
-        settings["lam"] = aliasing(columns).lam
+    auto = name == "bellman" and settings.get("lam") == "auto"
+    settings |= {"lam": 1.0} if auto else {}
     try:
         spec = ESTIMATORS[name](**settings)
     except KeyError:
         raise BadInput(f"no estimator is called {name!r}", remedy=f"Known: {', '.join(ESTIMATORS)}.") from None
     except TypeError as error:
         raise BadInput(f"{method!r}: {error}", remedy="See the functions of clew.credit for settings.") from None
+    found = aliasing(columns) if auto else None
+    if found and found.verdict != "markov":
+        warnings.warn(f"{method} took grpo instead. {found.why}", stacklevel=2)
+        spec = presets.grpo(settings.get("mode", "std"))
     value, diagnostics = advantages(columns, spec, rescale=rescale, share=name == "hgpo")
     out = np.full(len(order), np.nan)
     out[order] = np.where(diagnostics.present, value, np.nan)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput, need
 from clew.core.keys import value_digest
 from clew.core.reading import Grouped
@@ -28,7 +29,7 @@ class Credit:
 
     method, params, digest: its name, its parameters, and their hex digest.
     steps: the columns it read. value: float64 [n], each step's advantage, 0 where not ``diagnostics.present``.
-    notes: sentences about what the method chose by itself, and why.
+    notes: sentences about what the method chose by itself, and why. comparisons: those behind the choice.
     """
 
     method: str
@@ -38,6 +39,7 @@ class Credit:
     value: F64
     diagnostics: Diagnostics
     notes: tuple[str, ...] = ()
+    comparisons: Comparisons | None = None
 
     def annotations(self) -> list[Annotation]:
         """One row per ask: target ``call``, the run that issued it, scope the group.
