@@ -58,7 +58,10 @@ def test_a_program_is_started_recorded_and_named(recorded: tuple[Path, Path, str
     replies = [view.store.node(c.node_out).message.text for c in view.calls if c.kind == "ask"]
     assert [json.loads(line) for line in said] == replies
     assert len(replies) == 3
-    assert view.stop == "returned"
+    assert view.stop == "program_failed"
+    assert view.calls[-1].error == "the program ended with exit status 3"
+    assert "the program ended with exit status 3" in clew("show", run, store=path).stdout
+    assert "program_failed" in clew("log", store=path).stdout
     assert all(c.logprobs is not None and view.store.node(c.node_out).ids for c in view.calls if c.kind == "ask")
 
 
@@ -84,6 +87,7 @@ def test_forks_restart_the_program_and_part_at_the_call(recorded: tuple[Path, Pa
         replies = [store.node(c.node_out).message.text for c in fork.calls if c.kind == "ask"]
         assert json.dumps(replies[0]) == said[0]
         assert len(replies) == 3
+        assert (fork.stop, fork.calls[-1].error) == ("program_failed", "the program ended with exit status 3")
     assert not store.verify()
 
 

@@ -114,14 +114,22 @@ urllib.request.urlopen(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json
     [("print('bad luck'); raise SystemExit(3)", "exit status 3"), ("while True: pass", "the limit"), ("", "status 0")],
 )
 def test_a_program_that_ends_badly_is_judged_where_it_asked_and_named_where_it_did_not(project, tmp_path, line, told):
-    for first, stop in ((ASKS, StopReason.DONE), ("", StopReason.WORLD_ERROR if line else StopReason.DONE)):
+    ends = {"exit status 3": StopReason.PROGRAM_FAILED, "the limit": StopReason.TIME_LIMIT}
+    for first, stop in (
+        (ASKS, ends.get(told, StopReason.DONE)),
+        ("", StopReason.WORLD_ERROR if line else StopReason.DONE),
+    ):
         (tmp_path / "bad.py").write_text(first + line)
         taskset = world_of(project, f"{sys.executable} {tmp_path / 'bad.py'}", seconds=2.0)
-        _, (run,) = collected(taskset, Scripted(["done"]))
+        runner, (run,) = collected(taskset, Scripted(["done"]))
+        assert runner.replay(run).calls == len(run.calls)
         assert (run.stop, run.reward) == (stop, None if stop is StopReason.WORLD_ERROR else 0.0)
         said = [call.error + call.text + call.action for call in run.calls if call.kind in ("note", "end")]
         assert any(told in text for text in said)
         assert not line.startswith("print") or any("bad luck" in text for text in said)
+        if stop is StopReason.PROGRAM_FAILED:
+            assert run.calls[-1].error == "the program ended: exit status 3"
+            assert run.store.find("stop=program_failed") == [run.id]
 
 
 def test_settings_of_the_line_go_before_the_programs(project, tmp_path):

@@ -28,6 +28,7 @@ class StopReason(StrEnum):
     MODEL_ERROR = "model_error"
     WORLD_ERROR = "world_error"
     AGENT_ERROR = "agent_error"  # the agent's own code raised
+    PROGRAM_FAILED = "program_failed"  # a program that Clew did not write ended with another exit status than 0
     NO_WORLD = "no_world"  # a transcript was continued up to an act that nothing can perform
     CANCELLED = "cancelled"  # its parent gave it up; or an imported record that breaks off before any reply
 

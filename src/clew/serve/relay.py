@@ -51,13 +51,13 @@ async def relay(run: LiveRun, memory: str = "", k: int = 8) -> None:
                 if "note" in told:
                     run.note(told.pop("note"), **told)
                     continue
-                if told.get("stop"):
-                    raise Stop(StopReason(told["stop"]))
-                return
+                break
             if arrival.thread == len(threads):
                 threads.append(await opened(run, threads, arrival, arrival.model, memory, k))
             group.create_task(_answer(run, entered(run, threads[arrival.thread], arrival), arrival))
             await asyncio.sleep(0)  # the ask is issued before the next receive: a fork at it shares no later request
+    if told.get("stop"):  # what was under way has been answered
+        raise Stop(StopReason(told["stop"]), str(told["ended"]))
 
 
 async def opened(

@@ -21,6 +21,7 @@ from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.own_folder import in_own_folder, own_folders
 from clew.core.errors import BadInput
 from clew.core.printable import quoted
+from clew.core.values import StopReason
 from clew.store.postgres.address import beside
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ async def programs(
         return 0
     starts = _starts(gateway, sessions, names, program, options, store)
     codes = await asyncio.gather(*(_run(starts[name], gateway, address, name, options["token"]) for name in names))
+    for name, code in zip(names, codes, strict=True):
+        await _failed(gateway, name, code)
     for name, start in starts.items():
         if start.folder is not None:
             common.say(f"run {name} worked in {start.folder}")
@@ -169,6 +172,18 @@ async def _run(start: Start, gateway: Gateway, address: str, name: str, token: s
     except asyncio.CancelledError:
         process.send_signal(signal.SIGINT)
         raise
+
+
+async def _failed(gateway: Gateway, name: str, code: int) -> None:
+    """End the run of a program that did not end in order, with the reason; a replay's record stays as it is."""
+    session = gateway.sessions.get(name)
+    if not code or session is None or session.frozen:
+        return
+    how = f"with exit status {code}" if code > 0 else f"by signal {-code}"
+    common.say(f"run {session.run}: the program ended {how}, and the run is kept as {StopReason.PROGRAM_FAILED}")
+    session.end(f"the program ended {how}", StopReason.PROGRAM_FAILED)
+    if session.run in gateway.work:
+        await asyncio.wait([gateway.work[session.run]], timeout=10)
 
 
 def message(text: str) -> dict[str, Any]:

@@ -202,7 +202,7 @@ async def conduct(spec: RunSpec, state: RunState, task: Task) -> tuple[StopReaso
 
 def _reason(state: RunState, error: BaseException) -> tuple[StopReason, str]:
     if isinstance(error, Stop):
-        return error.reason, ""
+        return error.reason, error.why
     if isinstance(error, ContextOverflow):
         return StopReason.CONTEXT_FULL, str(error)
     if isinstance(error, ModelError):

@@ -24,7 +24,7 @@ from clew.harness.tools import HasFiles
 from clew.store.run import observed
 
 FAILED = (StopReason.MODEL_ERROR, StopReason.WORLD_ERROR, StopReason.AGENT_ERROR)
-INSIDE = (StopReason.DONE, StopReason.RETURNED, StopReason.CONTEXT_FULL, *FAILED)
+INSIDE = (StopReason.DONE, StopReason.RETURNED, StopReason.CONTEXT_FULL, StopReason.PROGRAM_FAILED, *FAILED)
 
 PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
 PASSES = 200  # of the loop in which nothing happens, after which an agent counts as idle

@@ -21,11 +21,15 @@ V = TypeVar("V")
 
 
 class Stop(BaseException):
-    """Ends a run from inside an effect. Not an Exception, so that an agent's own handlers let it pass."""
+    """Ends a run from inside an effect. Not an Exception, so that an agent's own handlers let it pass.
 
-    def __init__(self, reason: StopReason) -> None:
+    Args:
+        why: what is told of it where the run is shown; empty where the reason says all.
+    """
+
+    def __init__(self, reason: StopReason, why: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason, self.why = reason, why
 
 
 class Handed:

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clew.core.errors import BadInput, ClewError, ReplayError, StoreError, WorldError
-from clew.core.values import Sampling, ToolCall
+from clew.core.values import Sampling, StopReason, ToolCall
 from clew.harness.run.live import Conversation, LiveRun
+from clew.harness.run.pending import Stop
 from clew.serve.history import Arrival
 from clew.serve.programs.line import refused, written
 from clew.serve.relay import entered, opened
@@ -30,7 +31,8 @@ class Told(NamedTuple):
 
     keys: digests of what the requests ask, one each. tree: key of the snapshot of its files, empty where it has none.
     differs: started again, the program has asked something in other words than recorded. code: exit status,
-    None where a limit ended it.
+    None where a limit ended it. stop: why the run ends, where not by the program's orderly end; records made before
+    it was told have none.
     """
 
     requests: tuple[Arrival, ...]
@@ -40,6 +42,7 @@ class Told(NamedTuple):
     ended: str = ""
     code: int | None = None
     output: str = ""
+    stop: str = ""
 
     def text(self) -> str:
         """As JSON, which ``read`` reads."""
@@ -47,6 +50,7 @@ class Told(NamedTuple):
         fields |= {"keys": self.keys, **({"differs": True} if self.differs else {})}
         if self.ended:
             fields |= {"ended": self.ended, "code": self.code, "output": self.output}
+            fields |= {"stop": self.stop} if self.stop else {}
         return json.dumps(fields, ensure_ascii=False)
 
     @classmethod
@@ -63,7 +67,8 @@ class Told(NamedTuple):
             told = "the agent commanded was told something that no program asks"
             raise BadInput(told, remedy="It works in the world of a program: clew run --command.") from None
         asked, differs = tuple(it for it in found if it), bool(fields.get("differs"))
-        return cls(asked, keys, tree, differs, ended, fields.get("code"), str(fields.get("output", "")))
+        printed, stop = str(fields.get("output", "")), str(fields.get("stop", ""))
+        return cls(asked, keys, tree, differs, ended, fields.get("code"), printed, stop)
 
 
 async def commanded(run: LiveRun, held: Sequence[str] = ()) -> str:
@@ -73,7 +78,7 @@ async def commanded(run: LiveRun, held: Sequence[str] = ()) -> str:
         held: settings of sampling (``temperature``) that are the run's own, whatever the program asks for.
 
     Raises:
-        WorldError: the program failed before it asked anything.
+        WorldError: the program failed before it asked anything. Stop: it failed later, or a limit ended it.
     """
     threads: list[Any] = []
     answers: Sequence[Mapping[str, Any]] = ()
@@ -90,6 +95,8 @@ async def commanded(run: LiveRun, held: Sequence[str] = ()) -> str:
                 why = f"the program asked nothing and ended: {told.ended}{': ' * bool(said)}{said}"
                 raise WorldError(why, remedy="Try its command by hand; --readable shows it more of this machine.")
             run.note("program", ended=told.ended, code=told.code, printed=told.output[-LINE:])
+            if told.stop:
+                raise Stop(StopReason(told.stop), f"the program ended: {told.ended}")
             return told.output
         asks = []
         for it, key in zip(told.requests, told.keys, strict=True):

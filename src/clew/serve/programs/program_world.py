@@ -25,7 +25,7 @@ from clew.core.keys import state_key
 from clew.core.protocols import Restores, Taskset, World
 from clew.core.reading import Record
 from clew.core.registry import build, make_ref
-from clew.core.values import Observation, Task, ToolCall, ToolSpec
+from clew.core.values import Observation, StopReason, Task, ToolCall, ToolSpec
 from clew.sandbox.sandbox import Limits, Sandbox, Verdict, own_folder
 from clew.sandbox.scratch import Scratch
 from clew.serve.programs.commanded import EXCHANGE, Told
@@ -242,5 +242,7 @@ def _answers(action: str | ToolCall) -> list[dict[str, Any]]:
 
 def _ended(verdict: Verdict) -> Told:
     output = (verdict.stdout + b"\n" * bool(verdict.stderr) + verdict.stderr).decode("utf-8", "replace").strip()
-    how = f"the limit {verdict.limit} was reached" if verdict.code is None else f"exit status {verdict.code}"
-    return Told((), ended=how, code=verdict.code, output=output[-SHOWN:])
+    late = verdict.limit in ("wall", "cpu")
+    how = f"the limit {verdict.limit} was reached" if late or verdict.code is None else f"exit status {verdict.code}"
+    stop = StopReason.TIME_LIMIT if late else "" if verdict.code == 0 else StopReason.PROGRAM_FAILED
+    return Told((), ended=how, code=verdict.code, output=output[-SHOWN:], stop=str(stop))
