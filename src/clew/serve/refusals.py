@@ -24,6 +24,7 @@ from clew.core.errors import (
     ReplayDiverged,
     ReplayError,
 )
+from clew.core.values import Completion
 from clew.models.dialects import Json
 
 STATUS: dict[type[ClewError], int] = {Busy: 429, ContextOverflow: 400, Refused: 400, ModelError: 502}
@@ -47,6 +48,18 @@ class Rejected(BadInput):
     def __init__(self, message: str, *, remedy: str = "", status: int = 400, code: str = "", param: str = "") -> None:
         super().__init__(message, remedy=remedy)
         self.status, self.code, self.param = status, code, param
+
+
+def unbroken(completion: Completion) -> Completion:
+    """The reply, which must not pass for one that ended where it broke off.
+
+    Raises:
+        ModelError: the upstream failed, or fell silent, in the middle of it.
+    """
+    if completion.finish != "cut":
+        return completion
+    why = completion.attempts[-1].error if completion.attempts else ""
+    raise ModelError(f"the reply broke off: {why or 'its end never came'}", remedy="Send the request again.")
 
 
 class Body(JSONResponse):

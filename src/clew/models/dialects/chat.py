@@ -20,7 +20,7 @@ from clew.models.dialects.logprobs import Shown
 NAME, PATH = "chat", "/chat/completions"
 ROLES = {"developer": "system", "function": "tool"}
 FINISH = {"content_filter": "filter", "function_call": "tool_calls", "max_tokens": "length", "abort": "cut"}
-BACK = {"filter": "content_filter", "cut": "length"}
+BACK = {"filter": "content_filter", "cut": "abort"}  # vLLM's word for a reply that broke off
 KNOWN = {
     *("model", "messages", "tools", "temperature", "top_p", "top_k", "stop", "seed", "stream", "stream_options"),
     *("max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "return_token_ids"),
@@ -155,7 +155,8 @@ def completion_to_wire(
     if completion.tokens is not None:
         choice["token_ids"] = list(completion.tokens)
     out: Json = {"id": id, "object": "chat.completion", "created": created, "model": model, "choices": [choice]}
-    out["usage"] = usage_to_wire(completion.usage)
+    if completion.usage != Usage():  # else nobody counted
+        out["usage"] = usage_to_wire(completion.usage)
     if completion.prompt is not None:
         out["prompt_token_ids"] = list(completion.prompt)
     return out
@@ -215,7 +216,8 @@ def events(
     if first.keys() - {"index", "delta", "finish_reason"} or first["delta"]:
         yield frame | {"choices": [first]} | {k: whole[k] for k in ("prompt_token_ids",) if k in whole}
     yield frame | {"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
-    yield frame | {"choices": [], "usage": whole["usage"]}
+    if "usage" in whole:
+        yield frame | {"choices": [], "usage": whole["usage"]}
 
 
 def begin(*, id: str, created: int, model: str, before: Message | None = None) -> list[Json]:

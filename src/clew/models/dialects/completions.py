@@ -79,7 +79,7 @@ def is_ids(row: object) -> bool:
 def frame(choices: list[Json], *, id: str, created: int, model: str, usage: Usage | None = None) -> Json:
     """A body, or a chunk of a stream, around its choices."""
     out: Json = {"id": id, "object": "text_completion", "created": created, "model": model, "choices": choices}
-    return out if usage is None else out | {"usage": usage_to_wire(usage)}
+    return out if usage is None or usage == Usage() else out | {"usage": usage_to_wire(usage)}
 
 
 def choice(index: int, text: str, finish: str | None = None, logprobs: Json | None = None) -> Json:

@@ -31,6 +31,7 @@ from clew.models.dialects import (
 
 NAME, PATH = "messages", "/messages"
 VERSION = "2023-06-01"
+UNCOUNTED = {"input_tokens": None, "output_tokens": None}  # clients read the fields, and nobody counted
 KNOWN = {
     *("model", "messages", "system", "tools", "temperature", "top_p", "top_k", "stop_sequences"),
     *("max_tokens", "stream"),
@@ -38,7 +39,7 @@ KNOWN = {
 FINISH = dict.fromkeys(("end_turn", "stop_sequence", "pause_turn"), "stop")
 FINISH |= {"max_tokens": "length", "model_context_window_exceeded": "length"}
 FINISH |= {"tool_use": "tool_calls", "refusal": "filter"}
-BACK = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "filter": "refusal", "cut": "max_tokens"}
+BACK = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "filter": "refusal"}
 
 
 def headers(api_key: str | None) -> dict[str, str]:
@@ -155,7 +156,7 @@ def completion_to_wire(completion: Completion, *, id: str, created: int, model: 
         "content": [block for block in blocks if block != {"type": "text", "text": ""}],
         "stop_reason": BACK.get(completion.finish, completion.finish),
         "stop_sequence": None,
-        "usage": usage_to_wire(completion.usage),
+        "usage": usage_to_wire(completion.usage) if completion.usage != Usage() else UNCOUNTED,
     }
 
 
@@ -199,7 +200,7 @@ def events(
         yield {"type": "content_block_stop", "index": heads}
         blocks, out = [*blocks[:heads], blocks[at], *blocks[heads:at], *blocks[at + 1 :]], heads + 1
     else:
-        yield {"type": "message_start", "message": whole | {"content": [], "stop_reason": None}}
+        yield _started(whole)
     yield from _blocks_sent(blocks, out)
     yield {"type": "message_delta", "delta": {"stop_reason": whole["stop_reason"]}, "usage": whole["usage"]}
     yield {"type": "message_stop"}
@@ -233,10 +234,16 @@ def begin(*, id: str, created: int, model: str, before: Message | None = None) -
     empty = completion_to_wire(Completion(Message("assistant", "")), id=id, created=created, model=model)
     heads = _heads(before)
     return [
-        {"type": "message_start", "message": empty | {"content": [], "stop_reason": None}},
+        _started(empty),
         *_blocks_sent(heads, 0),
         {"type": "content_block_start", "index": len(heads), "content_block": {"type": "text", "text": ""}},
     ]
+
+
+def _started(message: Json) -> Json:
+    """The first event, which has numbers of tokens before they are known."""
+    usage = {k: v or 0 for k, v in message["usage"].items()}
+    return {"type": "message_start", "message": message | {"content": [], "stop_reason": None, "usage": usage}}
 
 
 def piece(text: str, *, id: str, created: int, model: str, before: Message | None = None) -> Json:

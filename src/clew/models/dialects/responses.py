@@ -36,7 +36,7 @@ from clew.models.dialects.logprobs import Shown
 
 NAME, PATH = "responses", "/responses"
 KNOWN = {"model", "input", "instructions", "tools", "temperature", "top_p", "stream", "max_output_tokens"}
-DONE = {"status": "completed", "incomplete_details": None}
+DONE: Json = {"status": "completed", "incomplete_details": None}
 RANK = {"reasoning": 0, "message": 1}  # all other items of the assistant: 2
 
 
@@ -122,12 +122,15 @@ def completion_to_wire(
     completion: Completion, *, id: str, created: int, model: str, shown: Shown | None = None
 ) -> Json:
     """An answer's body; ``shown`` gives a token's text for its logprobs."""
-    cut = {"length": "max_output_tokens", "cut": "max_output_tokens", "filter": "content_filter"}.get(completion.finish)
-    state = {"status": "incomplete", "incomplete_details": {"reason": cut}} if cut else DONE
+    short = {"length": "max_output_tokens", "filter": "content_filter"}.get(completion.finish)
+    state = {"status": "incomplete", "incomplete_details": {"reason": short}} if short else DONE
+    if completion.finish == "cut":
+        state = {**DONE, "status": "failed", "error": {"code": "server_error", "message": "the reply broke off"}}
+    usage = usage_to_wire(completion.usage) if completion.usage != Usage() else None
     scores, items = logprobs.entries(completion, shown), messages_to_wire([completion.message])
     output = [_served(item, i, scores) for i, item in enumerate(items)]
     about: Json = {"id": id, "object": "response", "created_at": created, "model": model, **state}
-    return about | {"output": output, "usage": usage_to_wire(completion.usage)}
+    return about | {"output": output, "usage": usage}
 
 
 def completion_from_wire(body: Json) -> Completion:
@@ -141,6 +144,7 @@ def completion_from_wire(body: Json) -> Completion:
     message = _keep([_own(item) for item in body["output"]])._replace(role="assistant")
     reason = (body.get("incomplete_details") or {}).get("reason") or ""
     finish = {"max_output_tokens": "length", "content_filter": "filter"}.get(str(reason))
+    finish = "cut" if body.get("status") == "failed" else finish
     return Completion(
         message,
         finish=finish or ("tool_calls" if message.calls else "stop"),

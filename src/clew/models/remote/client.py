@@ -276,6 +276,8 @@ class Remote:
             if not arrived:
                 raise
             trouble = failed.failure.text
+        if events.done and not stream.error and self.dialect in ("chat", "completions"):
+            stream.finish, stream.finished = stream.finish or "stop", True  # it said its end in this way alone
         if stream.error or not (stream.finished or arrived):
             said = json.dumps(stream.error) if stream.error else "the stream ended before it began"
             trouble = self.endpoint.hidden(said)[:400]

@@ -117,4 +117,5 @@ def completion_of(store: Keeper, call: Call) -> Completion:
     finish = call.finish if call.finish != "forced" else "tool_calls" if node.message.calls else "stop"
     model = (setup.served_by or setup.model) if setup is not None else ""
     logprobs = call.logprobs if whole else None
-    return Completion(node.message, tokens, logprobs, finish=finish, model=model, usage=call.usage)
+    told = Completion(node.message, tokens, logprobs, finish=finish, model=model, usage=call.usage)
+    return told._replace(attempts=call.attempts)

@@ -153,7 +153,8 @@ class Session:
         if not found:
             return None
         first = found[-1]
-        again = not first.gone.is_set() and not isinstance(first.last, ClewError)
+        cut = isinstance(first.last, Completion) and first.last.finish == "cut"
+        again = not first.gone.is_set() and not isinstance(first.last, ClewError) and not cut
         if not self.frozen:
             self._queue.put_nowait(json.dumps({"retry": first.number, "asked": not again}))
         return first if again else None

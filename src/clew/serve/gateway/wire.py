@@ -16,15 +16,19 @@ from clew.core.values import Completion, Message, Piece
 from clew.models.dialects import Asked, Json, sse
 from clew.serve.gateway.exchanges import Exchange
 from clew.serve.gateway.verbatim import DIALECTS
-from clew.serve.refusals import error_event
+from clew.serve.refusals import error_event, unbroken
 
 LARGEST = 64 << 20  # bytes of a request's body
 
 
 def whole(dialect: str, completion: Completion, name: str, asked: Asked) -> Json:
-    """An answer's body."""
+    """An answer's body.
+
+    Raises:
+        ModelError: the reply broke off.
+    """
     about = {"id": name, "created": int(time.time()), "model": asked.model}
-    body: Json = DIALECTS[dialect].completion_to_wire(_wanted(completion, asked), **about)
+    body: Json = DIALECTS[dialect].completion_to_wire(_wanted(unbroken(completion), asked), **about)
     return body
 
 
@@ -37,6 +41,8 @@ def _wanted(completion: Completion, asked: Asked) -> Completion:
 
 async def stream(dialect: str, exchange: Exchange, name: str, asked: Asked, usage: bool) -> AsyncIterator[str]:
     """An answer as server-sent events, each piece of its first text as it comes; what follows that comes at the end.
+
+    One that broke off ends with an error, and without OpenAI's ``[DONE]``.
 
     Args:
         usage: whether the client asked a chat stream for its usage.
@@ -57,12 +63,17 @@ async def stream(dialect: str, exchange: Exchange, name: str, asked: Asked, usag
             if piece.part == part:
                 sent += piece
                 yield _event(dialect, wire.piece(str(piece), **about, before=before))
-    if isinstance(last, ClewError):
-        yield _event(dialect, error_event(last, dialect))
-    elif isinstance(last, Completion):
-        for event in wire.events(_wanted(last, asked), **about, sent=sent, before=before):
-            if usage or dialect != "chat" or event["choices"]:
-                yield _event(dialect, event)
+    try:
+        if isinstance(last, ClewError):
+            raise last
+        assert isinstance(last, Completion)
+        last = unbroken(last)
+    except ClewError as error:
+        yield _event(dialect, error_event(error, dialect))
+        return
+    for event in wire.events(_wanted(last, asked), **about, sent=sent, before=before):
+        if usage or dialect != "chat" or event["choices"]:
+            yield _event(dialect, event)
     if dialect == "chat":
         yield "data: [DONE]\n\n"
 

@@ -16,7 +16,7 @@ from clew.models.dialects.logprobs import columns, spelt
 from clew.models.kept import listed
 from clew.serve.openai.answers import Indexed, Prompt, Raw, raw
 from clew.serve.openai.questions import Question
-from clew.serve.refusals import error_event
+from clew.serve.refusals import error_event, unbroken
 
 PREFIX = {"chat": "chatcmpl-", "completions": "cmpl-", "responses": "resp_", "messages": "msg_"}
 NAMED = ("responses", "messages")  # streams whose events have names
@@ -47,7 +47,12 @@ class Writer:
     # ---- whole -----------------------------------------------------------------------------------------------------
 
     def whole(self, found: Sequence[Completion]) -> Json:
-        """The body of an answer with these choices."""
+        """The body of an answer with these choices.
+
+        Raises:
+            ModelError: one of them broke off.
+        """
+        found = [unbroken(c) for c in found]
         if self.question.endpoint == "completions":
             choices = [self._choice(i, c) for i, c in enumerate(found)]
             return completions.frame(choices, **self.about, usage=self.usage(found))
@@ -57,7 +62,9 @@ class Writer:
             return messages.completion_to_wire(self._told(found[0]), **self.about)
         bodies = [chat.completion_to_wire(self._told(c), **self.about, shown=self.shown) for c in found]
         out = bodies[0] | {"choices": [b["choices"][0] | {"index": i} for i, b in enumerate(bodies)]}
-        return self._own(out) | self._of_prompt(0) | {"usage": chat.usage_to_wire(self.usage(found))}
+        usage = self.usage(found)
+        out |= {"usage": chat.usage_to_wire(usage)} if usage != Usage() else {}
+        return self._own(out) | self._of_prompt(0)
 
     def usage(self, found: Sequence[Completion]) -> Usage:
         """Tokens of all choices together; each prompt counts once."""
@@ -157,12 +164,16 @@ class Writer:
     # ---- streamed --------------------------------------------------------------------------------------------------
 
     async def events(self, items: Indexed) -> AsyncIterator[str]:
-        """The answer as server-sent events."""
+        """The answer as server-sent events.
+
+        Raises:
+            ModelError: it broke off.
+        """
         write = {"chat": self._chat, "completions": self._completions}.get(self.question.endpoint, self._blocks)
         named, number = self.question.endpoint in NAMED, 0
         async for index, item in items:
             if isinstance(item, Completion):
-                self.done[index] = item
+                self.done[index] = unbroken(item)
             for event in write(index, item):
                 if self.question.endpoint == "responses":
                     event["sequence_number"], number = number, number + 1
@@ -170,8 +181,8 @@ class Writer:
         found = [self.done[i] for i in sorted(self.done)]
         if named:
             return
-        if self.question.usage:
-            usage = self.usage(found)
+        usage = self.usage(found)
+        if self.question.usage and usage != Usage():
             last = completions.frame([], **self.about, usage=usage)
             if self.question.endpoint == "chat":
                 last |= {"object": "chat.completion.chunk"}

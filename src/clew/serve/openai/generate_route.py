@@ -15,7 +15,7 @@ from clew.models.dialects.logprobs import entries
 from clew.serve.incoming import parsed
 from clew.serve.openai.bodies import Writer, law_of
 from clew.serve.openai.questions import LARGEST, Limits, Question, read
-from clew.serve.refusals import Rejected
+from clew.serve.refusals import Rejected, unbroken
 
 BESIDE = {"model", "request_id", "session_id", "priority", "cache_salt", "kv_transfer_params", "return_weight_versions"}
 UNTOLD = {"token_ids", "sampling_params", "stream_options", "return_token_ids", "token_offsets"}
@@ -65,7 +65,8 @@ class TokenWriter(Writer):
     """Writes the answer to one such request."""
 
     def whole(self, found: Sequence[Completion]) -> Json:
-        """The body of an answer with these choices."""
+        """The body of an answer with these choices. Raises ModelError: one of them broke off."""
+        found = [unbroken(c) for c in found]
         named = self.question.body.get("request_id") or self.about["id"]
         out: Json = {"request_id": named, "created": self.about["created"], "model": self.about["model"]}
         out["choices"] = [self._ids(i, c) for i, c in enumerate(found)]
